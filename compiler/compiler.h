@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The compiler: layer description in, machine code out. No call here needs a GPU or a driver, and
+// all of them may be called from any thread at the same time.
+
+#include "compiler/kernel_binary.h"
+#include "compiler/kernel_source.h"
+#include "compiler/layer.h"
+#include "compiler/plan.h"
+
+#include <string>
+#include <string_view>
+
+namespace moejit::compiler {
+
+// Reads a layer description (docs/layer-description.md). `source_name` is what errors call the
+// text, usually its path. Errors carry line and column or JSON path.
+Result<Layer> parse_layer(std::string_view json, std::string_view source_name);
+
+// Makes the description that a model's published configuration implies (config.json of Hugging
+// Face repositories). `expert_parallel` ranks share the experts evenly. `used_keys` tells which
+// keys were read and what each gave.
+struct HuggingFaceOptions {
+  int32_t expert_parallel = 1;
+  int64_t max_tokens = 8192;
+  Recipe recipe = Recipe::kFp8Flow;
+};
+struct HuggingFaceLayer {
+  Layer layer;
+  std::string model_type;
+  std::vector<std::string> used_keys;  // "num_experts_per_tok -> top_k = 8"
+  std::vector<std::string> notes;      // parts of the model that the description does not express
+};
+Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
+                                                 std::string_view source_name,
+                                                 const HuggingFaceOptions& options);
+
+// Chooses operations, fusions, layouts, tiles and memory for a layer. Pure: equal inputs give
+// equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
+Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options = {});
+
+// The plan as text for people (`explain` adds the reasons) or JSON for tools.
+std::string print_plan(const Plan& plan, bool explain);
+std::string plan_to_json(const Plan& plan);
+
+// CUDA text of one kernel of a plan.
+Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target);
+
+// Identity of everything beside the source that decides the bytes: compiler, version, build id,
+// options, digests of the headers that the source includes. Ordered "name=value" fields; cached
+// per process. Errors: kCompilerMissing.
+Result<std::vector<std::string>> toolchain_identity(const KernelSource& source);
+
+// Machine code of one kernel. NVRTC runs in this process, the host compiler outside of it.
+// Errors: kCompilerMissing (which library or program, where it was looked for), kCompileFailed
+// (the log and the numbered source in `detail`).
+Result<KernelBinary> compile_kernel(const KernelSource& source);
+
+}  // namespace moejit::compiler

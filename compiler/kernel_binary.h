@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/target.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// What a kernel costs per thread and CTA, read from the binary; spills from the assembler's
+// report. Absent for simulator binaries.
+struct ResourceUsage {
+  int32_t registers = 0;            // per thread
+  int32_t static_shared_bytes = 0;  // per CTA, without the dynamic part
+  int32_t stack_bytes = 0;          // per thread, local memory
+  int32_t spill_store_bytes = 0;    // per thread
+  int32_t spill_load_bytes = 0;
+  int32_t code_bytes = 0;
+  bool operator==(const ResourceUsage&) const = default;
+};
+
+// Bytes that a loader takes: a cubin (ELF) for CUDA, a shared object for the simulator.
+struct KernelBinary {
+  std::string entry;
+  Target target;
+  std::vector<std::byte> bytes;
+  std::optional<ResourceUsage> usage;
+  bool operator==(const KernelBinary&) const = default;
+};
+
+}  // namespace moejit::compiler

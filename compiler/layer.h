@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Number formats and casts of a layer; docs/recipes.md has the formulas.
+enum class Recipe {
+  kBf16,
+  kFp8Flow,
+  kFp8Blockwise,
+  kFp8Delayed,
+  kFp8Current,
+  kFp8Rowwise,
+  kMxfp8,
+  kNvfp4
+};
+
+enum class Activation { kSwiglu };
+enum class Pass { kForward, kBackward };
+enum class Recompute { kNone, kMoeExpert };
+
+// What travels between ranks before the experts see it. kNone: the tokens given to the layer are
+// already those that the local experts serve, so quantize and permute_pad may be one kernel.
+enum class Dispatch { kNone, kFp8 };
+
+// A Mixture-of-Experts layer as one rank sees it. docs/layer-description.md describes each field
+// under the same name; parse_layer() guarantees the ranges stated there.
+struct Layer {
+  std::string name;
+  int32_t experts = 0;        // of the whole model
+  int32_t local_experts = 0;  // E: on this rank
+  int32_t top_k = 0;          // K: experts a token is routed to
+  int32_t hidden = 0;         // H: multiple of 16
+  int32_t intermediate = 0;   // I: multiple of 16
+  Activation activation = Activation::kSwiglu;
+  std::string dtype = "bf16";  // of x, weights and y
+  Recipe recipe = Recipe::kFp8Flow;
+  int32_t block_size = 128;        // contraction elements that share a scale
+  int32_t splits_alignment = 128;  // each expert's rows start at a multiple of this
+  int64_t max_tokens = 0;          // largest T of one call
+  int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
+  Dispatch dispatch = Dispatch::kNone;
+  std::vector<Pass> passes = {Pass::kForward};
+  Recompute recompute = Recompute::kNone;
+
+  bool operator==(const Layer&) const = default;
+};
+
+std::string_view to_string(Recipe recipe);
+std::string_view to_string(Activation activation);
+std::string_view to_string(Pass pass);
+std::string_view to_string(Recompute recompute);
+std::string_view to_string(Dispatch dispatch);
+
+// The largest P that any routing can need: every token's K choices local, every expert's tail
+// padded. [max_tokens * top_k + local_experts * (splits_alignment - 1)], rounded down to a
+// multiple of splits_alignment (all group starts are such multiples).
+int64_t worst_case_permuted_rows(const Layer& layer);
+
+// The layer as JSON text that parse_layer() reads back to an equal record; all fields written,
+// stable order, ends with a newline.
+std::string to_json(const Layer& layer);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+#include "compiler/layer.h"
+#include "compiler/target.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace moejit::compiler {
+
+// ---------------------------------------------------------------------------------------------
+// Tensors
+
+// Who owns a tensor's memory and how long it lives.
+enum class TensorRole {
+  kInput,      // the caller's, read by every call: x, topk_ids, topk_probs
+  kWeight,     // the caller's, read when weights change: w1, w2
+  kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
+  kOutput,     // the caller's, written by every call: y
+  kWorkspace,  // a slice of the workspace handed to every call
+};
+
+// How the elements of a tensor lie in memory; part of the tensor's type, never inferred.
+enum class Layout {
+  kRowMajor,       // data, last dimension contiguous
+  kScalesCompact,  // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
+  kScalesTiles,    // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
+};
+
+// One dimension: its size at run time is `value`, or for symbols that change per call (T) at most
+// `value`. `symbol` is what listings show: "T", "K", "P", "ceil(H/128)", ...
+struct Dim {
+  std::string symbol;
+  int64_t value = 0;
+  bool operator==(const Dim&) const = default;
+};
+
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::kU8;
+  std::vector<Dim> shape;
+  Layout layout = Layout::kRowMajor;
+  TensorRole role = TensorRole::kWorkspace;
+  int64_t bytes = 0;              // with every dimension at its bound
+  int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
+  int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
+  int32_t last_use = -1;          // touches it; workspace of disjoint lifetimes may overlap
+  bool operator==(const TensorPlan&) const = default;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Kernels. A spec holds every compile-time choice of one kernel: it alone decides the emitted
+// text. Device skeletons and stages of the same names live in templates/moejit_device.
+
+struct RouteSpec {
+  int32_t local_experts = 0;
+  int32_t top_k = 0;
+  int32_t splits_alignment = 0;
+  int32_t warps = 0;  // of the single CTA
+  bool operator==(const RouteSpec&) const = default;
+};
+
+enum class LoadStage {
+  kRows,           // bf16 rows
+  kQuantizedRows,  // e4m3 rows with their compact scales
+  kGatedRows,      // bf16 rows of gate and up halves, and the row's probability
+  kCombinedRows,   // fp32 sum of the permuted rows of a token, descending row order
+};
+enum class TransformStage { kIdentity, kSwigluProbability };
+enum class QuantizeStage {
+  kNone,   // one rounding to bf16
+  kKeep,   // already quantised, passed through
+  k1x128,  // e4m3, one power-of-two scale per row and 128 columns
+};
+enum class StoreStage {
+  kRows,             // row r to row r
+  kGroupedRows,      // row r to row r; rows past a group's count get data 0 and scale 0
+  kPermuted,         // row t to every destination in row_map, and the pad rows
+  kRowsAndPermuted,  // both: rows kept un-permuted too
+};
+
+// A memory-bound chain over rows: load -> transform -> quantize -> store, 8 lanes per 128 columns.
+struct RowChainSpec {
+  LoadStage load = LoadStage::kRows;
+  TransformStage transform = TransformStage::kIdentity;
+  QuantizeStage quantize = QuantizeStage::k1x128;
+  StoreStage store = StoreStage::kRows;
+  int32_t columns = 0;        // of the output row
+  int32_t local_experts = 0;  // where a stage needs groups
+  int32_t top_k = 0;          // where a stage needs row_map
+  float epsilon = 0.0f;       // smallest amax of the quantize stage
+  int32_t threads = 256;
+  bool operator==(const RowChainSpec&) const = default;
+};
+
+// Quantises matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
+// of `section_rows` rows; tiles restart at each part (gate and up of w1).
+struct TileChainSpec {
+  int32_t sections = 1;
+  int32_t section_rows = 0;
+  int32_t columns = 0;
+  float epsilon = 0.0f;
+  int32_t threads = 256;
+  bool operator==(const TileChainSpec&) const = default;
+};
+
+// D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows.
+// A has 1x128 scales, B one scale per 128x128 tile with tiles restarting at each section.
+struct GroupedGemmSpec {
+  int32_t local_experts = 0;
+  int32_t sections = 1;
+  int32_t section_n = 0;
+  int32_t k = 0;
+  int32_t tile_m = 128, tile_n = 128, tile_k = 128;
+  int32_t warps_m = 2, warps_n = 4;
+  int32_t stages = 3;  // of the shared-memory pipeline
+  bool operator==(const GroupedGemmSpec&) const = default;
+};
+
+using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec>;
+
+// When a kernel runs.
+enum class Phase {
+  kWeights,  // once after the weights changed
+  kForward,
+};
+
+// `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
+// the name in Plan::tensors bound to it. Fields without an argument are null.
+struct KernelArgument {
+  std::string role;
+  std::string tensor;
+  bool operator==(const KernelArgument&) const = default;
+};
+
+// How many CTAs a kernel is launched with. Persistent kernels take min(work bound, CTAs that the
+// present device holds); the others a fixed number.
+struct LaunchShape {
+  int32_t threads = 0;
+  int64_t max_ctas = 1;      // CTAs that the largest input keeps busy
+  int32_t ctas_per_sm = 0;   // 0: launch max_ctas; else at most this times the SM count
+  int32_t shared_bytes = 0;  // dynamic
+  bool operator==(const LaunchShape&) const = default;
+};
+
+struct KernelPlan {
+  std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
+  Phase phase = Phase::kForward;
+  KernelSpec spec;
+  LaunchShape launch;
+  std::vector<KernelArgument> arguments;
+  int64_t min_bytes = 0;             // least traffic with every bound reached; design section 9
+  int64_t multiply_adds = 0;         // likewise
+  std::vector<std::string> reasons;  // a sentence for each choice
+  bool operator==(const KernelPlan&) const = default;
+};
+
+struct Plan {
+  Layer layer;
+  Target target;
+  std::vector<TensorPlan> tensors;
+  std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward
+  int64_t workspace_bytes = 0;
+  int64_t quantized_weight_bytes = 0;
+  std::vector<std::string> reasons;  // choices of the whole layer
+  bool operator==(const Plan&) const = default;
+};
+
+struct PlanOptions {
+  // Every intermediate stays readable after a call: nothing shares workspace, and tensors that a
+  // fused kernel would keep in registers are written too (x_q of quantize_permute_pad).
+  bool keep_intermediates = false;
+};
+
+// A tensor of the plan by name, or null.
+const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
+
+std::string_view to_string(TensorRole role);
+std::string_view to_string(Layout layout);
+std::string_view to_string(Phase phase);
+std::string_view to_string(LoadStage stage);
+std::string_view to_string(TransformStage stage);
+std::string_view to_string(QuantizeStage stage);
+std::string_view to_string(StoreStage stage);
+
+// The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
+std::string to_string(const KernelSpec& spec);
+
+}  // namespace moejit::compiler

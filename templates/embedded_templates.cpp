@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "templates/embedded_templates.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace moejit::templates {
+namespace {
+
+constexpr std::string_view kDevicePtx = "moejit_device/ptx/";
+constexpr std::string_view kSimPtx = "moejit_sim/ptx/";
+
+std::string_view trim_left(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos ? std::string_view{} : text.substr(first);
+}
+
+bool consume(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// The name between the quotes of `#include "name"`; empty for any other line.
+std::string_view quoted_include(std::string_view line) {
+  line = trim_left(line);
+  if (!consume(line, "#")) return {};
+  line = trim_left(line);
+  if (!consume(line, "include")) return {};
+  line = trim_left(line);
+  if (!consume(line, "\"")) return {};
+  return line.substr(0, line.find('"'));
+}
+
+std::vector<std::string_view> quoted_includes(std::string_view source) {
+  std::vector<std::string_view> names;
+  while (!source.empty()) {
+    const auto end = std::min(source.find('\n'), source.size());
+    const std::string_view name = quoted_include(source.substr(0, end));
+    if (!name.empty()) names.push_back(name);
+    source.remove_prefix(std::min(end + 1, source.size()));
+  }
+  return names;
+}
+
+}  // namespace
+
+const EmbeddedFile* find_embedded(std::string_view include_name) {
+  const auto files = embedded_files();
+  const auto at = std::lower_bound(
+      files.begin(), files.end(), include_name,
+      [](const EmbeddedFile& file, std::string_view name) { return file.include_name < name; });
+  return at != files.end() && at->include_name == include_name ? &*at : nullptr;
+}
+
+const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor) {
+  if (flavor == Flavor::kSim && include_name.starts_with(kDevicePtx)) {
+    const std::string sim_name =
+        std::string(kSimPtx) + std::string(include_name.substr(kDevicePtx.size()));
+    if (const EmbeddedFile* file = find_embedded(sim_name)) return file;
+  }
+  return find_embedded(include_name);
+}
+
+Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor) {
+  struct Pending {
+    std::string_view text;
+    std::string_view name;  // of the file that text is
+  };
+  std::map<std::string_view, const EmbeddedFile*> found;
+  std::vector<Pending> pending{{source, "the kernel source"}};
+  while (!pending.empty()) {
+    const Pending includer = pending.back();
+    pending.pop_back();
+    for (const std::string_view name : quoted_includes(includer.text)) {
+      if (found.contains(name)) continue;
+      const EmbeddedFile* file = resolve_include(name, flavor);
+      if (file == nullptr) {
+        return fail(Stage::kEmit, ErrorCode::kInternal,
+                    fmt::format("include \"{}\" in {}: no such embedded header", name,
+                                includer.name),
+                    "kernels may include only files below templates/moejit_device");
+      }
+      // Keyed by the view into static or caller text: both outlive this call, but the result must
+      // outlive `source`, so keep the name from embedded text where there is one.
+      found.emplace(name, file);
+      pending.push_back({file->text, file->include_name});
+    }
+  }
+  std::vector<IncludedFile> closure;
+  closure.reserve(found.size());
+  for (const auto& [name, file] : found) closure.push_back({name, file});
+  return closure;
+}
+
+}  // namespace moejit::templates

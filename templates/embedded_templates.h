@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "compiler/support/error.h"
+
+namespace moejit::templates {
+
+// One header that emitted kernels may include, as it was when the library was built.
+struct EmbeddedFile {
+  std::string_view include_name;  // path below templates/, such as "moejit_device/core/types.cuh"
+  std::string_view sha256;        // of text, 64 lowercase hexadecimal digits
+  std::string_view text;
+};
+
+// Which implementation of moejit_device/ptx/ a kernel sees: the GPU's own, or the simulator's,
+// whose files live under moejit_sim/ptx/ with the same names.
+enum class Flavor { kDevice, kSim };
+
+// All embedded files, sorted by include name.
+std::span<const EmbeddedFile> embedded_files();
+
+// The embedded file of exactly this name, or nullptr.
+const EmbeddedFile* find_embedded(std::string_view include_name);
+
+// The file that `#include "include_name"` means in this flavor, or nullptr: for kSim,
+// "moejit_device/ptx/X" is served by "moejit_sim/ptx/X" where that exists.
+const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor);
+
+// A file of a closure and the name under which the source includes it.
+struct IncludedFile {
+  std::string_view include_name;
+  const EmbeddedFile* file;
+};
+
+// All embedded files that `source` includes, directly or through others, each once, sorted by the
+// name it is included by. A quoted include that is not embedded is an Error; includes in angle
+// brackets are left to the compiler.
+Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor);
+
+}  // namespace moejit::templates

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// Bits of the status word that kernels set and callers read; never cleared by a kernel.
+inline constexpr uint32_t kStatusBadExpertId = 1u;  // an id below -1 or >= E, row not routed
+inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the rest dropped
+
+// T tokens, K top-k, E local experts; shapes in brackets, row-major.
+struct RouteParams {
+  const int32_t* topk_ids;  // [T, K] local expert id, -1: not routed here
+  int32_t* counts;          // [E] rows of each expert, without pad rows
+  int32_t* offs;            // [E + 1] first row of each expert, aligned; offs[0] = 0
+  int32_t* row_map;         // [T, K] destination row, or -1
+  uint32_t* status;         // [1] status bits are or-ed in
+  int64_t tokens;           // T, may be 0
+  int64_t max_rows;         // P, multiple of the alignment
+};
+
+}  // namespace moejit::device

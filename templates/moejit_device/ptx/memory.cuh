@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Global and shared memory. Kernels hold typed pointers without a dereference operator and go
+// through load() and store(), so that the simulator sees every access; here they cost nothing.
+// An access moves sizeof(T) bytes at an address that is a multiple of it: 1, 2, 4, 8 or 16.
+
+#include "moejit_device/ptx/thread.cuh"
+
+namespace moejit::device::ptx {
+
+template <typename T>
+struct GlobalPtr {
+  T* address;
+  MOEJIT_DEVICE GlobalPtr operator+(int64_t elements) const { return {address + elements}; }
+  MOEJIT_DEVICE explicit operator bool() const { return address != nullptr; }
+};
+
+template <typename T>
+MOEJIT_DEVICE GlobalPtr<T> global(T* address) {
+  return {address};
+}
+
+// The same address seen as elements of another type.
+template <typename U, typename T>
+MOEJIT_DEVICE GlobalPtr<U> as(GlobalPtr<T> pointer) {
+  return {reinterpret_cast<U*>(pointer.address)};
+}
+
+// A byte address in the CTA's dynamic shared memory.
+template <typename T>
+struct SharedPtr {
+  uint32_t address;
+  MOEJIT_DEVICE SharedPtr operator+(int32_t elements) const {
+    return {address + static_cast<uint32_t>(elements) * static_cast<uint32_t>(sizeof(T))};
+  }
+};
+
+template <typename U, typename T>
+MOEJIT_DEVICE SharedPtr<U> as(SharedPtr<T> pointer) {
+  return {pointer.address};
+}
+
+extern __shared__ Bytes16 moejit_dynamic_shared_memory[];
+
+// Dynamic shared memory from `byte_offset` on (multiple of sizeof(T)); 1024-byte aligned at 0.
+template <typename T>
+MOEJIT_DEVICE SharedPtr<T> shared(uint32_t byte_offset) {
+  return {static_cast<uint32_t>(__cvta_generic_to_shared(moejit_dynamic_shared_memory)) +
+          byte_offset};
+}
+
+template <typename T>
+MOEJIT_DEVICE T load(GlobalPtr<const T> pointer) {
+  return *pointer.address;
+}
+template <typename T>
+MOEJIT_DEVICE T load(GlobalPtr<T> pointer) {
+  return *pointer.address;
+}
+
+// Data that is read once by this kernel and written by none of its threads: the non-coherent path,
+// not kept in L1.
+template <typename T>
+MOEJIT_DEVICE T load_streaming(GlobalPtr<const T> pointer) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes");
+  T value;
+  auto* word = reinterpret_cast<uint32_t*>(&value);
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("ld.global.nc.L1::no_allocate.b32 %0, [%1];"
+                 : "=r"(word[0])
+                 : "l"(pointer.address));
+  } else if constexpr (sizeof(T) == 8) {
+    asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(word[0]), "=r"(word[1])
+                 : "l"(pointer.address));
+  } else {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "l"(pointer.address));
+  }
+  return value;
+}
+
+template <typename T>
+MOEJIT_DEVICE void store(GlobalPtr<T> pointer, T value) {
+  *pointer.address = value;
+}
+
+template <typename T>
+MOEJIT_DEVICE T load(SharedPtr<T> pointer) {
+  return *static_cast<T*>(__cvta_shared_to_generic(pointer.address));
+}
+
+template <typename T>
+MOEJIT_DEVICE void store(SharedPtr<T> pointer, T value) {
+  *static_cast<T*>(__cvta_shared_to_generic(pointer.address)) = value;
+}
+
+// Adds to a shared counter and returns its old value; order among threads is not fixed, so only
+// sums may be used where results must be reproducible.
+MOEJIT_DEVICE int32_t atomic_add(SharedPtr<int32_t> pointer, int32_t value) {
+  int32_t old;
+  asm volatile("atom.shared.add.s32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"(pointer.address), "r"(value)
+               : "memory");
+  return old;
+}
+
+MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits) {
+  asm volatile("red.global.or.b32 [%0], %1;" ::"l"(pointer.address), "r"(bits) : "memory");
+}
+
+}  // namespace moejit::device::ptx

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Who am I: indices of this thread, and the kernel's entry macros.
+
+#include "moejit_device/core/types.cuh"
+
+// MOEJIT_DEVICE qualifies every device function; MOEJIT_KERNEL(threads, entry, Params) opens the
+// definition of a kernel whose only parameter is `params`.
+#define MOEJIT_DEVICE __device__ __forceinline__
+#define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)           \
+  extern "C" __global__ void __launch_bounds__(threads, ctas_per_sm) \
+      entry(const __grid_constant__ Params params)
+
+namespace moejit::device::ptx {
+
+MOEJIT_DEVICE int32_t thread_index() { return static_cast<int32_t>(threadIdx.x); }
+MOEJIT_DEVICE int32_t thread_count() { return static_cast<int32_t>(blockDim.x); }
+MOEJIT_DEVICE int32_t cta_index() { return static_cast<int32_t>(blockIdx.x); }
+MOEJIT_DEVICE int32_t cta_count() { return static_cast<int32_t>(gridDim.x); }
+MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
+MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
+
+}  // namespace moejit::device::ptx
