@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "templates/embedded_templates.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
-#include <string>
 
 namespace moejit::templates {
 namespace {
@@ -79,20 +77,18 @@ Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavo
       if (found.contains(name)) continue;
       const EmbeddedFile* file = resolve_include(name, flavor);
       if (file == nullptr) {
-        return fail(Stage::kEmit, ErrorCode::kInternal,
-                    fmt::format("include \"{}\" in {}: no such embedded header", name,
-                                includer.name),
-                    "kernels may include only files below templates/moejit_device");
+        return fail(
+            Stage::kEmit, ErrorCode::kInternal,
+            fmt::format("include \"{}\" in {}: no such embedded header", name, includer.name),
+            "kernels may include only files below templates/moejit_device");
       }
-      // Keyed by the view into static or caller text: both outlive this call, but the result must
-      // outlive `source`, so keep the name from embedded text where there is one.
       found.emplace(name, file);
       pending.push_back({file->text, file->include_name});
     }
   }
   std::vector<IncludedFile> closure;
   closure.reserve(found.size());
-  for (const auto& [name, file] : found) closure.push_back({name, file});
+  for (const auto& [name, file] : found) closure.push_back({std::string(name), file});
   return closure;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/support/error.h"
+
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
-
-#include "compiler/support/error.h"
 
 namespace moejit::templates {
 
@@ -32,7 +33,7 @@ const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor
 
 // A file of a closure and the name under which the source includes it.
 struct IncludedFile {
-  std::string_view include_name;
+  std::string include_name;
   const EmbeddedFile* file;
 };
 
