@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_binary.h"
+#include "compiler/support/error.h"
+#include "compiler/target.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace moejit::runtime {
+
+// A CUstream; null is the default stream. The simulator runs every launch to its end and ignores
+// it.
+using Stream = void*;
+
+// Memory that a launch may touch. The GPU does not look at it; the simulator refuses every access
+// outside of the regions and every write to one that is not writable.
+struct MemoryRegion {
+  std::string_view name;  // of the tensor, for reports
+  const void* address = nullptr;
+  int64_t bytes = 0;
+  bool writable = false;
+};
+
+// A kernel that is resident and ready. Destroying it unloads; launches in flight must be over.
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+};
+
+struct LaunchRequest {
+  const LoadedKernel* kernel = nullptr;
+  int64_t ctas = 0;  // 0: nothing to do, a valid launch of no work
+  int32_t threads = 0;
+  int32_t shared_bytes = 0;           // dynamic
+  std::span<const std::byte> params;  // the kernel's parameter record
+  std::span<const MemoryRegion> regions;
+};
+
+// Something that runs kernels: a GPU through the driver API, or the simulator. launch() may be
+// called from several threads; it does not allocate, lock or synchronise on the GPU. The memory
+// calls serve tools and tests, hosts bring their own memory.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual compiler::Target target() const = 0;
+  virtual std::string name() const = 0;  // "NVIDIA H200", "simulator"
+  virtual int32_t sm_count() const = 0;  // the simulator says 4
+
+  virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
+  virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
+
+  // Uninitialised memory, 256-byte aligned; zero bytes give null. The simulator reports reads of
+  // bytes that nothing wrote.
+  virtual Result<void*> allocate(int64_t bytes) = 0;
+  virtual void release(void* address) = 0;
+  virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;
+  virtual Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) = 0;
+  // Sets bytes on the stream, in order with launches.
+  virtual Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) = 0;
+  virtual Result<void> synchronize(Stream stream) = 0;
+
+  // Marks of the time on a stream, for tables of kernel times. Microseconds from the first to the
+  // second, after both were reached.
+  virtual Result<void*> record_mark(Stream stream) = 0;
+  virtual Result<double> microseconds_between(void* first, void* second) = 0;
+  virtual void release_mark(void* mark) = 0;
+};
+
+// The GPU of the calling thread's current context, else the primary context of `ordinal` (which is
+// retained, never reset). Opens libcuda on first use. Errors: kDriverMissing, kNoDevice,
+// kUnsupported (a GPU that the target cannot run on).
+Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = 0);
+
+struct SimulatorOptions {
+  uint64_t seed = 0;    // order in which fibers run and asynchronous copies complete
+  int32_t workers = 0;  // host threads that run CTAs; 0: one per core
+};
+Result<std::unique_ptr<Device>> open_simulator(const SimulatorOptions& options = {});
+
+}  // namespace moejit::runtime

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "runtime/device.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace moejit::cache {
+class KernelCache;
+}
+
+namespace moejit::runtime {
+
+struct EngineOptions {
+  // Folder of the kernel cache; empty: the default one (docs/cache.md).
+  std::string cache_dir;
+  bool use_cache = true;  // false: memory only
+  bool frozen = false;    // a kernel that no cache holds is an error (kCacheMiss), never a compile
+};
+
+struct EngineCounters {
+  int64_t compiled = 0;     // kernels that a compiler made in this process
+  int64_t from_cache = 0;   // kernels that a cache on disk served
+  int64_t from_memory = 0;  // kernels that this engine already held
+  int64_t corrupt = 0;      // cache entries that failed verification and were made anew
+};
+
+// Joins compiler and cache: key -> memory -> disk -> compile and publish. One engine may serve any
+// number of devices and threads; a kernel asked for by several threads at once is made once.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Machine code for a source, from the nearest place that has it.
+  Result<std::shared_ptr<const compiler::KernelBinary>> binary(
+      const compiler::KernelSource& source);
+
+  EngineCounters counters() const;
+  // The cache folder in use, or why there is none ("memory only: ...").
+  std::string cache_description() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moejit::runtime

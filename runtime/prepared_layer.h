@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "runtime/device.h"
+#include "runtime/engine.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace moejit::runtime {
+
+// Device memory under the name that the plan gives it. `shape` is checked against the plan: a
+// symbol such as T may be smaller than its bound, everything else must be equal.
+struct TensorRef {
+  std::string_view name;
+  compiler::DType dtype = compiler::DType::kU8;
+  std::span<const int64_t> shape;
+  void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
+};
+
+// Called after each kernel of a call, for tools that time or dump; index into Plan::kernels.
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+  virtual Result<void> before(size_t kernel_index) = 0;
+  virtual Result<void> after(size_t kernel_index) = 0;
+};
+
+// A layer whose kernels are compiled, loaded and ready. After prepare() nothing is compiled,
+// loaded, allocated or locked, and the host never waits for the device, so calls can be recorded
+// into a CUDA graph and replayed with other routings. Calls on different streams with different
+// workspaces may overlap.
+class PreparedLayer {
+ public:
+  static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::Plan& plan, Engine& engine,
+                                                        Device& device);
+  ~PreparedLayer();
+  PreparedLayer(const PreparedLayer&) = delete;
+  PreparedLayer& operator=(const PreparedLayer&) = delete;
+
+  const compiler::Plan& plan() const;
+
+  // Bytes of the workspace that every forward() needs, 256-byte aligned. Its contents after a call
+  // hold the intermediates at the plan's offsets.
+  int64_t workspace_bytes() const;
+
+  // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
+  // `tensors`. Once after each change of the weights; checkpoints that are quantised already skip
+  // it.
+  Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
+                              LaunchObserver* observer = nullptr);
+
+  // One forward pass: kInput, kQuantized and kOutput tensors in `tensors`. `status` is one uint32
+  // on the device into which kernels or their status bits (route_params.h); the caller clears and
+  // reads it when it likes.
+  Result<void> forward(std::span<const TensorRef> tensors, void* workspace, int64_t workspace_bytes,
+                       void* status, Stream stream, LaunchObserver* observer = nullptr);
+
+ private:
+  struct Impl;
+  explicit PreparedLayer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moejit::runtime
