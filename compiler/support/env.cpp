@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/support/env.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+
+namespace moejit {
+namespace {
+
+// docs/environment.md lists the same names; a lint test keeps the two in step.
+constexpr std::array kVariables{
+    VariableInfo{Variable::kCacheDir, "MOEJIT_CACHE_DIR", "folder of the kernel cache",
+                 "$XDG_CACHE_HOME/moejit, else $HOME/.cache/moejit"},
+    VariableInfo{Variable::kNvrtc, "MOEJIT_NVRTC", "path of the NVRTC library file",
+                 "searched for, see docs/environment.md"},
+    VariableInfo{Variable::kCudaDriver, "MOEJIT_CUDA_DRIVER", "path of the CUDA driver library",
+                 "libcuda.so.1"},
+    VariableInfo{Variable::kCxx, "MOEJIT_CXX", "C++ compiler of the target sim",
+                 "c++, g++ or clang++ on the PATH"},
+    VariableInfo{Variable::kFrozen, "MOEJIT_FROZEN", "1: compile nothing, a cache miss is an error",
+                 "0"},
+    VariableInfo{Variable::kXdgCacheHome, "XDG_CACHE_HOME", "folder of the user's caches",
+                 "$HOME/.cache"},
+    VariableInfo{Variable::kHome, "HOME", "the user's home folder", "none"},
+    VariableInfo{Variable::kCudaHome, "CUDA_HOME", "CUDA toolkit to take NVRTC from", "none"},
+    VariableInfo{Variable::kCudaPath, "CUDA_PATH", "the same, after CUDA_HOME", "none"},
+    VariableInfo{Variable::kTmpdir, "TMPDIR", "folder of temporary files", "/tmp"},
+};
+
+}  // namespace
+
+std::span<const VariableInfo> variables() { return kVariables; }
+
+std::string_view name_of(Variable variable) {
+  return kVariables[static_cast<std::size_t>(variable)].name;
+}
+
+std::optional<std::string> environment(Variable variable) {
+  // The table's names are literals, so they end with a zero byte.
+  const char* value = std::getenv(name_of(variable).data());  // NOLINT(concurrency-mt-unsafe)
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace moejit

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace moejit {
+
+// Every environment variable that moejit reads. No other file reads the environment.
+enum class Variable {
+  kCacheDir,
+  kNvrtc,
+  kCudaDriver,
+  kCxx,
+  kFrozen,
+  kXdgCacheHome,
+  kHome,
+  kCudaHome,
+  kCudaPath,
+  kTmpdir,
+};
+
+struct VariableInfo {
+  Variable variable;
+  std::string_view name;           // as in the environment
+  std::string_view meaning;        // one phrase
+  std::string_view default_value;  // what holds where it is not set, in words
+};
+
+// The table of all variables, in the order of the enumeration.
+std::span<const VariableInfo> variables();
+
+std::string_view name_of(Variable variable);
+
+// The value of a variable; none where it is not set or empty.
+std::optional<std::string> environment(Variable variable);
+
+}  // namespace moejit
