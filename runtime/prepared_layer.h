@@ -54,11 +54,11 @@ class PreparedLayer {
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 
-  // One forward pass: kInput, kQuantized and kOutput tensors in `tensors`. `status` is one uint32
-  // on the device into which kernels or their status bits (route_params.h); the caller clears and
-  // reads it when it likes.
+  // One forward pass: kInput, kQuantized and kOutput tensors in `tensors`. `status` U32 [1] is one
+  // of the outputs: kernels or their status bits into it (params/route_params.h); the caller clears
+  // and reads it when it likes.
   Result<void> forward(std::span<const TensorRef> tensors, void* workspace, int64_t workspace_bytes,
-                       void* status, Stream stream, LaunchObserver* observer = nullptr);
+                       Stream stream, LaunchObserver* observer = nullptr);
 
  private:
   struct Impl;
