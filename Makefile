@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# Commands for people and CI; the build itself is CMake (see CMakePresets.json).
+#   make demo   install what is missing, build, and run a layer from description to numbers
+#   make test   install what is missing, build, and run the tests
+.PHONY: demo test portable format check-format tidy clean help
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell nproc)
+# OFF: ignore an installed CUDA toolkit and use the wheels in .deps/.
+MOEJIT_CUDA_TOOLKIT ?= ON
+export MOEJIT_CUDA_TOOLKIT
+configure = cmake --preset $(1) -DMOEJIT_CUDA_TOOLKIT=$(MOEJIT_CUDA_TOOLKIT) --log-level=WARNING
+sources = git ls-files '*.h' '*.cpp' '*.cuh' ':!tests/golden'
+
+demo:
+	.ci/setup
+	$(call configure,release)
+	cmake --build --preset release --parallel $(JOBS) --target moejit
+	docs/examples/demo.sh build/release/moejit
+
+test:
+	.ci/setup tests
+	$(call configure,ci)
+	cmake --build --preset ci --parallel $(JOBS)
+	ctest --preset ci --parallel $(JOBS)
+
+portable:
+	.ci/setup tests
+	$(call configure,portable)
+	cmake --build --preset portable --parallel $(JOBS)
+
+format:
+	$(sources) | xargs clang-format-14 -i
+
+check-format:
+	$(sources) | xargs clang-format-14 --dry-run --Werror
+
+tidy:
+	$(call configure,tidy)
+	cmake --build --preset tidy --parallel $(JOBS)
+
+clean:
+	rm -rf build
+
+help:
+	@sed -n 's/^#   //p' Makefile
