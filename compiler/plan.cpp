@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/plan.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+std::string_view to_string(TensorRole role) {
+  switch (role) {
+    case TensorRole::kInput: return "input";
+    case TensorRole::kWeight: return "weight";
+    case TensorRole::kQuantized: return "quantized";
+    case TensorRole::kOutput: return "output";
+    case TensorRole::kWorkspace: return "workspace";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Layout layout) {
+  switch (layout) {
+    case Layout::kRowMajor: return "row_major";
+    case Layout::kScalesCompact: return "compact";
+    case Layout::kScalesTiles: return "tiles";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Phase phase) { return phase == Phase::kWeights ? "weights" : "forward"; }
+
+std::string_view to_string(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::kRows: return "rows";
+    case LoadStage::kQuantizedRows: return "quantized_rows";
+    case LoadStage::kGatedRows: return "gated_rows";
+    case LoadStage::kCombinedRows: return "combined_rows";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(TransformStage stage) {
+  return stage == TransformStage::kIdentity ? "identity" : "swiglu_probability";
+}
+
+std::string_view to_string(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "none";
+    case QuantizeStage::kKeep: return "keep";
+    case QuantizeStage::k1x128: return "1x128";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(StoreStage stage) {
+  switch (stage) {
+    case StoreStage::kRows: return "rows";
+    case StoreStage::kGroupedRows: return "grouped_rows";
+    case StoreStage::kPermuted: return "permuted";
+    case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
+  }
+  return "unknown";
+}
+
+namespace {
+
+std::string text_of(const RouteSpec& s) {
+  return fmt::format("route local_experts={} top_k={} splits_alignment={} warps={}",
+                     s.local_experts, s.top_k, s.splits_alignment, s.warps);
+}
+
+std::string text_of(const RowChainSpec& s) {
+  return fmt::format(
+      "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
+      "epsilon={:g} threads={}",
+      to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
+      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads);
+}
+
+std::string text_of(const TileChainSpec& s) {
+  return fmt::format("tile_chain sections={} section_rows={} columns={} epsilon={:g} threads={}",
+                     s.sections, s.section_rows, s.columns, s.epsilon, s.threads);
+}
+
+std::string text_of(const GroupedGemmSpec& s) {
+  return fmt::format(
+      "grouped_gemm local_experts={} sections={} section_n={} k={} tile={}x{}x{} warps={}x{} "
+      "stages={}",
+      s.local_experts, s.sections, s.section_n, s.k, s.tile_m, s.tile_n, s.tile_k, s.warps_m,
+      s.warps_n, s.stages);
+}
+
+}  // namespace
+
+std::string to_string(const KernelSpec& spec) {
+  return std::visit([](const auto& s) { return text_of(s); }, spec);
+}
+
+}  // namespace moejit::compiler

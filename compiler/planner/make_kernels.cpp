@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+// Smallest amax that activations are scaled for, so that an all-zero row gets the scale 2^-42 and
+// cannot raise its neighbours' (semantics of the FP8-Flow-MoE dispatch quantiser).
+constexpr float kActivationEpsilon = 1e-10f;
+
+KernelPlan route(const Layer& layer, const Target& target) {
+  // One CTA; each warp owns a contiguous part of the ids and a histogram over the experts.
+  const int32_t histogram_bytes = 4 * layer.local_experts;
+  const int64_t ids = layer.max_tokens * layer.top_k;
+  const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);
+  const int32_t fitting = target.shared_memory_bytes / 2 / histogram_bytes;
+  const int32_t warps = static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, useful));
+  return {
+      .spec = RouteSpec{.local_experts = layer.local_experts,
+                        .top_k = layer.top_k,
+                        .splits_alignment = layer.splits_alignment,
+                        .warps = warps},
+      .arguments = {{"topk_ids", "topk_ids"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"row_map", "row_map"},
+                    {"status", "status"}},
+      .reasons = {fmt::format(
+          "one CTA of {} warps: counts, offsets and destinations in one launch, "
+          "no barrier between CTAs, stable order",
+          warps)},
+  };
+}
+
+KernelPlan quantize(const Layer& layer) {
+  return {
+      .spec = RowChainSpec{.columns = layer.hidden, .epsilon = kActivationEpsilon},
+      .arguments = {{"input", "x"}, {"output", "x_q"}, {"output_scale_inv", "x_scale_inv"}},
+      .reasons = {"the first of the two explicit casts of the layer"},
+  };
+}
+
+const std::vector<KernelArgument> kPermutedStoreArguments = {
+    {"probs", "topk_probs"},
+    {"row_map", "row_map"},
+    {"counts", "counts"},
+    {"offs", "offs"},
+    {"output", "permuted_q"},
+    {"output_scale_inv", "permuted_scale_inv"},
+    {"output_probs", "permuted_probs"},
+};
+
+KernelPlan permute_pad(const Layer& layer) {
+  KernelPlan kernel{
+      .spec = RowChainSpec{.load = LoadStage::kQuantizedRows,
+                           .quantize = QuantizeStage::kKeep,
+                           .store = StoreStage::kPermuted,
+                           .columns = layer.hidden,
+                           .local_experts = layer.local_experts,
+                           .top_k = layer.top_k},
+      .arguments = kPermutedStoreArguments,
+      .reasons = {"rows are read once in token order and written to their destinations; pad rows "
+                  "are written by the same launch"},
+  };
+  kernel.arguments.push_back({"input", "x_q"});
+  kernel.arguments.push_back({"input_scale_inv", "x_scale_inv"});
+  return kernel;
+}
+
+KernelPlan quantize_permute_pad(const Layer& layer, const PlanOptions& options) {
+  KernelPlan kernel{
+      .spec = RowChainSpec{.store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
+                                                               : StoreStage::kPermuted,
+                           .columns = layer.hidden,
+                           .local_experts = layer.local_experts,
+                           .top_k = layer.top_k,
+                           .epsilon = kActivationEpsilon},
+      .arguments = kPermutedStoreArguments,
+      .reasons = {"a row is quantised in registers and written to its destinations"},
+  };
+  kernel.arguments.push_back({"input", "x"});
+  if (options.keep_intermediates) {
+    kernel.arguments.push_back({"kept_output", "x_q"});
+    kernel.arguments.push_back({"kept_scale_inv", "x_scale_inv"});
+    kernel.reasons.push_back("x_q is written too because intermediates are kept");
+  }
+  return kernel;
+}
+
+KernelPlan swiglu_quantize(const Layer& layer) {
+  return {
+      .spec = RowChainSpec{.load = LoadStage::kGatedRows,
+                           .transform = TransformStage::kSwigluProbability,
+                           .store = StoreStage::kGroupedRows,
+                           .columns = layer.intermediate,
+                           .local_experts = layer.local_experts,
+                           .epsilon = kActivationEpsilon},
+      .arguments = {{"input", "h1"},
+                    {"probs", "permuted_probs"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"output", "act_q"},
+                    {"output_scale_inv", "act_scale_inv"}},
+      .reasons = {"the routing probability is applied here, so unpermute is a plain sum",
+                  "a kernel of its own: the epilogue of gemm_fc1 does not quantise yet"},
+  };
+}
+
+KernelPlan unpermute(const Layer& layer) {
+  return {
+      .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
+                           .quantize = QuantizeStage::kNone,
+                           .columns = layer.hidden,
+                           .top_k = layer.top_k},
+      .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
+      .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
+  };
+}
+
+KernelPlan grouped_gemm(const Layer& layer, int32_t sections, int32_t section_n, int32_t k,
+                        std::vector<KernelArgument> arguments) {
+  arguments.push_back({"counts", "counts"});
+  arguments.push_back({"offs", "offs"});
+  const GroupedGemmSpec spec{
+      .local_experts = layer.local_experts, .sections = sections, .section_n = section_n, .k = k};
+  return {
+      .spec = spec,
+      .arguments = std::move(arguments),
+      .reasons = {fmt::format("tile {}x{}x{}: one weight scale per tile and K block, and a tile "
+                              "shape that does not depend on the number of tokens",
+                              spec.tile_m, spec.tile_n, spec.tile_k),
+                  "group sizes are read on the device; the host never waits for them"},
+  };
+}
+
+KernelPlan quantize_weights(int32_t sections, int32_t section_rows, int32_t columns,
+                            std::string_view name) {
+  return {
+      .phase = Phase::kWeights,
+      .spec = TileChainSpec{.sections = sections,
+                            .section_rows = section_rows,
+                            .columns = columns,
+                            .epsilon = 0.0f},
+      .arguments = {{"input", std::string(name)},
+                    {"output", fmt::format("{}_q", name)},
+                    {"output_scale_inv", fmt::format("{}_scale_inv", name)}},
+      .reasons = {"all experts in one launch, one scale per 128x128 tile"},
+  };
+}
+
+KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& target,
+                      const PlanOptions& options) {
+  switch (operation) {
+    case Operation::kQuantizeW1: return quantize_weights(2, layer.intermediate, layer.hidden, "w1");
+    case Operation::kQuantizeW2: return quantize_weights(1, layer.hidden, layer.intermediate, "w2");
+    case Operation::kQuantize: return quantize(layer);
+    case Operation::kRoute: return route(layer, target);
+    case Operation::kPermutePad: return permute_pad(layer);
+    case Operation::kQuantizePermutePad: return quantize_permute_pad(layer, options);
+    case Operation::kGemmFc1:
+      return grouped_gemm(layer, 2, layer.intermediate, layer.hidden,
+                          {{"a", "permuted_q"},
+                           {"a_scale_inv", "permuted_scale_inv"},
+                           {"b", "w1_q"},
+                           {"b_scale_inv", "w1_scale_inv"},
+                           {"d", "h1"}});
+    case Operation::kSwigluQuantize: return swiglu_quantize(layer);
+    case Operation::kGemmFc2:
+      return grouped_gemm(layer, 1, layer.hidden, layer.intermediate,
+                          {{"a", "act_q"},
+                           {"a_scale_inv", "act_scale_inv"},
+                           {"b", "w2_q"},
+                           {"b_scale_inv", "w2_scale_inv"},
+                           {"d", "h2"}});
+    case Operation::kUnpermute: return unpermute(layer);
+  }
+  return {};
+}
+
+}  // namespace
+
+KernelPlan make_kernel(Operation operation, const Layer& layer, const Target& target,
+                       const PlanOptions& options) {
+  KernelPlan kernel = kernel_for(operation, layer, target, options);
+  kernel.operation = to_string(operation);
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+#include <nlohmann/json.hpp>
+
+namespace moejit::compiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json tensor_json(const TensorPlan& tensor) {
+  Json shape = Json::array(), symbols = Json::array();
+  for (const Dim& dim : tensor.shape) {
+    shape.push_back(dim.value);
+    symbols.push_back(dim.symbol);
+  }
+  Json json = {{"name", tensor.name},
+               {"dtype", to_string(tensor.dtype)},
+               {"shape", shape},
+               {"symbols", symbols},
+               {"layout", to_string(tensor.layout)},
+               {"role", to_string(tensor.role)},
+               {"bytes", tensor.bytes},
+               {"first_use", tensor.first_use},
+               {"last_use", tensor.last_use}};
+  if (tensor.role == TensorRole::kWorkspace) json["workspace_offset"] = tensor.workspace_offset;
+  return json;
+}
+
+Json kernel_json(const KernelPlan& kernel) {
+  Json arguments = Json::object();
+  for (const KernelArgument& argument : kernel.arguments)
+    arguments[argument.role] = argument.tensor;
+  return {{"operation", kernel.operation},
+          {"phase", to_string(kernel.phase)},
+          {"spec", to_string(kernel.spec)},
+          {"threads", kernel.launch.threads},
+          {"max_ctas", kernel.launch.max_ctas},
+          {"ctas_per_sm", kernel.launch.ctas_per_sm},
+          {"shared_bytes", kernel.launch.shared_bytes},
+          {"arguments", arguments},
+          {"min_bytes", kernel.min_bytes},
+          {"multiply_adds", kernel.multiply_adds},
+          {"reasons", kernel.reasons}};
+}
+
+}  // namespace
+
+std::string plan_to_json(const Plan& plan) {
+  Json tensors = Json::array(), kernels = Json::array();
+  for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
+  for (const KernelPlan& kernel : plan.kernels) kernels.push_back(kernel_json(kernel));
+  const Json json = {{"layer", Json::parse(to_json(plan.layer))},
+                     {"target", to_string(plan.target)},
+                     {"workspace_bytes", plan.workspace_bytes},
+                     {"quantized_weight_bytes", plan.quantized_weight_bytes},
+                     {"kernels", kernels},
+                     {"tensors", tensors},
+                     {"reasons", plan.reasons}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace moejit::compiler

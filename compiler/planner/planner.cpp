@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/planner/operations.h"
+#include "compiler/planner/support_table.h"
+#include "compiler/planner/work.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+int64_t bytes_of_role(const Plan& plan, TensorRole role) {
+  int64_t bytes = 0;
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.role == role) bytes += tensor.bytes;
+  return bytes;
+}
+
+std::string permuted_rows_reason(const Layer& layer) {
+  const int64_t worst = worst_case_permuted_rows(layer);
+  if (layer.max_permuted_rows >= worst)
+    return fmt::format("P = {} rows hold any routing of {} tokens", layer.max_permuted_rows,
+                       layer.max_tokens);
+  return fmt::format(
+      "P = {} rows, fewer than the {} that the worst routing of {} tokens needs: "
+      "rows beyond are dropped and the status word says so",
+      layer.max_permuted_rows, worst, layer.max_tokens);
+}
+
+}  // namespace
+
+Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+  MOEJIT_TRY(check_support(layer, target));
+  Plan plan{.layer = layer, .target = target};
+  plan.reasons.push_back(permuted_rows_reason(layer));
+
+  // What is done, in order; then with neighbours joined.
+  const std::vector<Operation> operations =
+      fuse_operations(forward_operations(), layer, plan.reasons);
+
+  // From here on the set of tensors is fixed.
+  plan.tensors = make_tensors(layer, operations, options);
+
+  // One kernel an operation, each complete in itself.
+  for (const Operation operation : operations) {
+    KernelPlan kernel = make_kernel(operation, layer, target, options);
+    kernel.launch = plan_launch(kernel, layer);
+    const Work work = count_work(kernel, layer, layer.max_tokens, layer.max_permuted_rows);
+    kernel.min_bytes = work.min_bytes;
+    kernel.multiply_adds = work.multiply_adds;
+    plan.kernels.push_back(std::move(kernel));
+  }
+
+  plan.workspace_bytes = plan_workspace(plan, options);
+  plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
+  if (options.keep_intermediates)
+    plan.reasons.push_back("no workspace is shared because intermediates are kept");
+  return plan;
+}
+
+}  // namespace moejit::compiler

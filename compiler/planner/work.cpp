@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/work.h"
+
+#include <algorithm>
+
+namespace moejit::compiler {
+namespace {
+
+int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+bool is_permuted_store(const RowChainSpec& spec) {
+  return spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted;
+}
+
+// Rows of the chain's input in permuted space or in token space.
+bool reads_permuted_rows(const RowChainSpec& spec) { return spec.load == LoadStage::kGatedRows; }
+
+LaunchShape launch(const RouteSpec& spec, const Layer&) {
+  const int32_t histograms = 4 * spec.warps * spec.local_experts;
+  return {.threads = 32 * spec.warps, .max_ctas = 1, .shared_bytes = histograms};
+}
+
+LaunchShape launch(const RowChainSpec& spec, const Layer& layer) {
+  const int64_t rows = reads_permuted_rows(spec) ? layer.max_permuted_rows : layer.max_tokens;
+  const int64_t segments = rows * ceil_div(spec.columns, 128);
+  const int64_t segments_per_cta = spec.threads / 8;
+  const int32_t threads_per_sm = 2048;
+  return {.threads = spec.threads,
+          .max_ctas = std::max<int64_t>(1, ceil_div(segments, segments_per_cta)),
+          .ctas_per_sm = threads_per_sm / spec.threads};
+}
+
+LaunchShape launch(const TileChainSpec& spec, const Layer& layer) {
+  const int64_t tiles = int64_t{layer.local_experts} * spec.sections *
+                        ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
+  return {.threads = spec.threads, .max_ctas = tiles, .ctas_per_sm = 4, .shared_bytes = 128};
+}
+
+LaunchShape launch(const GroupedGemmSpec& spec, const Layer& layer) {
+  const int64_t m_tiles = layer.max_permuted_rows / spec.tile_m + spec.local_experts;
+  const int64_t n_tiles = spec.sections * ceil_div(spec.section_n, spec.tile_n);
+  return {.threads = 32 * spec.warps_m * spec.warps_n,
+          .max_ctas = m_tiles * n_tiles,
+          .ctas_per_sm = 2,
+          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k};
+}
+
+Work work(const RouteSpec& spec, const Layer&, int64_t tokens, int64_t) {
+  return {.min_bytes = 2 * 4 * tokens * spec.top_k + 8 * spec.local_experts};
+}
+
+Work work(const RowChainSpec& spec, const Layer& layer, int64_t tokens, int64_t rows) {
+  const int64_t columns = spec.columns;
+  const int64_t scale_bytes = 4 * ceil_div(columns, 128);
+  const int64_t choices = tokens * layer.top_k;
+  switch (spec.load) {
+    case LoadStage::kCombinedRows:
+      // Every routed row once, the map, and the sums.
+      return {.min_bytes =
+                  2 * std::min(rows, choices) * columns + 4 * choices + 2 * tokens * columns};
+    case LoadStage::kGatedRows:
+      return {.min_bytes = rows * (2 * 2 * columns + 4 + columns + scale_bytes)};
+    case LoadStage::kRows:
+    case LoadStage::kQuantizedRows: break;
+  }
+  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : columns + scale_bytes;
+  const int64_t output_row = columns + scale_bytes;
+  Work total{.min_bytes = tokens * input_row};
+  if (spec.store != StoreStage::kPermuted) total.min_bytes += tokens * output_row;
+  if (is_permuted_store(spec)) total.min_bytes += rows * (output_row + 4) + 2 * 4 * choices;
+  return total;
+}
+
+Work work(const TileChainSpec& spec, const Layer& layer, int64_t, int64_t) {
+  const int64_t elements =
+      int64_t{layer.local_experts} * spec.sections * spec.section_rows * spec.columns;
+  const int64_t scales = int64_t{layer.local_experts} * spec.sections *
+                         ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
+  return {.min_bytes = 3 * elements + 4 * scales};
+}
+
+Work work(const GroupedGemmSpec& spec, const Layer&, int64_t, int64_t rows) {
+  const int64_t n = int64_t{spec.sections} * spec.section_n;
+  const int64_t k = spec.k;
+  const int64_t k_blocks = ceil_div(k, 128);
+  const int64_t weights =
+      spec.local_experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
+  return {.min_bytes = rows * (k + 4 * k_blocks) + weights + 2 * rows * n,
+          .multiply_adds = rows * n * k};
+}
+
+}  // namespace
+
+LaunchShape plan_launch(const KernelPlan& kernel, const Layer& layer) {
+  return std::visit([&](const auto& spec) { return launch(spec, layer); }, kernel.spec);
+}
+
+Work count_work(const KernelPlan& kernel, const Layer& layer, int64_t tokens, int64_t rows) {
+  return std::visit([&](const auto& spec) { return work(spec, layer, tokens, rows); }, kernel.spec);
+}
+
+}  // namespace moejit::compiler
