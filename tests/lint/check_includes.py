@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may include whom: the arrows of docs/architecture.md, read off the #include lines."""
+import source_tree
+
+# folder -> what its files may include; the longest folder that fits a file decides. An entry is a
+# folder with everything below it ("cache/"), or only the headers on a folder's top level
+# ("compiler/*").
+SUPPORT = "compiler/support/"
+RULES = {
+    "templates/moejit_device/": ["moejit_device/"],
+    "templates/moejit_sim/": ["moejit_sim/", "moejit_device/"],
+    "compiler/support/": [SUPPORT],
+    "templates/": ["templates/*", SUPPORT],
+    "compiler/": ["compiler/", "templates/*", "moejit_device/params/"],
+    "cache/": ["cache/", SUPPORT],
+    "runtime/": ["runtime/", "compiler/*", "cache/*", SUPPORT, "templates/*",
+                 "moejit_device/params/", "moejit_device/core/", "moejit_sim/"],
+    "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "tests/support/"],
+    "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",
+               "moejit_device/", "moejit_sim/"],
+    "docs/": ["runtime/*", "compiler/*", "cache/*", SUPPORT],
+}
+# The CPU reference must not share code with what it judges.
+RULES["tests/support/reference"] = ["tests/support/"]
+CUDA_FOLDERS = ("runtime/",)
+CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_fp8.h", "cuda_bf16.h", "nvrtc.h")
+
+
+def fits(included, entry):
+    if entry.endswith("*"):
+        folder = entry[:-1]
+        return included.startswith(folder) and "/" not in included[len(folder):]
+    return included.startswith(entry)
+
+
+def rule_of(name):
+    folders = [folder for folder in RULES if name.startswith(folder)]
+    return RULES[max(folders, key=len)] if folders else None
+
+
+def findings_of(name, text):
+    """Sentences about the includes of one file."""
+    allowed = rule_of(name)
+    if allowed is None:
+        return [f"{name}: no include rule for this folder; add one to tests/lint/check_includes.py"]
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = source_tree.INCLUDE.match(line)
+        if not match:
+            continue
+        quote, included = match.groups()
+        if included in CUDA_HEADERS and not name.startswith(CUDA_FOLDERS):
+            found.append(f"{name}:{number}: <{included}>: only runtime/ includes CUDA headers")
+        elif quote == '"' and not any(fits(included, entry) for entry in allowed):
+            found.append(f'{name}:{number}: "{included}": may include only {", ".join(allowed)}')
+        elif quote == "<" and name.startswith("templates/moejit_device/") and included != "cstdint":
+            found.append(f"{name}:{number}: <{included}>: kernels are compiled without a standard library")
+    return found
+
+
+def main():
+    names = source_tree.tracked(".h", ".cpp", ".cuh", ".inc")
+    found = [finding for name in names for finding in findings_of(name, source_tree.read(name))]
+    source_tree.finish("include rules", found, len(names))
+
+
+if __name__ == "__main__":
+    main()

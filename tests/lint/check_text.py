@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the text of source files that a compiler does not check; docs/style.md has the reasons."""
+import re
+
+import source_tree
+
+LONGEST_FILE = 400
+CODE = (".h", ".cpp", ".cuh", ".inc")
+SCRIPTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
+
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(")
+ASSEMBLER = re.compile(r"\basm\b\s*(?:volatile\b\s*)?\(|\b__asm__\b")
+CUDA_INTRINSIC = re.compile(r"\b(?:__syncthreads|__syncwarp|__shfl\w*_sync|__ldg|__cvta_\w+|threadIdx|blockIdx)\b")
+PRINTS = re.compile(r"std::(?:cout|cerr)\b|\bfmt::print\s*\(|(?<![\w:.])f?printf\s*\(|\bstd::abort\s*\(")
+BARE_TODO = re.compile(r"\bTODO\b(?!\(#?\d+\))|\bFIXME\b|\bXXX\b")
+COMMENT = re.compile(r"//.*$")
+
+# (files the rule is about, pattern, sentence)
+LINE_RULES = [
+    (lambda name: name != "compiler/support/env.cpp" and not name.startswith("tests/"),
+     GETENV, "reads the environment: only compiler/support/env.cpp does"),
+    (lambda name: not name.startswith(("templates/moejit_device/ptx/", "tests/")),
+     ASSEMBLER, "assembler outside templates/moejit_device/ptx"),
+    (lambda name: name.startswith("templates/moejit_device/")
+     and not name.startswith("templates/moejit_device/ptx/"),
+     CUDA_INTRINSIC, "touches the hardware outside templates/moejit_device/ptx"),
+    (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".cpp")),
+     PRINTS, "prints or aborts: the library returns an Error instead"),
+]
+
+
+def findings_of(name, text):
+    """Sentences about one source file."""
+    lines = text.splitlines()
+    found = []
+    if not any(SPDX in line for line in lines[:3]):
+        found.append(f"{name}:1: first line is not the licence: {SPDX}")
+    if name.endswith(CODE) and len(lines) > LONGEST_FILE:
+        found.append(f"{name}: {len(lines)} lines, at most {LONGEST_FILE}: split it by idea")
+    if name.endswith(".h") and "#pragma once" not in text:
+        found.append(f"{name}: a header without #pragma once")
+    for number, line in enumerate(lines, start=1):
+        if name.endswith(CODE):
+            code = COMMENT.sub("", line)
+            for is_about, pattern, sentence in LINE_RULES:
+                if is_about(name) and pattern.search(code):
+                    found.append(f"{name}:{number}: {sentence}")
+            if BARE_TODO.search(line):
+                found.append(f"{name}:{number}: a TODO names its issue: TODO(number)")
+        if line != line.rstrip():
+            found.append(f"{name}:{number}: blanks at the end of the line")
+    return found
+
+
+def main():
+    names = [name for name in source_tree.tracked(*CODE, *SCRIPTS)
+             if not name.startswith("tests/golden/")]
+    found = [finding for name in names for finding in findings_of(name, source_tree.read(name))]
+    source_tree.finish("text rules", found, len(names))
+
+
+if __name__ == "__main__":
+    main()
