@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/activation.h"
+
+#include "tests/support/reference/block_scale.h"
+#include "tests/support/reference/number_formats.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::reference {
+namespace {
+
+float sigmoid(float value) {
+  return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(value))));
+}
+
+float activation_scale_inv(float amax) {
+  if (std::isinf(amax)) return 1.0F;
+  return power_of_two_scale_inv(std::fmax(amax, kActivationEps), kE4m3Max);
+}
+
+}  // namespace
+
+std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                          std::int64_t rows, std::int64_t intermediate) {
+  std::vector<float> y(rows * intermediate);
+  for (std::int64_t i = 0; i < rows * intermediate; ++i) {
+    const std::int64_t row = i / intermediate;
+    const std::int64_t gate_index = row * 2 * intermediate + i % intermediate;
+    const float gate = float_from_bf16(h1[gate_index]);
+    const float up = float_from_bf16(h1[gate_index + intermediate]);
+    const float silu = gate * sigmoid(gate);
+    const float product = silu * up;
+    y[i] = product * probs[row];
+  }
+  return y;
+}
+
+QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
+                                  std::int64_t cols) {
+  const std::int64_t blocks = block_count(cols);
+  const std::vector<std::uint8_t> is_real = real_rows(route);
+  QuantizedRows result{route.rows(), cols, {}, {}};
+  result.q.assign(route.rows() * cols, 0);
+  result.scale_inv.assign(route.rows() * blocks, 0.0F);
+  for (std::int64_t i = 0; i < route.rows() * blocks; ++i) {
+    if (is_real[i / blocks] == 0) continue;
+    const std::int64_t first_col = i % blocks * kBlock;
+    const std::int64_t first = i / blocks * cols + first_col;
+    const std::int64_t end = first + std::min(kBlock, cols - first_col);
+    float amax = 0.0F;
+    for (std::int64_t k = first; k < end; ++k) amax = std::fmax(amax, std::fabs(values[k]));
+    const float scale_inv = activation_scale_inv(amax);
+    for (std::int64_t k = first; k < end; ++k) result.q[k] = encode_e4m3(values[k] / scale_inv);
+    result.scale_inv[i] = scale_inv;
+  }
+  return result;
+}
+
+QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                              const Route& route, std::int64_t intermediate) {
+  return quantize_activation(swiglu(h1, probs, route.rows(), intermediate), route, intermediate);
+}
+
+bool is_near_scale_step(float amax) {
+  if (amax <= 0.0F || !std::isfinite(amax)) return false;
+  int exponent = 0;
+  const double mantissa = std::frexp(static_cast<double>(amax), &exponent);  // [0.5, 1)
+  return std::fabs(mantissa / 0.875 - 1.0) <= 0x1p-20;                       // 448 = 0.875 * 2^9
+}
+
+}  // namespace moejit::reference

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/quantize.h"
+#include "tests/support/reference/route.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moejit::reference {
+
+// h1: bf16 [rows, 2I], gate in the first half, up in the second; probs: [rows].
+// y = ((gate * sigmoid(gate)) * up) * prob, every operation rounded to fp32, nothing fused; the
+// sigmoid is computed in double and rounded once. Returns fp32 [rows, I].
+std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                          std::int64_t rows, std::int64_t intermediate);
+
+// 1x128 blocks of fp32 values: amax at least 1e-10, scale_inv = 2^ceil(log2(amax / 448)),
+// q = cast(y / scale_inv); an infinite amax gives scale 1 and saturates. Pad rows of the route are
+// q 0 and scale 0. values: [rows, cols] with rows = offs[E].
+QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
+                                  std::int64_t cols);
+
+// Both in one. A kernel's sigmoid differs from this one by a few ulp, so that its codes may differ
+// by one, and a scale by a factor of two where is_near_scale_step(amax).
+QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                              const Route& route, std::int64_t intermediate);
+
+// True where amax is within 2^-20, relatively, of 448 * 2^k.
+bool is_near_scale_step(float amax);
+
+}  // namespace moejit::reference

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/quantize.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace moejit::reference {
+
+// What the reference needs to know of a layer. `experts` are those of this rank.
+struct LayerShape {
+  std::int64_t experts = 0;       // E
+  std::int64_t top_k = 0;         // K
+  std::int64_t hidden = 0;        // H
+  std::int64_t intermediate = 0;  // I
+  std::int64_t alignment = 1;     // every expert's rows start at a multiple of this
+  std::int64_t max_rows = 0;      // P, the static bound of permuted rows
+
+  bool operator==(const LayerShape&) const = default;
+};
+
+// Row-major. Experts' weights are given as bf16 or, if the optionals are set, already quantised.
+struct LayerInputs {
+  std::int64_t tokens = 0;             // T
+  std::vector<std::uint16_t> x;        // bf16 [T, H]
+  std::vector<std::int32_t> topk_ids;  // [T, K], -1: not routed here
+  std::vector<float> topk_probs;       // [T, K]
+  std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up
+  std::vector<std::uint16_t> w2;       // bf16 [E, H, I]
+  std::optional<QuantizedWeights> w1_quantized;
+  std::optional<QuantizedWeights> w2_quantized;
+};
+
+inline std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+// A bound that `tokens` tokens can never exceed, however they are routed: every (token, k) may be
+// a row and every expert may need alignment - 1 pad rows.
+inline std::int64_t enough_rows(std::int64_t tokens, const LayerShape& shape) {
+  return align_up(tokens * shape.top_k + shape.experts * (shape.alignment - 1), shape.alignment);
+}
+
+}  // namespace moejit::reference

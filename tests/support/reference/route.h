@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/layer_shape.h"
+#include "tests/support/reference/quantize.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moejit::reference {
+
+// Bits of Route::status.
+inline constexpr std::uint32_t kBadExpertId = 1U << 0;  // an id below -1 or not below E
+inline constexpr std::uint32_t kRowOverflow = 1U << 1;  // a routed row did not fit into max_rows
+
+// Where every (token, k) goes. Expert e owns the rows [offs[e], offs[e+1]): first counts[e] real
+// ones, then pad rows. All rows from offs[E] on are undefined.
+struct Route {
+  std::vector<std::int32_t> counts;   // [E]
+  std::vector<std::int32_t> offs;     // [E + 1]
+  std::vector<std::int32_t> row_map;  // [T, K], destination row or -1
+  std::uint32_t status = 0;
+
+  std::int64_t rows() const { return offs.empty() ? 0 : offs.back(); }
+};
+
+// Destinations are ordered by expert, then token, then k. An id of -1 and a bad id give no row.
+// Where the rows exceed shape.max_rows, offs is cut at max_rows, counts is what is left between
+// the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells that a row was lost (pad
+// rows alone being cut does not set it).
+Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
+
+// One entry per row below offs[E]: 1 for a real row, 0 for a pad row.
+std::vector<std::uint8_t> real_rows(const Route& route);
+
+struct PermutedRows {
+  QuantizedRows data;        // [offs[E], cols]
+  std::vector<float> probs;  // [offs[E]]
+};
+
+// Copies every routed token row, its scales and its probability to its destination. Where the
+// probability is 0 the data row is zeros, scales still copied. Pad rows are 0 in all three.
+PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_probs,
+                         const Route& route, std::int64_t top_k);
+
+// h2: bf16 [rows, hidden] -> bf16 [tokens, hidden]: per token the fp32 sum of its rows, from 0, in
+// descending order of rows, rounded once. A token without rows gives 0.
+std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
+                                     std::span<const std::int32_t> row_map, std::int64_t tokens,
+                                     std::int64_t top_k, std::int64_t hidden);
+
+}  // namespace moejit::reference
