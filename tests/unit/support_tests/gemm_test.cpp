@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/gemm.h"
+
+#include "tests/support/reference/number_formats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+
+namespace moejit::reference {
+namespace {
+
+// One expert that owns `rows` rows, `pads` pad rows behind them.
+Route one_expert(std::int32_t rows, std::int32_t pads = 0) {
+  return {.counts = {rows}, .offs = {0, rows + pads}};
+}
+
+TEST(GroupedGemm, MultipliesByTheWeightsOfTheRowsExpert) {
+  // Two experts with one output column each: 2 and -3. Rows: 1 (expert 0), 1.5 (expert 1).
+  const QuantizedRows rows{2, 1, {0x38, 0x3C}, {1.0F, 1.0F}};
+  const QuantizedWeights weights{2, 1, 1, 1, {0x40, 0xC4}, {1.0F, 0.5F}};
+  const Route routed{.counts = {1, 1}, .offs = {0, 1, 2}};
+
+  const std::vector<std::uint16_t> out = grouped_gemm(rows, weights, routed);
+
+  EXPECT_EQ(float_from_bf16(out[0]), 2.0F);
+  EXPECT_EQ(float_from_bf16(out[1]), -2.25F);
+}
+
+TEST(GroupedGemm, ScalesEveryBlockOf128OnItsOwn) {
+  // 144 = 128 + 16 ones times ones: 128 * 2 * 4 + 16 * 0.5 * 8.
+  const QuantizedRows rows{1, 144, std::vector<std::uint8_t>(144, 0x38), {2.0F, 0.5F}};
+  const QuantizedWeights weights{1, 1, 144, 1, std::vector<std::uint8_t>(144, 0x38), {4.0F, 8.0F}};
+  EXPECT_EQ(float_from_bf16(grouped_gemm(rows, weights, one_expert(1))[0]), 1088.0F);
+}
+
+TEST(GroupedGemm, RoundsThePartialSumToFp32AndTheResultOnceToBf16) {
+  // Partial sum 448 * 448 + 2^-9 * 2^-9: not an fp32 number. The second block takes 448 * 448 off
+  // again, so only the rounding of the first partial sum is left: 0 instead of 2^-18.
+  std::vector<std::uint8_t> a(256, 0), b(256, 0);
+  a[0] = b[0] = 0x7E;
+  a[1] = b[1] = 0x01;
+  a[128] = 0xFE;
+  b[128] = 0x7E;
+  const QuantizedRows rows{1, 256, a, {1.0F, 1.0F}};
+  const QuantizedWeights weights{1, 1, 256, 1, b, {1.0F, 1.0F}};
+
+  EXPECT_EQ(grouped_gemm(rows, weights, one_expert(1))[0], 0x0000);
+  EXPECT_EQ(grouped_gemm_exact(rows, weights, one_expert(1)).value[0], 0x1p-18);
+}
+
+TEST(GroupedGemm, UsesTheScaleRowOfTheUpHalf) {
+  // Two sections of one row: each has its own scale.
+  const QuantizedRows rows{1, 1, {0x38}, {1.0F}};
+  const QuantizedWeights weights{1, 2, 1, 2, {0x38, 0x38}, {2.0F, 4.0F}};
+  const std::vector<std::uint16_t> out = grouped_gemm(rows, weights, one_expert(1));
+  EXPECT_EQ(float_from_bf16(out[0]), 2.0F);
+  EXPECT_EQ(float_from_bf16(out[1]), 4.0F);
+}
+
+TEST(GroupedGemm, LeavesPadRowsZeroEvenWithNanWeights) {
+  const QuantizedRows rows{2, 1, {0x38, 0x00}, {1.0F, 0.0F}};
+  const QuantizedWeights weights{1, 1, 1, 1, {0x7F}, {1.0F}};
+  const std::vector<std::uint16_t> out = grouped_gemm(rows, weights, one_expert(1, 1));
+  EXPECT_TRUE(std::isnan(float_from_bf16(out[0])));
+  EXPECT_EQ(out[1], 0);
+}
+
+TEST(GroupedGemmExact, SumsMagnitudesWithTheirScales) {
+  const QuantizedRows rows{1, 2, {0x38, 0xB8}, {2.0F}};
+  const QuantizedWeights weights{1, 1, 2, 1, {0x40, 0x38}, {0.5F}};
+  const GemmExact exact = grouped_gemm_exact(rows, weights, one_expert(1));
+  EXPECT_EQ(exact.value[0], 1.0);
+  EXPECT_EQ(exact.magnitude[0], 3.0);
+}
+
+// An accumulator as bad as Hopper's is said to be: groups of 32 products are aligned to the largest
+// term, and every term is cut off 13 bits below it.
+double truncating_partial(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0.0;
+  for (std::size_t first = 0; first < a.size(); first += 32) {
+    double largest = std::fabs(sum);
+    for (std::size_t k = first; k < first + 32; ++k) {
+      largest = std::max(largest, std::fabs(a[k] * b[k]));
+    }
+    if (largest == 0.0) continue;
+    const double unit = std::ldexp(1.0, std::ilogb(largest) - 13);
+    double next = std::trunc(sum / unit) * unit;
+    for (std::size_t k = first; k < first + 32; ++k) next += std::trunc(a[k] * b[k] / unit) * unit;
+    sum = next;
+  }
+  return sum;
+}
+
+TEST(GroupedGemmExact, BoundHoldsForATruncatingAccumulatorAndIsUseful) {
+  const std::int64_t depth = 2048;
+  std::vector<std::uint8_t> a(depth), b(depth);
+  std::uint32_t state = 1;
+  const auto next_code = [&] {
+    state = state * 1664525U + 1013904223U;
+    return static_cast<std::uint8_t>((state >> 31 << 7) | (0x20U + (state >> 8) % 0x28U));
+  };
+  for (std::int64_t trial = 0; trial < 50; ++trial) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      a[k] = next_code();
+      b[k] = next_code();
+    }
+    const std::vector<float> ones(depth / kBlock, 1.0F);
+    const QuantizedRows rows{1, depth, a, ones};
+    const QuantizedWeights weights{1, 1, depth, 1, b, ones};
+    const GemmExact exact = grouped_gemm_exact(rows, weights, one_expert(1));
+
+    float sum = 0.0F;
+    for (std::int64_t block = 0; block < depth / kBlock; ++block) {
+      std::vector<double> x, y;
+      for (std::int64_t k = block * kBlock; k < (block + 1) * kBlock; ++k) {
+        x.push_back(decode_e4m3(a[k]));
+        y.push_back(decode_e4m3(b[k]));
+      }
+      sum += static_cast<float>(truncating_partial(x, y));
+    }
+    const double result = float_from_bf16(bf16_from_float(sum));
+    EXPECT_LE(std::fabs(result - exact.value[0]), exact.bound[0]);
+    // A bound that accepts a wrong result is worth nothing.
+    EXPECT_LT(exact.bound[0], 0.01 * exact.magnitude[0] + 0x1p-7 * std::fabs(exact.value[0]));
+  }
+}
+
+TEST(GroupedGemmExact, BoundAcceptsTheReferenceItself) {
+  const QuantizedRows rows{1, 3, {0x39, 0x41, 0xC3}, {3.0F}};
+  const QuantizedWeights weights{1, 1, 3, 1, {0x3B, 0x35, 0x2D}, {0.7F}};
+  const GemmExact exact = grouped_gemm_exact(rows, weights, one_expert(1));
+  const double got = float_from_bf16(grouped_gemm(rows, weights, one_expert(1))[0]);
+  EXPECT_LE(std::fabs(got - exact.value[0]), exact.bound[0]);
+}
+
+}  // namespace
+}  // namespace moejit::reference
