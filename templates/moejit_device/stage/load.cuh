@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Load stages of the row chain that read one segment for each segment of the output.
+// kSegmentsInFlight: how many segments a lane loads before it uses the first. kThreadsPerSm: how
+// many threads an SM should hold, with the registers that this leaves to each.
+
+#include "moejit_device/stage/contract.cuh"
+
+namespace moejit::device {
+
+namespace detail {
+
+// The bf16 runs at `offset(column)`; zeros where a run is outside or the row is not real.
+template <int32_t kColumns, typename Offset>
+MOEJIT_DEVICE Bf16Segment fetch_runs(const void* matrix, const SegmentPosition<kColumns>& at,
+                                     Offset offset) {
+  const auto input = ptx::global(static_cast<const Bf16*>(matrix));
+  Bf16Segment segment = {};
+#pragma unroll
+  for (int32_t run = 0; run < 2; ++run) {
+    const int32_t column = run_column(run);
+    if (at.is_real() && at.is_inside(column)) {
+      segment.run[run] = ptx::load_streaming(ptx::as<const Bytes16>(input + offset(column)));
+    }
+  }
+  return segment;
+}
+
+}  // namespace detail
+
+// bf16 rows. Uses input [rows, C].
+template <int32_t kColumns_>
+struct LoadRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 2;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = Bf16Segment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    return detail::fetch_runs(params.input, at, [&](int32_t column) { return at.offset(column); });
+  }
+  MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return unpack_bf16(fetched); }
+};
+
+// e4m3 rows and their scales. Uses input [rows, C], input_scale_inv [rows, ceil(C / 128)].
+template <int32_t kColumns_>
+struct LoadQuantizedRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 2;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = QuantizedSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    const auto input = ptx::global(static_cast<const E4m3*>(params.input));
+    const auto scales = ptx::global(params.input_scale_inv);
+    QuantizedSegment segment = {};
+    if (!at.is_real()) return segment;
+    segment.scale_inv = ptx::load_streaming(scales + at.scale_offset());
+    const int32_t column = byte_column();
+    if (at.is_inside(column)) {
+      segment.bytes = ptx::load_streaming(ptx::as<const Bytes16>(input + at.offset(column)));
+    }
+    return segment;
+  }
+  MOEJIT_DEVICE static QuantizedSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
+// The two halves of a gated row, and the factor of the row.
+struct GatedSegment {
+  Bf16Segment gate;
+  Bf16Segment up;
+  float prob;
+};
+
+// bf16 rows of 2C columns, gate in the first half. Uses input [P, 2C], probs [P].
+template <int32_t kColumns_>
+struct LoadGatedRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 2;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = GatedSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    // Row r is rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
+    const int64_t gate_row = 2 * at.row;
+    Fetched fetched = {};
+    fetched.gate = detail::fetch_runs(
+        params.input, at, [&](int32_t column) { return at.offset_in_row(gate_row, column); });
+    fetched.up = detail::fetch_runs(
+        params.input, at, [&](int32_t column) { return at.offset_in_row(gate_row + 1, column); });
+    if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
+    return fetched;
+  }
+  MOEJIT_DEVICE static GatedSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The row chain: load -> transform -> quantize -> store over the segments of a matrix's rows, all
+// in registers. Memory-bound, so what matters is bytes in flight: a warp holds 4 neighbouring
+// segments (contiguous memory) and loads kSegmentsInFlight of those sets before it uses the first.
+//
+// The segments of all rows form one list. Each CTA takes a contiguous part of it and deals it out
+// to its warps. The number of CTAs changes who does what, never a result.
+//
+// Emitted kernels look like this (one for each composition that the planner makes):
+//
+//   #include "moejit_device/stage/row_chain.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kColumns = 7168;
+//   constexpr int32_t kTopK = 8;
+//   constexpr int32_t kLocalExperts = 32;
+//   constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10
+//   constexpr int32_t kThreads = 256;
+//
+//   quantize:
+//     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
+//                             StoreRows<kColumns>, kThreads>;
+//   permute_pad:
+//     using Kernel = RowChain<LoadQuantizedRows<kColumns>, TransformIdentity, QuantizeKeep,
+//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//   quantize_permute_pad:
+//     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
+//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//   quantize_permute_pad that keeps the rows in token order too:
+//     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
+//                             StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//   swiglu_quantize (kColumns is the intermediate size):
+//     using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
+//                             Quantize1x128<kEpsilonBits>,
+//                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads>;
+//   unpermute:
+//     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
+//                             StoreRows<kColumns>, kThreads>;
+//
+//   MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
+//     Kernel::run(params);
+//   }
+
+#include "moejit_device/stage/load.cuh"
+#include "moejit_device/stage/load_combined.cuh"
+#include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_permuted.cuh"
+#include "moejit_device/stage/store_rows.cuh"
+#include "moejit_device/stage/transform.cuh"
+
+namespace moejit::device {
+
+// This warp's steps through the list of segments. A step is kSegments sets of 4 segments; set s
+// of it holds the segments 4s to 4s + 3, one for each eight lanes.
+template <int32_t kColumns, int32_t kThreads, int32_t kSegments>
+class SegmentWalk {
+ public:
+  MOEJIT_DEVICE explicit SegmentWalk(int64_t rows) : rows_(rows) {
+    constexpr int32_t kStepSegments = kWarpSegments * kSegments;
+    const int64_t steps = ceil_div(rows * kPerRow, int64_t{kStepSegments});
+    const int64_t steps_per_cta = ceil_div(steps, int64_t{ptx::cta_count()});
+    const int64_t first = ptx::cta_index() * steps_per_cta;
+    end_ = smaller(first + steps_per_cta, steps);
+    step_ = first + ptx::warp_index();
+    const int64_t segment = step_ * kStepSegments + segment_of_lane();
+    row_ = segment / kPerRow;
+    index_ = static_cast<int32_t>(segment - row_ * kPerRow);
+  }
+
+  MOEJIT_DEVICE bool has_work() const { return step_ < end_; }
+
+  MOEJIT_DEVICE void next() {
+    step_ += kWarps;
+    advance<kWarps * kWarpSegments * kSegments>(row_, index_);
+  }
+
+  // Where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
+  template <int32_t kSet, typename Rows>
+  MOEJIT_DEVICE SegmentPosition<kColumns> position(Rows& kinds) const {
+    SegmentPosition<kColumns> at{row_, index_, RowKind::kAbsent};
+    advance<kSet * kWarpSegments>(at.row, at.index);
+    if (at.row < rows_) at.kind = kinds.kind_of(at.row);
+    return at;
+  }
+
+ private:
+  static constexpr int32_t kPerRow = SegmentPosition<kColumns>::kPerRow;
+  static constexpr int32_t kWarps = kThreads / 32;
+
+  // Moves on by kCount segments: no division, the quotients are constants.
+  template <int32_t kCount>
+  MOEJIT_DEVICE static void advance(int64_t& row, int32_t& index) {
+    constexpr int32_t kRows = kCount / kPerRow;
+    index += kCount % kPerRow;
+    const bool wraps = index >= kPerRow;
+    row += wraps ? kRows + 1 : kRows;
+    index -= wraps ? kPerRow : 0;
+  }
+
+  int64_t rows_;
+  int64_t step_;
+  int64_t end_;
+  int64_t row_;    // of this lane's segment in set 0
+  int32_t index_;  // likewise
+};
+
+template <typename Load, typename Transform, typename Quantize, typename Store, int32_t kThreads_,
+          int32_t kSegments = Load::kSegmentsInFlight>
+struct RowChain {
+  static_assert(LoadStage<Load>,
+                "the first stage is a load stage: kColumns, kSegmentsInFlight, Fetched, "
+                "fetch(params, position) and unpack(fetched)");
+  static_assert(TransformStageAfter<Transform, Load>,
+                "the transform stage has apply() for what the load stage unpacks");
+  static_assert(QuantizeStageAfter<Quantize, Load, Transform>,
+                "the quantize stage has apply() for what the transform stage gives");
+  static_assert(StoreStageAfter<Store, Load, Transform, Quantize>,
+                "the store stage has Rows, Fetched, fetch(), finish() and a store() for what the "
+                "quantize stage gives");
+  static_assert(Load::kColumns == Store::kColumns, "load and store agree on the columns of a row");
+  static_assert(kThreads_ % 32 == 0 && kThreads_ > 0, "whole warps");
+  static_assert(kSegments > 0, "a lane works on at least one segment at a time");
+
+  static constexpr int32_t kColumns = Store::kColumns;
+  static constexpr int32_t kThreads = kThreads_;
+  static constexpr int32_t kSharedBytes = 0;
+  // For the launch bounds: leaves a thread the registers that its loads in flight need.
+  static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
+
+  MOEJIT_DEVICE static void run(const RowChainParams& params) {
+    typename Store::Rows rows = Store::Rows::of(params);
+    SegmentWalk<kColumns, kThreads, kSegments> walk(rows.count);
+    for (; walk.has_work(); walk.next()) {
+      Step step;
+      step.template fetch<0>(params, walk, rows);
+#pragma unroll
+      for (int32_t s = 0; s < kSegments; ++s) step.finish(params, s);
+    }
+    Store::finish(params);
+  }
+
+ private:
+  struct Step {
+    SegmentPosition<kColumns> at[kSegments];
+    typename Load::Fetched fetched[kSegments];
+    typename Store::Fetched where[kSegments];
+
+    template <int32_t kSet, typename Walk, typename Rows>
+    MOEJIT_DEVICE void fetch(const RowChainParams& params, const Walk& walk, Rows& rows) {
+      if constexpr (kSet < kSegments) {
+        at[kSet] = walk.template position<kSet>(rows);
+        where[kSet] = Store::fetch(params, at[kSet]);
+        fetched[kSet] = Load::fetch(params, at[kSet]);
+        fetch<kSet + 1>(params, walk, rows);
+      }
+    }
+    MOEJIT_DEVICE void finish(const RowChainParams& params, int32_t s) {
+      Store::store(params, at[s], where[s],
+                   Quantize::apply(Transform::apply(Load::unpack(fetched[s]))));
+    }
+  };
+};
+
+}  // namespace moejit::device

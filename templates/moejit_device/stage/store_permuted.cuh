@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Store stages that write a token's row to every destination that row_map gives it.
+
+#include "moejit_device/stage/store_rows.cuh"
+
+namespace moejit::device {
+
+namespace detail {
+
+// Writes zeros to the pad rows of all groups: data, scales and probabilities. The rows are dealt
+// out to the warps of the grid one by one; the lanes of a warp look up 32 of its rows at a time.
+template <int32_t kColumns, int32_t kLocalExperts>
+struct PadRowWriter {
+  const RowChainParams& params;
+
+  MOEJIT_DEVICE void run() const {
+    const Splits<kLocalExperts> splits{ptx::global(params.counts), ptx::global(params.offs)};
+    const int32_t rows = splits.rows();
+    const int64_t warps = int64_t{ptx::cta_count()} * (ptx::thread_count() / 32);
+    const int64_t warp = int64_t{ptx::warp_index()} * ptx::cta_count() + ptx::cta_index();
+    for (int64_t first = warp; first < rows; first += 32 * warps) {
+      const int64_t own_row = first + ptx::lane_index() * warps;
+      uint32_t pads = ptx::ballot(own_row < rows && splits.is_pad(own_row));
+      for (int64_t row = first; pads != 0; row += warps, pads >>= 1) {
+        if ((pads & 1u) != 0) write_zeros(row);
+      }
+    }
+  }
+
+ private:
+  MOEJIT_DEVICE void write_zeros(int64_t row) const {
+    constexpr int32_t kScales = ceil_div(kColumns, kSegmentColumns);
+    const auto bytes = ptx::global(static_cast<E4m3*>(params.output)) + row * kColumns;
+    const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
+    const int32_t lane = ptx::lane_index();
+    for (int32_t column = 16 * lane; column < kColumns; column += 16 * 32) {
+      ptx::store(ptx::as<Bytes16>(bytes + column), Bytes16{});
+    }
+    for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
+    if (lane == 0) ptx::store(ptx::global(params.output_probs) + row, 0.0f);
+  }
+};
+
+}  // namespace detail
+
+// A token's quantised row and scales to each of its destinations, its probability beside them;
+// where the probability is 0, the data is zeros (scales are kept). Pad rows of the groups become
+// zeros. Uses row_map and probs [T, K], counts [E], offs [E + 1], output [P, C],
+// output_scale_inv [P, ceil(C / 128)], output_probs [P].
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts>
+struct StorePermuted {
+  static_assert(kTopK > 0, "a token is routed to at least one expert");
+
+  static constexpr int32_t kColumns = kColumns_;
+  using Rows = AllRows;
+
+  // Lane l of a segment knows destination l of a batch of eight. The first batch is loaded
+  // together with the data.
+  struct Batch {
+    int32_t row;  // -1: none
+    float prob;
+  };
+  using Fetched = Batch;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    return fetch_batch(params, at, 0);
+  }
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched& first, const QuantizedSegment& segment) {
+    store_batch<smaller(kTopK, kSegmentLanes)>(params, at, first, segment);
+    for (int32_t k = kSegmentLanes; k < kTopK; k += kSegmentLanes) {
+      store_batch<kSegmentLanes>(params, at, fetch_batch(params, at, k), segment);
+    }
+  }
+  MOEJIT_DEVICE static void finish(const RowChainParams& params) {
+    detail::PadRowWriter<kColumns, kLocalExperts>{params}.run();
+  }
+
+ private:
+  MOEJIT_DEVICE static Batch fetch_batch(const RowChainParams& params,
+                                         const SegmentPosition<kColumns>& at, int32_t first_k) {
+    const int32_t k = first_k + segment_lane();
+    if (!at.is_real() || k >= kTopK) return {.row = -1, .prob = 0.0f};
+    const int64_t i = at.row * kTopK + k;
+    return {.row = ptx::load(ptx::global(params.row_map) + i),
+            .prob = ptx::load(ptx::global(params.probs) + i)};
+  }
+
+  template <int32_t kCount>
+  MOEJIT_DEVICE static void store_batch(const RowChainParams& params,
+                                        const SegmentPosition<kColumns>& at, const Batch& batch,
+                                        const QuantizedSegment& segment) {
+    const auto output = ptx::global(static_cast<E4m3*>(params.output));
+    const int32_t column = byte_column();
+    // Bit k: destination k of this segment gets zeros.
+    const uint32_t zeros = ptx::ballot(batch.prob == 0.0f) >> (segment_of_lane() * kSegmentLanes);
+#pragma unroll
+    for (int32_t k = 0; k < kCount; ++k) {
+      const int32_t row = shuffle_in_segment(batch.row, k);
+      if (row >= 0 && at.is_inside(column)) {
+        ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
+                   ((zeros >> k) & 1u) != 0 ? Bytes16{} : segment.bytes);
+      }
+    }
+    store_scale_and_prob(params, at, batch, segment.scale_inv);
+  }
+
+  // Each lane for its own destination.
+  MOEJIT_DEVICE static void store_scale_and_prob(const RowChainParams& params,
+                                                 const SegmentPosition<kColumns>& at,
+                                                 const Batch& batch, float scale_inv) {
+    if (batch.row < 0) return;
+    ptx::store(ptx::global(params.output_scale_inv) + at.scale_offset_in_row(batch.row), scale_inv);
+    if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
+  }
+};
+
+// Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its
+// destinations.
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts>
+struct StoreRowsAndPermuted {
+  using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts>;
+
+  static constexpr int32_t kColumns = kColumns_;
+  using Rows = AllRows;
+  using Fetched = typename Permuted::Fetched;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    return Permuted::fetch(params, at);
+  }
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched& where, const QuantizedSegment& segment) {
+    detail::store_segment(params.kept_output, params.kept_scale_inv, at, segment);
+    Permuted::store(params, at, where, segment);
+  }
+  MOEJIT_DEVICE static void finish(const RowChainParams& params) { Permuted::finish(params); }
+};
+
+}  // namespace moejit::device
