@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace moejit {
+
+// Owns an open file; closing in the destructor cannot report, so writers call close().
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int close();  // 0 or errno; empty afterwards in any case
+
+ private:
+  int fd_ = -1;
+};
+
+// The functions of this group return 0 or errno, for callers that act on the cause. All of them
+// go on after interruptions by signals.
+int write_all(int fd, std::span<const std::byte> bytes);
+int sync_file(int fd);
+// Appends to `bytes` until the end of the file; EFBIG where it is longer than `max_bytes`.
+int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes);
+
+// "No space left on device": strerror(), safe among threads.
+std::string errno_text(int error);
+
+// The whole of a file. Errors: kFileNotFound (also a folder, or no permission), kFileRead.
+Result<std::vector<std::byte>> read_file(const std::string& path);
+Result<std::string> read_text_file(const std::string& path);
+
+// Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
+// or all of the new one, and a failure (kFileWrite) leaves nothing behind. Mode 0666 less the
+// umask.
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
+Result<void> write_file(const std::string& path, std::string_view text);
+
+}  // namespace moejit
