@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+// Comparisons of a computed tensor with the wanted one. Each returns a report; none prints.
+namespace moejit::testing {
+
+struct Comparison {
+  std::int64_t compared = 0;
+  std::int64_t differing = 0;
+  // Tolerance comparisons: the largest |got - wanted| / bound among the finite ones.
+  double worst_ratio = 0.0;
+  // Empty if equal; else one or two sentences: how many differ, and where the first one is with
+  // both values in hex and as numbers.
+  std::string message;
+
+  bool is_equal() const { return differing == 0 && message.empty(); }
+  explicit operator bool() const { return is_equal(); }
+};
+
+// What is compared, for the message and for the place in it.
+struct TensorView {
+  std::string_view name;
+  std::int64_t cols = 1;                        // row and column are index / cols, index % cols
+  std::span<const std::uint8_t> row_mask = {};  // if not empty: rows with a 0 are passed over
+};
+
+// Bit for bit. In bf16 and f32 any NaN equals any other: which NaN an operation returns is up to
+// the hardware. Different lengths are a difference.
+Comparison compare_e4m3(TensorView view, std::span<const std::uint8_t> got,
+                        std::span<const std::uint8_t> wanted);
+Comparison compare_bf16(TensorView view, std::span<const std::uint16_t> got,
+                        std::span<const std::uint16_t> wanted);
+Comparison compare_f32(TensorView view, std::span<const float> got, std::span<const float> wanted);
+Comparison compare_i32(TensorView view, std::span<const std::int32_t> got,
+                       std::span<const std::int32_t> wanted);
+
+// Codes that are equal or neighbours in value; -0 and +0 are the same, NaN equals only NaN.
+Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::uint8_t> got,
+                                        std::span<const std::uint8_t> wanted);
+
+// |got[i] - wanted[i]| <= bound[i]. NaN equals only NaN. A result beyond bf16's range may be Inf
+// or the largest finite number.
+Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
+                               std::span<const double> wanted, std::span<const double> bound);
+
+// dot(a, b) / (|a| |b|); 1 where both are zero.
+double cosine_similarity(std::span<const double> a, std::span<const double> b);
+
+}  // namespace moejit::testing
