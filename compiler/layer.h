@@ -59,9 +59,10 @@ std::string_view to_string(Pass pass);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(Dispatch dispatch);
 
-// The largest P that any routing can need: every token's K choices local, every expert's tail
-// padded. [max_tokens * top_k + local_experts * (splits_alignment - 1)], rounded down to a
-// multiple of splits_alignment (all group starts are such multiples).
+// The largest P that any routing can need: every token's K choices local, as many groups as can be
+// padded to the alignment: [max_tokens * top_k + min(local_experts, max_tokens * top_k) *
+// (splits_alignment - 1)], rounded down to a multiple of splits_alignment (all group starts are
+// such multiples, and a group without rows takes none).
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // The layer as JSON text that parse_layer() reads back to an equal record; all fields written,

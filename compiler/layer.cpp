@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/layer.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::compiler {
+namespace {
+
+std::string json_string(std::string_view text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_list(const std::vector<Pass>& passes) {
+  std::string list;
+  for (const Pass pass : passes)
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", json_string(to_string(pass)));
+  return fmt::format("[{}]", list);
+}
+
+}  // namespace
+
+std::string_view to_string(Recipe recipe) {
+  switch (recipe) {
+    case Recipe::kBf16: return "bf16";
+    case Recipe::kFp8Flow: return "fp8_flow";
+    case Recipe::kFp8Blockwise: return "fp8_blockwise";
+    case Recipe::kFp8Delayed: return "fp8_delayed";
+    case Recipe::kFp8Current: return "fp8_current";
+    case Recipe::kFp8Rowwise: return "fp8_rowwise";
+    case Recipe::kMxfp8: return "mxfp8";
+    case Recipe::kNvfp4: return "nvfp4";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Activation activation) {
+  switch (activation) {
+    case Activation::kSwiglu: return "swiglu";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Pass pass) {
+  switch (pass) {
+    case Pass::kForward: return "forward";
+    case Pass::kBackward: return "backward";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone: return "none";
+    case Recompute::kMoeExpert: return "moe_expert";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Dispatch dispatch) {
+  switch (dispatch) {
+    case Dispatch::kNone: return "none";
+    case Dispatch::kFp8: return "fp8";
+  }
+  return "unknown";
+}
+
+int64_t worst_case_permuted_rows(const Layer& layer) {
+  const int64_t rows = layer.max_tokens * layer.top_k;
+  const int64_t alignment = layer.splits_alignment;
+  // A group without rows is not padded, so no more groups than rows have a tail.
+  const int64_t padded_groups = std::min<int64_t>(layer.local_experts, rows);
+  return (rows + padded_groups * (alignment - 1)) / alignment * alignment;
+}
+
+std::string to_json(const Layer& layer) {
+  std::string text = "{\n";
+  const auto add = [&text](std::string_view key, std::string_view value, bool is_last = false) {
+    text += fmt::format("  \"{}\": {}{}\n", key, value, is_last ? "" : ",");
+  };
+  add("name", json_string(layer.name));
+  add("experts", std::to_string(layer.experts));
+  add("local_experts", std::to_string(layer.local_experts));
+  add("top_k", std::to_string(layer.top_k));
+  add("hidden", std::to_string(layer.hidden));
+  add("intermediate", std::to_string(layer.intermediate));
+  add("activation", json_string(to_string(layer.activation)));
+  add("dtype", json_string(layer.dtype));
+  add("recipe", json_string(to_string(layer.recipe)));
+  add("block_size", std::to_string(layer.block_size));
+  add("splits_alignment", std::to_string(layer.splits_alignment));
+  add("max_tokens", std::to_string(layer.max_tokens));
+  add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
+  add("dispatch", json_string(to_string(layer.dispatch)));
+  add("passes", json_list(layer.passes));
+  add("recompute", json_string(to_string(layer.recompute)), true);
+  return text + "}\n";
+}
+
+}  // namespace moejit::compiler

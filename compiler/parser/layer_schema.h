@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/layer.h"
+#include "compiler/support/json_view.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace moejit::compiler {
+
+// The schema of a layer description in numbers; docs/layer-description.md says why.
+
+constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMaxTokens = int64_t{1} << 20;
+constexpr int64_t kMaxPermutedRows = INT32_MAX;  // rows are counted in int32 on the device
+constexpr int32_t kBlockSize = 128;
+constexpr std::size_t kMaxNameBytes = 128;
+
+constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
+constexpr IntRange kSplitsAlignmentRange{.lowest = 1, .highest = 4096};
+constexpr IntRange kTokensRange{.lowest = 1, .highest = kMaxTokens};
+// `hidden` and `intermediate`: 16 e4m3 elements fill the 16 bytes of one vector access.
+constexpr IntRange kWidthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
+
+// A count of experts that cannot exceed the model's.
+constexpr IntRange up_to_experts(int64_t experts) {
+  return {.lowest = 1, .highest = experts, .bound_by = "experts"};
+}
+
+// Every key that a layer description may have, in the order in which to_json() writes them.
+std::span<const std::string_view> layer_keys();
+
+// What travels between ranks when the description does not say: nothing where all experts are
+// here, else FP8 rows.
+constexpr Dispatch default_dispatch(int32_t experts, int32_t local_experts) {
+  return local_experts == experts ? Dispatch::kNone : Dispatch::kFp8;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/parser/layer_schema.h"
+#include "compiler/support/json_document.h"
+#include "compiler/support/json_view.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <optional>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::array kKeys = std::to_array<std::string_view>(
+    {"name", "experts", "local_experts", "top_k", "hidden", "intermediate", "activation", "dtype",
+     "recipe", "block_size", "splits_alignment", "max_tokens", "max_permuted_rows", "dispatch",
+     "passes", "recompute"});
+
+constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
+                                 Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
+                                 Recipe::kMxfp8,      Recipe::kNvfp4};
+constexpr std::array kActivations = {Activation::kSwiglu};
+constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
+constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
+constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
+constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
+
+// Names that users of other libraries will try; moejit cannot do them (yet), and says that rather
+// than calling them wrong.
+constexpr std::array kOtherActivations =
+    std::to_array<std::string_view>({"clamped_swiglu", "swiglu_oai", "geglu", "reglu", "gelu",
+                                     "relu", "silu", "relu2", "squared_relu", "identity"});
+constexpr std::array kOtherDTypes =
+    std::to_array<std::string_view>({"fp16", "fp32", "fp8", "float16", "float32", "bfloat16"});
+
+template <typename Enum, std::size_t kCount>
+std::array<std::string_view, kCount> names_of(const std::array<Enum, kCount>& values) {
+  std::array<std::string_view, kCount> names;
+  std::transform(values.begin(), values.end(), names.begin(),
+                 [](Enum value) { return to_string(value); });
+  return names;
+}
+
+template <typename Enum, std::size_t kCount>
+Result<Enum> read_enum(const JsonView& view, const std::array<Enum, kCount>& values) {
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names_of(values)));
+  return values[index];
+}
+
+template <typename Enum, std::size_t kCount>
+Result<Enum> read_enum_at(const JsonView& root, std::string_view key,
+                          const std::array<Enum, kCount>& values, Enum default_value) {
+  const std::optional<JsonView> view = root.find(key);
+  if (!view) return default_value;
+  return read_enum(*view, values);
+}
+
+// kUnsupported for one of `others`; anything else is left to the caller.
+Result<void> refuse_unsupported(const JsonView& view, std::span<const std::string_view> others,
+                                std::span<const std::string_view> supported) {
+  const JsonValue& value = view.value();
+  if (value.kind != JsonKind::kString) return {};
+  if (std::find(others.begin(), others.end(), value.text) == others.end()) return {};
+  return view.fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view.got()),
+                   fmt::format("supported: {}", fmt::join(supported, ", ")));
+}
+
+// A required whole number.
+Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const IntRange& range) {
+  MOEJIT_TRY_ASSIGN(const JsonView view, root.at(key));
+  MOEJIT_TRY_ASSIGN(const int64_t number, view.read_int(range));
+  return static_cast<int32_t>(number);
+}
+
+Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const IntRange& range,
+                            int32_t default_value) {
+  if (!root.find(key)) return default_value;
+  return read_int_at(root, key, range);
+}
+
+Result<std::string> read_name(const JsonView& root) {
+  const std::optional<JsonView> view = root.find("name");
+  if (!view) return std::string();
+  MOEJIT_TRY_ASSIGN(std::string name, view->read_string());
+  if (name.size() > kMaxNameBytes)
+    return view->fail(ErrorCode::kInvalidValue,
+                      fmt::format("got {} bytes, wanted at most {}", name.size(), kMaxNameBytes));
+  const bool has_control = std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20u || c == 0x7F;
+  });
+  if (has_control)
+    return view->fail(ErrorCode::kInvalidValue,
+                      fmt::format("got {}, wanted text without control characters", view->got()));
+  return name;
+}
+
+Result<Activation> read_activation(const JsonView& root) {
+  const std::optional<JsonView> view = root.find("activation");
+  if (!view) return Activation::kSwiglu;
+  MOEJIT_TRY(refuse_unsupported(*view, kOtherActivations, names_of(kActivations)));
+  return read_enum(*view, kActivations);
+}
+
+Result<std::string> read_dtype(const JsonView& root) {
+  const std::optional<JsonView> view = root.find("dtype");
+  if (!view) return std::string(kDTypes.front());
+  MOEJIT_TRY(refuse_unsupported(*view, kOtherDTypes, kDTypes));
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kDTypes));
+  return std::string(kDTypes[index]);
+}
+
+Result<int32_t> read_block_size(const JsonView& root) {
+  constexpr IntRange kAnySize{.lowest = 1, .highest = kWidthRange.highest};
+  MOEJIT_TRY_ASSIGN(const int32_t size, read_int_at(root, "block_size", kAnySize, kBlockSize));
+  if (size == kBlockSize) return size;
+  return root.find("block_size")
+      ->fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", size),
+             fmt::format("supported: {}", kBlockSize));
+}
+
+Result<std::vector<Pass>> read_passes(const JsonView& root) {
+  const std::optional<JsonView> view = root.find("passes");
+  if (!view) return std::vector<Pass>{Pass::kForward};
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view->read_array());
+  std::vector<Pass> passes;
+  for (const JsonView& element : elements) {
+    MOEJIT_TRY_ASSIGN(const Pass pass, read_enum(element, kPasses));
+    if (std::find(passes.begin(), passes.end(), pass) != passes.end())
+      return element.fail(ErrorCode::kInvalidValue,
+                          fmt::format("got {} twice, wanted each pass once", element.got()));
+    passes.push_back(pass);
+  }
+  std::sort(passes.begin(), passes.end());
+  if (passes.empty() || passes.front() != Pass::kForward)
+    return view->fail(ErrorCode::kInvalidValue, "got no \"forward\", wanted it among the passes",
+                      "backward needs what forward saves");
+  return passes;
+}
+
+Result<int64_t> read_max_permuted_rows(const JsonView& root, const Layer& layer) {
+  if (const std::optional<JsonView> view = root.find("max_permuted_rows"))
+    return view->read_int({.lowest = layer.splits_alignment,
+                           .highest = kMaxPermutedRows,
+                           .multiple_of = layer.splits_alignment});
+  const int64_t rows = worst_case_permuted_rows(layer);
+  if (rows <= kMaxPermutedRows) return rows;
+  MOEJIT_TRY_ASSIGN(const JsonView tokens, root.at("max_tokens"));
+  return tokens.fail(
+      ErrorCode::kInvalidValue,
+      fmt::format("got {} tokens with {} experts each, which may need {} rows, wanted at most {}",
+                  layer.max_tokens, layer.top_k, rows, kMaxPermutedRows),
+      "lower max_tokens, or give max_permuted_rows");
+}
+
+// Later fields are bounded by earlier ones, so the order matters.
+Result<Layer> read_layer(const JsonView& root) {
+  Layer layer;
+  MOEJIT_TRY_ASSIGN(layer.name, read_name(root));
+  MOEJIT_TRY_ASSIGN(layer.experts, read_int_at(root, "experts", kExpertsRange));
+  const IntRange up_to_all = up_to_experts(layer.experts);
+  MOEJIT_TRY_ASSIGN(layer.local_experts,
+                    read_int_at(root, "local_experts", up_to_all, layer.experts));
+  MOEJIT_TRY_ASSIGN(layer.top_k, read_int_at(root, "top_k", up_to_all));
+  MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
+  MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
+  MOEJIT_TRY_ASSIGN(layer.activation, read_activation(root));
+  MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
+  MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
+  MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
+  MOEJIT_TRY_ASSIGN(
+      layer.splits_alignment,
+      read_int_at(root, "splits_alignment", kSplitsAlignmentRange, layer.splits_alignment));
+  MOEJIT_TRY_ASSIGN(layer.max_tokens, read_int_at(root, "max_tokens", kTokensRange));
+  MOEJIT_TRY_ASSIGN(layer.max_permuted_rows, read_max_permuted_rows(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.dispatch,
+                    read_enum_at(root, "dispatch", kDispatches,
+                                 default_dispatch(layer.experts, layer.local_experts)));
+  MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
+  MOEJIT_TRY_ASSIGN(layer.recompute,
+                    read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
+  return layer;
+}
+
+}  // namespace
+
+std::span<const std::string_view> layer_keys() { return kKeys; }
+
+Result<Layer> parse_layer(std::string_view json, std::string_view source_name) {
+  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name}));
+  const JsonView root(document);
+  MOEJIT_TRY(root.check_keys(layer_keys()));
+  return read_layer(root);
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit {
+
+enum class JsonKind { kNull, kBoolean, kNumber, kString, kArray, kObject };
+
+struct JsonMember;
+
+// One value of a JSON text. `text` is the decoded string, or the number as written (whole numbers
+// in their shortest form); `integer` is set for numbers without point and exponent that fit.
+struct JsonValue {
+  JsonKind kind = JsonKind::kNull;
+  int32_t line = 0;  // on which the value ends (an object or array: begins), from 1
+  bool boolean = false;
+  std::optional<int64_t> integer;
+  std::string text;
+  std::vector<JsonValue> elements;  // of an array
+  std::vector<JsonMember> members;  // of an object, in the order of the text; keys are unique
+};
+
+struct JsonMember {
+  std::string key;
+  JsonValue value;
+};
+
+struct JsonOptions {
+  std::string_view source_name;  // what errors call the text, usually its path
+  Stage stage = Stage::kParse;   // of errors
+  int32_t max_depth = 64;        // of arrays and objects within each other
+};
+
+struct JsonDocument {
+  std::string source_name;
+  Stage stage = Stage::kParse;
+  JsonValue root;
+};
+
+// Reads strict JSON (RFC 8259): UTF-8 without byte order mark, no comments, nothing after the
+// value, no NUL bytes. Beyond the standard it refuses duplicate keys and too deep nesting. Errors:
+// kInvalidJson with line and column; kInvalidValue for numbers past the range of a double.
+Result<JsonDocument> parse_json(std::string_view text, const JsonOptions& options);
+
+// Text from outside made fit for a message: control characters and malformed UTF-8 escaped, cut
+// after `max_bytes`. quote_for_message() also puts it between double quotes.
+std::string escape_for_message(std::string_view text, std::size_t max_bytes = 60);
+std::string quote_for_message(std::string_view text, std::size_t max_bytes = 60);
+
+// The path of a member of the object at `path`: $.top_k, or $["odd key"].
+std::string json_path_of_member(std::string_view path, std::string_view key);
+
+}  // namespace moejit

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/json_document.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit {
+
+// The whole numbers that a field may hold. `bound_by` names the field that sets `highest`, if one
+// does.
+struct IntRange {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  int64_t multiple_of = 1;
+  std::string_view bound_by = {};
+};
+
+// "1 to 8 (experts)", "a multiple of 16 from 16 to 65536"
+std::string to_string(const IntRange& range);
+
+// A value of a document and its path: reads with checks whose errors name source, line, path, what
+// was got and what was wanted. Cheap to copy; must not outlive the document.
+class JsonView {
+ public:
+  explicit JsonView(const JsonDocument& document);
+
+  const JsonValue& value() const { return *value_; }
+  const std::string& path() const { return path_; }
+  std::string_view key() const { return key_; }  // of a member of an object, else empty
+  bool is_null() const { return value_->kind == JsonKind::kNull; }
+
+  // kWrongType where the value is not an object.
+  Result<void> check_object() const;
+  // kUnknownKey for the first member that is not among `known`, with the nearest known key.
+  Result<void> check_keys(std::span<const std::string_view> known) const;
+  // The member of an object; none where it is absent or this is not an object.
+  std::optional<JsonView> find(std::string_view key) const;
+  // The same, but kMissingKey or kWrongType instead of none.
+  Result<JsonView> at(std::string_view key) const;
+  Result<std::vector<JsonView>> read_members() const;
+
+  Result<std::vector<JsonView>> read_array() const;
+  Result<int64_t> read_int(const IntRange& range) const;
+  Result<bool> read_bool() const;
+  Result<std::string> read_string() const;
+  // The index of the string in `names`; kInvalidValue with the nearest name.
+  Result<std::size_t> read_choice(std::span<const std::string_view> names) const;
+
+  // The value in words for a message: 8.0, "text", null, an array, an object.
+  std::string got() const;
+  // An error at this value: "source:line: path: what".
+  tl::unexpected<Error> fail(ErrorCode code, std::string_view what, std::string hint = {}) const;
+
+ private:
+  JsonView(const JsonDocument& document, const JsonValue& value, std::string path,
+           std::string_view key);
+
+  const JsonDocument* document_;
+  const JsonValue* value_;
+  std::string path_;
+  std::string_view key_;
+};
+
+}  // namespace moejit
