@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/planner/planner_layers.h"
+
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+std::vector<std::string> operation_names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const KernelPlan& kernel : plan.kernels) names.push_back(kernel.operation);
+  return names;
+}
+
+Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
+  Result<Plan> plan = plan_layer(layer, Target{}, options);
+  EXPECT_TRUE(plan) << to_string(plan.error());
+  return std::move(*plan);
+}
+
+TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
+  const Plan plan = plan_of(dsv3_like_layer());
+  const std::vector<std::string> wanted = {
+      "quantize_w1", "quantize_w2",     "route",    "quantize_permute_pad",
+      "gemm_fc1",    "swiglu_quantize", "gemm_fc2", "unpermute"};
+  EXPECT_EQ(operation_names(plan), wanted);
+  EXPECT_EQ(find_tensor(plan, "x_q"), nullptr);
+}
+
+TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
+  Layer layer = dsv3_like_layer();
+  layer.dispatch = Dispatch::kFp8;
+  const Plan plan = plan_of(layer);
+  const std::vector<std::string> wanted = {"quantize_w1",     "quantize_w2", "quantize",
+                                           "route",           "permute_pad", "gemm_fc1",
+                                           "swiglu_quantize", "gemm_fc2",    "unpermute"};
+  EXPECT_EQ(operation_names(plan), wanted);
+  EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
+}
+
+TEST(Planner, KeptIntermediatesIncludeTheQuantisedRowsOfTheFusedKernel) {
+  const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
+  EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
+  const KernelPlan* fused = find_kernel(plan, "quantize_permute_pad");
+  ASSERT_NE(fused, nullptr);
+  EXPECT_EQ(std::get<RowChainSpec>(fused->spec).store, StoreStage::kRowsAndPermuted);
+}
+
+TEST(Planner, BindsEveryArgumentToATensorAndEveryTensorToAKernel) {
+  for (const Dispatch dispatch : {Dispatch::kNone, Dispatch::kFp8}) {
+    for (const bool keep : {false, true}) {
+      Layer layer = dsv3_like_layer();
+      layer.dispatch = dispatch;
+      const Plan plan = plan_of(layer, {.keep_intermediates = keep});
+      std::set<std::string> used;
+      for (const KernelPlan& kernel : plan.kernels) {
+        std::set<std::string> roles;
+        for (const KernelArgument& argument : kernel.arguments) {
+          EXPECT_NE(find_tensor(plan, argument.tensor), nullptr) << argument.tensor;
+          EXPECT_TRUE(roles.insert(argument.role).second) << kernel.operation << argument.role;
+          used.insert(argument.tensor);
+        }
+      }
+      for (const TensorPlan& tensor : plan.tensors)
+        EXPECT_TRUE(used.contains(tensor.name)) << tensor.name;
+    }
+  }
+}
+
+TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
+  // Hand-computed from the byte column of the kernel table: T = 4096, H = 7168, K = 8, 56 scale
+  // blocks of 4 bytes a row.
+  Layer layer = dsv3_like_layer();
+  layer.dispatch = Dispatch::kFp8;
+  const Plan plan = plan_of(layer);
+  const int64_t t = 4096, h = 7168, p = layer.max_permuted_rows, scales = 224;
+  EXPECT_EQ(find_kernel(plan, "quantize")->min_bytes, t * (2 * h + h + scales));
+  EXPECT_EQ(find_kernel(plan, "permute_pad")->min_bytes,
+            t * (h + scales) + p * (h + scales + 4) + 2 * 4 * t * 8);
+  EXPECT_EQ(find_kernel(plan, "gemm_fc1")->multiply_adds, p * 4096 * 7168);
+}
+
+TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
+  EXPECT_EQ(std::get<RouteSpec>(find_kernel(plan_of(dsv3_like_layer()), "route")->spec).warps, 32);
+
+  Layer many = dsv3_like_layer();
+  many.experts = many.local_experts = 4096;
+  many.max_permuted_rows = worst_case_permuted_rows(many);
+  const Plan plan = plan_of(many);
+  const KernelPlan* route = find_kernel(plan, "route");
+  EXPECT_LE(route->launch.shared_bytes, Target{}.shared_memory_bytes);
+  EXPECT_GE(std::get<RouteSpec>(route->spec).warps, 1);
+}
+
+TEST(Planner, IsAPureFunction) {
+  EXPECT_EQ(plan_of(dsv3_like_layer()), plan_of(dsv3_like_layer()));
+}
+
+TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
+  Layer layer = dsv3_like_layer();
+  layer.recipe = Recipe::kMxfp8;
+  const Result<Plan> plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(plan.error().message,
+            "layer \"dsv3-like\": recipe \"mxfp8\" does not run on target cuda:sm_90a");
+  EXPECT_EQ(plan.error().hint, "it can run: fp8_flow");
+}
+
+TEST(Planner, RefusesAPassThatHasNoKernels) {
+  Layer layer = dsv3_like_layer();
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  const Result<Plan> plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message.find("pass \"backward\""), std::string::npos);
+  EXPECT_EQ(plan.error().hint, "it can run: forward");
+}
+
+TEST(Planner, SaysThatASmallBoundDropsRows) {
+  Layer layer = dsv3_like_layer();
+  layer.max_permuted_rows = 8192;
+  const Plan plan = plan_of(layer);
+  EXPECT_NE(plan.reasons.front().find("P = 8192 rows, fewer than"), std::string::npos);
+}
+
+TEST(PrintPlan, ShowsReasonsOnlyWhenAsked) {
+  const Plan plan = plan_of(dsv3_like_layer());
+  EXPECT_EQ(print_plan(plan, false).find("saves"), std::string::npos);
+  EXPECT_NE(print_plan(plan, true).find("which saves 14336 bytes a token"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
