@@ -3,6 +3,7 @@
 
 #include "tests/support/reference/quantize.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -37,10 +38,13 @@ inline std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// A bound that `tokens` tokens can never exceed, however they are routed: every (token, k) may be
-// a row and every expert may need alignment - 1 pad rows.
+// The largest number of permuted rows that `tokens` tokens can need, however they are routed: every
+// (token, k) is a row, and as many experts as can have rows need alignment - 1 pad rows. Rounded
+// down, because every expert ends at a multiple of the alignment.
 inline std::int64_t enough_rows(std::int64_t tokens, const LayerShape& shape) {
-  return align_up(tokens * shape.top_k + shape.experts * (shape.alignment - 1), shape.alignment);
+  const std::int64_t routed = tokens * shape.top_k;
+  const std::int64_t used_experts = std::min(shape.experts, routed);
+  return (routed + used_experts * (shape.alignment - 1)) / shape.alignment * shape.alignment;
 }
 
 }  // namespace moejit::reference
