@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/entry.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/core.h>
+
+namespace moejit::cache {
+namespace {
+
+constexpr std::string_view kMagic{"moejit\x1a\n", 8};
+constexpr std::uint32_t kFormatVersion = 1;
+constexpr std::size_t kHeaderBytes = 80;
+constexpr std::size_t kPayloadAlignment = 64;
+constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
+
+constexpr std::size_t kVersionAt = 8, kHeaderBytesAt = 12, kKeyAt = 16, kFlagsAt = 48,
+                      kReservedAt = 52, kMetadataBytesAt = 56, kPayloadOffsetAt = 64,
+                      kPayloadBytesAt = 72;
+
+std::size_t payload_offset(std::size_t metadata_bytes) {
+  const std::size_t end = kHeaderBytes + metadata_bytes;
+  return (end + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+}
+
+template <typename Integer>
+void put(std::vector<std::byte>& file, std::size_t offset, Integer value) {
+  for (std::size_t i = 0; i < sizeof(Integer); ++i)
+    file[offset + i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+template <typename Integer>
+Integer take(std::span<const std::byte> file, std::size_t offset) {
+  Integer value = 0;
+  for (std::size_t i = 0; i < sizeof(Integer); ++i)
+    value |= static_cast<Integer>(static_cast<Integer>(file[offset + i]) << (8 * i));
+  return value;
+}
+
+void put_bytes(std::vector<std::byte>& file, std::size_t offset, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(file.data() + offset, bytes.data(), bytes.size());
+}
+
+std::span<const std::byte> bytes_of(const Digest& digest) {
+  return std::as_bytes(std::span(digest.bytes));
+}
+
+tl::unexpected<Error> corrupt(std::string message) {
+  return fail(Stage::kCache, ErrorCode::kCacheCorrupt, std::move(message));
+}
+
+bool is_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+// Everything in the header that has only one right value.
+Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
+  if (const auto version = take<std::uint32_t>(file, kVersionAt); version != kFormatVersion)
+    return corrupt(fmt::format("its format version is {}, wanted {}", version, kFormatVersion));
+  if (take<std::uint32_t>(file, kHeaderBytesAt) != kHeaderBytes)
+    return corrupt("its header has a wrong length");
+  if (take<std::uint32_t>(file, kFlagsAt) != 0 || take<std::uint32_t>(file, kReservedAt) != 0)
+    return corrupt("its header has unknown flags");
+  if (!std::ranges::equal(file.subspan(kKeyAt, kDigestBytes), bytes_of(key)))
+    return corrupt("it was written for another key");
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
+                                    std::span<const std::byte> payload) {
+  const std::size_t offset = payload_offset(metadata.size());
+  const std::size_t end = offset + payload.size();
+  std::vector<std::byte> file(end + kDigestBytes);
+  put_bytes(file, 0, std::as_bytes(std::span(kMagic)));
+  put<std::uint32_t>(file, kVersionAt, kFormatVersion);
+  put<std::uint32_t>(file, kHeaderBytesAt, kHeaderBytes);
+  put_bytes(file, kKeyAt, bytes_of(key));
+  put<std::uint64_t>(file, kMetadataBytesAt, metadata.size());
+  put<std::uint64_t>(file, kPayloadOffsetAt, offset);
+  put<std::uint64_t>(file, kPayloadBytesAt, payload.size());
+  put_bytes(file, kHeaderBytes, std::as_bytes(std::span(metadata)));
+  put_bytes(file, offset, payload);
+  put_bytes(file, end, bytes_of(sha256(std::span(file).first(end))));
+  return file;
+}
+
+Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key) {
+  if (file.size() < kHeaderBytes + kDigestBytes)
+    return corrupt(fmt::format("it has {} bytes, too few", file.size()));
+  if (!std::ranges::equal(file.first(kMagic.size()), std::as_bytes(std::span(kMagic))))
+    return corrupt("it does not begin as a cache entry does");
+  const std::size_t end = file.size() - kDigestBytes;
+  if (!std::ranges::equal(file.subspan(end), bytes_of(sha256(file.first(end)))))
+    return corrupt("its checksum does not match");
+  // The checksum is no signature: what follows holds for bytes that somebody made up, too.
+  MOEJIT_TRY(check_header(file, key));
+  const auto metadata_bytes = take<std::uint64_t>(file, kMetadataBytesAt);
+  const auto payload_bytes = take<std::uint64_t>(file, kPayloadBytesAt);
+  if (metadata_bytes > kLargestMetadata || payload_bytes > kLargestPayload ||
+      take<std::uint64_t>(file, kPayloadOffsetAt) != payload_offset(metadata_bytes) ||
+      end != payload_offset(metadata_bytes) + payload_bytes)
+    return corrupt("its lengths do not add up");
+  const std::size_t offset = end - payload_bytes;
+  const std::size_t metadata_end = kHeaderBytes + metadata_bytes;
+  if (!is_zero(file.subspan(metadata_end, offset - metadata_end)))
+    return corrupt("its padding is not zero");
+  const auto metadata = file.subspan(kHeaderBytes, metadata_bytes);
+  const auto payload = file.subspan(offset, payload_bytes);
+  return Entry{
+      .key = key,
+      .metadata = std::string(reinterpret_cast<const char*>(metadata.data()), metadata.size()),
+      .payload = std::vector<std::byte>(payload.begin(), payload.end())};
+}
+
+}  // namespace moejit::cache

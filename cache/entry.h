@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/digest.h"
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::cache {
+
+// What one cache file holds. `metadata` is the caller's, by convention canonical JSON.
+struct Entry {
+  Digest key;
+  std::string metadata;
+  std::vector<std::byte> payload;
+  bool operator==(const Entry&) const = default;
+};
+
+// Larger ones are neither written nor read.
+inline constexpr std::int64_t kLargestMetadata = std::int64_t{1} << 20;
+inline constexpr std::int64_t kLargestPayload = std::int64_t{64} << 20;
+inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload + 4096;
+
+// The bytes of the file, a function of the entry alone. Integers are little-endian:
+//
+//   offset size
+//    0      8   magic "moejit\x1a\n"
+//    8      4   format version, 1
+//   12      4   header bytes, 80: where the metadata starts
+//   16     32   key
+//   48      4   flags, 0
+//   52      4   zero
+//   56      8   metadata bytes
+//   64      8   payload offset, a multiple of 64
+//   72      8   payload bytes
+//   80          metadata, zeros up to the payload offset, payload
+//   end    32   SHA-256 of everything before
+std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
+                                    std::span<const std::byte> payload);
+
+// The entry in a file's bytes, which may be anything. Error kCacheCorrupt, its message one phrase
+// without a file name ("its checksum does not match"), unless every byte is as it was written and
+// the key is the one asked for.
+Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key);
+
+}  // namespace moejit::cache
