@@ -14,45 +14,10 @@
 // Lanes of a warp arrive together: all of them call every function, also for segments that do
 // not exist, and functions may exchange between lanes.
 
-#include "moejit_device/core/segment.cuh"
 #include "moejit_device/params/row_chain_params.h"
+#include "moejit_device/stage/position.cuh"
 
 namespace moejit::device {
-
-enum class RowKind {
-  kAbsent,  // past the end: neither read nor written
-  kPad,     // fills a group up to its alignment: not read, written as zeros
-  kReal,
-};
-
-// Where a segment lies in a matrix of kColumns columns.
-template <int32_t kColumns>
-struct SegmentPosition {
-  static_assert(kColumns > 0 && kColumns % kLaneColumns == 0,
-                "rows have a multiple of 16 columns: a lane's share is all inside or all outside");
-  static constexpr int32_t kPerRow = ceil_div(kColumns, kSegmentColumns);
-  static constexpr int32_t kLastColumns = kColumns - (kPerRow - 1) * kSegmentColumns;
-
-  int64_t row;
-  int32_t index;  // of the segment in its row
-  RowKind kind;
-
-  MOEJIT_DEVICE bool is_real() const { return kind == RowKind::kReal; }
-  MOEJIT_DEVICE bool exists() const { return kind != RowKind::kAbsent; }
-  // Column `column` of the segment lies inside the row.
-  MOEJIT_DEVICE bool is_inside(int32_t column) const {
-    return kLastColumns == kSegmentColumns || index + 1 < kPerRow || column < kLastColumns;
-  }
-  // Offset of that element in a row-major matrix, and of the segment's compact scale.
-  MOEJIT_DEVICE int64_t offset(int32_t column) const { return offset_in_row(row, column); }
-  MOEJIT_DEVICE int64_t offset_in_row(int64_t other_row, int32_t column) const {
-    return other_row * kColumns + (index * kSegmentColumns + column);
-  }
-  MOEJIT_DEVICE int64_t scale_offset() const { return scale_offset_in_row(row); }
-  MOEJIT_DEVICE int64_t scale_offset_in_row(int64_t other_row) const {
-    return other_row * kPerRow + index;
-  }
-};
 
 // A stage's fetch() result where there is nothing to fetch.
 struct Nothing {};

@@ -9,26 +9,6 @@
 
 namespace moejit::device {
 
-namespace detail {
-
-// The bf16 runs at `offset(column)`; zeros where a run is outside or the row is not real.
-template <int32_t kColumns, typename Offset>
-MOEJIT_DEVICE Bf16Segment fetch_runs(const void* matrix, const SegmentPosition<kColumns>& at,
-                                     Offset offset) {
-  const auto input = ptx::global(static_cast<const Bf16*>(matrix));
-  Bf16Segment segment = {};
-#pragma unroll
-  for (int32_t run = 0; run < 2; ++run) {
-    const int32_t column = run_column(run);
-    if (at.is_real() && at.is_inside(column)) {
-      segment.run[run] = ptx::load_streaming(ptx::as<const Bytes16>(input + offset(column)));
-    }
-  }
-  return segment;
-}
-
-}  // namespace detail
-
 // bf16 rows. Uses input [rows, C].
 template <int32_t kColumns_>
 struct LoadRows {
@@ -39,7 +19,8 @@ struct LoadRows {
 
   MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
                                      const SegmentPosition<kColumns>& at) {
-    return detail::fetch_runs(params.input, at, [&](int32_t column) { return at.offset(column); });
+    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
+    return fetch_runs(input, at, at.row, at.is_real());
   }
   MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return unpack_bf16(fetched); }
 };
@@ -85,13 +66,12 @@ struct LoadGatedRows {
 
   MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
                                      const SegmentPosition<kColumns>& at) {
-    // Row r is rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
+    // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
+    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     const int64_t gate_row = 2 * at.row;
     Fetched fetched = {};
-    fetched.gate = detail::fetch_runs(
-        params.input, at, [&](int32_t column) { return at.offset_in_row(gate_row, column); });
-    fetched.up = detail::fetch_runs(
-        params.input, at, [&](int32_t column) { return at.offset_in_row(gate_row + 1, column); });
+    fetched.gate = fetch_runs(input, at, gate_row, at.is_real());
+    fetched.up = fetch_runs(input, at, gate_row + 1, at.is_real());
     if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
     return fetched;
   }

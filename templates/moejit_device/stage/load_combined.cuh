@@ -10,14 +10,14 @@ namespace moejit::device {
 
 // fp32 sum of the bf16 rows of a token, in descending row order, from 0; a token without rows
 // gives 0. Uses input [P, C], row_map [T, K].
-template <int32_t kColumns_, int32_t kTopK>
+template <int32_t kColumns_, int32_t kTopK, int32_t kRowsInFlight_ = 8>
 struct LoadCombinedRows {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr int32_t kSegmentsInFlight = 1;  // the rows of one segment are many loads
   static constexpr int32_t kThreadsPerSm = 512;
-  static constexpr int32_t kRowsInFlight = smaller(kTopK, int32_t{8});
+  static constexpr int32_t kRowsInFlight = smaller(kTopK, kRowsInFlight_);
   using Fetched = ValueSegment;
 
   MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
@@ -40,9 +40,13 @@ struct LoadCombinedRows {
   template <int32_t kCount>
   MOEJIT_DEVICE static void add(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                 DescendingRows<kTopK>& rows, Fetched& sum) {
+    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     Bf16Segment segment[kCount > 0 ? kCount : 1];
 #pragma unroll
-    for (int32_t i = 0; i < kCount; ++i) segment[i] = fetch_row(params, at, rows.next());
+    for (int32_t i = 0; i < kCount; ++i) {
+      const int32_t row = rows.next();
+      segment[i] = fetch_runs(input, at, row, row >= 0);
+    }
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) {
       const ValueSegment values = unpack_bf16(segment[i]);
@@ -51,21 +55,6 @@ struct LoadCombinedRows {
         sum.value[v] = ptx::add(sum.value[v], values.value[v]);
       }
     }
-  }
-
-  MOEJIT_DEVICE static Bf16Segment fetch_row(const RowChainParams& params,
-                                             const SegmentPosition<kColumns>& at, int32_t row) {
-    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
-    Bf16Segment segment = {};
-#pragma unroll
-    for (int32_t run = 0; run < 2; ++run) {
-      const int32_t column = run_column(run);
-      if (row >= 0 && at.is_inside(column)) {
-        segment.run[run] =
-            ptx::load_streaming(ptx::as<const Bytes16>(input + at.offset_in_row(row, column)));
-      }
-    }
-    return segment;
   }
 };
 

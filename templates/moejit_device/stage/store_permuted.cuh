@@ -134,7 +134,7 @@ struct StoreRowsAndPermuted {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const QuantizedSegment& segment) {
-    detail::store_segment(params.kept_output, params.kept_scale_inv, at, segment);
+    store_quantized(params.kept_output, params.kept_scale_inv, at, segment);
     Permuted::store(params, at, where, segment);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) { Permuted::finish(params); }

@@ -31,36 +31,16 @@ struct GroupedRows {
   }
 };
 
-namespace detail {
-
+// A quantised segment and, from one of its lanes, its scale.
 template <int32_t kColumns>
-MOEJIT_DEVICE void store_segment(void* matrix, const SegmentPosition<kColumns>& at,
-                                 const Bf16Segment& segment) {
-  const auto output = ptx::global(static_cast<Bf16*>(matrix));
-#pragma unroll
-  for (int32_t run = 0; run < 2; ++run) {
-    const int32_t column = run_column(run);
-    if (at.exists() && at.is_inside(column)) {
-      ptx::store(ptx::as<Bytes16>(output + at.offset(column)), segment.run[run]);
-    }
-  }
-}
-
-template <int32_t kColumns>
-MOEJIT_DEVICE void store_segment(void* matrix, float* scale_inv,
-                                 const SegmentPosition<kColumns>& at,
-                                 const QuantizedSegment& segment) {
-  const auto output = ptx::global(static_cast<E4m3*>(matrix));
-  const int32_t column = byte_column();
-  if (at.exists() && at.is_inside(column)) {
-    ptx::store(ptx::as<Bytes16>(output + at.offset(column)), segment.bytes);
-  }
+MOEJIT_DEVICE void store_quantized(void* matrix, float* scale_inv,
+                                   const SegmentPosition<kColumns>& at,
+                                   const QuantizedSegment& segment) {
+  store_bytes(ptx::global(static_cast<E4m3*>(matrix)), at, segment.bytes);
   if (at.exists() && segment_lane() == 0) {
     ptx::store(ptx::global(scale_inv) + at.scale_offset(), segment.scale_inv);
   }
 }
-
-}  // namespace detail
 
 // Every row of the input. Uses output [rows, C] and, for quantised segments,
 // output_scale_inv [rows, ceil(C / 128)].
@@ -75,11 +55,11 @@ struct StoreRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const Bf16Segment& segment) {
-    detail::store_segment(params.output, at, segment);
+    store_runs(ptx::global(static_cast<Bf16*>(params.output)), at, segment);
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedSegment& segment) {
-    detail::store_segment(params.output, params.output_scale_inv, at, segment);
+    store_quantized(params.output, params.output_scale_inv, at, segment);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 };
