@@ -34,8 +34,16 @@ Result<FileDescriptor> create_temporary(const std::string& path, std::string& na
               fmt::format("cannot write {}: {}", path, errno_text(errno)));
 }
 
-int write_sync_close(FileDescriptor& file, std::span<const std::byte> bytes) {
-  if (const int error = write_all(file.get(), bytes); error != 0) return error;
+using Pieces = std::span<const std::span<const std::byte>>;
+
+int write_pieces(const FileDescriptor& file, Pieces pieces) {
+  for (const std::span<const std::byte> piece : pieces)
+    if (const int error = write_all(file.get(), piece); error != 0) return error;
+  return 0;
+}
+
+int write_sync_close(FileDescriptor& file, Pieces pieces) {
+  if (const int error = write_pieces(file, pieces); error != 0) return error;
   if (const int error = sync_file(file.get()); error != 0) return error;
   return file.close();
 }
@@ -46,9 +54,9 @@ bool is_special(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-Result<void> write_in_place(const std::string& path, std::span<const std::byte> bytes) {
+Result<void> write_in_place(const std::string& path, Pieces pieces) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  int error = file ? write_all(file.get(), bytes) : errno;
+  int error = file ? write_pieces(file, pieces) : errno;
   if (error == 0) error = file.close();
   if (error == 0) return {};
   return fail(Stage::kFile, ErrorCode::kFileWrite,
@@ -132,16 +140,20 @@ Result<std::string> read_text_file(const std::string& path) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-Result<void> write_file(const std::string& path, std::span<const std::byte> bytes) {
-  if (is_special(path)) return write_in_place(path, bytes);
+Result<void> write_file(const std::string& path, Pieces pieces) {
+  if (is_special(path)) return write_in_place(path, pieces);
   std::string name;
   MOEJIT_TRY_ASSIGN(FileDescriptor file, create_temporary(path, name));
-  int error = write_sync_close(file, bytes);
+  int error = write_sync_close(file, pieces);
   if (error == 0 && std::rename(name.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return {};
   ::unlink(name.c_str());
   return fail(Stage::kFile, ErrorCode::kFileWrite,
               fmt::format("cannot write {}: {}", path, errno_text(error)));
+}
+
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes) {
+  return write_file(path, Pieces(&bytes, 1));
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {

@@ -52,5 +52,8 @@ Result<std::string> read_text_file(const std::string& path);
 // umask.
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
 Result<void> write_file(const std::string& path, std::string_view text);
+// The pieces one after the other, for content that would be dear to copy together.
+Result<void> write_file(const std::string& path,
+                        std::span<const std::span<const std::byte>> pieces);
 
 }  // namespace moejit
