@@ -41,8 +41,9 @@ LaunchShape launch(const GroupedGemmSpec& spec, const Layer& layer) {
   const int64_t n_tiles = spec.sections * ceil_div(spec.section_n, spec.tile_n);
   return {.threads = 32 * spec.warps_m * spec.warps_n,
           .max_ctas = m_tiles * n_tiles,
-          .ctas_per_sm = 2,
-          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k};
+          .ctas_per_sm = 1,  // about 200 registers a thread
+          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k +
+                          2 * 4 * spec.tile_m};  // row scales of two blocks of k
 }
 
 Work work(const RouteSpec& spec, const Layer&, int64_t tokens, int64_t) {
