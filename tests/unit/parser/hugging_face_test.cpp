@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+fs::path examples() { return fs::path(MOEJIT_SOURCE_DIR) / "docs/examples/layers"; }
+
+Result<HuggingFaceLayer> layer_of_config(const std::string& model, int32_t expert_parallel = 1) {
+  const fs::path path =
+      fs::path(MOEJIT_SOURCE_DIR) / "tests/unit/parser/configs" / (model + ".json");
+  return layer_from_hugging_face(read_file(path), model, {.expert_parallel = expert_parallel});
+}
+
+bool has_note(const HuggingFaceLayer& made, std::string_view part) {
+  return std::any_of(made.notes.begin(), made.notes.end(), [part](const std::string& note) {
+    return note.find(part) != std::string::npos;
+  });
+}
+
+// configs/ holds extracts of the models' config.json files under their own key names,
+// docs/examples/layers the figures as tables of MoE models give them.
+struct Model {
+  std::string config;
+  int32_t expert_parallel;
+  std::string model_type;
+};
+
+void PrintTo(const Model& model, std::ostream* out) { *out << model.config; }
+
+class PublishedModel : public testing::TestWithParam<Model> {};
+
+TEST_P(PublishedModel, GivesTheReadyDescription) {
+  const auto& [config, expert_parallel, model_type] = GetParam();
+  const Result<HuggingFaceLayer> made = layer_of_config(config, expert_parallel);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->model_type, model_type);
+  EXPECT_EQ(made->used_keys.size(), 5u);
+
+  const std::string name =
+      expert_parallel == 1 ? config : config + "-ep" + std::to_string(expert_parallel);
+  const Result<Layer> ready = parse_layer(read_file(examples() / (name + ".json")), name);
+  ASSERT_TRUE(ready) << ready.error().message;
+  EXPECT_EQ(ready->name, name);
+  Layer expected = *ready;
+  expected.name = made->layer.name;
+  EXPECT_EQ(made->layer, expected);
+}
+
+std::string case_name(const testing::TestParamInfo<Model>& info) {
+  std::string name = info.param.config;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+}
+
+const Model kModels[] = {
+    {"deepseek-v2-lite", 1, "deepseek_v2"},
+    {"deepseek-v2", 8, "deepseek_v2"},
+    {"deepseek-v3", 8, "deepseek_v3"},
+    {"moonlight-16b-a3b", 1, "deepseek_v3"},
+    {"kimi-k2", 8, "kimi_k2"},
+    {"qwen3-30b-a3b", 1, "qwen3_moe"},
+    {"qwen3-235b-a22b", 8, "qwen3_moe"},
+    {"qwen3-next-80b-a3b", 8, "qwen3_next"},
+    {"mixtral-8x7b", 1, "mixtral"},
+    {"mixtral-8x22b", 8, "mixtral"},
+    {"gpt-oss-20b", 1, "gpt_oss"},
+    {"gpt-oss-120b", 8, "gpt_oss"},
+    {"llama-4-scout", 1, "llama4"},
+    {"llama-4-maverick", 8, "llama4"},
+    {"glm-4.5", 8, "glm4_moe"},
+    {"glm-4.5-air", 8, "glm4_moe"},
+    {"minimax-m2", 8, "minimax_m2"},
+    {"olmoe-1b-7b", 1, "olmoe"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PublishedModel, testing::ValuesIn(kModels), case_name);
+
+TEST(ReadyDescriptions, AllParseAndAreNamedAfterTheirFiles) {
+  int count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(examples())) {
+    const Result<Layer> layer = parse_layer(read_file(entry.path()), entry.path().string());
+    ASSERT_TRUE(layer) << layer.error().message;
+    EXPECT_EQ(layer->name + ".json", entry.path().filename().string());
+    ++count;
+  }
+  EXPECT_GE(count, 20);
+}
+
+TEST(HuggingFace, TellsWhichKeyGaveWhat) {
+  const HuggingFaceLayer made = layer_of_config("llama-4-scout").value();
+  const std::vector<std::string> expected = {"text_config.num_local_experts -> experts = 16",
+                                             "text_config.num_experts_per_tok -> top_k = 1",
+                                             "text_config.hidden_size -> hidden = 5120",
+                                             "text_config.intermediate_size -> intermediate = 8192",
+                                             "text_config.hidden_act -> activation = swiglu"};
+  EXPECT_EQ(made.used_keys, expected);
+}
+
+TEST(HuggingFace, NotesWhatTheDescriptionDoesNotExpress) {
+  const HuggingFaceLayer deepseek = layer_of_config("deepseek-v3").value();
+  EXPECT_TRUE(has_note(deepseek, "router"));
+  EXPECT_TRUE(has_note(deepseek, "n_shared_experts = 1"));
+  EXPECT_TRUE(has_note(deepseek, "first_k_dense_replace = 3"));
+  EXPECT_TRUE(has_note(deepseek, "routed_scaling_factor = 2.5"));
+  EXPECT_TRUE(has_note(deepseek, "quantization_config = quant_method \"fp8\""));
+
+  const HuggingFaceLayer oss = layer_of_config("gpt-oss-20b").value();
+  EXPECT_TRUE(has_note(oss, "biases"));
+  EXPECT_TRUE(has_note(oss, "swiglu_limit = 7.0"));
+}
+
+TEST(HuggingFace, NotesNothingThatDoesNotApply) {
+  EXPECT_EQ(layer_of_config("mixtral-8x7b")->notes.size(), 1u);  // the router
+  EXPECT_EQ(layer_of_config("qwen3-30b-a3b")->notes.size(), 1u);
+  EXPECT_FALSE(has_note(*layer_of_config("glm-4.5-air"), "routed_scaling_factor"));
+  EXPECT_FALSE(has_note(*layer_of_config("minimax-m2"), "shared_intermediate_size"));
+  EXPECT_FALSE(has_note(*layer_of_config("llama-4-scout"), "interleave_moe_layer_step"));
+}
+
+TEST(HuggingFace, SlicesTheExpertsAmongRanks) {
+  const Layer layer = layer_of_config("deepseek-v3", 64)->layer;
+  EXPECT_EQ(layer.experts, 256);
+  EXPECT_EQ(layer.local_experts, 4);
+  EXPECT_EQ(layer.dispatch, Dispatch::kFp8);
+  EXPECT_EQ(layer.name, "deepseek-v3-ep64");
+}
+
+TEST(HuggingFace, TakesTokensAndRecipeFromTheOptions) {
+  const std::string config = R"({"model_type": "mixtral", "num_local_experts": 8,
+      "num_experts_per_tok": 2, "hidden_size": 4096, "intermediate_size": 14336})";
+  const Layer layer =
+      layer_from_hugging_face(config, "c", {.max_tokens = 100, .recipe = Recipe::kMxfp8})->layer;
+  EXPECT_EQ(layer.max_tokens, 100);
+  EXPECT_EQ(layer.recipe, Recipe::kMxfp8);
+  EXPECT_EQ(layer.max_permuted_rows, worst_case_permuted_rows(layer));
+}
+
+TEST(HuggingFace, FindsAKnownLanguageModelInsideAWrapperOfItsOwnType) {
+  const std::string config = R"({"model_type": "some_vl", "text_config": {"model_type": "kimi_k2",
+      "n_routed_experts": 384, "num_experts_per_tok": 8, "hidden_size": 7168,
+      "moe_intermediate_size": 2048}})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->model_type, "kimi_k2");
+  EXPECT_EQ(made->layer.experts, 384);
+}
+
+TEST(HuggingFace, MakesDescriptionsThatTheParserAccepts) {
+  for (const char* model : {"deepseek-v3", "gpt-oss-120b", "qwen3-next-80b-a3b"}) {
+    const Layer layer = layer_of_config(model, 8)->layer;
+    const Result<Layer> read = parse_layer(to_json(layer), model);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(*read, layer);
+  }
+}
+
+}  // namespace
+}  // namespace moejit::compiler

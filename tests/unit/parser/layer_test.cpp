@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/layer.h"
+
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+Layer layer_of(int32_t local_experts, int32_t top_k, int32_t alignment, int64_t tokens) {
+  return {.experts = local_experts,
+          .local_experts = local_experts,
+          .top_k = top_k,
+          .splits_alignment = alignment,
+          .max_tokens = tokens};
+}
+
+// The largest offs[E] of any way to hand `rows` rows to `experts` groups.
+int64_t most_rows(int64_t experts, int64_t rows, int64_t alignment) {
+  if (experts == 0) return rows == 0 ? 0 : -1;
+  int64_t most = -1;
+  for (int64_t count = 0; count <= rows; ++count) {
+    const int64_t rest = most_rows(experts - 1, rows - count, alignment);
+    if (rest < 0) continue;
+    most = std::max(most, rest + (count + alignment - 1) / alignment * alignment);
+  }
+  return most;
+}
+
+TEST(WorstCasePermutedRows, IsExactlyTheLargestOfAllRoutings) {
+  for (const int32_t experts : {1, 2, 4})
+    for (const int32_t alignment : {1, 2, 4, 8})
+      for (int64_t rows = 0; rows <= 12; ++rows)
+        EXPECT_EQ(worst_case_permuted_rows(layer_of(experts, 1, alignment, rows)),
+                  most_rows(experts, rows, alignment))
+            << experts << " experts, " << rows << " rows, alignment " << alignment;
+}
+
+TEST(WorstCasePermutedRows, PadsNoGroupThatCannotHaveRows) {
+  EXPECT_EQ(worst_case_permuted_rows(layer_of(256, 8, 128, 1)), 8 * 128);
+}
+
+TEST(WorstCasePermutedRows, DoesNotOverflow) {
+  EXPECT_EQ(worst_case_permuted_rows(layer_of(4096, 4096, 1, 1 << 20)), int64_t{1} << 32);
+}
+
+TEST(LayerJson, ReadsBackToAnEqualRecord) {
+  const Layer layer{.name = "odd \"name\" \\ \xC3\xA9",
+                    .experts = 160,
+                    .local_experts = 20,
+                    .top_k = 6,
+                    .hidden = 2880,
+                    .intermediate = 1408,
+                    .recipe = Recipe::kNvfp4,
+                    .splits_alignment = 48,
+                    .max_tokens = 1000,
+                    .max_permuted_rows = 480,
+                    .dispatch = Dispatch::kNone,
+                    .passes = {Pass::kForward, Pass::kBackward},
+                    .recompute = Recompute::kMoeExpert};
+  const Result<Layer> read = parse_layer(to_json(layer), "layer.json");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, layer);
+}
+
+TEST(LayerJson, WritesAllFieldsInAStableOrder) {
+  const Layer layer{.name = "n",
+                    .experts = 8,
+                    .local_experts = 4,
+                    .top_k = 2,
+                    .hidden = 256,
+                    .intermediate = 128,
+                    .max_tokens = 64,
+                    .max_permuted_rows = 1024,
+                    .dispatch = Dispatch::kFp8};
+  EXPECT_EQ(to_json(layer), R"({
+  "name": "n",
+  "experts": 8,
+  "local_experts": 4,
+  "top_k": 2,
+  "hidden": 256,
+  "intermediate": 128,
+  "activation": "swiglu",
+  "dtype": "bf16",
+  "recipe": "fp8_flow",
+  "block_size": 128,
+  "splits_alignment": 128,
+  "max_tokens": 64,
+  "max_permuted_rows": 1024,
+  "dispatch": "fp8",
+  "passes": ["forward"],
+  "recompute": "none"
+}
+)");
+}
+
+TEST(LayerJson, IsValidTextEvenForANameThatIsNot) {
+  EXPECT_NE(to_json({.name = "\xff"}).find("\xEF\xBF\xBD"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moejit::compiler

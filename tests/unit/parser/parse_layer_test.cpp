@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/parser/layer_schema.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+// A description of the required keys and `more`.
+std::string with(std::string_view more) {
+  return R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64)" +
+         (more.empty() ? std::string() : ", " + std::string(more)) + "}";
+}
+
+Layer parsed(const std::string& text) {
+  const Result<Layer> layer = parse_layer(text, "layer.json");
+  EXPECT_TRUE(layer) << layer.error().message;
+  return layer.value_or(Layer{});
+}
+
+TEST(Parser, FillsInDefaults) {
+  const Layer expected{.name = "",
+                       .experts = 8,
+                       .local_experts = 8,
+                       .top_k = 2,
+                       .hidden = 256,
+                       .intermediate = 128,
+                       .activation = Activation::kSwiglu,
+                       .dtype = "bf16",
+                       .recipe = Recipe::kFp8Flow,
+                       .block_size = 128,
+                       .splits_alignment = 128,
+                       .max_tokens = 64,
+                       .max_permuted_rows = 1024,  // 64 * 2 + 8 * 127 = 1144, whole groups of 128
+                       .dispatch = Dispatch::kNone,
+                       .passes = {Pass::kForward},
+                       .recompute = Recompute::kNone};
+  EXPECT_EQ(parsed(with("")), expected);
+}
+
+TEST(Parser, ReadsEveryField) {
+  const Layer layer = parsed(R"({
+    "name": "all", "experts": 16, "local_experts": 4, "top_k": 3, "hidden": 2880,
+    "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
+    "block_size": 128, "splits_alignment": 16, "max_tokens": 100, "max_permuted_rows": 320,
+    "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert"})");
+  const Layer expected{.name = "all",
+                       .experts = 16,
+                       .local_experts = 4,
+                       .top_k = 3,
+                       .hidden = 2880,
+                       .intermediate = 1408,
+                       .splits_alignment = 16,
+                       .max_tokens = 100,
+                       .max_permuted_rows = 320,
+                       .dispatch = Dispatch::kNone,
+                       .passes = {Pass::kForward, Pass::kBackward},
+                       .recompute = Recompute::kMoeExpert};
+  EXPECT_EQ(layer, expected);
+}
+
+TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {
+  EXPECT_EQ(parsed(with(R"("local_experts": 4)")).dispatch, Dispatch::kFp8);
+  EXPECT_EQ(parsed(with(R"("local_experts": 4, "dispatch": "none")")).dispatch, Dispatch::kNone);
+  EXPECT_EQ(parsed(with(R"("dispatch": "fp8")")).dispatch, Dispatch::kFp8);
+}
+
+TEST(Parser, TakesEveryRecipeName) {
+  for (const std::string_view name : {"bf16", "fp8_flow", "fp8_blockwise", "fp8_delayed",
+                                      "fp8_current", "fp8_rowwise", "mxfp8", "nvfp4"})
+    EXPECT_EQ(to_string(parsed(with("\"recipe\": \"" + std::string(name) + "\"")).recipe), name);
+}
+
+TEST(Parser, AllowsMoreChoicesThanLocalExperts) {
+  EXPECT_EQ(parsed(with(R"("local_experts": 1)")).local_experts, 1);
+}
+
+TEST(Parser, TakesTheEndsOfEveryRange) {
+  const Layer largest = parsed(
+      R"({"experts": 4096, "top_k": 1, "hidden": 65536, "intermediate": 65536,
+          "max_tokens": 1048576, "splits_alignment": 4096})");
+  EXPECT_EQ(largest.experts, 4096);
+  EXPECT_EQ(largest.max_tokens, 1 << 20);
+  const Layer smallest = parsed(
+      R"({"experts": 1, "top_k": 1, "hidden": 16, "intermediate": 16, "max_tokens": 1,
+          "splits_alignment": 1})");
+  EXPECT_EQ(smallest.max_permuted_rows, 1);
+}
+
+TEST(Parser, LetsMaxPermutedRowsReplaceAWorstCaseThatIsTooLarge) {
+  const Layer layer = parsed(
+      R"({"experts": 4096, "top_k": 4096, "hidden": 16, "intermediate": 16,
+          "max_tokens": 1048576, "max_permuted_rows": 1048576})");
+  EXPECT_EQ(layer.max_permuted_rows, 1 << 20);
+}
+
+TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
+  const std::string text = to_json(Layer{});
+  std::size_t position = 0;
+  for (const std::string_view key : layer_keys()) {
+    position = text.find("\n  \"" + std::string(key) + "\": ", position);
+    EXPECT_NE(position, std::string::npos) << key;
+  }
+  EXPECT_EQ(layer_keys().size(), 16u);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
