@@ -26,6 +26,8 @@ constexpr std::array kVariables{
     VariableInfo{Variable::kCudaHome, "CUDA_HOME", "CUDA toolkit to take NVRTC from", "none"},
     VariableInfo{Variable::kCudaPath, "CUDA_PATH", "the same, after CUDA_HOME", "none"},
     VariableInfo{Variable::kTmpdir, "TMPDIR", "folder of temporary files", "/tmp"},
+    VariableInfo{Variable::kPath, "PATH", "where the C++ compiler is looked for",
+                 "/usr/local/bin:/usr/bin:/bin"},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ enum class Variable {
   kCudaHome,
   kCudaPath,
   kTmpdir,
+  kPath,
 };
 
 struct VariableInfo {
