@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/host/host_compiler.h"
+
+#include "compiler/host/process.h"
+#include "compiler/support/env.h"
+#include "templates/embedded_templates.h"
+
+#include <array>
+#include <fmt/core.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+namespace moejit::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct HostCompiler {
+  std::string path;
+  std::string version;  // first line of --version
+};
+
+// The PATH is searched once per process; $MOEJIT_CXX is looked at each time.
+Result<HostCompiler> find_compiler() {
+  const std::optional<std::string> wanted = environment(Variable::kCxx);
+  std::optional<fs::path> path;
+  if (wanted) {
+    path = find_program(*wanted);
+    if (!path) {
+      return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+                  fmt::format("MOEJIT_CXX names {}, which is not a program", *wanted));
+    }
+  }
+  for (const std::string_view name : {"c++", "g++", "clang++"}) {
+    if (!path) path = find_program(name);
+  }
+  if (!path) {
+    return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+                "the target sim needs a C++ compiler, but there is no c++, g++ or clang++ on the "
+                "PATH",
+                "install g++ or clang, or set MOEJIT_CXX to a compiler");
+  }
+  static std::mutex mutex;
+  static std::map<std::string, std::string> versions;
+  const std::lock_guard lock(mutex);
+  auto known = versions.find(path->string());
+  if (known == versions.end()) {
+    MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process({path->string(), "--version"}, "/"));
+    const std::string line = result.output.substr(0, result.output.find('\n'));
+    if (result.exit_code != 0 || line.empty()) {
+      return fail(
+          Stage::kCompile, ErrorCode::kCompilerMissing,
+          fmt::format("{} --version failed with exit code {}", path->string(), result.exit_code),
+          "set MOEJIT_CXX to a C++ compiler", result.output);
+    }
+    known = versions.emplace(path->string(), line).first;
+  }
+  return HostCompiler{known->first, known->second};
+}
+
+// No contraction: fp32 arithmetic rounds where the source says so. Nothing that the standard
+// library would bring in: exceptions, run-time types, its shared object.
+std::vector<std::string> compile_options() {
+  std::vector<std::string> options{"-std=c++20",
+                                   "-O2",
+                                   "-fPIC",
+                                   "-shared",
+                                   "-w",
+                                   "-fvisibility=hidden",
+                                   "-ffp-contract=off",
+                                   "-fno-math-errno",
+                                   "-fno-strict-aliasing",
+                                   "-fno-exceptions",
+                                   "-fno-rtti",
+                                   "-fno-stack-protector",
+                                   "-fno-asynchronous-unwind-tables",
+                                   "-nodefaultlibs"};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    options.insert(options.end(), {"-mavx2", "-mfma"});
+  }
+#endif
+  return options;
+}
+
+Result<void> write_file(const fs::path& path, std::string_view text) {
+  std::error_code ignored;
+  fs::create_directories(path.parent_path(), ignored);
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return {};
+  return fail(Stage::kCompile, ErrorCode::kFileWrite,
+              fmt::format("cannot write the temporary file {}", path.string()),
+              "set TMPDIR to a folder with free space");
+}
+
+std::string numbered(std::string_view text) {
+  std::string result;
+  for (int line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    result += fmt::format("{:4} | {}\n", line, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+Result<std::vector<std::byte>> read_binary(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || text.empty()) {
+    return fail(Stage::kCompile, ErrorCode::kFileRead,
+                fmt::format("cannot read the compiler's output {}", path.string()));
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return std::vector<std::byte>(bytes, bytes + text.size());
+}
+
+}  // namespace
+
+Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+  MOEJIT_TRY_ASSIGN(const auto closure,
+                    templates::include_closure(source.text, templates::Flavor::kSim));
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+  // Relative names throughout: neither reports nor bytes depend on where the folder is.
+  MOEJIT_TRY(write_file(folder.path() / "kernel.cu", source.text));
+  for (const templates::IncludedFile& included : closure) {
+    MOEJIT_TRY(write_file(folder.path() / included.include_name, included.file->text));
+  }
+  std::vector<std::string> arguments{compiler.path};
+  for (std::string& option : compile_options()) arguments.push_back(std::move(option));
+  for (const char* argument : {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", "-lm", "-lc"}) {
+    arguments.emplace_back(argument);
+  }
+  MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process(arguments, folder.path()));
+  if (result.exit_code != 0) {
+    return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+                fmt::format("kernel {} does not compile for sim: {} ended with exit code {}",
+                            source.entry, compiler.version, result.exit_code),
+                {}, result.output + "\n" + numbered(source.text));
+  }
+  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
+  return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
+}
+
+Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+  MOEJIT_TRY_ASSIGN(const auto closure,
+                    templates::include_closure(source.text, templates::Flavor::kSim));
+  std::vector<std::string> fields{"compiler=" + compiler.version};
+  std::string options;
+  for (const std::string& option : compile_options()) options += " " + option;
+  fields.push_back("options=" + options.substr(1));
+  for (const templates::IncludedFile& included : closure) {
+    fields.push_back(fmt::format("header {}={}", included.include_name, included.file->sha256));
+  }
+  return fields;
+}
+
+}  // namespace moejit::compiler

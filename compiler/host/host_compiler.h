@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_binary.h"
+#include "compiler/kernel_source.h"
+#include "compiler/support/error.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// A shared object for the simulator, made from the emitted text and the simulator's headers by the
+// system's C++ compiler in a process of its own: $MOEJIT_CXX, else c++, g++ or clang++ on the PATH.
+// Equal sources and toolchain_identity() give equal bytes.
+// Errors: kCompilerMissing; kCompileFailed with the compiler's log and the numbered source in
+// `detail`.
+Result<KernelBinary> compile_for_simulator(const KernelSource& source);
+
+// What decides the bytes beside the source, as "name=value": the compiler's version (not its
+// path), the options with the processor level, the digests of the included headers.
+Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);
+
+}  // namespace moejit::compiler

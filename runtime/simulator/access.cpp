@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/cta.h"
+#include "runtime/simulator/site_format.h"
+
+#include <cstring>
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+namespace {
+
+const char* verb_of(sim::Access kind) {
+  if (kind == sim::Access::kWrite) return "writes";
+  return kind == sim::Access::kAtomic ? "updates" : "reads";
+}
+
+}  // namespace
+
+// Offset of a checked address in the CTA's dynamic shared memory.
+uint32_t Cta::shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site) {
+  const uint32_t offset = address - sim::kSharedBase;
+  if (address < sim::kSharedBase || offset > shared_.bytes() || shared_.bytes() - offset < bytes) {
+    report(site, fmt::format("{} {} bytes at offset {} of shared memory, of which the launch has "
+                             "{} bytes",
+                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase,
+                             shared_.bytes()));
+  }
+  if (address % bytes != 0) {
+    report(site, fmt::format("{} {} bytes at offset {} of shared memory, which is not a multiple "
+                             "of {}",
+                             verb, bytes, offset, bytes));
+  }
+  return offset;
+}
+
+void* Cta::access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
+  const uint32_t offset = shared_offset(address, bytes, verb_of(kind), site);
+  Stamp now = order_.stamp(thread());
+  if (kind == sim::Access::kWarpRead) now |= kWholeWarp;
+  const Conflict conflict =
+      kind == sim::Access::kRead || kind == sim::Access::kWarpRead
+          ? shared_.read(offset, bytes, now, site, order_)
+          : shared_.write(offset, bytes, now, site, kind == sim::Access::kAtomic, order_);
+  if (conflict != Conflict::kNone) report(site, describe(conflict, verb_of(kind), bytes));
+  return shared_.at(offset);
+}
+
+std::string Cta::describe(Conflict conflict, const char* verb, uint32_t bytes) const {
+  const OtherAccess& other = shared_.other();
+  const std::string what = fmt::format(
+      "{} {} bytes of shared memory, of which the byte at offset {}", verb, bytes, other.offset);
+  switch (conflict) {
+    case Conflict::kNone: break;
+    case Conflict::kUninitialised: return what + " was never written";
+    case Conflict::kUnorderedWrite:
+      return fmt::format("{} was written by thread {} at {} with no barrier since (race)", what,
+                         other.thread, other.site);
+    case Conflict::kUnorderedRead:
+      return fmt::format("{} was read by thread {} at {} with no barrier since (race)", what,
+                         other.thread, other.site);
+    case Conflict::kPendingCopy:
+      return fmt::format(
+          "{} is the target of the asynchronous copy of thread {} at {}, which no "
+          "wait_async_copies has completed",
+          what, other.thread, other.site);
+  }
+  return what;
+}
+
+void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, sim::Site site) {
+  const auto number = reinterpret_cast<uintptr_t>(address);
+  if (number % bytes != 0) {
+    report(site, fmt::format("{} {} bytes of global memory at address {:#x}, which is not a "
+                             "multiple of {}",
+                             verb_of(kind), bytes, number, bytes));
+  }
+  const GlobalActor actor = global_actor();
+  if (!launch_->memory->access(number, bytes, kind, actor)) {
+    report(site, launch_->memory->explain(number, bytes, kind, actor));
+  }
+  return const_cast<void*>(address);
+}
+
+// The hardware may complete a copy at any time between here and the wait that covers it. Both ends
+// of that interval are tried, by a random choice for each copy; either way the target counts as
+// pending until the wait.
+void Cta::copy_async_16(uint32_t destination, const void* source, bool valid, sim::Site site) {
+  const uint32_t offset = shared_offset(destination, 16, "copies", site);
+  if (valid) access_global(source, 16, sim::Access::kRead, site);
+  const Conflict conflict = shared_.begin_copy(offset, order_.stamp(thread()), site, order_);
+  if (conflict != Conflict::kNone) report(site, describe(conflict, "overwrites", 16));
+  AsyncCopy copy{.offset = offset, .source = valid ? source : nullptr, .site = site};
+  if ((fibers_.random().next() & 1u) != 0) {
+    land(copy);
+    copy.has_landed = true;
+  }
+  copies_.add(thread(), copy);
+}
+
+void Cta::land(const AsyncCopy& copy) {
+  if (copy.source == nullptr) {
+    std::memset(shared_.at(copy.offset), 0, 16);
+  } else {
+    access_global(copy.source, 16, sim::Access::kRead, copy.site);
+    std::memcpy(shared_.at(copy.offset), copy.source, 16);
+  }
+}
+
+void Cta::wait_async_copies(int32_t pending_groups, sim::Site /*site*/) {
+  copies_.complete(thread(), pending_groups, [this](const AsyncCopy& copy) {
+    if (!copy.has_landed) land(copy);
+    shared_.end_copy(copy.offset, order_.stamp(thread()));
+  });
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/fibers.h"
+
+#include <boost/context/detail/fcontext.hpp>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define MOEJIT_SANITIZED_STACKS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MOEJIT_SANITIZED_STACKS 1
+#endif
+#endif
+#if defined(MOEJIT_SANITIZED_STACKS)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace moejit::runtime {
+namespace {
+
+namespace context = boost::context::detail;
+
+// One of the set bits, by a random rotation: nearly uniform and without a loop.
+int32_t pick_bit(uint32_t bits, uint32_t random) {
+  const int32_t turn = static_cast<int32_t>(random & 31u);
+  return (std::countr_zero(std::rotr(bits, turn)) + turn) & 31;
+}
+
+// Frames of forgotten fibers leave their red zones behind.
+void forget_red_zones([[maybe_unused]] std::byte* top) {
+#if defined(MOEJIT_SANITIZED_STACKS)
+  __asan_unpoison_memory_region(top - StackSlab::kStackBytes, StackSlab::kStackBytes);
+#endif
+}
+
+// Whoever is jumped to notes where the one who jumped can be continued.
+void note_origin(const context::transfer_t& transfer) {
+  *static_cast<void**>(transfer.data) = transfer.fctx;
+}
+
+}  // namespace
+
+struct FiberEntry {
+  static void enter(context::transfer_t transfer) {
+    note_origin(transfer);
+    auto* fibers = static_cast<Fibers*>(sim::machine()->fibers);
+    fibers->run_body();
+  }
+};
+
+Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, Body body, Body on_exit,
+                            void* context) {
+  random_ = Random(seed);
+  body_ = body;
+  on_exit_ = on_exit;
+  context_ = context;
+  constexpr std::array<uint64_t, 4> kLeaveWarpMasks{3, 15, 63, 255};
+  leave_warp_mask_ = kLeaveWarpMasks[random_.below(4)];
+  alive_ = threads;
+  outcome_ = Outcome::kNobodyReady;
+  slab_.guard(threads);
+  slab_.machine().fibers = this;
+  ready_.fill(0);
+  ready_warps_ = 0;
+  for (int32_t thread = 0; thread < threads; ++thread) {
+    std::byte* top = slab_.stack_top(thread);
+    forget_red_zones(top);
+    contexts_[static_cast<std::size_t>(thread)] =
+        context::make_fcontext(top, StackSlab::kStackBytes, &FiberEntry::enter);
+    wake(thread / sim::kWarpLanes, 1u << (thread % sim::kWarpLanes));
+  }
+  jump(take_ready(), &runner_);
+  return alive_ == 0 ? Outcome::kAllExited : outcome_;
+}
+
+void Fibers::run_body() {
+  body_(context_);
+  on_exit_(context_);
+  --alive_;
+  leave();
+}
+
+void Fibers::suspend() {
+  const int32_t self = current();
+  const int32_t next = take_ready();
+  if (next == self) return;
+  jump(next, &contexts_[static_cast<std::size_t>(self)]);
+}
+
+void Fibers::stop() {
+  outcome_ = Outcome::kStopped;
+  ready_warps_ = 0;
+  leave();
+}
+
+// A ready thread, which is then no longer in the ready set; -1 where there is none.
+int32_t Fibers::take_ready() {
+  if (ready_warps_ == 0) return -1;
+  const uint64_t random = random_.next();
+  if ((ready_warps_ >> warp_ & 1u) == 0 || (random >> 40 & leave_warp_mask_) == 0) {
+    warp_ = pick_bit(ready_warps_, static_cast<uint32_t>(random));
+  }
+  uint32_t& ready = ready_[static_cast<std::size_t>(warp_)];
+  const int32_t lane = pick_bit(ready, static_cast<uint32_t>(random >> 32));
+  ready &= ~(1u << lane);
+  if (ready == 0) ready_warps_ &= ~(1u << warp_);
+  return warp_ * sim::kWarpLanes + lane;
+}
+
+// Continues thread `next`, or the caller of run() where it is -1. Returns when somebody continues
+// what was noted in `from`.
+void Fibers::jump(int32_t next, void** from) {
+  void* to = runner_;
+  if (next >= 0) {
+    to = contexts_[static_cast<std::size_t>(next)];
+    slab_.machine().thread = next;
+  }
+  note_origin(context::jump_fcontext(to, from));
+}
+
+void Fibers::leave() {
+  void* nobody_returns_here = nullptr;
+  jump(take_ready(), &nobody_returns_here);
+  __builtin_unreachable();
+}
+
+}  // namespace moejit::runtime

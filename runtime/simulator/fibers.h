@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/random.h"
+#include "runtime/simulator/stack_slab.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace moejit::runtime {
+
+inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
+
+// The threads of one CTA as fibers, run one at a time in a random order. A fiber runs until it
+// suspends; whoever is ready may be next. Lanes of one warp follow each other most of the time:
+// that keeps caches warm, and how often it is left differs from CTA to CTA, so that both fine and
+// coarse interleavings are tried.
+class Fibers {
+ public:
+  using Body = void (*)(void* context);
+
+  explicit Fibers(StackSlab& slab) : slab_(slab) {}
+
+  enum class Outcome { kAllExited, kStopped, kNobodyReady };
+
+  // Runs `threads` fibers, each of which calls body(context) and then on_exit(context). Returns
+  // when all have exited, when one stopped the run, or when all that live are suspended. Fibers
+  // that have not exited are forgotten: nothing on their stacks is destroyed.
+  Outcome run(int32_t threads, uint64_t seed, Body body, Body on_exit, void* context);
+
+  // Only from within a fiber:
+  void suspend();            // until somebody wakes this fiber
+  [[noreturn]] void stop();  // ends run() at once
+
+  void wake(int32_t warp, uint32_t lanes) {
+    ready_[static_cast<std::size_t>(warp)] |= lanes;
+    ready_warps_ |= lanes != 0 ? 1u << warp : 0u;
+  }
+  int32_t current() const { return slab_.machine().thread; }
+  Random& random() { return random_; }
+
+ private:
+  friend struct FiberEntry;
+  [[noreturn]] void run_body();
+  int32_t take_ready();
+  void jump(int32_t next, void** from);
+  [[noreturn]] void leave();
+
+  StackSlab& slab_;
+  Random random_;
+  Body body_ = nullptr;
+  Body on_exit_ = nullptr;
+  void* context_ = nullptr;
+  uint64_t leave_warp_mask_ = 0;
+  int32_t warp_ = 0;
+  int32_t alive_ = 0;
+  Outcome outcome_ = Outcome::kAllExited;
+  uint32_t ready_warps_ = 0;
+  std::array<uint32_t, kMaxWarps> ready_{};
+  void* runner_ = nullptr;
+  std::array<void*, StackSlab::kMaxThreads> contexts_{};
+};
+
+}  // namespace moejit::runtime

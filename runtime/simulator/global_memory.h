@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/simulator/ordering.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moejit::runtime {
+
+// One bit per byte: has something written it? Bits of one word may be set by several threads.
+class InitialisedBits {
+ public:
+  InitialisedBits(uintptr_t address, int64_t bytes);
+  ~InitialisedBits();
+  InitialisedBits(const InitialisedBits&) = delete;
+  InitialisedBits& operator=(const InitialisedBits&) = delete;
+
+  bool contains(uintptr_t address, uint64_t bytes) const {
+    return address >= address_ && address - address_ + bytes <= bytes_;
+  }
+  // An aligned access of 1, 2, 4, 8 or 16 bytes.
+  bool all(uintptr_t address, uint32_t bytes) const;
+  void set(uintptr_t address, uint32_t bytes);
+  void set_range(uintptr_t address, uint64_t bytes);
+
+ private:
+  uintptr_t address_;
+  uint64_t bytes_;
+  uint8_t* bits_;
+};
+
+// Memory that the simulator's Device handed out.
+class Allocations {
+ public:
+  ~Allocations();
+  Result<void*> allocate(int64_t bytes);
+  void release(void* address);
+  // The bits of the allocation that holds all these bytes, or nullptr.
+  InitialisedBits* find(const void* address, int64_t bytes);
+
+ private:
+  std::shared_mutex mutex_;
+  std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
+};
+
+// What is wrong with an access to global memory. The text continues "kernel, thread, place: ".
+struct GlobalActor {
+  int32_t cta = 0;
+  Stamp now = 0;
+  const Ordering* order = nullptr;
+};
+
+// The memory of one launch: its regions, and who wrote what in it. Used by all host threads that
+// run CTAs of the launch.
+class LaunchMemory {
+ public:
+  LaunchMemory(std::span<const MemoryRegion> regions, Allocations& allocations);
+  ~LaunchMemory();
+  LaunchMemory(const LaunchMemory&) = delete;
+  LaunchMemory& operator=(const LaunchMemory&) = delete;
+
+  // True where the access is fine; else say why with explain(). Aligned accesses only.
+  bool access(uintptr_t address, uint32_t bytes, sim::Access kind, const GlobalActor& actor) const;
+  // A clause such as "reads 4 bytes at byte 12 of x that nothing has written".
+  std::string explain(uintptr_t address, uint32_t bytes, sim::Access kind,
+                      const GlobalActor& actor) const;
+
+ private:
+  struct Region {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    bool is_writable = false;
+    std::string name;
+    InitialisedBits* initialised = nullptr;  // null: all of it counts as written
+    uint64_t* stamps = nullptr;              // of writable memory, one per 8 bytes
+    uintptr_t stamps_begin = 0;
+  };
+  struct Mapping {
+    void* address;
+    std::size_t bytes;
+  };
+
+  const Region* find(uintptr_t address, uint32_t bytes, bool for_write) const;
+  void map_stamps();
+
+  std::vector<Region> regions_;
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace moejit::runtime

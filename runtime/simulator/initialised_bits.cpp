@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/global_memory.h"
+
+#include <cstring>
+#include <fmt/core.h>
+#include <mutex>
+#include <new>
+#include <sys/mman.h>
+
+namespace moejit::runtime {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+// Two bytes at a time may straddle nothing: accesses are aligned, so their bits are one field of
+// at most 16 bits.
+uint8_t field(uintptr_t offset, uint32_t bytes) {
+  return static_cast<uint8_t>(((1u << bytes) - 1) << (offset % 8));
+}
+
+}  // namespace
+
+InitialisedBits::InitialisedBits(uintptr_t address, int64_t bytes)
+    : address_(address),
+      bytes_(static_cast<uint64_t>(bytes)),
+      bits_(static_cast<uint8_t*>(std::calloc(bytes_ / 8 + 2, 1))) {
+  if (bits_ == nullptr) throw std::bad_alloc();
+}
+
+InitialisedBits::~InitialisedBits() { std::free(bits_); }
+
+bool InitialisedBits::all(uintptr_t address, uint32_t bytes) const {
+  const uintptr_t offset = address - address_;
+  const uint8_t* byte = bits_ + offset / 8;
+  if (bytes <= 8) {
+    const uint8_t wanted = field(offset, bytes);
+    return (__atomic_load_n(byte, __ATOMIC_RELAXED) & wanted) == wanted;
+  }
+  return (__atomic_load_n(byte, __ATOMIC_RELAXED) & __atomic_load_n(byte + 1, __ATOMIC_RELAXED)) ==
+         0xff;
+}
+
+void InitialisedBits::set(uintptr_t address, uint32_t bytes) {
+  const uintptr_t offset = address - address_;
+  uint8_t* byte = bits_ + offset / 8;
+  if (bytes >= 8) {
+    __atomic_store_n(byte, uint8_t{0xff}, __ATOMIC_RELAXED);
+    if (bytes == 16) __atomic_store_n(byte + 1, uint8_t{0xff}, __ATOMIC_RELAXED);
+    return;
+  }
+  const uint8_t wanted = field(offset, bytes);
+  if ((__atomic_load_n(byte, __ATOMIC_RELAXED) & wanted) != wanted) {
+    __atomic_fetch_or(byte, wanted, __ATOMIC_RELAXED);
+  }
+}
+
+void InitialisedBits::set_range(uintptr_t address, uint64_t bytes) {
+  const uintptr_t end = address + bytes;
+  for (; address < end && (address - address_) % 8 != 0; ++address) set(address, 1);
+  const uint64_t whole = (end - address) / 8;
+  std::memset(bits_ + (address - address_) / 8, 0xff, whole);
+  for (address += whole * 8; address < end; ++address) set(address, 1);
+}
+
+Allocations::~Allocations() {
+  for (auto& [address, bits] : allocations_) {
+    ::operator delete (reinterpret_cast<void*>(address), std::align_val_t{kAlignment});
+  }
+}
+
+Result<void*> Allocations::allocate(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* address = bytes < 0 ? nullptr
+                            : ::operator new (static_cast<std::size_t>(bytes),
+                                              std::align_val_t{kAlignment}, std::nothrow);
+  if (address == nullptr) {
+    return fail(Stage::kLaunch, ErrorCode::kOutOfMemory,
+                fmt::format("the simulator cannot allocate {} bytes", bytes));
+  }
+  const auto key = reinterpret_cast<uintptr_t>(address);
+  auto bits = std::make_unique<InitialisedBits>(key, bytes);
+  const std::unique_lock lock(mutex_);
+  allocations_.emplace(key, std::move(bits));
+  return address;
+}
+
+void Allocations::release(void* address) {
+  if (address == nullptr) return;
+  {
+    const std::unique_lock lock(mutex_);
+    if (allocations_.erase(reinterpret_cast<uintptr_t>(address)) == 0) return;
+  }
+  ::operator delete (address, std::align_val_t{kAlignment});
+}
+
+InitialisedBits* Allocations::find(const void* address, int64_t bytes) {
+  const auto key = reinterpret_cast<uintptr_t>(address);
+  const std::shared_lock lock(mutex_);
+  auto next = allocations_.upper_bound(key);
+  if (next == allocations_.begin()) return nullptr;
+  InitialisedBits* bits = std::prev(next)->second.get();
+  return bits->contains(key, static_cast<uint64_t>(bytes)) ? bits : nullptr;
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/kernel_image.h"
+
+#include <cerrno>
+#include <cstring>
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace moejit::runtime {
+namespace {
+
+bool write_all(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(file, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+tl::unexpected<Error> load_error(const std::string& entry, const std::string& why) {
+  return fail(Stage::kLoad, ErrorCode::kInvalidFile,
+              fmt::format("kernel {} cannot be loaded into the simulator: {}", entry, why));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<KernelImage>> KernelImage::load(const compiler::KernelBinary& binary) {
+  if (binary.target.kind != compiler::TargetKind::kSim) {
+    return load_error(binary.entry, "it was compiled for " + to_string(binary.target));
+  }
+  std::unique_ptr<KernelImage> image(new KernelImage);
+  image->entry_ = binary.entry;
+  // The file lives in memory and only as long as its descriptor: nothing is left behind.
+  image->file_ = memfd_create("moejit_kernel", MFD_CLOEXEC);
+  if (image->file_ < 0 || !write_all(image->file_, binary.bytes)) {
+    return load_error(binary.entry, fmt::format("no memory for it ({})", std::strerror(errno)));
+  }
+  // The dynamic linker takes a library of the same path for the same library. The descriptor stays
+  // open as long as this one is loaded, so its number is not used for another.
+  const std::string path = fmt::format("/proc/self/fd/{}", image->file_);
+  image->library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (image->library_ == nullptr) return load_error(binary.entry, dlerror());
+  const std::string name = binary.entry + "_description";
+  image->description_ =
+      static_cast<const sim::KernelDescription*>(dlsym(image->library_, name.c_str()));
+  if (image->description_ == nullptr) {
+    return load_error(binary.entry, "it does not hold an entry of that name");
+  }
+  if (image->description_->machine_version != sim::kMachineVersion) {
+    return load_error(binary.entry,
+                      fmt::format("it is for version {} of the simulator, not {}",
+                                  image->description_->machine_version, sim::kMachineVersion));
+  }
+  return image;
+}
+
+KernelImage::~KernelImage() {
+  if (library_ != nullptr) dlclose(library_);
+  if (file_ >= 0) close(file_);
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/device.h"
+#include "templates/moejit_sim/machine.h"
+
+#include <memory>
+#include <string>
+
+namespace moejit::runtime {
+
+// A simulated kernel, loaded into this process from bytes in memory.
+class KernelImage : public LoadedKernel {
+ public:
+  // Errors (stage load): bytes that are no shared object of this machine, or of another moejit.
+  static Result<std::unique_ptr<KernelImage>> load(const compiler::KernelBinary& binary);
+  ~KernelImage() override;
+  KernelImage(const KernelImage&) = delete;
+  KernelImage& operator=(const KernelImage&) = delete;
+
+  const std::string& entry() const { return entry_; }
+  const sim::KernelDescription& description() const { return *description_; }
+
+ private:
+  KernelImage() = default;
+
+  std::string entry_;
+  int file_ = -1;
+  void* library_ = nullptr;
+  const sim::KernelDescription* description_ = nullptr;
+};
+
+}  // namespace moejit::runtime

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+#include "runtime/simulator/cta.h"
+#include "runtime/simulator/kernel_image.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <fmt/core.h>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+namespace moejit::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// CTAs are kept from launch to launch: their stacks and records are already in memory.
+class CtaPool {
+ public:
+  std::unique_ptr<Cta> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Cta> cta = std::move(idle_.back());
+        idle_.pop_back();
+        return cta;
+      }
+    }
+    std::unique_ptr<StackSlab> slab = StackSlab::create();
+    return slab == nullptr ? nullptr : std::make_unique<Cta>(std::move(slab));
+  }
+  void give_back(std::unique_ptr<Cta> cta) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(cta));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Cta>> idle_;
+};
+
+// The CTAs of one launch in a random order, shared by several host threads. Of several reports the
+// one of the earliest CTA in that order is kept, so that the number of host threads does not
+// decide.
+class CtaQueue {
+ public:
+  explicit CtaQueue(const Launch& launch)
+      : launch_(launch), order_(static_cast<std::size_t>(launch.ctas)) {
+    std::iota(order_.begin(), order_.end(), 0);
+    Random random(launch.seed);
+    for (std::size_t i = order_.size(); i > 1; --i) {
+      std::swap(order_[i - 1], order_[random.below(static_cast<uint32_t>(i))]);
+    }
+  }
+
+  // Runs CTAs until none is left or one of them has failed.
+  void run(Cta& cta) {
+    for (;;) {
+      const std::size_t position = next_.fetch_add(1, std::memory_order_relaxed);
+      if (position >= std::min(order_.size(), failed_.load(std::memory_order_acquire))) return;
+      std::optional<std::string> report = cta.run(launch_, order_[position]);
+      if (!report) continue;
+      const std::lock_guard lock(mutex_);
+      if (position < failed_.load(std::memory_order_relaxed)) {
+        failed_.store(position, std::memory_order_release);
+        report_ = std::move(*report);
+      }
+    }
+  }
+
+  // After all have returned from run().
+  Result<void> result() {
+    if (failed_.load() == kNone) return {};
+    return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
+                fmt::format("the order of threads had seed {}", launch_.seed));
+  }
+
+ private:
+  static constexpr std::size_t kNone = SIZE_MAX;
+  const Launch& launch_;
+  std::vector<int32_t> order_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<std::size_t> failed_{kNone};
+  std::mutex mutex_;
+  std::string report_;
+};
+
+class Simulator final : public Device {
+ public:
+  explicit Simulator(const SimulatorOptions& options) : options_(options) {
+    if (options_.workers <= 0) {
+      options_.workers = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    }
+    target_.kind = compiler::TargetKind::kSim;
+    target_.arch = "host";
+  }
+
+  compiler::Target target() const override { return target_; }
+  std::string name() const override { return "simulator"; }
+  int32_t sm_count() const override { return 4; }
+
+  Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override {
+    MOEJIT_TRY_ASSIGN(std::unique_ptr<LoadedKernel> kernel, KernelImage::load(binary));
+    return kernel;
+  }
+  Result<void> launch(const LaunchRequest& request, Stream stream) override;
+
+  Result<void*> allocate(int64_t bytes) override { return allocations_.allocate(bytes); }
+  void release(void* address) override { allocations_.release(address); }
+  Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    mark_written(destination, bytes);
+    return {};
+  }
+  Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) override {
+    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    return {};
+  }
+  Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream /*stream*/) override {
+    if (bytes > 0) {
+      std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
+    }
+    mark_written(destination, bytes);
+    return {};
+  }
+  Result<void> synchronize(Stream /*stream*/) override { return {}; }
+
+  Result<void*> record_mark(Stream /*stream*/) override {
+    return new Clock::time_point(Clock::now());
+  }
+  Result<double> microseconds_between(void* first, void* second) override {
+    const auto elapsed =
+        *static_cast<Clock::time_point*>(second) - *static_cast<Clock::time_point*>(first);
+    return std::chrono::duration<double, std::micro>(elapsed).count();
+  }
+  void release_mark(void* mark) override { delete static_cast<Clock::time_point*>(mark); }
+
+ private:
+  void mark_written(void* address, int64_t bytes) {
+    if (bytes <= 0) return;
+    if (InitialisedBits* bits = allocations_.find(address, bytes)) {
+      bits->set_range(reinterpret_cast<uintptr_t>(address), static_cast<uint64_t>(bytes));
+    }
+  }
+  Result<void> run(const Launch& launch);
+
+  SimulatorOptions options_;
+  compiler::Target target_;
+  Allocations allocations_;
+  CtaPool ctas_;
+};
+
+Result<void> check_launch(const LaunchRequest& request, const KernelImage& kernel,
+                          const compiler::Target& target) {
+  const auto refuse = [&](std::string_view what, int64_t got, std::string_view wanted,
+                          int64_t limit) {
+    return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+                fmt::format("{} of kernel {}: got {}, wanted {} {}", what, kernel.entry(), got,
+                            wanted, limit));
+  };
+  const sim::KernelDescription& description = kernel.description();
+  const int32_t most_threads = std::min(description.max_threads, target.max_threads_per_cta);
+  if (request.ctas < 0 || request.ctas > INT32_MAX) {
+    return refuse("number of CTAs", request.ctas, "0 to", INT32_MAX);
+  }
+  if (request.threads < 1 || request.threads > most_threads) {
+    return refuse("threads per CTA", request.threads, "1 to", most_threads);
+  }
+  if (request.shared_bytes < 0 || request.shared_bytes > target.shared_memory_bytes) {
+    return refuse("bytes of dynamic shared memory", request.shared_bytes, "0 to",
+                  target.shared_memory_bytes);
+  }
+  if (request.params.size() != description.params_bytes) {
+    return refuse("bytes of parameters", static_cast<int64_t>(request.params.size()), "exactly",
+                  description.params_bytes);
+  }
+  return {};
+}
+
+Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) {
+  const auto* kernel = dynamic_cast<const KernelImage*>(request.kernel);
+  if (kernel == nullptr) {
+    return fail(Stage::kLaunch, ErrorCode::kInternal,
+                "the kernel to launch was not loaded by the simulator");
+  }
+  MOEJIT_TRY(check_launch(request, *kernel, target_));
+  if (request.ctas == 0) return {};
+  const LaunchMemory memory(request.regions, allocations_);
+  // A copy at the alignment that the record wants.
+  std::vector<std::max_align_t> params(request.params.size() / sizeof(std::max_align_t) + 1);
+  std::memcpy(params.data(), request.params.data(), request.params.size());
+  return run(Launch{.kernel = kernel->entry(),
+                    .entry = kernel->description().entry,
+                    .params = params.data(),
+                    .ctas = static_cast<int32_t>(request.ctas),
+                    .threads = request.threads,
+                    .shared_bytes = static_cast<uint32_t>(request.shared_bytes),
+                    .seed = options_.seed,
+                    .memory = &memory});
+}
+
+Result<void> Simulator::run(const Launch& launch) {
+  CtaQueue queue(launch);
+  const auto work = [&](std::unique_ptr<Cta> cta) {
+    queue.run(*cta);
+    ctas_.give_back(std::move(cta));
+  };
+  std::unique_ptr<Cta> own = ctas_.take();
+  if (own == nullptr) {
+    return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "no address space for simulated threads");
+  }
+  std::vector<std::thread> helpers;
+  for (int32_t i = 1; i < std::min(options_.workers, launch.ctas); ++i) {
+    std::unique_ptr<Cta> cta = ctas_.take();
+    if (cta == nullptr) break;
+    helpers.emplace_back(work, std::move(cta));
+  }
+  work(std::move(own));
+  for (std::thread& helper : helpers) helper.join();
+  return queue.result();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_simulator(const SimulatorOptions& options) {
+  return std::make_unique<Simulator>(options);
+}
+
+}  // namespace moejit::runtime

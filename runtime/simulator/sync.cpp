@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/cta.h"
+#include "runtime/simulator/site_format.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <vector>
+
+namespace moejit::runtime {
+
+// Barriers and collectives. The rules, from the PTX manual (barrier, exit, shfl, mma):
+// - A barrier is executed by whole warps: a warp has arrived when all of its lanes that have not
+//   exited wait at it, at one instruction.
+// - Barrier 0 without a count waits for all threads of the CTA that have not exited; an exit can
+//   therefore complete it. A named barrier waits for the stated number of threads, 32 per warp,
+//   and an exit does not lower it.
+// - sync_warp waits for the lanes that have not exited; the other warp-wide instructions want all
+//   32, at one instruction.
+
+void Cta::wait(Waiting waiting, int32_t detail, sim::Site site) {
+  threads_[static_cast<std::size_t>(thread())] = {waiting, detail, site};
+  fibers_.suspend();
+  threads_[static_cast<std::size_t>(thread())].waiting = Waiting::kNot;
+}
+
+void Cta::sync_cta(sim::Site site) { arrive(0, launch_->threads, Waiting::kCta, site); }
+
+void Cta::sync_named(int32_t barrier, int32_t threads, sim::Site site) {
+  if (barrier < 1 || barrier > 15) {
+    report(site, fmt::format("names barrier {} in sync_named, wanted 1 to 15", barrier));
+  }
+  const int32_t most = (launch_->threads + sim::kWarpLanes - 1) / sim::kWarpLanes * sim::kWarpLanes;
+  if (threads <= 0 || threads % sim::kWarpLanes != 0 || threads > most) {
+    report(site, fmt::format("waits for {} threads at barrier {}, wanted a multiple of 32 up to {}",
+                             threads, barrier, most));
+  }
+  const Barrier& state = barriers_[static_cast<std::size_t>(barrier)];
+  if (state.warps != 0 && state.threads != threads) {
+    report(site,
+           fmt::format("waits for {} threads at barrier {}, where thread {} waits for {} ({})",
+                       threads, barrier, state.first_thread, state.threads, state.site));
+  }
+  arrive(barrier, threads, Waiting::kNamed, site);
+}
+
+void Cta::sync_warp(sim::Site site) { arrive(kWarpBarrier, 0, Waiting::kWarp, site); }
+
+void Cta::arrive(int32_t barrier, int32_t threads, Waiting waiting, sim::Site site) {
+  const int32_t self = thread();
+  Warp& warp = warp_of(self);
+  if (warp.at_barrier == 0) {
+    warp.barrier = barrier;
+    warp.barrier_threads = threads;
+    warp.barrier_site = site;
+  } else if (warp.barrier != barrier || warp.barrier_threads != threads ||
+             warp.barrier_site != site) {
+    report(site, fmt::format("comes to a barrier while other lanes of its warp wait at {}; all "
+                             "lanes must execute the same one",
+                             warp.barrier_site));
+  }
+  warp.at_barrier |= 1u << (self % sim::kWarpLanes);
+  if (warp.at_barrier == warp.alive) warp_arrived(self / sim::kWarpLanes);
+  wait(waiting, barrier, site);
+}
+
+// All lanes of the warp that live wait at its barrier. True where that completes the barrier.
+bool Cta::warp_arrived(int32_t index) {
+  const Warp& warp = warps_[static_cast<std::size_t>(index)];
+  if (warp.barrier == kWarpBarrier) {
+    release(1u << index, 1u << index);
+    return true;
+  }
+  Barrier& barrier = barriers_[static_cast<std::size_t>(warp.barrier)];
+  if (barrier.warps == 0) {
+    barrier.threads = warp.barrier_threads;
+    barrier.first_thread = index * sim::kWarpLanes + std::countr_zero(warp.at_barrier);
+    barrier.site = warp.barrier_site;
+  }
+  barrier.warps |= 1u << index;
+  return complete_if_full(warp.barrier);
+}
+
+bool Cta::complete_if_full(int32_t number) {
+  Barrier& barrier = barriers_[static_cast<std::size_t>(number)];
+  if (barrier.warps == 0) return false;
+  const bool is_full = number == 0
+                           ? barrier.warps == alive_warps_
+                           : std::popcount(barrier.warps) * sim::kWarpLanes >= barrier.threads;
+  if (!is_full) return false;
+  const uint32_t warps = barrier.warps;
+  barrier.warps = 0;
+  // Threads that have exited are ordered before what follows a barrier of the whole CTA.
+  const auto all = static_cast<uint32_t>((uint64_t{1} << ((launch_->threads + 31) / 32)) - 1);
+  release(warps, number == 0 ? all : warps);
+  return true;
+}
+
+void Cta::release(uint32_t waiting_warps, uint32_t ordered_warps) {
+  order_.join(ordered_warps);
+  for (uint32_t rest = waiting_warps; rest != 0; rest &= rest - 1) {
+    const int32_t index = std::countr_zero(rest);
+    Warp& warp = warps_[static_cast<std::size_t>(index)];
+    fibers_.wake(index, warp.at_barrier);
+    warp.at_barrier = 0;
+  }
+}
+
+bool Cta::meet(sim::Collective collective, void* lane, sim::Site site) {
+  const int32_t self = thread();
+  const int32_t number = self % sim::kWarpLanes;
+  Warp& warp = warp_of(self);
+  if (warp.alive != 0xffffffffu) {
+    report(site, fmt::format("executes {}, which wants all 32 lanes, but lane {} of its warp {}",
+                             name_of(collective), std::countr_one(warp.alive),
+                             launch_->threads % sim::kWarpLanes != 0 &&
+                                     self / sim::kWarpLanes == launch_->threads / sim::kWarpLanes
+                                 ? "does not exist or has exited"
+                                 : "has exited"));
+  }
+  if (warp.met == 0) {
+    warp.collective = collective;
+    warp.met_site = site;
+  } else if (warp.collective != collective || warp.met_site != site) {
+    report(site, fmt::format("executes {} while other lanes of its warp wait in {} at {}; all "
+                             "lanes must execute the same instruction",
+                             name_of(collective), name_of(warp.collective), warp.met_site));
+  }
+  warp.lanes[static_cast<std::size_t>(number)] = lane;
+  warp.met |= 1u << number;
+  if (warp.met == 0xffffffffu) {
+    slab_->machine().lanes = warp.lanes.data();
+    return true;
+  }
+  wait(Waiting::kCollective, static_cast<int32_t>(collective), site);
+  return false;
+}
+
+void Cta::part() {
+  const int32_t self = thread();
+  Warp& warp = warp_of(self);
+  warp.met = 0;
+  fibers_.wake(self / sim::kWarpLanes, ~(1u << (self % sim::kWarpLanes)));
+}
+
+// The current thread has returned from the kernel.
+void Cta::exited() {
+  const int32_t self = thread();
+  const int32_t index = self / sim::kWarpLanes;
+  Warp& warp = warp_of(self);
+  threads_[static_cast<std::size_t>(self)].waiting = Waiting::kExited;
+  warp.alive &= ~(1u << (self % sim::kWarpLanes));
+  if (warp.alive == 0) {
+    alive_warps_ &= ~(1u << index);
+    complete_if_full(0);
+  } else if (warp.at_barrier == warp.alive) {
+    warp_arrived(index);
+  }
+}
+
+std::string Cta::describe_dead_lock() const {
+  struct Group {
+    Thread at;
+    int32_t first = 0;
+    int32_t count = 0;
+  };
+  std::vector<Group> groups;
+  int32_t exited = 0;
+  for (int32_t i = 0; i < launch_->threads; ++i) {
+    const Thread& thread = threads_[static_cast<std::size_t>(i)];
+    if (thread.waiting == Waiting::kExited) {
+      ++exited;
+      continue;
+    }
+    auto group = std::ranges::find_if(groups, [&](const Group& other) {
+      return other.at.waiting == thread.waiting && other.at.detail == thread.detail &&
+             other.at.site == thread.site;
+    });
+    if (group == groups.end()) group = groups.insert(group, Group{thread, i, 0});
+    ++group->count;
+  }
+  std::string text = "dead-lock:";
+  for (const Group& group : groups) {
+    std::string where = "sync_cta";
+    if (group.at.waiting == Waiting::kNamed) {
+      where = fmt::format(
+          "sync_named of barrier {}, which wants {} threads", group.at.detail,
+          warps_[static_cast<std::size_t>(group.first / sim::kWarpLanes)].barrier_threads);
+    } else if (group.at.waiting == Waiting::kWarp) {
+      where = "sync_warp";
+    } else if (group.at.waiting == Waiting::kCollective) {
+      where = name_of(static_cast<sim::Collective>(group.at.detail));
+    }
+    text +=
+        fmt::format("{} {} thread{} (the first is {}) wait{} in {} at {}",
+                    &group == groups.data() ? "" : ",", group.count, group.count == 1 ? "" : "s",
+                    group.first, group.count == 1 ? "s" : "", where, group.at.site);
+  }
+  if (exited > 0) text += fmt::format(", {} of {} threads have exited", exited, launch_->threads);
+  return text;
+}
+
+}  // namespace moejit::runtime

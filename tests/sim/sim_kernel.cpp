@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/sim_kernel.h"
+
+namespace moejit::runtime {
+namespace {
+
+constexpr std::string_view kIncludes =
+    "#include \"moejit_device/ptx/async_copy.cuh\"\n"
+    "#include \"moejit_device/ptx/barrier.cuh\"\n"
+    "#include \"moejit_device/ptx/convert.cuh\"\n"
+    "#include \"moejit_device/ptx/memory.cuh\"\n"
+    "#include \"moejit_device/ptx/mma.cuh\"\n"
+    "#include \"moejit_device/ptx/warp.cuh\"\n"
+    "using namespace moejit::device;\n"
+    "using namespace moejit::device::ptx;\n"
+    "#line 1 \"test_kernel.cu\"\n";
+
+// Device memory of a launch, released at the end.
+class DeviceBuffers {
+ public:
+  explicit DeviceBuffers(Device& device) : device_(device) {}
+  ~DeviceBuffers() {
+    for (void* address : addresses_) device_.release(address);
+  }
+  DeviceBuffers(const DeviceBuffers&) = delete;
+  DeviceBuffers& operator=(const DeviceBuffers&) = delete;
+
+  Result<void> upload(const std::vector<SimBuffer>& buffers) {
+    for (const SimBuffer& buffer : buffers) {
+      const auto bytes = static_cast<int64_t>(buffer.bytes.size());
+      MOEJIT_TRY_ASSIGN(void* address, device_.allocate(bytes));
+      addresses_.push_back(address);
+      if (buffer.written) {
+        MOEJIT_TRY(device_.copy_to_device(address, buffer.bytes.data(), bytes));
+      }
+      regions_.push_back({buffer.name, address, bytes, buffer.writable});
+    }
+    return {};
+  }
+  Result<void> download(std::vector<SimBuffer>& buffers) const {
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      MOEJIT_TRY(device_.copy_to_host(buffers[i].bytes.data(), addresses_[i],
+                                      static_cast<int64_t>(buffers[i].bytes.size())));
+    }
+    return {};
+  }
+  std::span<const std::byte> params() const { return std::as_bytes(std::span(addresses_)); }
+  std::span<const MemoryRegion> regions() const { return regions_; }
+
+ private:
+  Device& device_;
+  std::vector<void*> addresses_;
+  std::vector<MemoryRegion> regions_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(const std::string& body) {
+  static std::map<std::string, std::shared_ptr<const compiler::KernelBinary>> compiled;
+  std::shared_ptr<const compiler::KernelBinary>& binary = compiled[body];
+  if (binary == nullptr) {
+    compiler::KernelSource source;
+    source.entry = "test_kernel";
+    source.text = std::string(kIncludes) + body;
+    source.target = {.kind = compiler::TargetKind::kSim, .arch = "host"};
+    MOEJIT_TRY_ASSIGN(compiler::KernelBinary made, compiler::compile_for_simulator(source));
+    binary = std::make_shared<const compiler::KernelBinary>(std::move(made));
+  }
+  return binary;
+}
+
+Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
+                             std::vector<SimBuffer>& buffers) {
+  MOEJIT_TRY_ASSIGN(const auto binary, compile_test_kernel(body));
+  MOEJIT_TRY_ASSIGN(const auto device,
+                    open_simulator({.seed = launch.seed, .workers = launch.workers}));
+  MOEJIT_TRY_ASSIGN(const auto kernel, device->load(*binary));
+  DeviceBuffers memory(*device);
+  MOEJIT_TRY(memory.upload(buffers));
+  MOEJIT_TRY(device->launch({.kernel = kernel.get(),
+                             .ctas = launch.ctas,
+                             .threads = launch.threads,
+                             .shared_bytes = launch.shared_bytes,
+                             .params = memory.params(),
+                             .regions = memory.regions()},
+                            nullptr));
+  return memory.download(buffers);
+}
+
+}  // namespace moejit::runtime

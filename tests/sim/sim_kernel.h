@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/host/host_compiler.h"
+#include "runtime/device.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::runtime {
+
+// One launch of a small kernel: device memory, and the parameter record of pointers to it.
+struct SimLaunch {
+  int64_t ctas = 1;
+  int32_t threads = 32;
+  int32_t shared_bytes = 1024;
+  uint64_t seed = 0;
+  int32_t workers = 1;
+};
+
+// Kernels of these tests take `struct Params { T* first; U* second; ... }`, one pointer for each
+// buffer, and are named "test_kernel".
+struct SimBuffer {
+  std::string name;
+  std::vector<std::byte> bytes;  // in and out
+  bool writable = true;
+  bool written = true;  // false: allocated only, the contents are not copied in
+};
+
+template <typename T>
+SimBuffer buffer_of(std::string name, const std::vector<T>& values, bool writable = true) {
+  SimBuffer buffer{std::move(name), std::vector<std::byte>(values.size() * sizeof(T)), writable};
+  if (!values.empty()) std::memcpy(buffer.bytes.data(), values.data(), buffer.bytes.size());
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> values_of(const SimBuffer& buffer) {
+  std::vector<T> values(buffer.bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), buffer.bytes.data(), buffer.bytes.size());
+  return values;
+}
+
+// Compiles kernel text once per process. `body` follows the includes of all ptx headers.
+Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(const std::string& body);
+
+// Compiles, loads and launches; what the launch said. Results are copied back into `buffers`.
+Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
+                             std::vector<SimBuffer>& buffers);
+
+}  // namespace moejit::runtime
