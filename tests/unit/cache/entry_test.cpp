@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/entry.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::cache {
+namespace {
+
+const Digest kKey = sha256("key");
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::byte> small_file() {
+  return encode_entry(kKey, R"({"entry":"f"})", bytes_of("machine code"));
+}
+
+// Puts a right checksum on a file that was changed on purpose.
+std::vector<std::byte> resealed(std::vector<std::byte> file) {
+  const size_t end = file.size() - 32;
+  const Digest digest = sha256(std::span(file).first(end));
+  std::ranges::copy(std::as_bytes(std::span(digest.bytes)), file.begin() + std::ssize(file) - 32);
+  return file;
+}
+
+std::string problem_of(const std::vector<std::byte>& file) {
+  const auto entry = decode_entry(file, kKey);
+  return entry ? "none" : entry.error().message;
+}
+
+TEST(Entry, IsReadBackAsItWasWritten) {
+  const auto entry = decode_entry(small_file(), kKey);
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(*entry, (Entry{kKey, R"({"entry":"f"})", bytes_of("machine code")}));
+}
+
+TEST(Entry, MayBeEmpty) {
+  const auto entry = decode_entry(encode_entry(kKey, "", {}), kKey);
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(*entry, (Entry{kKey, "", {}}));
+}
+
+TEST(Entry, BeginsItsPayloadAt64Bytes) {
+  const std::vector<std::byte> file = small_file();
+  EXPECT_EQ(std::vector<std::byte>(file.begin() + 128, file.begin() + 140),
+            bytes_of("machine code"));
+}
+
+// Files of this format exist: the bytes must never change without a new version.
+TEST(Entry, HasTheBytesOfFormatVersion1) {
+  EXPECT_EQ(sha256(small_file()).hex(),
+            "91aac348937edfa3b36e140991ddd63da5c49de78d16eada9631a1a677d11409");
+}
+
+TEST(Entry, NoticesEveryFlippedBit) {
+  const std::vector<std::byte> good = small_file();
+  for (size_t i = 0; i < good.size() * 8; ++i) {
+    std::vector<std::byte> bad = good;
+    bad[i / 8] ^= std::byte(1 << (i % 8));
+    ASSERT_FALSE(decode_entry(bad, kKey)) << "bit " << i;
+  }
+}
+
+TEST(Entry, NoticesEveryTruncation) {
+  const std::vector<std::byte> good = small_file();
+  for (size_t bytes = 0; bytes < good.size(); ++bytes)
+    ASSERT_FALSE(decode_entry(std::span(good).first(bytes), kKey)) << bytes << " bytes";
+}
+
+TEST(Entry, NoticesAppendedBytes) {
+  std::vector<std::byte> file = small_file();
+  file.push_back(std::byte{0});
+  EXPECT_EQ(problem_of(file), "its checksum does not match");
+}
+
+TEST(Entry, MustBeForTheKeyAskedFor) {
+  const auto entry = decode_entry(small_file(), sha256("other"));
+  ASSERT_FALSE(entry);
+  EXPECT_EQ(entry.error().code, ErrorCode::kCacheCorrupt);
+  EXPECT_EQ(entry.error().message, "it was written for another key");
+}
+
+TEST(Entry, SaysWhatIsWrongWithAFile) {
+  EXPECT_EQ(problem_of({}), "it has 0 bytes, too few");
+  EXPECT_EQ(problem_of(std::vector<std::byte>(200)), "it does not begin as a cache entry does");
+}
+
+TEST(Entry, RefusesMadeUpHeadersWithARightChecksum) {
+  std::vector<std::byte> file = small_file();
+  file[8] = std::byte{2};
+  EXPECT_EQ(problem_of(resealed(file)), "its format version is 2, wanted 1");
+  for (const size_t offset : {56u, 63u, 64u, 71u, 72u, 79u}) {
+    file = small_file();
+    file[offset] = std::byte{0xFF};
+    EXPECT_EQ(problem_of(resealed(file)), "its lengths do not add up") << offset;
+  }
+  file = small_file();
+  file[48] = std::byte{1};
+  EXPECT_EQ(problem_of(resealed(file)), "its header has unknown flags");
+  file = small_file();
+  file[100] = std::byte{1};
+  EXPECT_EQ(problem_of(resealed(file)), "its padding is not zero");
+}
+
+}  // namespace
+}  // namespace moejit::cache
