@@ -77,8 +77,8 @@ struct Calls {
   bool (*meet)(Machine*, Collective collective, void* lane, Site);
   void (*part)(Machine*);
 
-  // An operand that the hardware does not take.
-  [[noreturn]] void (*invalid)(Machine*, const char* what, int64_t got, Site);
+  // An operand that the hardware does not take. Does not return.
+  void (*invalid)(Machine*, const char* what, int64_t got, Site);
 };
 
 struct Machine {
