@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inputs/layer_inputs.h"
+
+#include "cli/inputs/random_layer_inputs.h"
+#include "cli/safetensors/safetensors_file.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::Plan;
+using compiler::TensorPlan;
+
+constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
+constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
+constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
+                                                               "w2_scale_inv"};
+
+std::string wanted_type(const TensorPlan& plan, int64_t tokens) {
+  std::string shape;
+  for (const compiler::Dim& dim : plan.shape) {
+    if (!shape.empty()) shape += ", ";
+    shape += std::to_string(dim.symbol == "T" ? tokens : dim.value);
+  }
+  return fmt::format("{} [{}]", compiler::to_string(plan.dtype), shape);
+}
+
+// Everything but the dimension T must be as planned; T is that of x.
+bool fits(const SafetensorsEntry& entry, const TensorPlan& plan, int64_t tokens) {
+  if (entry.dtype != plan.dtype || entry.shape.size() != plan.shape.size()) return false;
+  for (size_t i = 0; i < plan.shape.size(); ++i) {
+    const compiler::Dim& dim = plan.shape[i];
+    if (entry.shape[i] != (dim.symbol == "T" ? tokens : dim.value)) return false;
+  }
+  return true;
+}
+
+Result<void> read_tensor(const SafetensorsFile& file, const Plan& plan, std::string_view name,
+                         int64_t tokens, TensorMap& inputs) {
+  MOEJIT_TRY_ASSIGN(const SafetensorsEntry* entry, file.at(name));
+  const TensorPlan* wanted = compiler::find_tensor(plan, name);
+  if (wanted == nullptr)
+    return fail(Stage::kFile, ErrorCode::kInternal,
+                fmt::format("the plan has no tensor \"{}\"", name));
+  if (!fits(*entry, *wanted, tokens))
+    return fail(
+        Stage::kFile, ErrorCode::kTensorMismatch,
+        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry->dtype_name,
+                    shape_text(entry->shape), wanted_type(*wanted, tokens)));
+  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(*entry));
+  inputs.emplace(name, std::move(tensor));
+  return {};
+}
+
+Result<int64_t> read_token_count(const SafetensorsFile& file, const compiler::Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const SafetensorsEntry* x, file.at("x"));
+  const int64_t tokens = x->shape.empty() ? 0 : x->shape.front();
+  if (tokens <= layer.max_tokens) return tokens;
+  return fail(Stage::kFile, ErrorCode::kTensorMismatch,
+              fmt::format("{}: tensor \"x\" has {} tokens, the layer's max_tokens is {}",
+                          file.path(), tokens, layer.max_tokens),
+              "raise max_tokens in the layer description");
+}
+
+Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options,
+                                   bool with_weights) {
+  MOEJIT_TRY_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(options.input_path));
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, plan.layer));
+  TensorMap inputs;
+  for (const std::string_view name : kTokenTensors)
+    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  if (!with_weights) return inputs;
+  if (file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
+    for (const std::string_view name : kQuantizedWeights)
+      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+    return inputs;
+  }
+  for (const std::string_view name : kWeights)
+    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  return inputs;
+}
+
+Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked) {
+  constexpr int64_t kDefaultTokens = 128;
+  if (!asked) return std::min(layer.max_tokens, kDefaultTokens);
+  if (*asked >= 0 && *asked <= layer.max_tokens) return *asked;
+  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+              fmt::format("--tokens is {}, wanted 0 to {} (max_tokens of the layer)", *asked,
+                          layer.max_tokens));
+}
+
+}  // namespace
+
+Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
+  const bool has_checkpoint = !options.checkpoint.shards.empty();
+  TensorMap inputs;
+  if (options.input_path.empty()) {
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
+    inputs = random_tokens(plan.layer, tokens, options.seed);
+    if (!has_checkpoint)
+      inputs.merge(random_weights_of(plan.layer, plan.layer.local_experts, options.seed));
+  } else {
+    MOEJIT_TRY_ASSIGN(inputs, read_file_inputs(plan, options, !has_checkpoint));
+  }
+  if (has_checkpoint) {
+    MOEJIT_TRY_ASSIGN(TensorMap weights, load_expert_weights(plan.layer, options.checkpoint));
+    inputs.merge(weights);
+  }
+  return inputs;
+}
+
+bool has_quantized_weights(const TensorMap& inputs) { return inputs.contains("w1_q"); }
+
+int64_t token_count(const TensorMap& inputs) {
+  const auto x = inputs.find("x");
+  return x == inputs.end() ? 0 : x->second.shape.front();
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/checkpoint/expert_weights.h"
+#include "cli/tensors/host_tensor.h"
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace moejit::cli {
+
+// Where the tensors that a forward pass reads come from.
+struct InputOptions {
+  std::string input_path;         // empty: random data
+  CheckpointOptions checkpoint;   // no shards: weights from the same place as x
+  std::optional<int64_t> tokens;  // T of random data; default: min(max_tokens, 128)
+  uint64_t seed = 0;
+};
+
+// x, topk_ids, topk_probs and the weights of one call, every one checked against the plan. Weights
+// are either w1 and w2, or, where file or checkpoint have them quantised, w1_q, w1_scale_inv, w2_q
+// and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
+Result<TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
+
+// Whether the weights among `inputs` need no quantisation.
+bool has_quantized_weights(const TensorMap& inputs);
+
+// T of these inputs.
+int64_t token_count(const TensorMap& inputs);
+
+}  // namespace moejit::cli

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inputs/random_layer_inputs.h"
+
+#include "tests/support/reference/random_inputs.h"
+
+#include <algorithm>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::DType;
+
+// Seeds of the weights, so that w1 and w2 differ from each other.
+enum Purpose : uint64_t { kW1 = 100, kW2 = 101 };
+
+double unrouted_share(const compiler::Layer& layer) {
+  const double local = static_cast<double>(layer.local_experts) / layer.experts;
+  double nothing_local = 1.0;  // that a token has no expert here
+  for (int32_t k = 0; k < layer.top_k; ++k) nothing_local *= 1.0 - local;
+  return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
+}
+
+}  // namespace
+
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+  TensorMap inputs;
+  inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
+                            reference::random_activations(tokens, layer.hidden, seed));
+  inputs["topk_ids"] =
+      make_tensor(DType::kI32, {tokens, layer.top_k},
+                  reference::random_routing(tokens, layer.local_experts, layer.top_k, seed,
+                                            {.unrouted_share = unrouted_share(layer)}));
+  inputs["topk_probs"] = make_tensor(DType::kF32, {tokens, layer.top_k},
+                                     reference::random_probs(tokens, layer.top_k, seed));
+  return inputs;
+}
+
+TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed) {
+  const int64_t h = layer.hidden, i = layer.intermediate;
+  TensorMap weights;
+  weights["w1"] = make_tensor(
+      DType::kBF16, {experts, 2 * i, h},
+      reference::random_weights(experts, 2 * i, h, reference::RandomStream(seed, kW1).bits(0)));
+  weights["w2"] = make_tensor(
+      DType::kBF16, {experts, h, i},
+      reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
+  return weights;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/tensors/host_tensor.h"
+#include "compiler/layer.h"
+
+#include <cstdint>
+
+namespace moejit::cli {
+
+// Seeded inputs like those of a trained model, the same bits on every machine and target:
+// activations with outlier channels, tokens and elements; weights whose rows differ in size;
+// experts whose popularity falls like 1 / rank; probabilities that sum to 1.
+//
+// A rank that holds r = local / all of the experts sees only tokens with at least one expert here.
+// Of their K choices a share of r / (1 - (1 - r)^K) is local in the mean, the others are -1; where
+// all experts are local, one choice in 64 is -1 all the same.
+
+// x, topk_ids and topk_probs.
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+
+// w1 and w2 of `experts` experts.
+TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed);
+
+}  // namespace moejit::cli
