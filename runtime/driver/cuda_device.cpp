@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+#include "runtime/driver/context.h"
+#include "runtime/driver/driver_api.h"
+
+#include <array>
+#include <fmt/core.h>
+#include <limits>
+
+namespace moejit::runtime {
+namespace {
+
+// A library and the kernel in it. Both serve every context; attributes were set for one device.
+class CudaKernel final : public LoadedKernel {
+ public:
+  CudaKernel(std::shared_ptr<const Context> context, CUlibrary library)
+      : context_(std::move(context)), library_(library) {}
+  ~CudaKernel() override { context_->api().library_unload(library_); }
+
+  CUlibrary library() const { return library_; }
+  CUkernel kernel = nullptr;
+
+ private:
+  std::shared_ptr<const Context> context_;  // retained for as long as the kernel is loaded
+  CUlibrary library_;
+};
+
+CUdeviceptr device_address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+CUstream stream_of(Stream stream) { return static_cast<CUstream>(stream); }
+
+class CudaDevice final : public Device {
+ public:
+  struct Properties {
+    std::string name;
+    int32_t sm_count = 0;
+    int32_t most_shared_bytes = 0;  // dynamic and static, per CTA
+  };
+
+  CudaDevice(std::shared_ptr<const Context> context, Properties properties)
+      : context_(std::move(context)), properties_(std::move(properties)) {}
+
+  compiler::Target target() const override { return {}; }
+  std::string name() const override { return properties_.name; }
+  int32_t sm_count() const override { return properties_.sm_count; }
+
+  Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override;
+  Result<void> launch(const LaunchRequest& request, Stream stream) override;
+
+  Result<void*> allocate(int64_t bytes) override;
+  void release(void* address) override;
+  Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override;
+  Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) override;
+  Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) override;
+  Result<void> synchronize(Stream stream) override;
+
+  Result<void*> record_mark(Stream stream) override;
+  Result<double> microseconds_between(void* first, void* second) override;
+  void release_mark(void* mark) override;
+
+ private:
+  const DriverApi& api() const { return context_->api(); }
+  Result<void> make_ready(CudaKernel& loaded, const compiler::KernelBinary& binary) const;
+
+  std::shared_ptr<const Context> context_;
+  Properties properties_;
+};
+
+// Resolves the entry, raises its limit of dynamic shared memory once, and makes the driver load
+// the code now rather than at the first launch, which may be recorded into a graph.
+Result<void> CudaDevice::make_ready(CudaKernel& loaded,
+                                    const compiler::KernelBinary& binary) const {
+  MOEJIT_TRY_DRIVER(api(), Stage::kLoad, library_get_kernel,
+                    (&loaded.kernel, loaded.library(), binary.entry.c_str()));
+  int static_bytes = 0;
+  MOEJIT_TRY_DRIVER(
+      api(), Stage::kLoad, kernel_get_attribute,
+      (&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, loaded.kernel, context_->device()));
+  MOEJIT_TRY_DRIVER(
+      api(), Stage::kLoad, kernel_set_attribute,
+      (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+       properties_.most_shared_bytes - static_bytes, loaded.kernel, context_->device()));
+  CUfunction function = nullptr;
+  MOEJIT_TRY_DRIVER(api(), Stage::kLoad, kernel_get_function, (&function, loaded.kernel));
+  return {};
+}
+
+Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBinary& binary) {
+  if (binary.target.kind != compiler::TargetKind::kCuda || binary.target.arch != target().arch)
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("kernel {} was compiled for {}, wanted {} for the {}", binary.entry,
+                            to_string(binary.target), to_string(target()), name()));
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLoad));
+  CUlibrary library = nullptr;
+  const CUresult result = api().library_load_data(&library, binary.bytes.data(), nullptr, nullptr,
+                                                  0, nullptr, nullptr, 0);
+  if (result != CUDA_SUCCESS) {
+    Error error = driver_error(api(), Stage::kLoad, "cuLibraryLoadData", result);
+    error.message = fmt::format("kernel {}: {}", binary.entry, error.message);
+    if (error.hint.empty())
+      error.hint = fmt::format(
+          "the driver knows CUDA {}; a kernel compiled by a newer release of "
+          "NVRTC may need a newer driver",
+          cuda_version_text(api().version));
+    return tl::make_unexpected(std::move(error));
+  }
+  auto loaded = std::make_unique<CudaKernel>(context_, library);
+  MOEJIT_TRY(make_ready(*loaded, binary));
+  return loaded;
+}
+
+Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
+  if (request.ctas == 0) return {};
+  if (request.ctas < 0 || request.ctas > std::numeric_limits<int32_t>::max())
+    return fail(Stage::kLaunch, ErrorCode::kInternal,
+                fmt::format("{} CTAs, wanted 0 to 2^31 - 1", request.ctas));
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  CUlaunchConfig config{};
+  config.gridDimX = static_cast<unsigned>(request.ctas);
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(request.threads);
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(request.shared_bytes);
+  config.hStream = stream_of(stream);
+  // The driver copies the record before it returns and takes the pointer as not const.
+  std::array<void*, 1> arguments = {const_cast<std::byte*>(request.params.data())};
+  const auto kernel = static_cast<const CudaKernel*>(request.kernel)->kernel;
+  // The driver takes a CUkernel for a CUfunction here: its function in the current context.
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, launch_kernel_ex,
+                    (&config, reinterpret_cast<CUfunction>(kernel), arguments.data(), nullptr));
+  return {};
+}
+
+Result<void*> CudaDevice::allocate(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLoad));
+  CUdeviceptr address = 0;
+  const CUresult result = api().mem_alloc(&address, static_cast<size_t>(bytes));
+  if (result == CUDA_SUCCESS) return reinterpret_cast<void*>(address);
+  Error error = driver_error(api(), Stage::kLoad, "cuMemAlloc", result);
+  error.message += fmt::format(" (asked for {} bytes)", bytes);
+  return tl::make_unexpected(std::move(error));
+}
+
+void CudaDevice::release(void* address) {
+  if (address == nullptr) return;
+  const CurrentContext current(*context_);
+  api().mem_free(device_address(address));
+}
+
+Result<void> CudaDevice::copy_to_device(void* destination, const void* source, int64_t bytes) {
+  if (bytes == 0) return {};
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_htod,
+                    (device_address(destination), source, static_cast<size_t>(bytes)));
+  return {};
+}
+
+Result<void> CudaDevice::copy_to_host(void* destination, const void* source, int64_t bytes) {
+  if (bytes == 0) return {};
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_dtoh,
+                    (destination, device_address(source), static_cast<size_t>(bytes)));
+  return {};
+}
+
+Result<void> CudaDevice::fill(void* destination, std::byte value, int64_t bytes, Stream stream) {
+  if (bytes == 0) return {};
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memset_d8_async,
+                    (device_address(destination), static_cast<unsigned char>(value),
+                     static_cast<size_t>(bytes), stream_of(stream)));
+  return {};
+}
+
+Result<void> CudaDevice::synchronize(Stream stream) {
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_synchronize, (stream_of(stream)));
+  return {};
+}
+
+Result<void*> CudaDevice::record_mark(Stream stream) {
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  CUevent event = nullptr;
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, event_create, (&event, CU_EVENT_DEFAULT));
+  const CUresult result = api().event_record(event, stream_of(stream));
+  if (result == CUDA_SUCCESS) return event;
+  api().event_destroy(event);
+  return tl::make_unexpected(driver_error(api(), Stage::kLaunch, "cuEventRecord", result));
+}
+
+Result<double> CudaDevice::microseconds_between(void* first, void* second) {
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  float milliseconds = 0.0F;
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, event_synchronize, (static_cast<CUevent>(second)));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, event_elapsed_time,
+                    (&milliseconds, static_cast<CUevent>(first), static_cast<CUevent>(second)));
+  return 1000.0 * static_cast<double>(milliseconds);
+}
+
+void CudaDevice::release_mark(void* mark) {
+  if (mark == nullptr) return;
+  const CurrentContext current(*context_);
+  api().event_destroy(static_cast<CUevent>(mark));
+}
+
+Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
+  int value = 0;
+  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_attribute,
+                    (&value, which, context.device()));
+  return value;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
+  MOEJIT_TRY_ASSIGN(const DriverApi* api, driver_api());
+  MOEJIT_TRY_ASSIGN(const auto context, Context::adopt(*api, ordinal));
+  std::array<char, 256> name{};
+  MOEJIT_TRY_DRIVER(*api, Stage::kLoad, device_get_name,
+                    (name.data(), static_cast<int>(name.size()), context->device()));
+  MOEJIT_TRY_ASSIGN(const int32_t major,
+                    attribute(*context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+  MOEJIT_TRY_ASSIGN(const int32_t minor,
+                    attribute(*context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  // The "a" of sm_90a: its code runs on compute capability 9.0 and nothing newer.
+  if (major != 9 || minor != 0)
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("the GPU {} has compute capability {}.{}, wanted 9.0 (H100, H200, H20) "
+                            "for the target cuda:sm_90a",
+                            name.data(), major, minor),
+                "run without this GPU: --target sim");
+  CudaDevice::Properties properties{.name = name.data()};
+  MOEJIT_TRY_ASSIGN(properties.sm_count,
+                    attribute(*context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,
+                    attribute(*context, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  return std::make_unique<CudaDevice>(context, std::move(properties));
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/driver/driver_api.h"
+
+#include "compiler/support/env.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace moejit::runtime {
+namespace {
+
+constexpr const char* kSimulatorHint =
+    "install the NVIDIA driver, or run without a GPU: --target sim";
+
+std::vector<std::string> candidates() {
+  if (auto named = environment(Variable::kCudaDriver)) return {std::move(*named)};
+  // The second is where Windows puts the driver of its Linux subsystem.
+  return {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
+}
+
+tl::unexpected<Error> missing(std::string message, std::string detail = {}) {
+  return fail(Stage::kLoad, ErrorCode::kDriverMissing, std::move(message), kSimulatorHint,
+              std::move(detail));
+}
+
+struct OpenLibrary {
+  std::string path;
+  void* handle = nullptr;
+};
+
+Result<OpenLibrary> open_library() {
+  std::string tried, reasons;
+  for (const std::string& path : candidates()) {
+    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle != nullptr) return OpenLibrary{path, handle};
+    tried += (tried.empty() ? "" : ", ") + path;
+    if (const char* reason = ::dlerror()) reasons += fmt::format("{}\n", reason);
+  }
+  return missing(fmt::format("no CUDA driver library found, tried {}", tried), reasons);
+}
+
+template <typename Function>
+Result<void> resolve(const OpenLibrary& library, Function& function, const char* symbol,
+                     int version) {
+  function = reinterpret_cast<Function>(::dlsym(library.handle, symbol));
+  if (function != nullptr) return {};
+  return missing(
+      fmt::format("the CUDA driver library {} has no function {}, wanted one of CUDA "
+                  "12.0 or later (the function came with {})",
+                  library.path, symbol, cuda_version_text(version)));
+}
+
+Result<std::unique_ptr<DriverApi>> resolve_all(const OpenLibrary& library) {
+  auto api = std::make_unique<DriverApi>();
+  api->library = library.path;
+#define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) \
+  MOEJIT_TRY(resolve(library, api->member, symbol, version));
+#include "runtime/driver/driver_functions.inc"
+#undef MOEJIT_DRIVER_FUNCTION
+  return api;
+}
+
+Result<void> initialise(DriverApi& api) {
+  const CUresult result = api.init(0);
+  if (result == CUDA_ERROR_NO_DEVICE)
+    return fail(Stage::kLoad, ErrorCode::kNoDevice,
+                fmt::format("the CUDA driver {} finds no GPU", api.library), kSimulatorHint);
+  if (result == CUDA_ERROR_STUB_LIBRARY)
+    return missing(fmt::format("{} is the toolkit's stub, wanted the CUDA driver", api.library));
+  if (result != CUDA_SUCCESS) {
+    Error error = driver_error(api, Stage::kLoad, "cuInit", result);
+    error.code = ErrorCode::kDriverMissing;
+    error.hint = kSimulatorHint;
+    return tl::make_unexpected(std::move(error));
+  }
+  MOEJIT_TRY_DRIVER(api, Stage::kLoad, driver_get_version, (&api.version));
+  return {};
+}
+
+}  // namespace
+
+Result<const DriverApi*> driver_api() {
+  // Neither is ever destroyed: at the end of the process the driver may be gone already.
+  static std::mutex& mutex = *new std::mutex;
+  static const DriverApi* resolved = nullptr;
+  const std::lock_guard lock(mutex);
+  if (resolved == nullptr) {
+    MOEJIT_TRY_ASSIGN(const OpenLibrary library, open_library());
+    MOEJIT_TRY_ASSIGN(auto api, resolve_all(library));
+    MOEJIT_TRY(initialise(*api));
+    resolved = api.release();
+  }
+  return resolved;
+}
+
+std::string cuda_version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Error driver_error(const DriverApi& api, Stage stage, const char* call, CUresult result) {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (api.get_error_name(result, &name) != CUDA_SUCCESS) name = "unknown result";
+  if (api.get_error_string(result, &text) != CUDA_SUCCESS) text = "no description";
+  Error error{
+      .stage = stage,
+      .code = result == CUDA_ERROR_OUT_OF_MEMORY ? ErrorCode::kOutOfMemory : ErrorCode::kDriver,
+      .message =
+          fmt::format("{} failed with {} ({}): {}", call, name, static_cast<int>(result), text),
+      .hint = {},
+      .detail = {}};
+  if (result == CUDA_ERROR_NOT_INITIALIZED)
+    error.hint = "a process made by fork() cannot use the GPU of its parent: start workers anew";
+  if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
+    error.hint = "an earlier kernel touched memory that is not its own; the context is lost";
+  if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    error.hint = "prepare the layer before recording a graph";
+  return error;
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cuda.h>
+#include <string>
+
+namespace moejit::runtime {
+
+// The functions of libcuda that we call, resolved at run time: nothing of moejit links to it.
+struct DriverApi {
+#define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) decltype(&::name) member = nullptr;
+#include "runtime/driver/driver_functions.inc"
+#undef MOEJIT_DRIVER_FUNCTION
+
+  std::string library;  // that was opened
+  int version = 0;      // newest CUDA release that it knows: 13000 = 13.0
+};
+
+// Opens MOEJIT_CUDA_DRIVER, else libcuda.so.1, and initialises it. A success is remembered until
+// the process ends (the library is never closed), a failure is not. Errors: kDriverMissing names
+// what was tried, or the function that is absent; kNoDevice.
+Result<const DriverApi*> driver_api();
+
+// "12.4" for 12040.
+std::string cuda_version_text(int version);
+
+// An Error that names the call, the CUresult and its text. Code kOutOfMemory where the driver says
+// so, else kDriver.
+Error driver_error(const DriverApi& api, Stage stage, const char* call, CUresult result);
+
+}  // namespace moejit::runtime
+
+// Returns the error of a driver call from the enclosing function: MOEJIT_TRY_DRIVER(api, stage,
+// mem_alloc, (&pointer, bytes)).
+#define MOEJIT_TRY_DRIVER(api, stage, member, arguments)                            \
+  do {                                                                              \
+    const CUresult moejit_result = (api).member arguments;                          \
+    if (moejit_result != CUDA_SUCCESS)                                              \
+      return tl::make_unexpected(::moejit::runtime::driver_error(                   \
+          (api), (stage), ::moejit::runtime::driver_names::member, moejit_result)); \
+  } while (false)
+
+namespace moejit::runtime::driver_names {
+#define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) \
+  inline constexpr const char* member = #name;
+#include "runtime/driver/driver_functions.inc"
+#undef MOEJIT_DRIVER_FUNCTION
+}  // namespace moejit::runtime::driver_names
