@@ -46,13 +46,12 @@ struct SegmentPosition {
 template <int32_t kColumns>
 MOEJIT_DEVICE Bf16Segment fetch_runs(ptx::GlobalPtr<const Bf16> matrix,
                                      const SegmentPosition<kColumns>& at, int64_t row, bool reads) {
+  const auto first = ptx::as<const Bytes16>(matrix + at.offset_in_row(row, run_column(0)));
   Bf16Segment segment = {};
 #pragma unroll
   for (int32_t run = 0; run < 2; ++run) {
-    const int32_t column = run_column(run);
-    if (reads && at.is_inside(column)) {
-      segment.run[run] =
-          ptx::load_streaming(ptx::as<const Bytes16>(matrix + at.offset_in_row(row, column)));
+    if (reads && at.is_inside(run_column(run))) {
+      segment.run[run] = ptx::load_streaming(first + run * kSegmentLanes);
     }
   }
   return segment;
@@ -62,11 +61,11 @@ MOEJIT_DEVICE Bf16Segment fetch_runs(ptx::GlobalPtr<const Bf16> matrix,
 template <int32_t kColumns>
 MOEJIT_DEVICE void store_runs(ptx::GlobalPtr<Bf16> matrix, const SegmentPosition<kColumns>& at,
                               const Bf16Segment& segment) {
+  const auto first = ptx::as<Bytes16>(matrix + at.offset(run_column(0)));
 #pragma unroll
   for (int32_t run = 0; run < 2; ++run) {
-    const int32_t column = run_column(run);
-    if (at.exists() && at.is_inside(column)) {
-      ptx::store(ptx::as<Bytes16>(matrix + at.offset(column)), segment.run[run]);
+    if (at.exists() && at.is_inside(run_column(run))) {
+      ptx::store(first + run * kSegmentLanes, segment.run[run]);
     }
   }
 }
