@@ -62,6 +62,10 @@ class Device {
   virtual void release(void* address) = 0;
   virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;
   virtual Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) = 0;
+  // Copies between two places of device memory on the stream, in order with launches; they must
+  // not overlap. Its speed is what memory-bound kernels are judged by.
+  virtual Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
+                                      Stream stream) = 0;
   // Sets bytes on the stream, in order with launches.
   virtual Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) = 0;
   virtual Result<void> synchronize(Stream stream) = 0;

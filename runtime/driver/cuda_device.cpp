@@ -51,6 +51,8 @@ class CudaDevice final : public Device {
   void release(void* address) override;
   Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override;
   Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) override;
+  Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
+                              Stream stream) override;
   Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) override;
   Result<void> synchronize(Stream stream) override;
 
@@ -166,6 +168,17 @@ Result<void> CudaDevice::copy_to_host(void* destination, const void* source, int
   MOEJIT_TRY(current.check(Stage::kLaunch));
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_dtoh,
                     (destination, device_address(source), static_cast<size_t>(bytes)));
+  return {};
+}
+
+Result<void> CudaDevice::copy_on_device(void* destination, const void* source, int64_t bytes,
+                                        Stream stream) {
+  if (bytes == 0) return {};
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_dtod_async,
+                    (device_address(destination), device_address(source),
+                     static_cast<size_t>(bytes), stream_of(stream)));
   return {};
 }
 

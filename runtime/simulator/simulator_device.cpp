@@ -119,6 +119,12 @@ class Simulator final : public Device {
     if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
     return {};
   }
+  Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
+                              Stream /*stream*/) override {
+    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    mark_written(destination, bytes);
+    return {};
+  }
   Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream /*stream*/) override {
     if (bytes > 0) {
       std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
