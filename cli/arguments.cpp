@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments.h"
+
+#include "cli/commands/commands.h"
+#include "compiler/support/json_document.h"
+#include "compiler/support/nearest_name.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+namespace {
+
+constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
+constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
+
+// A subcommand whose record lives as long as the action that uses it.
+template <typename Command>
+std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std::string& name,
+                                     const std::string& summary, const std::string& examples,
+                                     Result<void> (*run)(const Command&, Terminal&)) {
+  CLI::App* sub = parent.add_subcommand(name, summary);
+  sub->fallthrough();
+  sub->footer("Examples:\n" + examples);
+  auto command = std::make_shared<Command>();
+  sub->callback([&action, command, run] {
+    action = [command, run](Terminal& terminal) { return run(*command, terminal); };
+  });
+  return command;
+}
+
+void add_cache_options(CLI::App& sub, CacheOptions& cache) {
+  sub.add_option("--cache-dir", cache.dir, "Folder of the kernel cache (see docs/environment.md)");
+  sub.add_flag("--no-cache", cache.is_disabled, "Neither read nor write a cache on disk");
+  sub.add_flag("--frozen", cache.is_frozen,
+               "Compile nothing: a kernel not in the cache is an error");
+}
+
+void add_layer(CLI::App& app, Action& action) {
+  const auto command = add_command<LayerCommand>(
+      app, action, "layer", "Check a layer description, or make one from a model's config.json",
+      "  moejit layer layer.json\n"
+      "  moejit layer --from-hf config.json --ep 8 --output layer.json\n",
+      run_layer);
+  CLI::App* sub = app.get_subcommand("layer");
+  sub->add_option("LAYER", command->file, "Description to check; printed with all fields");
+  sub->add_option("--from-hf", command->from_hugging_face,
+                  "config.json of a model on Hugging Face");
+  sub->add_option("--ep", command->expert_parallel, "Ranks that share the experts")
+      ->capture_default_str();
+  sub->add_option("--max-tokens", command->max_tokens, "Largest number of tokens of one call")
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "Write to this file instead of printing");
+}
+
+void add_plan(CLI::App& app, Action& action) {
+  const auto command = add_command<PlanCommand>(
+      app, action, "plan", "Show kernels, tensors, memory and launches of a layer",
+      "  moejit plan layer.json\n"
+      "  moejit plan layer.json --explain\n"
+      "  moejit plan layer.json --target sim --json\n",
+      run_plan);
+  CLI::App* sub = app.get_subcommand("plan");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_flag("--json", command->is_json, "Print JSON");
+  sub->add_flag("--explain", command->explain, "Add the reason for each choice");
+}
+
+void add_emit(CLI::App& app, Action& action) {
+  const auto command =
+      add_command<EmitCommand>(app, action, "emit", "Print the CUDA source of a layer's kernels",
+                               "  moejit emit layer.json --operation gemm_fc1\n"
+                               "  moejit emit layer.json --output-dir sources\n",
+                               run_emit);
+  CLI::App* sub = app.get_subcommand("emit");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_option("--operation", command->operation, "Only this kernel of the plan");
+  sub->add_option("--output-dir", command->output_dir, "One file OPERATION.cu per kernel there");
+}
+
+void add_build(CLI::App& app, Action& action) {
+  const auto command = add_command<BuildCommand>(
+      app, action, "build", "Compile layers into the kernel cache; needs no GPU",
+      "  moejit build layer.json\n"
+      "  moejit build *.json --cache-dir kernels --jobs 8 --json\n",
+      run_build);
+  CLI::App* sub = app.get_subcommand("build");
+  sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_option("-j,--jobs", command->jobs, "Kernels compiled at a time; 0: one per core")
+      ->capture_default_str();
+  sub->add_flag("--with-intermediates", command->with_intermediates,
+                "Also the kernels that run --dump-intermediates and --check use");
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_run(CLI::App& app, Action& action) {
+  const auto command = add_command<RunCommand>(
+      app, action, "run", "Run a layer's forward pass on given or random tokens",
+      "  moejit run layer.json --check\n"
+      "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
+      "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
+      run_run);
+  CLI::App* sub = app.get_subcommand("run");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kRunTargetHelp)->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  InputOptions& inputs = command->inputs;
+  CLI::Option* input = sub->add_option("--input", inputs.input_path,
+                                       "safetensors file with x, topk_ids, topk_probs, w1, w2");
+  sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
+      ->excludes(input);
+  sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
+      ->capture_default_str();
+  CLI::Option* weights =
+      sub->add_option("--weights", inputs.checkpoint.shards, "Shards of a Hugging Face checkpoint");
+  sub->add_option("--prefix", inputs.checkpoint.prefix,
+                  "What stands before .experts.N in tensor names: model.layers.3.mlp")
+      ->needs(weights);
+  sub->add_option("--first-expert", inputs.checkpoint.first_expert,
+                  "Number in the checkpoint of the first local expert")
+      ->needs(weights)
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "safetensors file for y");
+  sub->add_flag("--dump-intermediates", command->dump_intermediates,
+                "Write every intermediate tensor beside y");
+  sub->add_flag("--check", command->check, "Compare every kernel with the CPU reference");
+  sub->add_flag("--strict", command->is_strict, "Bad expert ids and too many rows are errors");
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_bench(CLI::App& app, Action& action) {
+  const auto command = add_command<BenchCommand>(
+      app, action, "bench",
+      "Time each kernel on the GPU against the copy bandwidth of the same run",
+      "  moejit bench layer.json\n"
+      "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n",
+      run_bench);
+  CLI::App* sub = app.get_subcommand("bench");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_option("--tokens", command->tokens, "T; default: max_tokens");
+  sub->add_option("--repeat", command->repeat, "Launches whose median counts")
+      ->capture_default_str();
+  sub->add_option("--seed", command->seed, "Of the random data")->capture_default_str();
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_inspect(CLI::App& app, Action& action) {
+  const auto command = add_command<InspectCommand>(
+      app, action, "inspect", "Show registers, shared memory, stack, spills and code size",
+      "  moejit inspect layer.json\n"
+      "  moejit inspect kernel.cubin\n",
+      run_inspect);
+  CLI::App* sub = app.get_subcommand("inspect");
+  sub->add_option("FILE", command->file, "Layer description, cubin or cache entry")->required();
+  sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_cache(CLI::App& app, Action& action) {
+  CLI::App* cache = app.add_subcommand("cache", "Look at the kernel cache");
+  cache->require_subcommand(1);
+  cache->fallthrough();
+  cache->footer("Examples:\n  moejit cache ls\n  moejit cache verify --cache-dir kernels\n");
+  const auto add = [&](const std::string& name, const std::string& summary, auto* run) {
+    const auto command = add_command<CacheCommand>(*cache, action, name, summary,
+                                                   "  moejit cache " + name + "\n", run);
+    CLI::App* sub = cache->get_subcommand(name);
+    sub->add_option("--cache-dir", command->dir, "Folder of the kernel cache");
+    sub->add_flag("--json", command->is_json, "Print JSON");
+  };
+  add("ls", "List the kernels in the cache", &run_cache_ls);
+  add("verify", "Check every byte of every entry", &run_cache_verify);
+}
+
+void add_env(CLI::App& app, Action& action) {
+  const auto command =
+      add_command<EnvCommand>(app, action, "env", "Print versions, paths, variables and GPUs",
+                              "  moejit env\n  moejit env --json\n", run_env);
+  app.get_subcommand("env")->add_flag("--json", command->is_json, "Print JSON");
+}
+
+// The subcommand that was named last on the line: its words are what may be misspelt.
+const CLI::App& innermost(const CLI::App& app) {
+  const CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
+  return *current;
+}
+
+std::vector<std::string> known_words(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    words.push_back(sub->get_name());
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  return words;
+}
+
+std::string command_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : command_name(*app.get_parent()) + " " + app.get_name();
+}
+
+Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& where = innermost(app);
+  std::string message = escape_for_message(error.what(), 400);
+  std::string hint = command_name(where) + " --help";
+  const std::vector<std::string> extras = app.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !extras.empty()) {
+    const bool wants_command = !where.get_subcommands([](const CLI::App*) { return true; }).empty();
+    const std::string& extra = extras.front();
+    message =
+        fmt::format("unknown {} {}",
+                    extra.starts_with('-') ? "option" : (wants_command ? "command" : "argument"),
+                    quote_for_message(extra));
+    const std::vector<std::string> words = known_words(where);
+    const std::vector<std::string_view> views(words.begin(), words.end());
+    const std::string_view nearest = nearest_name(extra, views);
+    if (!nearest.empty()) hint = fmt::format("did you mean {}? See {}", nearest, hint);
+  }
+  return {Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint), ""};
+}
+
+Action print_action(std::string text) {
+  return [text = std::move(text)](Terminal& terminal) -> Result<void> {
+    terminal.print(text);
+    return {};
+  };
+}
+
+}  // namespace
+
+Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
+  CLI::App app{"Generates, compiles and runs the fused kernels of a Mixture-of-Experts layer."};
+  app.name("moejit");
+  app.require_subcommand(1);
+  app.footer("docs/cli.md describes every command and the exit statuses.");
+  app.set_version_flag("--version", "moejit " MOEJIT_VERSION);
+  ParsedArguments parsed;
+  app.add_flag("-v,--verbose", parsed.is_verbose, "Errors with everything that is known");
+  for (const auto& add : {add_layer, add_plan, add_emit, add_build, add_run, add_bench, add_inspect,
+                          add_cache, add_env})
+    add(app, parsed.action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    parsed.action = print_action(std::string(version.what()) + "\n");
+  } catch (const CLI::Success&) {
+    parsed.action = print_action(app.help());
+  } catch (const CLI::ParseError& error) {
+    return tl::make_unexpected(usage_error(app, error));
+  }
+  return parsed;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/inputs/layer_inputs.h"
+#include "cli/terminal/terminal.h"
+#include "compiler/support/error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// One record per command, filled from the command line (docs/cli.md), and the function that does
+// it. Results go to the terminal's print().
+
+struct LayerCommand {
+  std::string file;               // a description to check, or
+  std::string from_hugging_face;  // a model's config.json
+  int32_t expert_parallel = 1;
+  int64_t max_tokens = 8192;
+  std::string output;  // empty: print
+};
+Result<void> run_layer(const LayerCommand& command, Terminal& terminal);
+
+struct PlanCommand {
+  std::string layer;
+  std::string target = "cuda:sm_90a";
+  bool is_json = false;
+  bool explain = false;
+};
+Result<void> run_plan(const PlanCommand& command, Terminal& terminal);
+
+struct EmitCommand {
+  std::string layer;
+  std::string target = "cuda:sm_90a";
+  std::string operation;   // empty: all
+  std::string output_dir;  // empty: print
+};
+Result<void> run_emit(const EmitCommand& command, Terminal& terminal);
+
+// Where kernels come from; shared by the commands that need compiled ones.
+struct CacheOptions {
+  std::string dir;  // empty: the default folder
+  bool is_disabled = false;
+  bool is_frozen = false;
+};
+
+struct BuildCommand {
+  std::vector<std::string> layers;
+  std::string target = "cuda:sm_90a";
+  CacheOptions cache;
+  int32_t jobs = 0;  // 0: one per core
+  bool with_intermediates = false;
+  bool is_json = false;
+};
+Result<void> run_build(const BuildCommand& command, Terminal& terminal);
+
+struct RunCommand {
+  std::string layer;
+  std::string target = "auto";
+  CacheOptions cache;
+  InputOptions inputs;
+  std::string output;  // empty: nothing is written
+  bool dump_intermediates = false;
+  bool check = false;
+  bool is_strict = false;  // a set status word is an error
+  bool is_json = false;
+};
+Result<void> run_run(const RunCommand& command, Terminal& terminal);
+
+struct BenchCommand {
+  std::string layer;
+  std::string target = "auto";
+  CacheOptions cache;
+  std::optional<int64_t> tokens;  // default: max_tokens
+  int32_t repeat = 20;
+  uint64_t seed = 0;
+  bool is_json = false;
+};
+Result<void> run_bench(const BenchCommand& command, Terminal& terminal);
+
+struct InspectCommand {
+  std::string file;  // a layer description, a cubin or a cache entry
+  std::string target = "cuda:sm_90a";
+  CacheOptions cache;
+  bool is_json = false;
+};
+Result<void> run_inspect(const InspectCommand& command, Terminal& terminal);
+
+struct CacheCommand {
+  std::string dir;  // empty: the default folder
+  bool is_json = false;
+};
+Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal);
+Result<void> run_cache_verify(const CacheCommand& command, Terminal& terminal);
+
+struct EnvCommand {
+  bool is_json = false;
+};
+Result<void> run_env(const EnvCommand& command, Terminal& terminal);
+
+}  // namespace moejit::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+
+#include <string>
+
+namespace moejit::cli {
+
+// Reads and parses a layer description. Errors: of the file, and all of parse_layer().
+Result<compiler::Layer> read_layer(const std::string& path);
+
+// Reads a layer description and plans it for a target by name.
+Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
+                                 const compiler::PlanOptions& options = {});
+
+}  // namespace moejit::cli

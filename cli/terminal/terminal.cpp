@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/terminal/terminal.h"
+
+#include "compiler/support/file.h"
+
+#include <cerrno>
+#include <fmt/core.h>
+#include <span>
+#include <unistd.h>
+
+namespace moejit::cli {
+namespace {
+
+// Standard error has nowhere to complain to.
+void write_stderr(std::string_view text) {
+  write_all(STDERR_FILENO, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+// Paths and names may hold line breaks; a message stays one line.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  return line;
+}
+
+}  // namespace
+
+void Terminal::note(std::string_view text) const {
+  write_stderr(fmt::format("moejit: {}\n", one_line(text)));
+}
+
+void Terminal::warn(std::string_view text) const {
+  write_stderr(fmt::format("moejit: warning: {}\n", one_line(text)));
+}
+
+void Terminal::report(const Error& error, bool is_verbose) const {
+  std::string text = fmt::format("moejit: {}\n", one_line(error.message));
+  if (!error.hint.empty()) text += fmt::format("hint: {}\n", one_line(error.hint));
+  const bool needs_detail = error.code == ErrorCode::kCompileFailed;
+  if (!error.detail.empty() && (needs_detail || is_verbose)) {
+    text += error.detail;
+    if (!error.detail.ends_with('\n')) text += '\n';
+  }
+  write_stderr(text);
+}
+
+Result<void> Terminal::flush() {
+  const int error =
+      write_all(STDOUT_FILENO, std::as_bytes(std::span(results_.data(), results_.size())));
+  results_.clear();
+  if (error == 0 || error == EPIPE) return {};
+  return fail(Stage::kFile, ErrorCode::kFileWrite,
+              fmt::format("cannot write to standard output: {}", errno_text(error)));
+}
+
+void Terminal::show_progress(std::string_view what, int64_t done, int64_t total) const {
+  if (::isatty(STDERR_FILENO) == 0 || total <= 0) return;
+  constexpr int64_t kWidth = 30;
+  const int64_t filled = kWidth * done / total;
+  write_stderr(fmt::format("\r\x1b[K[{:#<{}}{:.<{}}] {}/{} {}", "", filled, "", kWidth - filled,
+                           done, total, one_line(what)));
+}
+
+void Terminal::clear_progress() const {
+  if (::isatty(STDERR_FILENO) != 0) write_stderr("\r\x1b[K");
+}
+
+}  // namespace moejit::cli
