@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::compiler {
+
+// A compile-time choice of a kernel, as the emitted text shows it: "constexpr type name = value;".
+struct NamedConstant {
+  std::string type;
+  std::string name;
+  std::string value;
+  std::string comment;
+};
+
+NamedConstant integer_constant(std::string_view name, int32_t value, std::string_view comment);
+// The bits of a float, for template parameters: floats cannot be one in NVRTC's C++20 and in g++
+// and clang++ alike.
+NamedConstant float_bits_constant(std::string_view name, float value, std::string_view comment);
+
+// A type composed of templates: "name<first, second>", broken into lines where it is long.
+struct ComposedType {
+  std::string name;  // of the alias
+  std::string template_name;
+  std::vector<std::string> arguments;
+};
+
+// What kinds of kernels differ in. The rest of an emitted text is the same for all.
+struct KernelText {
+  std::string types;    // part of the entry's name: "bf16_e4m3"
+  std::string tile;     // likewise: "128x128x128"
+  std::string summary;  // what it computes, one line
+  std::string include;  // below moejit_device/
+  std::string params;   // name of the parameter record
+  std::vector<NamedConstant> constants;
+  std::vector<ComposedType> types_used;  // the last is the kernel
+};
+
+// One function per kind, in the file of its name.
+KernelText describe(const RouteSpec& spec);
+KernelText describe(const RowChainSpec& spec);
+KernelText describe(const TileChainSpec& spec);
+KernelText describe(const GroupedGemmSpec& spec);
+
+// The complete text of a kernel whose entry is called `entry`.
+std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/kernel_text.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+std::string load_type(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::kRows: return "LoadRows<kColumns>";
+    case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
+    case LoadStage::kGatedRows: return "LoadGatedRows<kColumns>";
+    case LoadStage::kCombinedRows: return "LoadCombinedRows<kColumns, kTopK>";
+  }
+  return {};
+}
+
+std::string transform_type(TransformStage stage) {
+  switch (stage) {
+    case TransformStage::kIdentity: return "TransformIdentity";
+    case TransformStage::kSwigluProbability: return "TransformSwigluProbability";
+  }
+  return {};
+}
+
+std::string quantize_type(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "QuantizeNone";
+    case QuantizeStage::kKeep: return "QuantizeKeep";
+    case QuantizeStage::k1x128: return "Quantize1x128<kEpsilonBits>";
+  }
+  return {};
+}
+
+std::string store_type(StoreStage stage) {
+  switch (stage) {
+    case StoreStage::kRows: return "StoreRows<kColumns>";
+    case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
+    case StoreStage::kPermuted: return "StorePermuted<kColumns, kTopK, kLocalExperts>";
+    case StoreStage::kRowsAndPermuted:
+      return "StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>";
+  }
+  return {};
+}
+
+std::string load_words(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::kRows: return "bf16 rows";
+    case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
+    case LoadStage::kGatedRows: return "bf16 rows of gate and up";
+    case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
+  }
+  return {};
+}
+
+std::string quantize_words(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "rounded to bf16";
+    case QuantizeStage::kKeep: return "unchanged";
+    case QuantizeStage::k1x128: return "to e4m3, one power-of-two scale for 128 columns of a row";
+  }
+  return {};
+}
+
+std::string store_words(StoreStage stage) {
+  switch (stage) {
+    case StoreStage::kRows: return "in their order";
+    case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
+    case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
+    case StoreStage::kRowsAndPermuted:
+      return "in their order and to every destination of the row, and pad rows";
+  }
+  return {};
+}
+
+std::string summary_of(const RowChainSpec& spec) {
+  const bool is_gated = spec.transform == TransformStage::kSwigluProbability;
+  return fmt::format("{}, {}{}, stored {}", load_words(spec.load),
+                     is_gated ? "silu(gate) * up * probability, " : "",
+                     quantize_words(spec.quantize), store_words(spec.store));
+}
+
+bool is_permuted(StoreStage stage) {
+  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
+}
+
+}  // namespace
+
+KernelText describe(const RowChainSpec& spec) {
+  KernelText text{
+      .types = fmt::format("{}_{}", spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
+                           spec.quantize == QuantizeStage::kNone ? "bf16" : "e4m3"),
+      .tile = "1x128",
+      .summary = summary_of(spec),
+      .include = "stage/row_chain.cuh",
+      .params = "RowChainParams",
+      .constants = {integer_constant("kColumns", spec.columns, "of a row that is stored")},
+      .types_used = {{"Kernel",
+                      "RowChain",
+                      {load_type(spec.load), transform_type(spec.transform),
+                       quantize_type(spec.quantize), store_type(spec.store), "kThreads"}}},
+  };
+  // Only constants that a stage uses.
+  if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows) {
+    text.constants.push_back(
+        integer_constant("kTopK", spec.top_k, "experts that a token is routed to"));
+  }
+  if (is_permuted(spec.store) || spec.store == StoreStage::kGroupedRows) {
+    text.constants.push_back(
+        integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
+  }
+  if (spec.quantize == QuantizeStage::k1x128) {
+    text.constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  }
+  text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
+  return text;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/kernel_text.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+KernelText describe(const TileChainSpec& spec) {
+  return {
+      .types = "bf16_e4m3",
+      .tile = "128x128",
+      .summary = fmt::format(
+          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x128 tile",
+          int64_t{spec.sections} * spec.section_rows, spec.columns),
+      .include = "stage/tile_chain.cuh",
+      .params = "TileChainParams",
+      .constants =
+          {
+              integer_constant("kSections", spec.sections, "stacked parts, tiles restart at each"),
+              integer_constant("kSectionRows", spec.section_rows, "rows of each"),
+              integer_constant("kColumns", spec.columns, "of a matrix"),
+              float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"),
+              integer_constant("kThreads", spec.threads, "per CTA"),
+          },
+      .types_used = {{"Kernel",
+                      "TileChain",
+                      {"kSections", "kSectionRows", "kColumns", "kEpsilonBits", "kThreads"}}},
+  };
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/nvrtc/compile.h"
+
+#include "compiler/nvrtc/compile_options.h"
+#include "compiler/nvrtc/nvrtc_api.h"
+#include "compiler/nvrtc/resource_usage.h"
+#include "templates/embedded_templates.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <utility>
+
+namespace moejit::compiler {
+namespace {
+
+using templates::Flavor;
+using templates::IncludedFile;
+
+// Owner of NVRTC's handle of one compilation.
+class Program {
+ public:
+  Program(const NvrtcApi& api, NvrtcProgram* handle) : api_(&api), handle_(handle) {}
+  Program(Program&& other) noexcept
+      : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  Program& operator=(Program&&) = delete;
+  ~Program() {
+    if (handle_ != nullptr) api_->destroy_program(&handle_);
+  }
+
+  NvrtcResult compile(const std::vector<std::string>& options) {
+    std::vector<const char*> pointers;
+    pointers.reserve(options.size());
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    return api_->compile_program(handle_, static_cast<int>(pointers.size()), pointers.data());
+  }
+
+  std::string log() const {
+    std::size_t bytes = 0;
+    if (api_->get_log_size(handle_, &bytes) != 0 || bytes <= 1) return {};
+    std::string text(bytes, '\0');
+    if (api_->get_log(handle_, text.data()) != 0) return {};
+    text.resize(text.find('\0'));
+    return text;
+  }
+
+  std::vector<std::byte> cubin() const {
+    std::size_t bytes = 0;
+    if (api_->get_cubin_size(handle_, &bytes) != 0) return {};
+    std::vector<std::byte> image(bytes);
+    if (api_->get_cubin(handle_, reinterpret_cast<char*>(image.data())) != 0) return {};
+    return image;
+  }
+
+ private:
+  const NvrtcApi* api_;
+  NvrtcProgram* handle_;
+};
+
+Result<Program> create_program(const NvrtcApi& api, const KernelSource& source,
+                               const std::vector<IncludedFile>& headers) {
+  std::vector<std::string> texts;  // NVRTC wants a zero byte at the end
+  std::vector<const char*> text_pointers;
+  std::vector<const char*> names;
+  texts.reserve(headers.size());
+  for (const IncludedFile& header : headers) {
+    texts.emplace_back(header.file->text);
+    text_pointers.push_back(texts.back().c_str());
+    names.push_back(header.include_name.c_str());
+  }
+  NvrtcProgram* handle = nullptr;
+  const std::string name = source.entry + ".cu";
+  const NvrtcResult result =
+      api.create_program(&handle, source.text.c_str(), name.c_str(),
+                         static_cast<int>(headers.size()), text_pointers.data(), names.data());
+  if (result != 0) {
+    return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+                fmt::format("kernel {}: NVRTC did not take the program: {}", source.entry,
+                            api.get_error_string(result)));
+  }
+  return Program(api, handle);
+}
+
+std::string numbered(std::string_view text) {
+  std::string lines;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines += fmt::format("{:4} | {}\n", number, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& source,
+                                    const std::vector<std::string>& options, std::string_view what,
+                                    std::string_view log) {
+  return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+              fmt::format("kernel {}: {}", source.entry, what),
+              "this is a bug in moejit or in a stage of yours; the log names the line",
+              fmt::format("NVRTC {}.{}, options {}\n{}\n{}.cu:\n{}", api.major, api.minor,
+                          fmt::join(options, " "), log, source.entry, numbered(source.text)));
+}
+
+}  // namespace
+
+Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+  MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
+                    templates::include_closure(source.text, Flavor::kDevice));
+  MOEJIT_TRY_ASSIGN(Program program, create_program(*api, source, headers));
+  const std::vector<std::string> options = compile_options(source.target, api->major, api->minor);
+  const NvrtcResult result = program.compile(options);
+  const std::string log = program.log();
+  if (result != 0) {
+    return compile_error(*api, source, options,
+                         fmt::format("NVRTC refused it: {}", api->get_error_string(result)), log);
+  }
+  KernelBinary binary{
+      .entry = source.entry, .target = source.target, .bytes = program.cubin(), .usage = {}};
+  MOEJIT_TRY_ASSIGN(const std::vector<std::string> entries, cubin_entries(binary.bytes));
+  if (entries != std::vector{source.entry}) {
+    return compile_error(
+        *api, source, options,
+        fmt::format("got the entries [{}], wanted this one alone", fmt::join(entries, ", ")), log);
+  }
+  MOEJIT_TRY_ASSIGN(ResourceUsage usage, cubin_resource_usage(binary.bytes, source.entry));
+  add_spills_from_log(log, usage);
+  binary.usage = usage;
+  return binary;
+}
+
+Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+  MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
+                    templates::include_closure(source.text, Flavor::kDevice));
+  std::vector<std::string> fields = {
+      fmt::format("compiler=nvrtc {}.{}", api->major, api->minor),
+      fmt::format("compiler_build_id={}", api->build_id),
+      fmt::format("builtins_build_id={}", api->builtins_build_id),
+  };
+  for (const std::string& option : compile_options(source.target, api->major, api->minor)) {
+    fields.push_back(fmt::format("option={}", option));
+  }
+  for (const IncludedFile& header : headers) {
+    fields.push_back(fmt::format("header:{}={}", header.include_name, header.file->sha256));
+  }
+  return fields;
+}
+
+}  // namespace moejit::compiler

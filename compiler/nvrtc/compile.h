@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_binary.h"
+#include "compiler/kernel_source.h"
+#include "compiler/support/error.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// A cubin for the source's target, made by NVRTC in this process with the embedded headers. Any
+// number of threads may compile at once. Equal sources and identities give equal bytes.
+// Errors: kCompilerMissing; kCompileFailed with NVRTC's log and the numbered source in `detail`.
+Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
+
+// What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
+// options, the digests of the included headers. No paths.
+Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/nvrtc/compile_options.h"
+
+namespace moejit::compiler {
+
+std::vector<std::string> compile_options(const Target& target, int nvrtc_major, int nvrtc_minor) {
+  std::vector<std::string> options = {
+      "--gpu-architecture=" + target.arch,
+      "--std=c++20",
+      "--fmad=false",
+      "--ftz=false",
+      "--prec-div=true",
+      "--prec-sqrt=true",
+      "--ptxas-options=-v",  // spills, into the log; the machine code is the same without it
+  };
+  // Without it, the driver's own cache below the home folder would keep results that ours keeps
+  // already, and a hit there has no log. Older versions know neither the cache nor the option.
+  const bool knows_no_cache = nvrtc_major > 12 || (nvrtc_major == 12 && nvrtc_minor >= 9);
+  if (knows_no_cache) options.emplace_back("--no-cache");
+  return options;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/nvrtc/nvrtc_api.h"
+
+#include "compiler/support/dynamic_library.h"
+#include "compiler/support/env.h"
+
+#include <array>
+#include <filesystem>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+#ifndef MOEJIT_DEFAULT_NVRTC_DIRS
+#define MOEJIT_DEFAULT_NVRTC_DIRS ""
+#endif
+
+namespace moejit::compiler {
+namespace {
+
+// 12.4 is the oldest whose C++20 takes our headers and whose log tells spills.
+constexpr int kOldestMajor = 12;
+constexpr int kOldestMinor = 4;
+constexpr std::array kSonames = {"libnvrtc.so.13", "libnvrtc.so.12"};
+
+using Reason = std::string;
+
+template <typename Function>
+bool resolve(const DynamicLibrary& library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(library.symbol(name));
+  return function != nullptr;
+}
+
+bool resolve_all(const DynamicLibrary& library, NvrtcApi& api) {
+  return resolve(library, "nvrtcCreateProgram", api.create_program) &&
+         resolve(library, "nvrtcDestroyProgram", api.destroy_program) &&
+         resolve(library, "nvrtcCompileProgram", api.compile_program) &&
+         resolve(library, "nvrtcGetProgramLogSize", api.get_log_size) &&
+         resolve(library, "nvrtcGetProgramLog", api.get_log) &&
+         resolve(library, "nvrtcGetCUBINSize", api.get_cubin_size) &&
+         resolve(library, "nvrtcGetCUBIN", api.get_cubin) &&
+         resolve(library, "nvrtcGetErrorString", api.get_error_string);
+}
+
+// NVRTC opens its builtins by soname only. Where they lie beside it in a folder that the loader
+// does not search, having them open already is what makes it find them.
+std::string open_builtins(const std::string& nvrtc_path, int major, int minor) {
+  const std::string name = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
+  const auto beside = std::filesystem::path(nvrtc_path).parent_path() / name;
+  auto library = DynamicLibrary::open(beside.string());
+  if (!library) library = DynamicLibrary::open(name);
+  return library ? library->build_id() : std::string{};
+}
+
+tl::expected<NvrtcApi, Reason> open_one(const std::string& name) {
+  const auto library = DynamicLibrary::open(name);
+  if (!library) return tl::make_unexpected(library.error());
+  NvrtcApi api{};
+  NvrtcResult (*version)(int*, int*) = nullptr;
+  if (!resolve(*library, "nvrtcVersion", version) || version(&api.major, &api.minor) != 0) {
+    return tl::make_unexpected(fmt::format("{}: not an NVRTC library", name));
+  }
+  if (!api.is_at_least(kOldestMajor, kOldestMinor)) {
+    return tl::make_unexpected(fmt::format("{}: version {}.{}, wanted {}.{} or newer", name,
+                                           api.major, api.minor, kOldestMajor, kOldestMinor));
+  }
+  if (!resolve_all(*library, api)) {
+    return tl::make_unexpected(
+        fmt::format("{}: lacks functions of NVRTC {}.{}", name, api.major, api.minor));
+  }
+  api.path = library->path();
+  api.build_id = library->build_id();
+  api.builtins_build_id = open_builtins(api.path, api.major, api.minor);
+  return api;
+}
+
+void add_folders(std::string_view colon_separated, std::vector<std::string>& folders) {
+  while (!colon_separated.empty()) {
+    const std::size_t end = std::min(colon_separated.find(':'), colon_separated.size());
+    if (end > 0) folders.emplace_back(colon_separated.substr(0, end));
+    colon_separated.remove_prefix(std::min(end + 1, colon_separated.size()));
+  }
+}
+
+// Paths and sonames to try, in order.
+std::vector<std::string> candidates(const NvrtcSearch& search) {
+  if (!search.library.empty()) return {search.library};
+  std::vector<std::string> names;
+  for (const std::string& folder : search.folders) {
+    for (const char* soname : kSonames) {
+      const auto path = std::filesystem::path(folder) / soname;
+      std::error_code ignored;
+      if (std::filesystem::exists(path, ignored)) names.push_back(path.string());
+    }
+  }
+  if (search.ask_loader) names.insert(names.end(), kSonames.begin(), kSonames.end());
+  return names;
+}
+
+std::string places_of(const NvrtcSearch& search) {
+  if (!search.library.empty())
+    return fmt::format("{} = {}", name_of(Variable::kNvrtc), search.library);
+  std::string places = fmt::format("{}", fmt::join(search.folders, ", "));
+  if (search.ask_loader) places += places.empty() ? "the system's loader" : ", the system's loader";
+  return places.empty() ? "no folders" : places;
+}
+
+}  // namespace
+
+NvrtcSearch default_nvrtc_search() {
+  NvrtcSearch search;
+  search.library = environment(Variable::kNvrtc).value_or("");
+  add_folders(MOEJIT_DEFAULT_NVRTC_DIRS, search.folders);
+  for (const Variable variable : {Variable::kCudaHome, Variable::kCudaPath}) {
+    if (const auto root = environment(variable)) {
+      search.folders.push_back(*root + "/lib64");
+      search.folders.push_back(*root + "/lib");
+    }
+  }
+  search.folders.emplace_back("/usr/local/cuda/lib64");
+  return search;
+}
+
+Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search) {
+  std::vector<Reason> reasons;
+  for (const std::string& name : candidates(search)) {
+    auto api = open_one(name);
+    if (api) return *std::move(api);
+    reasons.push_back(std::move(api).error());
+  }
+  return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+              fmt::format("no usable NVRTC: looked for {} in {}", fmt::join(kSonames, " and "),
+                          places_of(search)),
+              fmt::format("install CUDA {}.{} or newer, or the wheel nvidia-cuda-nvrtc, and set {} "
+                          "to the library file",
+                          kOldestMajor, kOldestMinor, name_of(Variable::kNvrtc)),
+              fmt::format("{}", fmt::join(reasons, "\n")));
+}
+
+Result<const NvrtcApi*> nvrtc() {
+  static std::mutex mutex;
+  static std::unique_ptr<const NvrtcApi> opened;  // failures are not kept: the user may act on them
+  const std::lock_guard lock(mutex);
+  if (opened == nullptr) {
+    MOEJIT_TRY_ASSIGN(NvrtcApi api, open_nvrtc(default_nvrtc_search()));
+    opened = std::make_unique<const NvrtcApi>(std::move(api));
+  }
+  return opened.get();
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// NVRTC's C interface, as far as we use it. Declared here because NVRTC is opened at run time and
+// its header need not be there when we are built; the interface is stable.
+struct NvrtcProgram;
+using NvrtcResult = int;  // 0: success
+
+// NVRTC as found on this machine.
+struct NvrtcApi {
+  NvrtcResult (*create_program)(NvrtcProgram** program, const char* source, const char* name,
+                                int headers, const char* const* texts,
+                                const char* const* include_names);
+  NvrtcResult (*destroy_program)(NvrtcProgram** program);
+  NvrtcResult (*compile_program)(NvrtcProgram* program, int options, const char* const* option);
+  NvrtcResult (*get_log_size)(NvrtcProgram* program, std::size_t* bytes);
+  NvrtcResult (*get_log)(NvrtcProgram* program, char* log);
+  NvrtcResult (*get_cubin_size)(NvrtcProgram* program, std::size_t* bytes);
+  NvrtcResult (*get_cubin)(NvrtcProgram* program, char* cubin);
+  const char* (*get_error_string)(NvrtcResult result);
+
+  int major = 0;
+  int minor = 0;
+  std::string path;               // of the library
+  std::string build_id;           // GNU build ids, empty where a library has none
+  std::string builtins_build_id;  // of the library of device functions beside it
+
+  bool is_at_least(int wanted_major, int wanted_minor) const {
+    return major > wanted_major || (major == wanted_major && minor >= wanted_minor);
+  }
+};
+
+// Where NVRTC is looked for. `library` alone where it is set, else the folders in order, else what
+// the system's loader finds.
+struct NvrtcSearch {
+  std::string library;
+  std::vector<std::string> folders;
+  bool ask_loader = true;
+};
+
+// $MOEJIT_NVRTC; the folders known when we were built, $CUDA_HOME, $CUDA_PATH, /usr/local/cuda.
+NvrtcSearch default_nvrtc_search();
+
+// Opens the first NVRTC that is new enough. Error kCompilerMissing: what was tried, what was found.
+Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search);
+
+// NVRTC of this process: opened by the first call that finds one, valid until the process ends.
+Result<const NvrtcApi*> nvrtc();
+
+}  // namespace moejit::compiler

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+namespace moejit {
+
+// A shared library opened at run time. It is never closed: NVRTC, the CUDA driver and loaded
+// kernels leave threads and exit handlers behind that must stay callable.
+class DynamicLibrary {
+ public:
+  // `name` is a path, or a soname that the loader searches for. The error is the loader's sentence.
+  static tl::expected<DynamicLibrary, std::string> open(const std::string& name);
+
+  // Address of a function, or null. Cast it to the function's type.
+  void* symbol(const char* name) const;
+
+  // Where the loader found it; empty where it does not say.
+  std::string path() const;
+
+  // GNU build id in hexadecimal; empty where the library has none.
+  std::string build_id() const;
+
+ private:
+  explicit DynamicLibrary(void* handle) : handle_(handle) {}
+  void* handle_;
+};
+
+}  // namespace moejit
