@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/core.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace moejit::cache {
@@ -84,13 +86,21 @@ std::string temporary_name() {
   return fmt::format("tmp/{}-{}-{}", boot, ::getpid(), random_hex());
 }
 
+// The process may change its working directory later on.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path result = std::filesystem::absolute(path, error);
+  std::string text = error ? path : result.lexically_normal().string();
+  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+  return text;
+}
+
 std::string folder_of(const std::string& name) { return name.substr(0, name.rfind('/')); }
 
 }  // namespace
 
-Result<CacheFolder> CacheFolder::open(const std::string& root) {
-  if (!root.starts_with('/'))
-    return unusable(root, "it is a relative path, wanted an absolute one");
+Result<CacheFolder> CacheFolder::open(const std::string& path) {
+  const std::string root = absolute(path);
   const int made = make_folders(root);
   if (made != 0) return unusable(root, fmt::format("it cannot be made: {}", errno_text(made)));
   MOEJIT_TRY_ASSIGN(const FileDescriptor folder, open_folder(root));

@@ -25,9 +25,9 @@ class CacheFolder {
  public:
   // Opens the folder, making it with mode 0700 if need be. Error kCacheUnusable with the reason.
   // A folder that cannot be written to but holds a cache is opened for reading.
-  static Result<CacheFolder> open(const std::string& root);
+  static Result<CacheFolder> open(const std::string& path);
 
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return root_; }  // absolute
   bool is_writable() const { return is_writable_; }
 
   // The remaining functions return 0 or errno; names are relative to <root>/v1.
@@ -61,8 +61,9 @@ struct DefaultFolder {
 };
 
 // MOEJIT_CACHE_DIR, XDG_CACHE_HOME/moejit, HOME/.cache/moejit, the same with the home of the
-// password database; relative paths and a home of "/" are passed over. Never the working
-// directory, never a folder for temporary files.
-DefaultFolder default_folder();
+// password database; relative paths and "/" are passed over, except that a relative
+// MOEJIT_CACHE_DIR is an error (kCacheUnusable). Never the working directory, never a folder for
+// temporary files.
+Result<DefaultFolder> default_folder();
 
 }  // namespace moejit::cache

@@ -3,6 +3,7 @@
 #include "compiler/support/env.h"
 
 #include <array>
+#include <fmt/core.h>
 #include <optional>
 #include <pwd.h>
 #include <unistd.h>
@@ -26,17 +27,23 @@ std::optional<std::string> home_of_password_database() {
 
 }  // namespace
 
-DefaultFolder default_folder() {
-  if (auto folder = environment(Variable::kCacheDir))
-    return {.path = std::move(*folder), .is_explicit = true, .reason = {}};
+Result<DefaultFolder> default_folder() {
+  if (auto folder = environment(Variable::kCacheDir)) {
+    if (!folder->starts_with('/'))
+      return fail(Stage::kCache, ErrorCode::kCacheUnusable,
+                  fmt::format("MOEJIT_CACHE_DIR is \"{}\", wanted an absolute path", *folder),
+                  "a relative one would name another folder in every working directory");
+    return DefaultFolder{.path = std::move(*folder), .is_explicit = true, .reason = {}};
+  }
   if (const auto caches = environment(Variable::kXdgCacheHome); caches && is_usable_home(*caches))
-    return {.path = *caches + "/moejit", .is_explicit = false, .reason = {}};
+    return DefaultFolder{.path = *caches + "/moejit", .is_explicit = false, .reason = {}};
   for (const auto& home : {environment(Variable::kHome), home_of_password_database()})
     if (home && is_usable_home(*home))
-      return {.path = *home + "/.cache/moejit", .is_explicit = false, .reason = {}};
-  return {.path = {},
-          .is_explicit = false,
-          .reason = "neither MOEJIT_CACHE_DIR nor XDG_CACHE_HOME is set and the user has no home"};
+      return DefaultFolder{.path = *home + "/.cache/moejit", .is_explicit = false, .reason = {}};
+  return DefaultFolder{
+      .path = {},
+      .is_explicit = false,
+      .reason = "neither MOEJIT_CACHE_DIR nor XDG_CACHE_HOME is set and the user has no home"};
 }
 
 }  // namespace moejit::cache

@@ -74,6 +74,9 @@ void KernelCache::discard(const Digest& key, std::string_view reason) {
 
 bool KernelCache::put(const Digest& key, std::string_view metadata,
                       std::span<const std::byte> payload) {
+  if (!folder_.is_writable())
+    warn_once("read-only",
+              fmt::format("cache folder {} is read-only; new kernels stay in memory", folder()));
   if (!is_writable()) return false;
   if (std::ssize(metadata) > kLargestMetadata || std::ssize(payload) > kLargestPayload) {
     report_failed_write(EOVERFLOW);

@@ -4,9 +4,11 @@
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
 
 namespace moejit::cache {
 class KernelCache;
@@ -18,7 +20,11 @@ struct EngineOptions {
   // Folder of the kernel cache; empty: the default one (docs/cache.md).
   std::string cache_dir;
   bool use_cache = true;  // false: memory only
-  bool frozen = false;    // a kernel that no cache holds is an error (kCacheMiss), never a compile
+  bool frozen = false;    // a kernel that no cache holds is an error (kCacheMiss), never a compile;
+                        // the same where MOEJIT_FROZEN is 1
+  // Gets what is worth telling but no error, a sentence at a time and each once: a full disk, a
+  // corrupt cache entry. Called from any thread that asks for a kernel.
+  std::function<void(std::string_view)> warn;
 };
 
 struct EngineCounters {
@@ -26,18 +32,22 @@ struct EngineCounters {
   int64_t from_cache = 0;   // kernels that a cache on disk served
   int64_t from_memory = 0;  // kernels that this engine already held
   int64_t corrupt = 0;      // cache entries that failed verification and were made anew
+  int64_t unpublished = 0;  // compiled kernels that could not be written to the cache in use
 };
 
 // Joins compiler and cache: key -> memory -> disk -> compile and publish. One engine may serve any
 // number of devices and threads; a kernel asked for by several threads at once is made once.
 class Engine {
  public:
+  // A folder that the user named (options or MOEJIT_CACHE_DIR) and that cannot be used is an error
+  // (kCacheUnusable); where the default folder cannot be used, kernels stay in memory.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Machine code for a source, from the nearest place that has it.
+  // Machine code for a source, from the nearest place that has it. Errors: of the compiler, which
+  // are not remembered; kCacheMiss where the engine is frozen.
   Result<std::shared_ptr<const compiler::KernelBinary>> binary(
       const compiler::KernelSource& source);
 

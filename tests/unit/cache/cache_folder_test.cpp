@@ -65,9 +65,15 @@ TEST_F(CacheFolderTest, MustBeAFolder) {
             fmt::format("cache folder {}/below: it cannot be made: Not a directory", root()));
 }
 
-TEST_F(CacheFolderTest, MustBeAnAbsolutePath) {
-  EXPECT_EQ(problem_of("cache"),
-            "cache folder cache: it is a relative path, wanted an absolute one");
+TEST_F(CacheFolderTest, StaysWhereItIsWhenTheWorkingDirectoryChanges) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  const auto cache = KernelCache::open("cache/");
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(cache);
+  EXPECT_EQ((*cache)->folder(), root());
+  EXPECT_TRUE((*cache)->put(sha256("key"), "{}", payload(10)));
+  EXPECT_TRUE(std::filesystem::exists(path_of(sha256("key"))));
 }
 
 TEST_F(CacheFolderTest, SaysThatItCannotBeMadeOrWritten) {
@@ -118,13 +124,13 @@ class DefaultFolderTest : public testing::Test {
 
 TEST_F(DefaultFolderTest, TakesTheFirstVariableThatIsSet) {
   set("HOME", "/home/u");
-  EXPECT_EQ(default_folder().path, "/home/u/.cache/moejit");
+  EXPECT_EQ(default_folder()->path, "/home/u/.cache/moejit");
   set("XDG_CACHE_HOME", "/caches");
-  EXPECT_EQ(default_folder().path, "/caches/moejit");
-  EXPECT_FALSE(default_folder().is_explicit);
+  EXPECT_EQ(default_folder()->path, "/caches/moejit");
+  EXPECT_FALSE(default_folder()->is_explicit);
   set("MOEJIT_CACHE_DIR", "/mine");
-  EXPECT_EQ(default_folder().path, "/mine");
-  EXPECT_TRUE(default_folder().is_explicit);
+  EXPECT_EQ(default_folder()->path, "/mine");
+  EXPECT_TRUE(default_folder()->is_explicit);
 }
 
 TEST_F(DefaultFolderTest, PassesOverEmptyAndRelativeValues) {
@@ -132,15 +138,23 @@ TEST_F(DefaultFolderTest, PassesOverEmptyAndRelativeValues) {
   set("MOEJIT_CACHE_DIR", "");
   for (const char* value : {"", "caches", "./caches", "/"}) {
     set("XDG_CACHE_HOME", value);
-    EXPECT_EQ(default_folder().path, "/home/u/.cache/moejit") << value;
+    EXPECT_EQ(default_folder()->path, "/home/u/.cache/moejit") << value;
   }
 }
 
+TEST_F(DefaultFolderTest, RefusesARelativeFolderThatTheUserNamed) {
+  set("MOEJIT_CACHE_DIR", "caches");
+  const auto folder = default_folder();
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().code, ErrorCode::kCacheUnusable);
+  EXPECT_EQ(folder.error().message, "MOEJIT_CACHE_DIR is \"caches\", wanted an absolute path");
+}
+
 TEST_F(DefaultFolderTest, AsksThePasswordDatabaseWhereThereIsNoHome) {
-  EXPECT_EQ(default_folder().path, home_of_password_database());
+  EXPECT_EQ(default_folder()->path, home_of_password_database());
   for (const char* value : {"", "/", "home/u"}) {
     set("HOME", value);
-    EXPECT_EQ(default_folder().path, home_of_password_database()) << value;
+    EXPECT_EQ(default_folder()->path, home_of_password_database()) << value;
   }
 }
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/entry.h"
+#include "compiler/kernel_binary.h"
+#include "compiler/kernel_key.h"
+
+#include <optional>
+#include <string>
+
+namespace moejit::runtime {
+
+// The metadata that a kernel's cache entry carries: canonical JSON (keys sorted, no blanks) of
+// "entry", "target", "usage" where known, and "key", the fields of the key in order. A function of
+// its arguments alone, so that equal kernels make equal files.
+std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
+
+// The kernel in a verified entry; none where the entry is not of the kernel that the source names.
+std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
+                                                const compiler::KernelSource& source);
+
+}  // namespace moejit::runtime
