@@ -35,13 +35,13 @@ TEST(GroupedGemm, ScalesEveryBlockOf128OnItsOwn) {
 }
 
 TEST(GroupedGemm, RoundsThePartialSumToFp32AndTheResultOnceToBf16) {
-  // Partial sum 448 * 448 + 2^-9 * 2^-9: not an fp32 number. The second block takes 448 * 448 off
-  // again, so only the rounding of the first partial sum is left: 0 instead of 2^-18.
+  // The first block gives -448 * 448. The second gives 448 * 448 + 2^-9 * 2^-9, which is not an
+  // fp32 number: rounding it before it is added leaves 0, rounding only the sum would leave 2^-18.
   std::vector<std::uint8_t> a(256, 0), b(256, 0);
-  a[0] = b[0] = 0x7E;
-  a[1] = b[1] = 0x01;
-  a[128] = 0xFE;
-  b[128] = 0x7E;
+  a[0] = 0xFE;
+  b[0] = 0x7E;
+  a[128] = b[128] = 0x7E;
+  a[129] = b[129] = 0x01;
   const QuantizedRows rows{1, 256, a, {1.0F, 1.0F}};
   const QuantizedWeights weights{1, 1, 256, 1, b, {1.0F, 1.0F}};
 
@@ -124,6 +124,27 @@ TEST(GroupedGemmExact, BoundHoldsForATruncatingAccumulatorAndIsUseful) {
     // A bound that accepts a wrong result is worth nothing.
     EXPECT_LT(exact.bound[0], 0.01 * exact.magnitude[0] + 0x1p-7 * std::fabs(exact.value[0]));
   }
+}
+
+TEST(GroupedGemmExact, BoundHoldsWhereATruncatingAccumulatorLosesNearlyEveryTerm) {
+  // One product of 2^13: the accumulator's unit is 1, and the other products, 15/16 each, are cut
+  // off to 0. The exact sum is 127 * 15/16 larger.
+  std::vector<std::uint8_t> a(128, 0x3F), b(128, 0x30);  // 1.875, 0.5
+  a[0] = 0x70;                                           // 128
+  b[0] = 0x68;                                           // 64
+  const QuantizedRows rows{1, 128, a, {1.0F}};
+  const QuantizedWeights weights{1, 1, 128, 1, b, {1.0F}};
+  std::vector<double> x, y;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    x.push_back(decode_e4m3(a[k]));
+    y.push_back(decode_e4m3(b[k]));
+  }
+  ASSERT_EQ(truncating_partial(x, y), 8192.0);
+
+  const GemmExact exact = grouped_gemm_exact(rows, weights, one_expert(1));
+  EXPECT_EQ(exact.value[0], 8192.0 + 127.0 * 0.9375);
+  EXPECT_LE(exact.value[0] - 8192.0, exact.bound[0]);
+  EXPECT_LT(exact.bound[0], 2.0 * (exact.value[0] - 8192.0));
 }
 
 TEST(GroupedGemmExact, BoundAcceptsTheReferenceItself) {
