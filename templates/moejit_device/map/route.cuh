@@ -7,15 +7,14 @@
 // One CTA does it in one launch. The flattened ids are cut into one contiguous chunk per warp, and
 // every warp has its own histogram over the experts in shared memory, [warps, E]:
 //
-//   count    each warp counts the ids of its chunk
+//   rank     each warp walks its chunk in order, 32 ids a step: an id's rank is the number of equal
+//            ids before it in the chunk. row_map holds the ranks for now, the histogram the totals
 //   base     histogram[w][e] becomes the destination of the first id e in the chunk of warp w:
 //            the aligned start of e plus what the warps before w have
-//   place    each warp walks its chunk in order, 32 ids a step; lanes with the same id rank
-//            themselves among each other, and the histogram moves on by their number
+//   place    destination = base + rank
 //
-// Adding to a counter is the only thing that happens in no fixed order, and sums do not depend on
-// it. Rows at or beyond the bound P are dropped; everything kept in the histogram is cut at P, so
-// nothing overflows.
+// A warp owns its histogram, so nothing is atomic and every step has one order. Rows at or beyond
+// the bound P are dropped; everything kept in the histogram is cut at P, so nothing overflows.
 //
 // Emitted kernels look like this:
 //
@@ -55,7 +54,7 @@ struct Route {
   MOEJIT_DEVICE static void run(const RouteParams& params) {
     if (ptx::cta_index() != 0) return;
     const Route route(params);
-    route.count();
+    route.rank();
     ptx::sync_cta();  // all histograms are complete
     route.add_up_warps();
     ptx::sync_cta();  // the last row holds each expert's total
@@ -84,25 +83,28 @@ struct Route {
     return ptx::shared<int32_t>(0) + warp * kLocalExperts;
   }
 
-  // Calls visit(position, id) for the ids of this warp's chunk, 32 neighbours at a time; lanes past
-  // the end get kNotRouted. Ids that are no expert are kNotRouted too; returns whether this lane
-  // saw one below -1 or at or above E.
-  template <typename Visit>
+  // Calls visit(position, id, mapped) for the ids of this warp's chunk, 32 neighbours at a time;
+  // lanes past the end get kNotRouted. `mapped` is what row_map holds there if kWithMap. Ids that
+  // are no expert are kNotRouted too; returns whether this lane saw one below -1 or at or above E.
+  template <bool kWithMap, typename Visit>
   MOEJIT_DEVICE bool for_each_id(Visit visit) const {
+    const auto row_map = ptx::global(params_.row_map);
     bool is_bad = false;
     for (int64_t first = begin_; first < end_; first += 32 * kBatch) {
       int32_t id[kBatch];
+      int32_t mapped[kBatch];
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         const int64_t position = first + 32 * i + ptx::lane_index();
         id[i] = position < end_ ? ptx::load(ids_ + position) : kNotRouted;
+        mapped[i] = kWithMap && position < end_ ? ptx::load(row_map + position) : 0;
       }
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         if (first + 32 * i >= end_) break;
         const bool is_expert = id[i] >= 0 && id[i] < kLocalExperts;
         is_bad |= !is_expert && id[i] != kNotRouted;
-        visit(first + 32 * i + ptx::lane_index(), is_expert ? id[i] : kNotRouted);
+        visit(first + 32 * i + ptx::lane_index(), is_expert ? id[i] : kNotRouted, mapped[i]);
       }
     }
     return is_bad;
@@ -113,14 +115,36 @@ struct Route {
     if (warp_saw_it && ptx::lane_index() == 0) ptx::atomic_or(ptx::global(params_.status), bit);
   }
 
-  MOEJIT_DEVICE void count() const {
+  MOEJIT_DEVICE void rank() const {
     const auto own = histogram(ptx::warp_index());
+    const auto row_map = ptx::global(params_.row_map);
+    const uint32_t lanes_below = (1u << ptx::lane_index()) - 1u;
     for (int32_t e = ptx::lane_index(); e < kLocalExperts; e += 32) ptx::store(own + e, 0);
-    ptx::sync_warp();  // zeros before counts
-    const bool is_bad = for_each_id([&](int64_t, int32_t id) {
-      if (id != kNotRouted) ptx::atomic_add(own + id, 1);
+    ptx::sync_warp();  // zeros before ranks
+    const bool is_bad = for_each_id<false>([&](int64_t position, int32_t id, int32_t) {
+      const bool is_routed = id != kNotRouted;
+      const uint32_t equal = lanes_with_equal(is_routed ? id : kLocalExperts);
+      const int32_t before = is_routed ? ptx::load(own + id) : 0;
+      const int32_t below = ptx::population_count(equal & lanes_below);
+      ptx::sync_warp();  // every lane has read before the counters move on
+      if (is_routed && below == 0) ptx::store(own + id, before + ptx::population_count(equal));
+      ptx::sync_warp();  // the next step reads what was stored
+      if (position < end_) ptx::store(row_map + position, before + below);
     });
     set_status(is_bad, kStatusBadExpertId);
+  }
+
+  // The lanes that hold the same id, 0 <= id <= E. A ballot for each bit: on an H200 the match
+  // instruction takes several times as long.
+  MOEJIT_DEVICE static uint32_t lanes_with_equal(int32_t id) {
+    uint32_t equal = 0xffffffffu;
+#pragma unroll
+    for (int32_t bit = 0; (kLocalExperts >> bit) != 0; ++bit) {
+      const bool is_set = ((id >> bit) & 1) != 0;
+      const uint32_t with_bit = ptx::ballot(is_set);
+      equal &= is_set ? with_bit : ~with_bit;
+    }
+    return equal;
   }
 
   // histogram[w][e] becomes the number of ids e in the warps 0 to w.
@@ -187,24 +211,17 @@ struct Route {
   }
 
   MOEJIT_DEVICE void place() const {
-    const auto next_row = histogram(ptx::warp_index());
+    const auto base = histogram(ptx::warp_index());
     const auto row_map = ptx::global(params_.row_map);
-    const uint32_t lanes_below = (1u << ptx::lane_index()) - 1u;
     bool is_dropped = false;
-    for_each_id([&](int64_t position, int32_t id) {
-      const uint32_t equal = ptx::match_any(id);
-      const int32_t rank = ptx::population_count(equal & lanes_below);
+    // Each lane finds the ranks that it stored itself.
+    for_each_id<true>([&](int64_t position, int32_t id, int32_t rank) {
+      if (position >= end_) return;
       const bool is_routed = id != kNotRouted;
-      const int32_t base = is_routed ? ptx::load(next_row + id) : 0;
-      const int32_t left = max_rows_ - base;
-      ptx::sync_warp();  // every lane has its base before it moves on
-      if (is_routed && rank == 0) {
-        ptx::store(next_row + id, base + smaller(ptx::population_count(equal), left));
-      }
-      ptx::sync_warp();  // the next step reads what was stored
-      const bool fits = is_routed && rank < left;
+      const int32_t first = is_routed ? ptx::load(base + id) : 0;
+      const bool fits = is_routed && rank < max_rows_ - first;
       is_dropped |= is_routed && !fits;
-      if (position < end_) ptx::store(row_map + position, fits ? base + rank : kNotRouted);
+      ptx::store(row_map + position, fits ? first + rank : kNotRouted);
     });
     set_status(is_dropped, kStatusRowOverflow);
   }
