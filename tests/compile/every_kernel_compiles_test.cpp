@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel of several layers becomes a cubin, without spills and within its register budget.
+// Needs NVRTC, no GPU.
+
+#include "compiler/compiler.h"
+#include "tests/support/matchers.h"
+
+#include <atomic>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::Dispatch;
+using compiler::KernelBinary;
+using compiler::KernelPlan;
+using compiler::KernelSource;
+
+std::vector<compiler::Layer> layers() {
+  std::vector<compiler::Layer> all;
+  for (const char* name : {"deepseek-v3-ep8", "gpt-oss-20b", "qwen3-30b-a3b", "tiny"}) {
+    const std::string path =
+        std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/layers/" + name + ".json";
+    std::ifstream file(path);
+    const std::string json{std::istreambuf_iterator<char>(file), {}};
+    auto layer = compiler::parse_layer(json, path);
+    EXPECT_TRUE(succeeded(layer));
+    if (!layer) continue;
+    for (const Dispatch dispatch : {Dispatch::kNone, Dispatch::kFp8}) {
+      layer->dispatch = dispatch;
+      all.push_back(*layer);
+    }
+  }
+  return all;
+}
+
+struct PlannedKernel {
+  KernelPlan plan;
+  KernelSource source;
+};
+
+// Each text once, by its entry's name.
+std::map<std::string, PlannedKernel> kernels() {
+  std::map<std::string, PlannedKernel> all;
+  for (const compiler::Layer& layer : layers()) {
+    for (const bool keep_intermediates : {false, true}) {
+      const auto plan = plan_layer(layer, {}, {.keep_intermediates = keep_intermediates});
+      EXPECT_TRUE(succeeded(plan));
+      if (!plan) continue;
+      for (const KernelPlan& kernel : plan->kernels) {
+        const auto source = emit_kernel(kernel, plan->target);
+        EXPECT_TRUE(succeeded(source));
+        if (source) all.try_emplace(source->entry, PlannedKernel{kernel, *source});
+      }
+    }
+  }
+  return all;
+}
+
+// Registers with which the CTAs of the plan fit on an SM: 65536 in all, dealt out by 8 a thread.
+int32_t register_budget(const KernelPlan& kernel) {
+  const int32_t ctas = std::max(kernel.launch.ctas_per_sm, 1);
+  return std::min(255, 65536 / (ctas * kernel.launch.threads) / 8 * 8);
+}
+
+void expect_within_budget(const KernelPlan& plan, const KernelBinary& binary) {
+  ASSERT_TRUE(binary.usage.has_value());
+  const compiler::ResourceUsage& usage = *binary.usage;
+  EXPECT_GT(usage.registers, 0);
+  EXPECT_LE(usage.registers, register_budget(plan));
+  EXPECT_EQ(usage.spill_store_bytes, 0);
+  EXPECT_EQ(usage.spill_load_bytes, 0);
+  EXPECT_EQ(usage.stack_bytes, 0);
+  EXPECT_EQ(usage.static_shared_bytes, 0);
+  EXPECT_GT(usage.code_bytes, 0);
+}
+
+TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
+  const auto all = kernels();
+  ASSERT_FALSE(all.empty());
+  const auto identity = toolchain_identity(all.begin()->second.source);
+  if (!identity) GTEST_SKIP() << to_string(identity.error());
+
+  std::vector<const PlannedKernel*> jobs;
+  for (const auto& [entry, kernel] : all) jobs.push_back(&kernel);
+  std::vector<Result<KernelBinary>> results(jobs.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < jobs.size(); i = next++) {
+      results[i] = compile_kernel(jobs[i]->source);
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(jobs[i]->source.entry);
+    EXPECT_TRUE(succeeded(results[i]));
+    if (results[i]) expect_within_budget(jobs[i]->plan, *results[i]);
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emitted text of every operation of two layers, compared with the files in sources/.
+// `source_golden_test --update` writes them anew; a reader then judges the difference.
+
+#include "compiler/compiler.h"
+#include "tests/support/matchers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace moejit::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSources = fs::path(MOEJIT_SOURCE_DIR) / "tests/golden/sources";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A slice of DeepSeek-V3 that gets its tokens from other ranks, and gpt-oss-20b, whose sizes are no
+// multiples of 128, on one rank.
+std::vector<compiler::Layer> layers() {
+  compiler::Layer dsv3{.name = "dsv3",
+                       .experts = 256,
+                       .local_experts = 32,
+                       .top_k = 8,
+                       .hidden = 7168,
+                       .intermediate = 2048,
+                       .splits_alignment = 128,
+                       .max_tokens = 4096,
+                       .dispatch = compiler::Dispatch::kFp8};
+  compiler::Layer gpt_oss{.name = "gpt_oss",
+                          .experts = 32,
+                          .local_experts = 32,
+                          .top_k = 4,
+                          .hidden = 2880,
+                          .intermediate = 2880,
+                          .splits_alignment = 16,
+                          .max_tokens = 8192};
+  std::vector<compiler::Layer> all = {dsv3, gpt_oss};
+  for (compiler::Layer& layer : all) layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return all;
+}
+
+// File name -> text.
+std::map<std::string, std::string> emitted_sources() {
+  std::map<std::string, std::string> sources;
+  for (const compiler::Layer& layer : layers()) {
+    const auto plan = compiler::plan_layer(layer, compiler::Target{});
+    EXPECT_TRUE(succeeded(plan));
+    if (!plan) continue;
+    for (const compiler::KernelPlan& kernel : plan->kernels) {
+      const auto source = compiler::emit_kernel(kernel, plan->target);
+      EXPECT_TRUE(succeeded(source));
+      if (source) sources[layer.name + "_" + kernel.operation + ".cu"] = source->text;
+    }
+  }
+  return sources;
+}
+
+TEST(EmittedSources, AreTheGoldenFiles) {
+  for (const auto& [name, text] : emitted_sources()) {
+    EXPECT_EQ(read_file(kSources / name), text)
+        << name << " differs; after a wanted change run source_golden_test --update";
+  }
+}
+
+TEST(EmittedSources, AreAllThatTheFolderHolds) {
+  const auto sources = emitted_sources();
+  for (const auto& file : fs::directory_iterator(kSources)) {
+    EXPECT_TRUE(sources.contains(file.path().filename().string())) << file.path();
+  }
+}
+
+TEST(EmittedSources, AreShortWithLinesThatFitAPage) {
+  for (const auto& [name, text] : emitted_sources()) {
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 60) << name;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = rest.find('\n');
+      ASSERT_NE(end, std::string_view::npos) << name << " does not end with a newline";
+      EXPECT_LE(end, 100u) << name << ": " << rest.substr(0, end);
+      rest.remove_prefix(end + 1);
+    }
+  }
+}
+
+void update() {
+  for (const auto& file : fs::directory_iterator(kSources)) fs::remove(file);
+  for (const auto& [name, text] : emitted_sources()) {
+    std::ofstream(kSources / name, std::ios::binary) << text;
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (argc == 2 && std::string_view(argv[1]) == "--update") {
+    moejit::testing::update();
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,19 @@
+// quantize: bf16 rows, to e4m3, one power-of-two scale for 128 columns of a row, stored in their
+//   order
+// row_chain load=rows transform=identity quantize=1x128 store=rows columns=7168 local_experts=0
+//   top_k=0 epsilon=1e-10 threads=256
+#include "moejit_device/stage/row_chain.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kColumns = 7168;              // of a row that is stored
+constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
+constexpr int32_t kThreads = 256;               // per CTA
+
+using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
+                        StoreRows<kColumns>, kThreads>;
+
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_62836711,
+              RowChainParams) {
+  Kernel::run(params);
+}
