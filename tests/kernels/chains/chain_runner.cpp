@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/chains/chain_runner.h"
+
+#include "compiler/compiler.h"
+
+#include <map>
+
+namespace moejit::testing {
+namespace {
+
+constexpr std::string_view kTarget = MOEJIT_CHAINS_TARGET;
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+// Threads and shared memory as the skeletons ask for them.
+compiler::LaunchShape launch_shape(const compiler::KernelSpec& spec) {
+  return std::visit(
+      Overloaded{
+          [](const compiler::RouteSpec& route) {
+            return compiler::LaunchShape{.threads = 32 * route.warps,
+                                         .shared_bytes = 4 * route.warps * route.local_experts};
+          },
+          [](const compiler::RowChainSpec& chain) {
+            return compiler::LaunchShape{.threads = chain.threads};
+          },
+          [](const compiler::TileChainSpec& chain) {
+            return compiler::LaunchShape{.threads = chain.threads, .shared_bytes = 128};
+          },
+          [](const compiler::GroupedGemmSpec&) { return compiler::LaunchShape{}; },
+      },
+      spec);
+}
+
+Result<compiler::KernelBinary> compile(const compiler::KernelSpec& spec,
+                                       const compiler::Target& target) {
+  static std::map<std::string, compiler::KernelBinary> compiled;
+  const std::string key = to_string(target) + to_string(spec);
+  if (const auto known = compiled.find(key); known != compiled.end()) return known->second;
+  const compiler::KernelPlan plan{.operation = "chain", .spec = spec, .launch = launch_shape(spec)};
+  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(plan, target));
+  MOEJIT_TRY_ASSIGN(compiler::KernelBinary binary, compile_kernel(source));
+  return compiled.emplace(key, std::move(binary)).first->second;
+}
+
+}  // namespace
+
+DeviceBuffer::DeviceBuffer(runtime::Device& device, std::string name, int64_t bytes,
+                           const void* contents)
+    : device_(&device), name_(std::move(name)), bytes_(bytes), is_output_(contents == nullptr) {
+  const Result<void*> memory = device.allocate(bytes);
+  EXPECT_TRUE(succeeded(memory));
+  address_ = memory.value_or(nullptr);
+  if (address_ == nullptr) return;
+  const Result<void> set = is_output_ ? device.fill(address_, std::byte{0xcd}, bytes, nullptr)
+                                      : device.copy_to_device(address_, contents, bytes);
+  EXPECT_TRUE(succeeded(set));
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : device_(other.device_),
+      name_(std::move(other.name_)),
+      address_(std::exchange(other.address_, nullptr)),
+      bytes_(other.bytes_),
+      is_output_(other.is_output_) {}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (address_ != nullptr) device_->release(address_);
+}
+
+void DeviceBuffer::read(void* destination) const {
+  if (address_ == nullptr) return;
+  EXPECT_TRUE(succeeded(device_->copy_to_host(destination, address_, bytes_)));
+}
+
+void Chains::open(uint64_t seed) {
+  Result<std::unique_ptr<runtime::Device>> device =
+      kTarget == "sim" ? runtime::open_simulator({.seed = seed}) : runtime::open_cuda_device();
+  if (!device && kTarget == "cuda") GTEST_SKIP() << to_string(device.error());
+  ASSERT_TRUE(succeeded(device));
+  device_ = std::move(*device);
+}
+
+void Chains::run_bytes(const compiler::KernelSpec& spec, int64_t ctas,
+                       std::span<const std::byte> params,
+                       const std::vector<const DeviceBuffer*>& buffers) {
+  const Result<compiler::KernelBinary> binary = compile(spec, device_->target());
+  ASSERT_TRUE(succeeded(binary));
+  const auto kernel = device_->load(*binary);
+  ASSERT_TRUE(succeeded(kernel));
+  std::vector<runtime::MemoryRegion> regions;
+  for (const DeviceBuffer* buffer : buffers) regions.push_back(buffer->region());
+  const compiler::LaunchShape shape = launch_shape(spec);
+  const runtime::LaunchRequest request{.kernel = kernel->get(),
+                                       .ctas = ctas,
+                                       .threads = shape.threads,
+                                       .shared_bytes = shape.shared_bytes,
+                                       .params = params,
+                                       .regions = regions};
+  ASSERT_TRUE(succeeded(device_->launch(request, nullptr)));
+  ASSERT_TRUE(succeeded(device_->synchronize(nullptr)));
+}
+
+}  // namespace moejit::testing

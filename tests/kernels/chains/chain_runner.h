@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "runtime/device.h"
+#include "tests/support/matchers.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moejit::testing {
+
+// Memory of a device for the length of a test. Outputs start as bytes 0xcd, so that what a kernel
+// leaves out is seen.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(runtime::Device& device, std::string name, int64_t bytes, const void* contents);
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(address_);
+  }
+  template <typename T>
+  std::vector<T> download() const {
+    std::vector<T> values(static_cast<size_t>(bytes_) / sizeof(T));
+    read(values.data());
+    return values;
+  }
+  runtime::MemoryRegion region() const { return {name_, address_, bytes_, is_output_}; }
+
+ private:
+  void read(void* destination) const;
+
+  runtime::Device* device_;
+  std::string name_;
+  void* address_ = nullptr;
+  int64_t bytes_;
+  bool is_output_;
+};
+
+// The first `count` elements.
+template <typename T>
+std::vector<T> head(std::vector<T> values, int64_t count) {
+  values.resize(static_cast<size_t>(count));
+  return values;
+}
+
+// Every byte of the elements from `first` on is still 0xcd.
+template <typename T>
+::testing::AssertionResult untouched_from(const std::vector<T>& values, int64_t first) {
+  for (size_t i = static_cast<size_t>(first); i < values.size(); ++i) {
+    T poison;
+    std::memset(&poison, 0xcd, sizeof(T));
+    if (std::memcmp(&values[i], &poison, sizeof(T)) != 0) {
+      return ::testing::AssertionFailure() << "element " << i << " was written";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// A fixture: the device that this executable is for, and kernels made from specs.
+class Chains : public ::testing::Test {
+ protected:
+  void SetUp() override { open(0); }
+
+  // The order of the simulator's threads; a GPU has its own.
+  void open(uint64_t seed);
+
+  template <typename T>
+  DeviceBuffer input(std::string name, const std::vector<T>& values) {
+    return {*device_, std::move(name), static_cast<int64_t>(values.size() * sizeof(T)),
+            values.data()};
+  }
+  template <typename T>
+  DeviceBuffer output(std::string name, int64_t count) {
+    return {*device_, std::move(name), count * static_cast<int64_t>(sizeof(T)), nullptr};
+  }
+
+  // Compiles the kernel of `spec`, if that has not been done, and runs it to its end.
+  template <typename Params>
+  void run(const compiler::KernelSpec& spec, int64_t ctas, const Params& params,
+           const std::vector<const DeviceBuffer*>& buffers) {
+    run_bytes(spec, ctas, std::as_bytes(std::span(&params, 1)), buffers);
+  }
+
+ private:
+  void run_bytes(const compiler::KernelSpec& spec, int64_t ctas, std::span<const std::byte> params,
+                 const std::vector<const DeviceBuffer*>& buffers);
+
+  std::unique_ptr<runtime::Device> device_;
+};
+
+}  // namespace moejit::testing

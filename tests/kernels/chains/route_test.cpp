@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/route.h"
+
+#include "templates/moejit_device/params/route_params.h"
+#include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/edge_cases.h"
+#include "tests/support/reference/random_inputs.h"
+
+namespace moejit::testing {
+namespace {
+
+class RouteKernel : public Chains {
+ protected:
+  // Routes on the device and compares everything with the reference.
+  void expect_equal(const reference::LayerShape& shape, const std::vector<int32_t>& topk_ids,
+                    int32_t warps) {
+    const int64_t tokens = static_cast<int64_t>(topk_ids.size()) / shape.top_k;
+    const reference::Route wanted = reference::route(topk_ids, tokens, shape);
+    const DeviceBuffer ids = input("topk_ids", topk_ids);
+    const DeviceBuffer counts = output<int32_t>("counts", shape.experts);
+    const DeviceBuffer offs = output<int32_t>("offs", shape.experts + 1);
+    const DeviceBuffer row_map = output<int32_t>("row_map", tokens * shape.top_k);
+    // Bits of others stay.
+    const DeviceBuffer status = output<uint32_t>("status", 1);
+    const device::RouteParams params{.topk_ids = ids.as<const int32_t>(),
+                                     .counts = counts.as<int32_t>(),
+                                     .offs = offs.as<int32_t>(),
+                                     .row_map = row_map.as<int32_t>(),
+                                     .status = status.as<uint32_t>(),
+                                     .tokens = tokens,
+                                     .max_rows = shape.max_rows};
+    const compiler::RouteSpec spec{.local_experts = static_cast<int32_t>(shape.experts),
+                                   .top_k = static_cast<int32_t>(shape.top_k),
+                                   .splits_alignment = static_cast<int32_t>(shape.alignment),
+                                   .warps = warps};
+    run(spec, 1, params, {&ids, &counts, &offs, &row_map, &status});
+    EXPECT_TRUE(matches(compare_i32({"counts"}, counts.download<int32_t>(), wanted.counts)));
+    EXPECT_TRUE(matches(compare_i32({"offs"}, offs.download<int32_t>(), wanted.offs)));
+    EXPECT_TRUE(matches(
+        compare_i32({"row_map", shape.top_k}, row_map.download<int32_t>(), wanted.row_map)));
+    EXPECT_EQ(status.download<uint32_t>().front(), 0xcdcdcdcdu | wanted.status);
+  }
+
+  void expect_equal_on_random(reference::LayerShape shape, int64_t tokens, int32_t warps,
+                              uint64_t seed) {
+    if (shape.max_rows == 0) shape.max_rows = reference::enough_rows(tokens, shape);
+    expect_equal(shape,
+                 reference::random_routing(tokens, shape.experts, shape.top_k, seed,
+                                           {.unrouted_share = 0.2, .may_repeat = true}),
+                 warps);
+  }
+};
+
+TEST_F(RouteKernel, EqualsTheReferenceOnTheEdgeCases) {
+  for (const std::string& name : edge_case_names()) {
+    SCOPED_TRACE(name);
+    const EdgeCase layer = edge_case(name).value();
+    expect_equal(layer.shape, layer.inputs.topk_ids, 4);
+  }
+}
+
+TEST_F(RouteKernel, IsStableForAnyNumberOfWarps) {
+  const reference::LayerShape shape{.experts = 7, .top_k = 3, .alignment = 16};
+  for (const int32_t warps : {1, 2, 5, 32}) {
+    for (const int64_t tokens : {1, 31, 32, 33, 777}) {
+      expect_equal_on_random(shape, tokens, warps, static_cast<uint64_t>(tokens));
+    }
+  }
+}
+
+TEST_F(RouteKernel, DoesNotDependOnTheOrderOfThreads) {
+  const reference::LayerShape shape{.experts = 160, .top_k = 6, .alignment = 128};
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    open(seed);
+    expect_equal_on_random(shape, 200, 8, seed);
+  }
+}
+
+TEST_F(RouteKernel, TakesThousandsOfExperts) {
+  const reference::LayerShape shape{.experts = 4096, .top_k = 3, .alignment = 48};
+  expect_equal_on_random(shape, 500, 13, 1);
+}
+
+TEST_F(RouteKernel, DropsRowsBeyondTheBoundWhereverItLies) {
+  for (int64_t max_rows = 0; max_rows <= 160; max_rows += 16) {
+    const reference::LayerShape shape{
+        .experts = 7, .top_k = 3, .alignment = 16, .max_rows = max_rows};
+    const auto ids = reference::random_routing(40, 7, 3, 3, {.unrouted_share = 0.1});
+    expect_equal(shape, ids, 5);
+  }
+}
+
+TEST_F(RouteKernel, RoutesNoTokens) {
+  expect_equal({.experts = 160, .top_k = 6, .alignment = 1, .max_rows = 0}, {}, 8);
+}
+
+}  // namespace
+}  // namespace moejit::testing

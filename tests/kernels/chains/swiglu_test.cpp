@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/activation.h"
+#include "tests/support/reference/random_inputs.h"
+
+namespace moejit::testing {
+namespace {
+
+using reference::block_count;
+
+class SwigluKernel : public Chains {
+ protected:
+  struct Activations {
+    std::vector<uint16_t> h1;  // [max_rows, 2I]
+    std::vector<float> probs;  // [max_rows]
+    reference::Route route;
+    int64_t max_rows = 0;
+  };
+
+  static Activations random(const reference::LayerShape& layer, int64_t tokens, uint64_t seed) {
+    reference::LayerShape shape = layer;
+    shape.max_rows = reference::enough_rows(tokens, shape) + shape.alignment;
+    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed);
+    return {.h1 = reference::random_activations(shape.max_rows, 2 * shape.intermediate, seed),
+            .probs = reference::random_probs(shape.max_rows, 1, seed),
+            .route = reference::route(ids, tokens, shape),
+            .max_rows = shape.max_rows};
+  }
+
+  // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
+  // decide about a scale whose amax lies on a step; none of these inputs has one.)
+  void expect_close(const Activations& in, int64_t experts, int64_t intermediate, int64_t ctas) {
+    const int64_t blocks = block_count(intermediate);
+    const int64_t rows = in.route.rows();
+    const auto wanted = reference::swiglu_quantize(in.h1, in.probs, in.route, intermediate);
+    const DeviceBuffer h1 = input("h1", in.h1);
+    const DeviceBuffer probs = input("permuted_probs", in.probs);
+    const DeviceBuffer counts = input("counts", in.route.counts);
+    const DeviceBuffer offs = input("offs", in.route.offs);
+    const DeviceBuffer q = output<uint8_t>("act_q", in.max_rows * intermediate);
+    const DeviceBuffer scale_inv = output<float>("act_scale_inv", in.max_rows * blocks);
+    const device::RowChainParams params{.input = h1.as<const void>(),
+                                        .probs = probs.as<const float>(),
+                                        .counts = counts.as<const int32_t>(),
+                                        .offs = offs.as<const int32_t>(),
+                                        .output = q.as<void>(),
+                                        .output_scale_inv = scale_inv.as<float>(),
+                                        .rows = in.max_rows};
+    const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedRows,
+                                      .transform = compiler::TransformStage::kSwigluProbability,
+                                      .store = compiler::StoreStage::kGroupedRows,
+                                      .columns = static_cast<int32_t>(intermediate),
+                                      .local_experts = static_cast<int32_t>(experts),
+                                      .epsilon = reference::kActivationEps};
+    run(spec, ctas, params, {&h1, &probs, &counts, &offs, &q, &scale_inv});
+
+    const auto got_q = q.download<uint8_t>();
+    const auto got_scale_inv = scale_inv.download<float>();
+    EXPECT_TRUE(untouched_from(got_q, rows * intermediate));
+    EXPECT_TRUE(untouched_from(got_scale_inv, rows * blocks));
+    EXPECT_TRUE(matches(compare_f32({"act_scale_inv", blocks}, head(got_scale_inv, rows * blocks),
+                                    wanted.scale_inv)));
+    EXPECT_TRUE(matches(compare_e4m3_within_one_code({"act_q", intermediate},
+                                                     head(got_q, rows * intermediate), wanted.q)));
+  }
+};
+
+TEST_F(SwigluKernel, IsWithinOneCodeForRowsOfAnyLength) {
+  for (const int64_t intermediate : {16, 128, 272, 2048}) {
+    SCOPED_TRACE(intermediate);
+    const reference::LayerShape shape{
+        .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
+    expect_close(random(shape, 25, 1), 7, intermediate, 3);
+  }
+}
+
+TEST_F(SwigluKernel, FindsPadRowsForAnyNumberOfCtasAndOrderOfThreads) {
+  const reference::LayerShape shape{
+      .experts = 160, .top_k = 2, .intermediate = 144, .alignment = 8};
+  uint64_t seed = 1;
+  for (const int64_t ctas : {1, 5, 200}) {
+    open(seed);
+    expect_close(random(shape, 60, seed), 160, 144, ctas);
+    ++seed;
+  }
+}
+
+TEST_F(SwigluKernel, SurvivesExtremeGates) {
+  const reference::LayerShape shape{.experts = 3, .top_k = 1, .intermediate = 128, .alignment = 16};
+  Activations in = random(shape, 48, 4);
+  const std::vector<uint16_t> gates{0x0000, 0x8000, 0x42b0, 0xc2b0, 0x42d0, 0xc2d0, 0x4300, 0xc300,
+                                    0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x0001, 0x3f80, 0xbf80};
+  for (size_t row = 0; row < in.probs.size(); ++row) {
+    for (size_t i = 0; i < 128; i += 9) in.h1[row * 256 + i] = gates[(row + i) % 4];
+    in.h1[row * 256 + row % 128] = gates[row % gates.size()];
+  }
+  expect_close(in, 3, 128, 2);
+}
+
+TEST_F(SwigluKernel, TakesNoRows) {
+  const reference::LayerShape shape{.experts = 7, .top_k = 2, .intermediate = 272, .alignment = 16};
+  expect_close(random(shape, 0, 1), 7, 272, 2);
+}
+
+}  // namespace
+}  // namespace moejit::testing
