@@ -4,6 +4,9 @@
 #include "compiler/emitter/emitter.h"
 #include "compiler/host/host_compiler.h"
 #include "compiler/nvrtc/compile.h"
+#include "compiler/nvrtc/nvrtc_api.h"
+
+#include <fmt/core.h>
 
 namespace moejit::compiler {
 
@@ -17,6 +20,12 @@ Result<std::vector<std::string>> toolchain_identity(const KernelSource& source) 
     case TargetKind::kSim: return host_toolchain_identity(source);
   }
   return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
+}
+
+Result<std::string> toolchain_description(const Target& target) {
+  if (target.kind == TargetKind::kSim) return host_compiler_description();
+  MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+  return fmt::format("NVRTC {}.{}, {}", api->major, api->minor, api->path);
 }
 
 Result<KernelBinary> compile_kernel(const KernelSource& source) {

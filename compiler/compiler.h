@@ -40,6 +40,15 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
 // equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
 Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options = {});
 
+// The least that a kernel of a plan has to do for `tokens` tokens and `rows` permuted rows of which
+// all are written (pad rows too): each input read once, each output written once. A memory-bound
+// kernel is judged by these bytes over its time.
+struct Work {
+  int64_t min_bytes = 0;
+  int64_t multiply_adds = 0;
+};
+Work count_work(const KernelPlan& kernel, const Layer& layer, int64_t tokens, int64_t rows);
+
 // The plan as text for people (`explain` adds the reasons) or JSON for tools.
 std::string print_plan(const Plan& plan, bool explain);
 std::string plan_to_json(const Plan& plan);
@@ -51,6 +60,10 @@ Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target)
 // options, digests of the headers that the source includes. Ordered "name=value" fields; cached
 // per process. Errors: kCompilerMissing.
 Result<std::vector<std::string>> toolchain_identity(const KernelSource& source);
+
+// The compiler that a target's kernels are made with, for people: version and where it was found.
+// Errors: kCompilerMissing.
+Result<std::string> toolchain_description(const Target& target);
 
 // Machine code of one kernel. NVRTC runs in this process, the host compiler outside of it.
 // Errors: kCompilerMissing (which library or program, where it was looked for), kCompileFailed

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/support/error.h"
 #include "compiler/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -31,5 +34,14 @@ struct KernelBinary {
   std::optional<ResourceUsage> usage;
   bool operator==(const KernelBinary&) const = default;
 };
+
+// Names of the kernels in a cubin, in file order. Any bytes may be given. Error kInternal: not a
+// well-formed ELF image.
+Result<std::vector<std::string>> cubin_entries(std::span<const std::byte> cubin);
+
+// Registers, static shared memory, stack and code size of one kernel of a cubin. Spills are not in
+// a cubin. Error kInternal: malformed, or no such kernel. Any bytes may be given.
+Result<ResourceUsage> cubin_resource_usage(std::span<const std::byte> cubin,
+                                           std::string_view entry);
 
 }  // namespace moejit::compiler

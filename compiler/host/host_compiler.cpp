@@ -146,6 +146,11 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
 }
 
+Result<std::string> host_compiler_description() {
+  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+  return fmt::format("{}, {}", compiler.version, compiler.path);
+}
+
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
   MOEJIT_TRY_ASSIGN(const auto closure,

@@ -21,4 +21,7 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source);
 // path), the options with the processor level, the digests of the included headers.
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);
 
+// "g++ (Debian 12.2.0-14) 12.2.0, /usr/bin/c++". Errors: kCompilerMissing.
+Result<std::string> host_compiler_description();
+
 }  // namespace moejit::compiler
