@@ -24,7 +24,7 @@ struct Nothing {};
 
 namespace detail {
 template <typename T>
-T made();
+MOEJIT_DEVICE T made();
 }  // namespace detail
 
 template <typename Stage>
