@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "runtime/device.h"
+#include "runtime/launch/bound_tensors.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace moejit::runtime {
+
+inline constexpr std::size_t kMostArguments = 16;
+inline constexpr std::size_t kMostParamBytes = 128;
+
+// A kernel of a plan with everything resolved that does not change from call to call.
+class KernelCall {
+ public:
+  // `index` into plan.kernels. Error kInternal: the plan names a role or tensor that is not there.
+  static Result<KernelCall> resolve(const compiler::Plan& plan, std::size_t index,
+                                    std::unique_ptr<LoadedKernel> loaded);
+
+  // Fills the parameter record for these tensors and launches. Allocates nothing.
+  Result<void> launch(Device& device, const BoundTensors& tensors, Stream stream) const;
+
+  // CTAs for T tokens on a device: as many as have work and no more than fit at once. 0 where
+  // there is nothing to do.
+  int64_t ctas(int64_t tokens, int32_t sm_count) const;
+
+ private:
+  KernelCall() = default;
+
+  // A tensor's address goes to this place of the record.
+  struct Argument {
+    std::string_view name;  // of the tensor, in the plan
+    std::size_t slot = 0;   // in Plan::tensors
+    std::size_t offset = 0;
+    bool is_written = false;
+  };
+  using Record = std::array<std::byte, kMostParamBytes>;
+
+  const compiler::KernelPlan* kernel_ = nullptr;
+  const compiler::Layer* layer_ = nullptr;
+  std::unique_ptr<LoadedKernel> loaded_;
+  std::vector<Argument> arguments_;
+  alignas(16) Record record_{};  // with the numbers that do not change
+  std::size_t record_bytes_ = 0;
+  std::ptrdiff_t tokens_offset_ = -1;  // where T goes, or -1
+};
+
+}  // namespace moejit::runtime

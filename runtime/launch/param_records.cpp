@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/launch/param_records.h"
+
+#include "moejit_device/params/grouped_gemm_params.h"
+#include "moejit_device/params/route_params.h"
+#include "moejit_device/params/row_chain_params.h"
+#include "moejit_device/params/tile_chain_params.h"
+#include "runtime/launch/cta_count.h"
+
+#include <array>
+#include <variant>
+
+namespace moejit::runtime {
+namespace {
+
+using compiler::Layer;
+using device::GroupedGemmParams;
+using device::RouteParams;
+using device::RowChainParams;
+using device::TileChainParams;
+
+constexpr bool kRead = false, kWritten = true;
+
+#define MOEJIT_POINTER(record, field, access) \
+  RecordPointer { #field, offsetof(record, field), access }
+
+constexpr std::array kRoutePointers = {
+    MOEJIT_POINTER(RouteParams, topk_ids, kRead),  MOEJIT_POINTER(RouteParams, counts, kWritten),
+    MOEJIT_POINTER(RouteParams, offs, kWritten),   MOEJIT_POINTER(RouteParams, row_map, kWritten),
+    MOEJIT_POINTER(RouteParams, status, kWritten),
+};
+
+constexpr std::array kRowChainPointers = {
+    MOEJIT_POINTER(RowChainParams, input, kRead),
+    MOEJIT_POINTER(RowChainParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(RowChainParams, probs, kRead),
+    MOEJIT_POINTER(RowChainParams, row_map, kRead),
+    MOEJIT_POINTER(RowChainParams, counts, kRead),
+    MOEJIT_POINTER(RowChainParams, offs, kRead),
+    MOEJIT_POINTER(RowChainParams, output, kWritten),
+    MOEJIT_POINTER(RowChainParams, output_scale_inv, kWritten),
+    MOEJIT_POINTER(RowChainParams, output_probs, kWritten),
+    MOEJIT_POINTER(RowChainParams, kept_output, kWritten),
+    MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWritten),
+};
+
+constexpr std::array kTileChainPointers = {
+    MOEJIT_POINTER(TileChainParams, input, kRead),
+    MOEJIT_POINTER(TileChainParams, output, kWritten),
+    MOEJIT_POINTER(TileChainParams, output_scale_inv, kWritten),
+};
+
+constexpr std::array kGroupedGemmPointers = {
+    MOEJIT_POINTER(GroupedGemmParams, a, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, b, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, d, kWritten),
+    MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
+};
+
+#undef MOEJIT_POINTER
+
+ParamRecord record(const compiler::RouteSpec&, const Layer& layer) {
+  return {.bytes = sizeof(RouteParams),
+          .pointers = kRoutePointers,
+          .numbers = {RecordNumber{offsetof(RouteParams, tokens), std::nullopt},
+                      RecordNumber{offsetof(RouteParams, max_rows), layer.max_permuted_rows}},
+          .number_count = 2};
+}
+
+ParamRecord record(const compiler::RowChainSpec& spec, const Layer& layer) {
+  const std::optional<int64_t> rows =
+      walks_permuted_rows(spec) ? std::optional(layer.max_permuted_rows) : std::nullopt;
+  return {.bytes = sizeof(RowChainParams),
+          .pointers = kRowChainPointers,
+          .numbers = {RecordNumber{offsetof(RowChainParams, rows), rows}},
+          .number_count = 1};
+}
+
+ParamRecord record(const compiler::TileChainSpec&, const Layer& layer) {
+  return {.bytes = sizeof(TileChainParams),
+          .pointers = kTileChainPointers,
+          .numbers = {RecordNumber{offsetof(TileChainParams, matrices), layer.local_experts}},
+          .number_count = 1};
+}
+
+ParamRecord record(const compiler::GroupedGemmSpec&, const Layer&) {
+  return {.bytes = sizeof(GroupedGemmParams), .pointers = kGroupedGemmPointers};
+}
+
+}  // namespace
+
+ParamRecord param_record(const compiler::KernelSpec& spec, const Layer& layer) {
+  return std::visit([&](const auto& kind) { return record(kind, layer); }, spec);
+}
+
+}  // namespace moejit::runtime

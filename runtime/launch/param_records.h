@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace moejit::runtime {
+
+// A pointer of a parameter record, by the name that KernelArgument::role gives it.
+struct RecordPointer {
+  std::string_view role;
+  std::size_t offset = 0;
+  bool is_written = false;
+};
+
+// A number of a parameter record: T of the call, or a value that the plan fixes.
+struct RecordNumber {
+  std::size_t offset = 0;
+  std::optional<int64_t> value;  // none: T
+};
+
+// What the host has to know of a kernel's parameter record (templates/moejit_device/params).
+struct ParamRecord {
+  std::size_t bytes = 0;
+  std::span<const RecordPointer> pointers;
+  std::array<RecordNumber, 2> numbers{};
+  std::size_t number_count = 0;
+};
+
+ParamRecord param_record(const compiler::KernelSpec& spec, const compiler::Layer& layer);
+
+}  // namespace moejit::runtime
