@@ -83,12 +83,12 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
 // The hardware may complete a copy at any time between here and the wait that covers it. Both ends
 // of that interval are tried, by a random choice for each copy; either way the target counts as
 // pending until the wait.
-void Cta::copy_async_16(uint32_t destination, const void* source, bool valid, sim::Site site) {
-  const uint32_t offset = shared_offset(destination, 16, "copies", site);
-  if (valid) access_global(source, 16, sim::Access::kRead, site);
-  const Conflict conflict = shared_.begin_copy(offset, order_.stamp(thread()), site, order_);
-  if (conflict != Conflict::kNone) report(site, describe(conflict, "overwrites", 16));
-  AsyncCopy copy{.offset = offset, .source = valid ? source : nullptr, .site = site};
+void Cta::copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site) {
+  const uint32_t offset = shared_offset(destination, bytes, "copies", site);
+  if (source != nullptr) access_global(source, bytes, sim::Access::kRead, site);
+  const Conflict conflict = shared_.begin_copy(offset, bytes, order_.stamp(thread()), site, order_);
+  if (conflict != Conflict::kNone) report(site, describe(conflict, "overwrites", bytes));
+  AsyncCopy copy{.offset = offset, .bytes = bytes, .source = source, .site = site};
   if ((fibers_.random().next() & 1u) != 0) {
     land(copy);
     copy.has_landed = true;
@@ -98,17 +98,17 @@ void Cta::copy_async_16(uint32_t destination, const void* source, bool valid, si
 
 void Cta::land(const AsyncCopy& copy) {
   if (copy.source == nullptr) {
-    std::memset(shared_.at(copy.offset), 0, 16);
+    std::memset(shared_.at(copy.offset), 0, copy.bytes);
   } else {
-    access_global(copy.source, 16, sim::Access::kRead, copy.site);
-    std::memcpy(shared_.at(copy.offset), copy.source, 16);
+    access_global(copy.source, copy.bytes, sim::Access::kRead, copy.site);
+    std::memcpy(shared_.at(copy.offset), copy.source, copy.bytes);
   }
 }
 
-void Cta::wait_async_copies(int32_t pending_groups, sim::Site /*site*/) {
+void Cta::wait_async_copies(int32_t pending_groups) {
   copies_.complete(thread(), pending_groups, [this](const AsyncCopy& copy) {
     if (!copy.has_landed) land(copy);
-    shared_.end_copy(copy.offset, order_.stamp(thread()));
+    shared_.end_copy(copy.offset, copy.bytes, order_.stamp(thread()));
   });
 }
 

@@ -8,9 +8,10 @@
 
 namespace moejit::runtime {
 
-// An asynchronous copy of 16 bytes to shared memory that no wait has covered yet.
+// An asynchronous copy to shared memory that no wait has covered yet.
 struct AsyncCopy {
-  uint32_t offset = 0;           // in shared memory
+  uint32_t offset = 0;  // in shared memory
+  uint32_t bytes = 0;
   const void* source = nullptr;  // null: zeros
   sim::Site site{};
   bool has_landed = false;  // the data is there, but nobody may rely on it

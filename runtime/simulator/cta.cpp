@@ -19,13 +19,13 @@ constexpr sim::Calls kCalls{
         [](sim::Machine* m, const void* address, uint32_t bytes, sim::Access kind, sim::Site site) {
           return cta_of(m).access_global(address, bytes, kind, site);
         },
-    .copy_async_16 =
-        [](sim::Machine* m, uint32_t destination, const void* source, bool valid, sim::Site site) {
-          cta_of(m).copy_async_16(destination, source, valid, site);
-        },
+    .copy_async = [](sim::Machine* m, uint32_t destination, const void* source, uint32_t bytes,
+                     sim::Site site) { cta_of(m).copy_async(destination, source, bytes, site); },
     .commit_async_copies = [](sim::Machine* m) { cta_of(m).commit_async_copies(); },
-    .wait_async_copies = [](sim::Machine* m, int32_t pending_groups,
-                            sim::Site site) { cta_of(m).wait_async_copies(pending_groups, site); },
+    .wait_async_copies =
+        [](sim::Machine* m, int32_t pending_groups) {
+          cta_of(m).wait_async_copies(pending_groups);
+        },
     .sync_cta = [](sim::Machine* m, sim::Site site) { cta_of(m).sync_cta(site); },
     .sync_named = [](sim::Machine* m, int32_t barrier, int32_t threads,
                      sim::Site site) { cta_of(m).sync_named(barrier, threads, site); },

@@ -45,9 +45,9 @@ class Cta {
   // access.cpp
   void* access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site);
   void* access_global(const void* address, uint32_t bytes, sim::Access kind, sim::Site site);
-  void copy_async_16(uint32_t destination, const void* source, bool valid, sim::Site site);
+  void copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site);
   void commit_async_copies() { copies_.commit(thread()); }
-  void wait_async_copies(int32_t pending_groups, sim::Site site);
+  void wait_async_copies(int32_t pending_groups);
 
   [[noreturn]] void report(sim::Site site, std::string what);
 

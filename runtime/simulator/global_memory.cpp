@@ -8,46 +8,56 @@
 namespace moejit::runtime {
 namespace {
 
-// Who wrote the bytes of 8 aligned bytes in this launch:
-//   bits 56 to 63  which bytes were written
-//   bit 55         by several CTAs: nothing can be said of them any more
-//   bit 54         by several threads or in several epochs: only the CTA can be said
-//   bits 34 to 53  CTA, modulo 2^20
-//   bits 0 to 30   the thread's stamp
+// Who wrote the bytes of an aligned word in this launch. Accurate in what it reports: where bits do
+// not suffice, it stays silent.
+//   bits 28 to 31  which bytes were written
+//   bit 27         by several actors: thread is then kOneCta or kSeveralCtas
+//   bits 17 to 26  a hash of the CTA
+//   bits 7 to 16   thread
+//   bits 0 to 6    epoch of its warp; kLateEpoch for all that do not fit
 struct WriteStamp {
-  static constexpr uint64_t kManyCtas = uint64_t{1} << 55;
-  static constexpr uint64_t kManyThreads = uint64_t{1} << 54;
-  uint64_t bits;
+  static constexpr uint32_t kSeveral = 1u << 27;
+  static constexpr uint32_t kOneCta = 0;
+  static constexpr uint32_t kSeveralCtas = 1;
+  static constexpr uint32_t kLateEpoch = 127;
+  uint32_t bits;
 
-  static WriteStamp make(uint32_t bytes, int32_t cta, Stamp stamp) {
-    return {uint64_t{bytes} << 56 | (static_cast<uint64_t>(cta) & 0xfffffu) << 34 |
-            (stamp & ~kWholeWarp)};
+  static uint32_t hash(int32_t cta) { return (static_cast<uint32_t>(cta) * 0x9e3779b1u) >> 22; }
+  static WriteStamp make(uint32_t bytes, const GlobalActor& actor) {
+    return {bytes << 28 | hash(actor.cta) << 17 | static_cast<uint32_t>(thread_of(actor.now)) << 7 |
+            std::min(epoch_of(actor.now), kLateEpoch)};
   }
-  uint32_t bytes() const { return static_cast<uint32_t>(bits >> 56); }
-  int32_t cta() const { return static_cast<int32_t>(bits >> 34 & 0xfffffu); }
-  Stamp stamp() const { return static_cast<Stamp>(bits & 0x7fffffffu); }
+  uint32_t bytes() const { return bits >> 28; }
+  bool several() const { return (bits & kSeveral) != 0; }
+  bool several_ctas() const { return several() && thread() == kSeveralCtas; }
+  uint32_t cta_hash() const { return bits >> 17 & 1023u; }
+  uint32_t thread() const { return bits >> 7 & 1023u; }
+  uint32_t epoch() const { return bits & 127u; }
 };
 
-// The bytes of an aligned access within the 8 aligned bytes that it touches.
+// The bytes of word number `word` of an aligned access.
 uint32_t byte_mask(uintptr_t address, uint32_t bytes) {
-  return bytes >= 8 ? 0xffu : ((1u << bytes) - 1) << (address % 8);
+  return bytes >= 4 ? 0xfu : ((1u << bytes) - 1) << (address % 4);
 }
 
-// May `actor` touch bytes that carry this stamp?
+uint32_t words_of(uint32_t bytes) { return bytes >= 4 ? bytes / 4 : 1; }
+
+// May `actor` touch these bytes of a word with this stamp?
 bool is_ordered(WriteStamp past, uint32_t bytes, const GlobalActor& actor) {
-  if ((past.bytes() & bytes) == 0 || (past.bits & WriteStamp::kManyCtas) != 0) return true;
-  if (past.cta() != (actor.cta & 0xfffff)) return false;
-  if ((past.bits & WriteStamp::kManyThreads) != 0) return true;
-  return actor.order->ordered(past.stamp(), actor.now);
+  if ((past.bytes() & bytes) == 0 || past.several_ctas()) return true;
+  if (past.cta_hash() != WriteStamp::hash(actor.cta)) return false;
+  if (past.several() || past.epoch() == WriteStamp::kLateEpoch) return true;
+  return actor.order->ordered(past.thread() << kEpochBits | past.epoch(), actor.now);
 }
 
 WriteStamp combine(WriteStamp past, WriteStamp now) {
   if ((past.bytes() & ~now.bytes()) == 0) return now;
-  uint64_t bits = now.bits | (past.bits & (uint64_t{0xff} << 56)) |
-                  (past.bits & (WriteStamp::kManyCtas | WriteStamp::kManyThreads));
-  if (past.cta() != now.cta()) bits |= WriteStamp::kManyCtas;
-  if (past.stamp() != now.stamp()) bits |= WriteStamp::kManyThreads;
-  return {bits};
+  const uint32_t both = (past.bytes() | now.bytes()) << 28;
+  const auto identity = [](WriteStamp stamp) { return stamp.bits & ((1u << 28) - 1); };
+  if (identity(past) == identity(now)) return {both | identity(now)};
+  const bool one_cta = !past.several_ctas() && past.cta_hash() == now.cta_hash();
+  return {both | WriteStamp::kSeveral | now.cta_hash() << 17 |
+          (one_cta ? WriteStamp::kOneCta : WriteStamp::kSeveralCtas) << 7};
 }
 
 }  // namespace
@@ -83,14 +93,14 @@ void LaunchMemory::map_stamps() {
       is_writable |= regions_[last].is_writable;
     }
     if (is_writable) {
-      const uintptr_t begin = regions_[first].begin & ~uintptr_t{7};
-      const std::size_t bytes = ((end - begin) / 8 + 2) * sizeof(uint64_t);
+      const uintptr_t begin = regions_[first].begin & ~uintptr_t{15};
+      const std::size_t bytes = ((end - begin) / 4 + 4) * sizeof(uint32_t);
       void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (mapped != MAP_FAILED) {
         mappings_.push_back({mapped, bytes});
         for (std::size_t i = first; i <= last; ++i) {
-          regions_[i].stamps = static_cast<uint64_t*>(mapped);
+          regions_[i].stamps = static_cast<uint32_t*>(mapped);
           regions_[i].stamps_begin = begin;
         }
       }
@@ -122,14 +132,12 @@ bool LaunchMemory::access(uintptr_t address, uint32_t bytes, sim::Access kind,
   }
   if (region->stamps == nullptr) return true;
   const uint32_t mask = byte_mask(address, bytes);
-  const uint32_t words = bytes == 16 ? 2 : 1;
-  uint64_t* stamps = region->stamps + (address - region->stamps_begin) / 8;
-  for (uint32_t i = 0; i < words; ++i) {
+  uint32_t* stamps = region->stamps + (address - region->stamps_begin) / 4;
+  const WriteStamp own = WriteStamp::make(mask, actor);
+  for (uint32_t i = 0; i < words_of(bytes); ++i) {
     const WriteStamp past{__atomic_load_n(stamps + i, __ATOMIC_RELAXED)};
-    if (!is_ordered(past, mask, actor)) return false;
-    if (!is_write) continue;
-    const WriteStamp now = combine(past, WriteStamp::make(mask, actor.cta, actor.now));
-    __atomic_store_n(stamps + i, now.bits, __ATOMIC_RELAXED);
+    if (past.bits != 0 && !is_ordered(past, mask, actor)) return false;
+    if (is_write) __atomic_store_n(stamps + i, combine(past, own).bits, __ATOMIC_RELAXED);
   }
   return true;
 }
@@ -155,15 +163,14 @@ std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access
                                        address - inside->begin, inside->name);
   const Region* region = find(address, bytes, kind != sim::Access::kRead);
   if (region == nullptr) return what + ", which this kernel may only read";
-  for (uint32_t i = 0; region->stamps != nullptr && i < (bytes == 16 ? 2u : 1u); ++i) {
-    const uint64_t* stamp = region->stamps + (address - region->stamps_begin) / 8 + i;
+  for (uint32_t i = 0; region->stamps != nullptr && i < words_of(bytes); ++i) {
+    const uint32_t* stamp = region->stamps + (address - region->stamps_begin) / 4 + i;
     const WriteStamp past{__atomic_load_n(stamp, __ATOMIC_RELAXED)};
     if (is_ordered(past, byte_mask(address, bytes), actor)) continue;
-    const bool many = (past.bits & WriteStamp::kManyThreads) != 0;
-    const bool same_cta = past.cta() == (actor.cta & 0xfffff);
-    return fmt::format("{} that CTA {}{} wrote in this launch, {}", what, past.cta(),
-                       many ? "" : fmt::format(", thread {},", thread_of(past.stamp())),
-                       same_cta ? "with no barrier between" : "and CTAs of a launch have no order");
+    if (past.cta_hash() != WriteStamp::hash(actor.cta)) {
+      return what + " that another CTA wrote in this launch, and CTAs have no order (race)";
+    }
+    return fmt::format("{} that thread {} wrote with no barrier since (race)", what, past.thread());
   }
   return what + " that nothing has written";
 }

@@ -79,7 +79,7 @@ class LaunchMemory {
     bool is_writable = false;
     std::string name;
     InitialisedBits* initialised = nullptr;  // null: all of it counts as written
-    uint64_t* stamps = nullptr;              // of writable memory, one per 8 bytes
+    uint32_t* stamps = nullptr;              // of writable memory, one per 4 bytes
     uintptr_t stamps_begin = 0;
   };
   struct Mapping {

@@ -20,13 +20,9 @@ Conflict SharedMemory::conflict(Conflict kind, Stamp stamp, sim::Site site) {
   return kind;
 }
 
-Conflict SharedMemory::pending(const Chunk& chunk, uint32_t offset) {
-  other_.offset = offset;
-  return conflict(Conflict::kPendingCopy, chunk.whole.written, chunk.whole.write_site);
-}
-
 Conflict SharedMemory::read_cell(Cell& cell, Stamp now, sim::Site site, const Ordering& order) {
   if (cell.written == 0) return Conflict::kUninitialised;
+  if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
   if (!order.ordered(cell.written, now)) {
     return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
   }
@@ -48,6 +44,7 @@ Conflict SharedMemory::read_cell(Cell& cell, Stamp now, sim::Site site, const Or
 Conflict SharedMemory::write_cell(Cell& cell, Stamp now, sim::Site site, bool is_atomic,
                                   const Ordering& order) {
   if (is_atomic && cell.written == 0) return Conflict::kUninitialised;
+  if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
   const bool both_atomic = is_atomic && cell.is_atomic;
   if (cell.written != 0 && !both_atomic && !order.ordered(cell.written, now)) {
     return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
@@ -75,7 +72,6 @@ Conflict SharedMemory::read(uint32_t offset, uint32_t size, Stamp now, sim::Site
                             const Ordering& order) {
   const uint32_t index = offset / kChunk;
   Chunk& chunk = chunks_[index];
-  if (chunk.is_pending) return pending(chunk, offset);
   other_.offset = offset;
   if (!chunk.is_split && size == kChunk) return read_cell(chunk.whole, now, site, order);
   Cell* cells = split(index) + offset % kChunk;
@@ -91,7 +87,6 @@ Conflict SharedMemory::write(uint32_t offset, uint32_t size, Stamp now, sim::Sit
                              bool is_atomic, const Ordering& order) {
   const uint32_t index = offset / kChunk;
   Chunk& chunk = chunks_[index];
-  if (chunk.is_pending) return pending(chunk, offset);
   other_.offset = offset;
   if (!chunk.is_split && size == kChunk) {
     return write_cell(chunk.whole, now, site, is_atomic, order);
@@ -109,17 +104,20 @@ Conflict SharedMemory::write(uint32_t offset, uint32_t size, Stamp now, sim::Sit
   return Conflict::kNone;
 }
 
-Conflict SharedMemory::begin_copy(uint32_t offset, Stamp now, sim::Site site,
+Conflict SharedMemory::begin_copy(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
                                   const Ordering& order) {
-  const Conflict found = write(offset, kChunk, now, site, false, order);
-  if (found == Conflict::kNone) chunks_[offset / kChunk].is_pending = true;
+  const Conflict found = write(offset, size, now, site, false, order);
+  if (found == Conflict::kNone) {
+    for_cells(offset, size, [](Cell& cell) { cell.is_pending = true; });
+  }
   return found;
 }
 
-void SharedMemory::end_copy(uint32_t offset, Stamp now) {
-  Chunk& chunk = chunks_[offset / kChunk];
-  chunk.is_pending = false;
-  chunk.whole.written = now;
+void SharedMemory::end_copy(uint32_t offset, uint32_t size, Stamp now) {
+  for_cells(offset, size, [now](Cell& cell) {
+    cell.is_pending = false;
+    cell.written = now;
+  });
 }
 
 }  // namespace moejit::runtime

@@ -37,9 +37,10 @@ class SharedMemory {
   Conflict read(uint32_t offset, uint32_t size, Stamp now, sim::Site site, const Ordering& order);
   Conflict write(uint32_t offset, uint32_t size, Stamp now, sim::Site site, bool is_atomic,
                  const Ordering& order);
-  // An asynchronous copy of 16 bytes: nobody may touch them between begin and end.
-  Conflict begin_copy(uint32_t offset, Stamp now, sim::Site site, const Ordering& order);
-  void end_copy(uint32_t offset, Stamp now);
+  // An asynchronous copy: nobody may touch its bytes between begin and end.
+  Conflict begin_copy(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
+                      const Ordering& order);
+  void end_copy(uint32_t offset, uint32_t size, Stamp now);
 
   const OtherAccess& other() const { return other_; }
 
@@ -49,6 +50,7 @@ class SharedMemory {
   struct Cell {
     Stamp written = 0;
     bool is_atomic = false;
+    bool is_pending = false;  // an asynchronous copy that `written` started has not completed
     // Two of the threads that read since; of different warps where such were seen. More than two
     // unordered readers are not kept, so a race with the third alone can be missed.
     Stamp read[2] = {0, 0};
@@ -58,14 +60,19 @@ class SharedMemory {
   struct Chunk {
     Cell whole;  // where not split
     bool is_split = false;
-    bool is_pending = false;
   };
 
   Conflict read_cell(Cell& cell, Stamp now, sim::Site site, const Ordering& order);
   Conflict write_cell(Cell& cell, Stamp now, sim::Site site, bool is_atomic, const Ordering& order);
   Conflict conflict(Conflict kind, Stamp stamp, sim::Site site);
-  Conflict pending(const Chunk& chunk, uint32_t offset);
   Cell* split(uint32_t chunk_index);
+
+  template <typename Change>
+  void for_cells(uint32_t offset, uint32_t size, Change change) {
+    Chunk& chunk = chunks_[offset / kChunk];
+    if (!chunk.is_split) return change(chunk.whole);
+    for (uint32_t i = 0; i < size; ++i) change(cells_[offset + i]);
+  }
 
   uint32_t bytes_ = 0;
   std::size_t capacity_ = 0;

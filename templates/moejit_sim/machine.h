@@ -63,9 +63,10 @@ struct Calls {
   void* (*access_shared)(Machine*, uint32_t address, uint32_t bytes, Access, Site);
   void* (*access_global)(Machine*, const void* address, uint32_t bytes, Access, Site);
 
-  void (*copy_async_16)(Machine*, uint32_t destination, const void* source, bool valid, Site);
+  // `source` may be null: zeros.
+  void (*copy_async)(Machine*, uint32_t destination, const void* source, uint32_t bytes, Site);
   void (*commit_async_copies)(Machine*);
-  void (*wait_async_copies)(Machine*, int32_t pending_groups, Site);
+  void (*wait_async_copies)(Machine*, int32_t pending_groups);
 
   void (*sync_cta)(Machine*, Site);
   void (*sync_named)(Machine*, int32_t barrier, int32_t threads, Site);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/sim/sim_kernel.h"
+#include "tests/sim/support/sim_kernel.h"
 
 #include <numeric>
 

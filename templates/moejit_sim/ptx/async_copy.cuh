@@ -10,7 +10,13 @@ namespace moejit::device::ptx {
 MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const Bytes16> source,
                                  bool valid, Site site = Site::here()) {
   Machine* m = machine();
-  m->calls->copy_async_16(m, destination.address, source.address, valid, site);
+  m->calls->copy_async(m, destination.address, valid ? source.address : nullptr, 16, site);
+}
+
+MOEJIT_DEVICE void copy_async_4(SharedPtr<float> destination, GlobalPtr<const float> source,
+                                bool valid, Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->copy_async(m, destination.address, valid ? source.address : nullptr, 4, site);
 }
 
 MOEJIT_DEVICE void commit_async_copies() {
@@ -19,10 +25,10 @@ MOEJIT_DEVICE void commit_async_copies() {
 }
 
 template <int32_t kPending>
-MOEJIT_DEVICE void wait_async_copies(Site site = Site::here()) {
+MOEJIT_DEVICE void wait_async_copies() {
   static_assert(kPending >= 0, "number of groups");
   Machine* m = machine();
-  m->calls->wait_async_copies(m, kPending, site);
+  m->calls->wait_async_copies(m, kPending);
 }
 
 }  // namespace moejit::device::ptx

@@ -98,14 +98,13 @@ MOEJIT_DEVICE void store(SharedPtr<T> pointer, T value, Site site = Site::here()
                    &value, sizeof(T));
 }
 
-MOEJIT_DEVICE int32_t atomic_add(SharedPtr<int32_t> pointer, int32_t value,
-                                 Site site = Site::here()) {
+MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value,
+                              Site site = Site::here()) {
   Machine* m = machine();
   void* counter = m->calls->access_shared(m, pointer.address, 4, Access::kAtomic, site);
   const int32_t old = load_checked<int32_t>(counter);
   const uint32_t sum = static_cast<uint32_t>(old) + static_cast<uint32_t>(value);
   __builtin_memcpy(counter, &sum, 4);
-  return old;
 }
 
 // CTAs run on several host threads: atomic here too.
