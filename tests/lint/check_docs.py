@@ -8,6 +8,7 @@ ERROR_CODE = re.compile(r'^MOEJIT_ERROR_CODE\(\w+, "(\w+)", (\d+), "', re.MULTIL
 ERROR_ROW = re.compile(r"^\| `(\w+)` \| (\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r'VariableInfo\{Variable::\w+,\s*"(\w+)"')
 VARIABLE_ROW = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
+JSON_SAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -36,6 +37,10 @@ def main():
     pages = source_tree.tracked(".md")
     for page in pages:
         found += dead_links(page, source_tree.read(page))
+    layers = [source_tree.read(name) for name in source_tree.tracked(".json") if "/layers/" in name]
+    for sample in JSON_SAMPLE.findall(source_tree.read("README.md")):
+        if sample not in layers:
+            found.append("README.md: its JSON is none of docs/examples/layers, which are tested")
     readme = source_tree.read("README.md").splitlines()
     if len(readme) > 160:
         found.append(f"README.md: {len(readme)} lines, at most 160")
