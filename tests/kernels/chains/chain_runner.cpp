@@ -31,7 +31,12 @@ compiler::LaunchShape launch_shape(const compiler::KernelSpec& spec) {
           [](const compiler::TileChainSpec& chain) {
             return compiler::LaunchShape{.threads = chain.threads, .shared_bytes = 128};
           },
-          [](const compiler::GroupedGemmSpec&) { return compiler::LaunchShape{}; },
+          [](const compiler::GroupedGemmSpec& gemm) {
+            return compiler::LaunchShape{
+                .threads = 32 * gemm.warps_m * gemm.warps_n,
+                .shared_bytes =
+                    gemm.stages * (gemm.tile_m + gemm.tile_n) * gemm.tile_k + 2 * 4 * gemm.tile_m};
+          },
       },
       spec);
 }

@@ -4,6 +4,8 @@
 #include "tests/support/reference/activation.h"
 #include "tests/support/reference/random_inputs.h"
 
+#include <cmath>
+
 namespace moejit::testing {
 namespace {
 
@@ -96,6 +98,26 @@ TEST_F(SwigluKernel, SurvivesExtremeGates) {
     in.h1[row * 256 + row % 128] = gates[row % gates.size()];
   }
   expect_close(in, 3, 128, 2);
+}
+
+// A gate of 128 has the sigmoid 1, so that y is the probability, bit for bit: an amax may be any
+// fp32 number. Here they are 448 * 2^k and its neighbours, down to below epsilon.
+TEST_F(SwigluKernel, FindsTheScaleOfAnAmaxBesideAStep) {
+  Activations in;
+  for (int k = -60; k <= 20; ++k) {
+    const float step = std::ldexp(1.75f, k);
+    for (const float prob : {std::nextafterf(step, 0.0f), step, std::nextafterf(step, 1e30f)}) {
+      in.probs.push_back(prob);
+    }
+  }
+  in.max_rows = static_cast<int64_t>(in.probs.size());
+  in.route = {.counts = {static_cast<int32_t>(in.max_rows)},
+              .offs = {0, static_cast<int32_t>(in.max_rows)}};
+  for (int64_t row = 0; row < in.max_rows; ++row) {
+    in.h1.insert(in.h1.end(), 16, 0x4300);  // 128
+    in.h1.insert(in.h1.end(), 16, 0x3c00);  // 2^-7
+  }
+  expect_close(in, 1, 16, 2);
 }
 
 TEST_F(SwigluKernel, TakesNoRows) {
