@@ -4,17 +4,21 @@
 // Route: from top-k ids to counts, aligned offsets and the destination row of every (token, k).
 // Destinations are ordered by expert, then token, then k.
 //
-// One CTA does it in one launch. The flattened ids are cut into one contiguous chunk per warp, and
-// every warp has its own histogram over the experts in shared memory, [warps, E]:
+// One launch, any number of CTAs, and none waits for another: each CTA places a contiguous part of
+// the flattened ids and counts all of them itself, which is cheap and tells it what lies before its
+// part. A part is cut into one chunk per warp. In shared memory are 2 + warps histograms over the
+// experts:
 //
+//   count    ids before this CTA's part, and ids from there on
 //   rank     each warp walks its chunk in order, 32 ids a step: an id's rank is the number of equal
-//            ids before it in the chunk. row_map holds the ranks for now, the histogram the totals
-//   base     histogram[w][e] becomes the destination of the first id e in the chunk of warp w:
-//            the aligned start of e plus what the warps before w have
+//            ids before it in the chunk. row_map holds the ranks for now, the warp's histogram the
+//            totals
+//   base     the warp's histogram becomes the destination of its first id e: the aligned start of e
+//            plus what lies before the chunk
 //   place    destination = base + rank
 //
-// A warp owns its histogram, so nothing is atomic and every step has one order. Rows at or beyond
-// the bound P are dropped; everything kept in the histogram is cut at P, so nothing overflows.
+// Counting by atomics has no fixed order, and sums do not depend on it; a warp owns its histogram.
+// Rows at or beyond the bound P are dropped; starts and bases are cut at P, so nothing overflows.
 //
 // Emitted kernels look like this:
 //
@@ -45,23 +49,23 @@ template <int32_t kLocalExperts, int32_t kTopK, int32_t kSplitsAlignment, int32_
 struct Route {
   static_assert(kLocalExperts > 0 && kTopK > 0, "there is something to route");
   static_assert(kSplitsAlignment > 0, "the alignment is a number of rows");
-  static_assert(kWarps > 0 && kWarps <= 32, "one CTA has 1 to 32 warps");
+  static_assert(kWarps > 0 && kWarps <= 32, "a CTA has 1 to 32 warps");
 
   static constexpr int32_t kThreads = 32 * kWarps;
   static constexpr int32_t kCtasPerSm = 1;
-  static constexpr int32_t kSharedBytes = 4 * kWarps * kLocalExperts;
+  static constexpr int32_t kSharedBytes = 4 * (2 + kWarps) * kLocalExperts;
 
   MOEJIT_DEVICE static void run(const RouteParams& params) {
-    if (ptx::cta_index() != 0) return;
     const Route route(params);
+    route.clear();
+    ptx::sync_cta();  // all histograms are zero
+    route.count();
     route.rank();
     ptx::sync_cta();  // all histograms are complete
-    route.add_up_warps();
-    ptx::sync_cta();  // the last row holds each expert's total
     if (ptx::warp_index() == 0) route.place_experts();
-    ptx::sync_cta();  // the last row holds each expert's start
+    ptx::sync_cta();  // the first histogram holds where this CTA's rows of an expert begin
     route.make_bases();
-    ptx::sync_cta();  // each row holds its warp's first destinations
+    ptx::sync_cta();  // each warp's histogram holds its first destinations
     route.place();
   }
 
@@ -73,14 +77,44 @@ struct Route {
       : ids_(ptx::global(params.topk_ids)),
         params_(params),
         max_rows_(static_cast<int32_t>(smaller(params.max_rows, int64_t{0x7fffffff}))) {
-    const int64_t total = params.tokens * kTopK;
-    const int64_t chunk = align_up(ceil_div(total, int64_t{kWarps}), int64_t{32});
-    begin_ = smaller(ptx::warp_index() * chunk, total);
-    end_ = smaller(begin_ + chunk, total);
+    total_ = params.tokens * kTopK;
+    const int64_t chunks = int64_t{ptx::cta_count()} * kWarps;
+    const int64_t chunk = align_up(ceil_div(total_, chunks), int64_t{32});
+    part_begin_ = smaller(ptx::cta_index() * kWarps * chunk, total_);
+    begin_ = smaller(part_begin_ + ptx::warp_index() * chunk, total_);
+    end_ = smaller(begin_ + chunk, total_);
   }
 
-  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> histogram(int32_t warp) {
-    return ptx::shared<int32_t>(0) + warp * kLocalExperts;
+  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> before_part() { return ptx::shared<int32_t>(0); }
+  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> from_part_on() {
+    return before_part() + kLocalExperts;
+  }
+  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> of_warp(int32_t warp) {
+    return from_part_on() + (1 + warp) * kLocalExperts;
+  }
+
+  MOEJIT_DEVICE void clear() const {
+    for (int32_t i = ptx::thread_index(); i < (2 + kWarps) * kLocalExperts; i += kThreads) {
+      ptx::store(before_part() + i, 0);
+    }
+  }
+
+  MOEJIT_DEVICE void count() const {
+    constexpr int32_t kStep = kThreads * kBatch;
+    for (int64_t first = 0; first < total_; first += kStep) {
+      int32_t id[kBatch];
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) {
+        const int64_t position = first + kThreads * i + ptx::thread_index();
+        id[i] = position < total_ ? ptx::load(ids_ + position) : kNotRouted;
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) {
+        const bool is_before = first + kThreads * i + ptx::thread_index() < part_begin_;
+        const bool is_expert = id[i] >= 0 && id[i] < kLocalExperts;
+        if (is_expert) ptx::atomic_add((is_before ? before_part() : from_part_on()) + id[i], 1);
+      }
+    }
   }
 
   // Calls visit(position, id, mapped) for the ids of this warp's chunk, 32 neighbours at a time;
@@ -110,17 +144,16 @@ struct Route {
     return is_bad;
   }
 
+  // Or-s `bit` into the status word if any lane saw a reason.
   MOEJIT_DEVICE void set_status(bool lane_saw_it, uint32_t bit) const {
     const bool warp_saw_it = ptx::ballot(lane_saw_it) != 0;
     if (warp_saw_it && ptx::lane_index() == 0) ptx::atomic_or(ptx::global(params_.status), bit);
   }
 
   MOEJIT_DEVICE void rank() const {
-    const auto own = histogram(ptx::warp_index());
+    const auto own = of_warp(ptx::warp_index());
     const auto row_map = ptx::global(params_.row_map);
     const uint32_t lanes_below = (1u << ptx::lane_index()) - 1u;
-    for (int32_t e = ptx::lane_index(); e < kLocalExperts; e += 32) ptx::store(own + e, 0);
-    ptx::sync_warp();  // zeros before ranks
     const bool is_bad = for_each_id<false>([&](int64_t position, int32_t id, int32_t) {
       const bool is_routed = id != kNotRouted;
       const uint32_t equal = lanes_with_equal(is_routed ? id : kLocalExperts);
@@ -140,47 +173,39 @@ struct Route {
     uint32_t equal = 0xffffffffu;
 #pragma unroll
     for (int32_t bit = 0; (kLocalExperts >> bit) != 0; ++bit) {
-      const bool is_set = ((id >> bit) & 1) != 0;
-      const uint32_t with_bit = ptx::ballot(is_set);
-      equal &= is_set ? with_bit : ~with_bit;
+      const int32_t all_if_set = (id << (31 - bit)) >> 31;
+      equal &= ~(ptx::ballot(all_if_set != 0) ^ static_cast<uint32_t>(all_if_set));
     }
     return equal;
   }
 
-  // histogram[w][e] becomes the number of ids e in the warps 0 to w.
-  MOEJIT_DEVICE void add_up_warps() const {
-    for (int32_t e = ptx::thread_index(); e < kLocalExperts; e += kThreads) {
-      int32_t sum = 0;
-#pragma unroll 8
-      for (int32_t w = 0; w < kWarps; ++w) {
-        sum += ptx::load(histogram(w) + e);
-        ptx::store(histogram(w) + e, sum);
-      }
-    }
-  }
-
-  // One warp turns the totals in the last row into starts, and writes counts and offs. Each lane
-  // has a run of neighbouring experts.
+  // One warp turns the totals into starts; the first CTA writes counts and offs. Each lane has a
+  // run of neighbouring experts.
   MOEJIT_DEVICE void place_experts() const {
     constexpr int32_t kRun = ceil_div(kLocalExperts, int32_t{32});
-    const auto last = histogram(kWarps - 1);
     const int32_t first = smaller(ptx::lane_index() * kRun, kLocalExperts);
     const int32_t end = smaller(first + kRun, kLocalExperts);
     int64_t rows = 0;
-    for (int32_t e = first; e < end; ++e) rows += aligned(ptx::load(last + e));
+    for (int32_t e = first; e < end; ++e) rows += aligned(total_of(e));
     const int64_t before = sum_of_lanes_below(rows);
     int32_t start = static_cast<int32_t>(smaller(before, int64_t{max_rows_}));
     for (int32_t e = first; e < end; ++e) {
-      const int32_t total = ptx::load(last + e);
+      const int32_t total = total_of(e);
       const int32_t left = max_rows_ - start;
-      ptx::store(ptx::global(params_.offs) + e, start);
-      ptx::store(ptx::global(params_.counts) + e, smaller(total, left));
-      ptx::store(last + e, start);
+      if (ptx::cta_index() == 0) {
+        ptx::store(ptx::global(params_.offs) + e, start);
+        ptx::store(ptx::global(params_.counts) + e, smaller(total, left));
+      }
+      ptx::store(before_part() + e, start + smaller(ptx::load(before_part() + e), left));
       start += static_cast<int32_t>(smaller(aligned(total), int64_t{left}));
     }
-    if (first < end && end == kLocalExperts) {
+    if (ptx::cta_index() == 0 && first < end && end == kLocalExperts) {
       ptx::store(ptx::global(params_.offs) + kLocalExperts, start);
     }
+  }
+
+  MOEJIT_DEVICE static int32_t total_of(int32_t e) {
+    return ptx::load(before_part() + e) + ptx::load(from_part_on() + e);
   }
 
   MOEJIT_DEVICE static int64_t aligned(int32_t count) {
@@ -199,19 +224,20 @@ struct Route {
 
   MOEJIT_DEVICE void make_bases() const {
     for (int32_t e = ptx::thread_index(); e < kLocalExperts; e += kThreads) {
-      const int32_t start = ptx::load(histogram(kWarps - 1) + e);
-      const int32_t left = max_rows_ - start;
-#pragma unroll 8
-      for (int32_t w = kWarps - 1; w > 0; --w) {
-        const int32_t before = ptx::load(histogram(w - 1) + e);
-        ptx::store(histogram(w) + e, start + smaller(before, left));
+      int32_t count[kWarps];
+#pragma unroll
+      for (int32_t w = 0; w < kWarps; ++w) count[w] = ptx::load(of_warp(w) + e);
+      int32_t base = ptx::load(before_part() + e);
+#pragma unroll
+      for (int32_t w = 0; w < kWarps; ++w) {
+        ptx::store(of_warp(w) + e, base);
+        base += smaller(count[w], max_rows_ - base);
       }
-      ptx::store(histogram(0) + e, start);
     }
   }
 
   MOEJIT_DEVICE void place() const {
-    const auto base = histogram(ptx::warp_index());
+    const auto base = of_warp(ptx::warp_index());
     const auto row_map = ptx::global(params_.row_map);
     bool is_dropped = false;
     // Each lane finds the ranks that it stored itself.
@@ -229,7 +255,9 @@ struct Route {
   ptx::GlobalPtr<const int32_t> ids_;
   const RouteParams& params_;
   int32_t max_rows_;
-  int64_t begin_;  // of this warp's chunk of the flattened ids
+  int64_t total_;       // ids, T * K
+  int64_t part_begin_;  // of this CTA's part of the flattened ids
+  int64_t begin_;       // of this warp's chunk of it
   int64_t end_;
 };
 

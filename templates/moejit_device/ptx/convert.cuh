@@ -19,11 +19,11 @@ MOEJIT_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 MOEJIT_DEVICE float max_number(float a, float b) { return fmaxf(a, b); }
 MOEJIT_DEVICE float absolute(float value) { return fabsf(value); }
 
-// 2^x and 1/x by the special function unit, relative error at most 2^-22 and 2^-23. The reciprocal
-// is for normal numbers with a normal result: a subnormal counts as zero.
+// 2^x and 1/x by the special function unit, relative error at most 2^-22 and 2^-23, for arguments
+// and results that are normal numbers; a subnormal counts as zero.
 MOEJIT_DEVICE float exp2_approximate(float x) {
   float result;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 MOEJIT_DEVICE float reciprocal_approximate(float x) {

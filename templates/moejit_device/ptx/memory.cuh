@@ -97,15 +97,9 @@ MOEJIT_DEVICE void store(SharedPtr<T> pointer, T value) {
   *static_cast<T*>(__cvta_shared_to_generic(pointer.address)) = value;
 }
 
-// Adds to a shared counter and returns its old value; order among threads is not fixed, so only
-// sums may be used where results must be reproducible.
-MOEJIT_DEVICE int32_t atomic_add(SharedPtr<int32_t> pointer, int32_t value) {
-  int32_t old;
-  asm volatile("atom.shared.add.s32 %0, [%1], %2;"
-               : "=r"(old)
-               : "r"(pointer.address), "r"(value)
-               : "memory");
-  return old;
+// Adds to a shared counter. The order among threads is not fixed, the sum is.
+MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value) {
+  atomicAdd(static_cast<int32_t*>(__cvta_shared_to_generic(pointer.address)), value);
 }
 
 MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits) {

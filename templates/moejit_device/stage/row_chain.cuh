@@ -158,6 +158,9 @@ struct RowChain {
       }
     }
     MOEJIT_DEVICE void finish(const RowChainParams& params, int32_t s) {
+      if constexpr (Store::kHasPads) {
+        if (ptx::ballot(at[s].is_real()) == 0) return Store::store_zeros(params, at[s]);
+      }
       Store::store(params, at[s], where[s],
                    Quantize::apply(Transform::apply(Load::unpack(fetched[s]))));
     }

@@ -54,6 +54,7 @@ struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
 
   // Lane l of a segment knows destination l of a batch of eight. The first batch is loaded
@@ -125,6 +126,7 @@ struct StoreRowsAndPermuted {
   using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts>;
 
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
   using Fetched = typename Permuted::Fetched;
 

@@ -47,6 +47,7 @@ MOEJIT_DEVICE void store_quantized(void* matrix, float* scale_inv,
 template <int32_t kColumns_>
 struct StoreRows {
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kHasPads = false;
   using Rows = AllRows;
   using Fetched = Nothing;
 
@@ -69,6 +70,7 @@ struct StoreRows {
 template <int32_t kColumns_, int32_t kLocalExperts>
 struct StoreGroupedRows {
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kHasPads = true;
   using Rows = GroupedRows<kLocalExperts>;
   using Fetched = Nothing;
 
@@ -79,6 +81,11 @@ struct StoreGroupedRows {
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const Segment& segment) {
     StoreRows<kColumns>::store(params, at, where, at.is_real() ? segment : Segment{});
+  }
+  // Where a whole warp has pad rows there is nothing to compute.
+  MOEJIT_DEVICE static void store_zeros(const RowChainParams& params,
+                                        const SegmentPosition<kColumns>& at) {
+    StoreRows<kColumns>::store(params, at, {}, QuantizedSegment{});
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 };
