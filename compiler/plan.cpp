@@ -76,9 +76,9 @@ std::string text_of(const RouteSpec& s) {
 std::string text_of(const RowChainSpec& s) {
   return fmt::format(
       "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g} threads={}",
+      "epsilon={:g} threads={} segments_in_flight={}",
       to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
-      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads);
+      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads, s.segments_in_flight);
 }
 
 std::string text_of(const TileChainSpec& s) {

@@ -95,6 +95,7 @@ struct RowChainSpec {
   int32_t top_k = 0;          // where a stage needs row_map
   float epsilon = 0.0f;       // smallest amax of the quantize stage
   int32_t threads = 256;
+  int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   bool operator==(const RowChainSpec&) const = default;
 };
 

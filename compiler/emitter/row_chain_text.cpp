@@ -99,7 +99,8 @@ KernelText describe(const RowChainSpec& spec) {
       .types_used = {{"Kernel",
                       "RowChain",
                       {load_type(spec.load), transform_type(spec.transform),
-                       quantize_type(spec.quantize), store_type(spec.store), "kThreads"}}},
+                       quantize_type(spec.quantize), store_type(spec.store), "kThreads",
+                       "kSegmentsInFlight"}}},
   };
   // Only constants that a stage uses.
   if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows) {
@@ -115,6 +116,8 @@ KernelText describe(const RowChainSpec& spec) {
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
   }
   text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
+  text.constants.push_back(integer_constant("kSegmentsInFlight", spec.segments_in_flight,
+                                            "128-column segments loaded before the first is used"));
   return text;
 }
 

@@ -7,16 +7,19 @@
 namespace moejit::compiler {
 namespace {
 
+// Threads and segments in flight of the row chains are the fastest of those measured on an H200
+// with 4096 tokens, top-8 of 256, H 7168, I 2048.
+
 // Smallest amax that activations are scaled for, so that an all-zero row gets the scale 2^-42 and
 // cannot raise its neighbours' (semantics of the FP8-Flow-MoE dispatch quantiser).
 constexpr float kActivationEpsilon = 1e-10f;
 
 KernelPlan route(const Layer& layer, const Target& target) {
-  // One CTA; each warp owns a contiguous part of the ids and a histogram over the experts.
+  // Each warp has a histogram over the experts, and each CTA two more.
   const int32_t histogram_bytes = 4 * layer.local_experts;
   const int64_t ids = layer.max_tokens * layer.top_k;
   const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);
-  const int32_t fitting = target.shared_memory_bytes / 2 / histogram_bytes;
+  const int32_t fitting = target.shared_memory_bytes / histogram_bytes - 2;
   const int32_t warps = static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, useful));
   return {
       .spec = RouteSpec{.local_experts = layer.local_experts,
@@ -29,8 +32,8 @@ KernelPlan route(const Layer& layer, const Target& target) {
                     {"row_map", "row_map"},
                     {"status", "status"}},
       .reasons = {fmt::format(
-          "one CTA of {} warps: counts, offsets and destinations in one launch, "
-          "no barrier between CTAs, stable order",
+          "CTAs of {} warps that each count all ids and place a part of them: one launch, no "
+          "barrier between CTAs, stable order",
           warps)},
   };
 }
@@ -60,7 +63,8 @@ KernelPlan permute_pad(const Layer& layer) {
                            .store = StoreStage::kPermuted,
                            .columns = layer.hidden,
                            .local_experts = layer.local_experts,
-                           .top_k = layer.top_k},
+                           .top_k = layer.top_k,
+                           .segments_in_flight = 1},
       .arguments = kPermutedStoreArguments,
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "
                   "are written by the same launch"},
@@ -77,7 +81,8 @@ KernelPlan quantize_permute_pad(const Layer& layer, const PlanOptions& options) 
                            .columns = layer.hidden,
                            .local_experts = layer.local_experts,
                            .top_k = layer.top_k,
-                           .epsilon = kActivationEpsilon},
+                           .epsilon = kActivationEpsilon,
+                           .segments_in_flight = 1},
       .arguments = kPermutedStoreArguments,
       .reasons = {"a row is quantised in registers and written to its destinations"},
   };
@@ -97,7 +102,8 @@ KernelPlan swiglu_quantize(const Layer& layer) {
                            .store = StoreStage::kGroupedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
-                           .epsilon = kActivationEpsilon},
+                           .epsilon = kActivationEpsilon,
+                           .threads = 128},
       .arguments = {{"input", "h1"},
                     {"probs", "permuted_probs"},
                     {"counts", "counts"},
@@ -114,7 +120,9 @@ KernelPlan unpermute(const Layer& layer) {
       .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
                            .quantize = QuantizeStage::kNone,
                            .columns = layer.hidden,
-                           .top_k = layer.top_k},
+                           .top_k = layer.top_k,
+                           .threads = 128,
+                           .segments_in_flight = 1},
       .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
       .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
   };

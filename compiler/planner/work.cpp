@@ -15,25 +15,27 @@ bool is_permuted_store(const RowChainSpec& spec) {
 // Rows of the chain's input in permuted space or in token space.
 bool reads_permuted_rows(const RowChainSpec& spec) { return spec.load == LoadStage::kGatedRows; }
 
-LaunchShape launch(const RouteSpec& spec, const Layer&) {
-  const int32_t histograms = 4 * spec.warps * spec.local_experts;
-  return {.threads = 32 * spec.warps, .max_ctas = 1, .shared_bytes = histograms};
+LaunchShape launch(const RouteSpec& spec, const Layer& layer) {
+  // Every CTA counts all ids: beyond this many the counting is what takes the time.
+  constexpr int64_t kMostCtas = 32;
+  const int64_t ids = layer.max_tokens * spec.top_k;
+  return {.threads = 32 * spec.warps,
+          .max_ctas = std::clamp<int64_t>(ceil_div(ids, 32 * spec.warps), 1, kMostCtas),
+          .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
 }
 
 LaunchShape launch(const RowChainSpec& spec, const Layer& layer) {
   const int64_t rows = reads_permuted_rows(spec) ? layer.max_permuted_rows : layer.max_tokens;
   const int64_t segments = rows * ceil_div(spec.columns, 128);
-  const int64_t segments_per_cta = spec.threads / 8;
-  const int32_t threads_per_sm = 2048;
+  const int64_t segments_per_cta = int64_t{spec.threads} / 8 * spec.segments_in_flight;
   return {.threads = spec.threads,
-          .max_ctas = std::max<int64_t>(1, ceil_div(segments, segments_per_cta)),
-          .ctas_per_sm = threads_per_sm / spec.threads};
+          .max_ctas = std::max<int64_t>(1, ceil_div(segments, segments_per_cta))};
 }
 
 LaunchShape launch(const TileChainSpec& spec, const Layer& layer) {
   const int64_t tiles = int64_t{layer.local_experts} * spec.sections *
                         ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
-  return {.threads = spec.threads, .max_ctas = tiles, .ctas_per_sm = 4, .shared_bytes = 128};
+  return {.threads = spec.threads, .max_ctas = tiles, .shared_bytes = 8 * (spec.threads / 32)};
 }
 
 LaunchShape launch(const GroupedGemmSpec& spec, const Layer& layer) {

@@ -1,7 +1,7 @@
 // quantize: bf16 rows, to e4m3, one power-of-two scale for 128 columns of a row, stored in their
 //   order
 // row_chain load=rows transform=identity quantize=1x128 store=rows columns=7168 local_experts=0
-//   top_k=0 epsilon=1e-10 threads=256
+//   top_k=0 epsilon=1e-10 threads=256 segments_in_flight=2
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -9,11 +9,12 @@ using namespace moejit::device;
 constexpr int32_t kColumns = 7168;              // of a row that is stored
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 constexpr int32_t kThreads = 256;               // per CTA
+constexpr int32_t kSegmentsInFlight = 2;        // 128-column segments loaded before the first is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-                        StoreRows<kColumns>, kThreads>;
+                        StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_62836711,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_4d327fbd,
               RowChainParams) {
   Kernel::run(params);
 }
