@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/emitter.h"
+
+#include "templates/embedded_templates.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+using testing::succeeded;
+
+// Each kind of kernel, and row chains of every stage.
+std::vector<KernelPlan> kernels() {
+  const RowChainSpec rows{.columns = 272, .local_experts = 7, .top_k = 2, .epsilon = 1e-10f};
+  RowChainSpec kept = rows;
+  kept.load = LoadStage::kQuantizedRows;
+  kept.quantize = QuantizeStage::kKeep;
+  kept.store = StoreStage::kPermuted;
+  RowChainSpec gated = rows;
+  gated.load = LoadStage::kGatedRows;
+  gated.transform = TransformStage::kSwigluProbability;
+  gated.store = StoreStage::kGroupedRows;
+  RowChainSpec combined = rows;
+  combined.load = LoadStage::kCombinedRows;
+  combined.quantize = QuantizeStage::kNone;
+  return {
+      {.operation = "route",
+       .spec = RouteSpec{.local_experts = 7, .top_k = 2, .splits_alignment = 16, .warps = 4}},
+      {.operation = "quantize", .spec = rows},
+      {.operation = "permute_pad", .spec = kept},
+      {.operation = "swiglu_quantize", .spec = gated},
+      {.operation = "unpermute", .spec = combined},
+      {.operation = "quantize_w1",
+       .spec = TileChainSpec{.sections = 2, .section_rows = 144, .columns = 272}},
+      {.operation = "gemm_fc1",
+       .spec = GroupedGemmSpec{.local_experts = 7, .sections = 2, .section_n = 144, .k = 272}},
+  };
+}
+
+KernelSource emitted(const KernelPlan& kernel, const Target& target = {}) {
+  const auto source = emit(kernel, target);
+  EXPECT_TRUE(succeeded(source));
+  return source.value_or(KernelSource{});
+}
+
+TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
+  const Target simulator{.kind = TargetKind::kSim, .arch = "host"};
+  for (const KernelPlan& kernel : kernels()) {
+    const KernelSource source = emitted(kernel);
+    EXPECT_EQ(source.text, emitted(kernel).text);
+    EXPECT_EQ(source.text, emitted(kernel, simulator).text);
+  }
+}
+
+TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
+  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|i32)[a-z0-9_]*_[0-9a-f]{8}");
+  for (const KernelPlan& kernel : kernels()) {
+    const KernelSource source = emitted(kernel);
+    EXPECT_TRUE(std::regex_match(source.entry, pattern)) << source.entry;
+    EXPECT_TRUE(source.entry.starts_with("moejit_" + kernel.operation + "_")) << source.entry;
+    EXPECT_NE(source.text.find(source.entry), std::string::npos);
+  }
+}
+
+TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
+  const GroupedGemmSpec base{.local_experts = 7, .sections = 2, .section_n = 144, .k = 272};
+  std::vector<GroupedGemmSpec> specs(6, base);
+  specs[1].local_experts = 8;
+  specs[2].sections = 1;
+  specs[3].section_n = 160;
+  specs[4].k = 288;
+  specs[5].stages = 4;
+  std::set<std::string> names;
+  for (const GroupedGemmSpec& spec : specs) {
+    names.insert(emitted({.operation = "gemm_fc1", .spec = spec}).entry);
+  }
+  EXPECT_EQ(names.size(), specs.size());
+}
+
+TEST(Emitter, IncludesOnlyEmbeddedHeaders) {
+  for (const KernelPlan& kernel : kernels()) {
+    const KernelSource source = emitted(kernel);
+    EXPECT_EQ(source.text.find("#include <"), std::string::npos);
+    for (const auto flavor : {templates::Flavor::kDevice, templates::Flavor::kSim}) {
+      EXPECT_TRUE(succeeded(templates::include_closure(source.text, flavor)));
+    }
+  }
+}
+
+TEST(Emitter, WritesTheBitsOfAnEpsilon) {
+  const KernelSource source = emitted(kernels()[1]);
+  EXPECT_NE(source.text.find("kEpsilonBits = 0x2edbe6ffu;"), std::string::npos) << source.text;
+}
+
+TEST(Emitter, RefusesAnOperationThatIsNoIdentifier) {
+  KernelPlan kernel = kernels()[0];
+  for (const char* name : {"", "Route", "a b", "x;y", "a\n"}) {
+    kernel.operation = name;
+    const auto source = emit(kernel, {});
+    ASSERT_FALSE(source.has_value()) << name;
+    EXPECT_EQ(source.error().code, ErrorCode::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace moejit::compiler
