@@ -9,7 +9,8 @@
 //   Transform apply() maps values to values.
 //   Quantize  apply() maps values to what is stored, with its scale.
 //   Store     fetch() starts the loads that say where to, store() writes. Rows is the set of rows
-//             that the chain walks over; finish() writes rows that have no input.
+//             that the chain walks over; finish() writes rows that have no input. With kHasPads
+//             a warp that holds pad rows alone calls store_zeros() instead of computing.
 //
 // Lanes of a warp arrive together: all of them call every function, also for segments that do
 // not exist, and functions may exchange between lanes.
@@ -51,6 +52,7 @@ concept StoreStageAfter = requires(const RowChainParams& params, typename Load::
                                    SegmentPosition<Stage::kColumns> at,
                                    typename Stage::Fetched where) {
   typename Stage::Rows;
+  Stage::kHasPads;
   Stage::fetch(params, at);
   Stage::store(params, at, where, Quantize::apply(Transform::apply(Load::unpack(fetched))));
   Stage::finish(params);
