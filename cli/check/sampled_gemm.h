@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/gemm.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moejit::cli {
+
+// A grouped GEMM on some of its rows, spread evenly over those of every expert.
+struct GemmSample {
+  reference::Route route;            // of the chosen rows, packed
+  reference::QuantizedRows rows;     // likewise
+  std::vector<int64_t> source_rows;  // where each was
+};
+
+// All real rows where the product takes at most `max_multiply_adds`, else as many as that allows,
+// but at least the first and the last one of every expert. `columns` is that of the result.
+GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Route& route,
+                       int64_t columns, int64_t max_multiply_adds);
+
+// Rows of a [*, columns] matrix.
+std::vector<uint16_t> gather_rows(std::span<const uint16_t> matrix, int64_t columns,
+                                  std::span<const int64_t> rows);
+
+}  // namespace moejit::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_forward.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/layer_file.h"
+#include "cli/commands/run_report.h"
+#include "cli/execution/forward_session.h"
+#include "cli/execution/kernel_timer.h"
+#include "cli/execution/open_engine.h"
+#include "cli/execution/open_target.h"
+#include "cli/inputs/routed_rows.h"
+#include "cli/safetensors/write_safetensors.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::TensorRole;
+
+Result<void> check_options(const RunCommand& command) {
+  if (command.inputs.checkpoint.first_expert < 0)
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--first-expert is {}, wanted 0 or more",
+                            command.inputs.checkpoint.first_expert));
+  if (command.dump_intermediates && command.output.empty())
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                "--dump-intermediates writes to the file of --output, which is missing");
+  return command.output.empty() ? Result<void>{} : check_writable(command.output);
+}
+
+// Every tensor that a kernel wrote: quantised weights, y and, where kept, intermediates. The status
+// word goes into the report instead.
+Result<TensorMap> read_results(ForwardSession& session, bool with_intermediates) {
+  TensorMap results;
+  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
+    if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
+    if (tensor.name == "status" || (tensor.name != "y" && !with_intermediates)) continue;
+    MOEJIT_TRY_ASSIGN(HostTensor host, session.read(tensor));
+    results.emplace(tensor.name, std::move(host));
+  }
+  return results;
+}
+
+Result<void> write_output(const RunCommand& command, const TensorMap& results) {
+  if (command.output.empty()) return {};
+  if (command.dump_intermediates) return write_safetensors(command.output, results);
+  return write_safetensors(command.output, {{"y", results.at("y")}});
+}
+
+// What the run says about itself at the end: errors only where they were asked for.
+Result<void> judge(const RunCommand& command, const RunReport& report, const Terminal& terminal) {
+  const std::string status = status_text(report.status);
+  if (!status.empty()) {
+    if (command.is_strict)
+      return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, status,
+                  "correct topk_ids, or raise max_permuted_rows");
+    terminal.warn(status);
+  }
+  for (const TensorCheck& check : report.checks)
+    if (!check.has_passed)
+      return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
+                  fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
+                              check.message.empty() ? check.verdict : check.message));
+  return {};
+}
+
+Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
+                              ForwardSession& session, runtime::Device& device, RunReport& report) {
+  KernelTimer timer(device);
+  MOEJIT_TRY(session.update_weights(&timer));
+  MOEJIT_TRY(session.forward(&timer));
+  MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
+  MOEJIT_TRY_ASSIGN(report.status, session.status());
+  report.rows = count_routed_rows(session.plan().layer, inputs).padded;
+  MOEJIT_TRY_ASSIGN(TensorMap results,
+                    read_results(session, command.check || command.dump_intermediates));
+  report.tokens = session.tokens();
+  report.is_checked = command.check;
+  if (command.check) report.checks = check_forward(session.plan().layer, inputs, results);
+  return results;
+}
+
+}  // namespace
+
+Result<void> run_run(const RunCommand& command, Terminal& terminal) {
+  MOEJIT_TRY(check_options(command));
+  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(command.layer));
+  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_target(command.target, command.inputs.seed));
+  MOEJIT_TRY_ASSIGN(
+      const compiler::Plan plan,
+      compiler::plan_layer(layer, target.device->target(),
+                           {.keep_intermediates = command.check || command.dump_intermediates}));
+  MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
+  terminal.note("target " + target.description);
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<ForwardSession> session,
+                    ForwardSession::create(plan, *engine, *target.device, inputs));
+  RunReport report;
+  report.target = target.description;
+  report.output = command.output;
+  MOEJIT_TRY_ASSIGN(const TensorMap results,
+                    run_session(command, inputs, *session, *target.device, report));
+  MOEJIT_TRY(write_output(command, results));
+  report.counters = engine->counters();
+  terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report));
+  return judge(command, report, terminal);
+}
+
+}  // namespace moejit::cli

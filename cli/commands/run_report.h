@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/check/check_forward.h"
+#include "cli/execution/kernel_timer.h"
+#include "runtime/engine.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// What `moejit run` tells at its end.
+struct RunReport {
+  std::string target;  // and why it was taken
+  int64_t tokens = 0;
+  int64_t rows = 0;  // offs[E]
+  uint32_t status = 0;
+  std::vector<KernelTimer::Sample> times;
+  bool is_checked = false;
+  std::vector<TensorCheck> checks;
+  runtime::EngineCounters counters;
+  std::string output;  // file, may be empty
+};
+
+// A sentence about the status word; empty where no bit is set.
+std::string status_text(uint32_t status);
+
+// A table of kernels, or JSON; both end with the counters of the engine.
+std::string text_of(const compiler::Plan& plan, const RunReport& report);
+std::string json_of(const compiler::Plan& plan, const RunReport& report);
+
+}  // namespace moejit::cli

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/execution/forward_session.h"
+
+#include "cli/inputs/layer_inputs.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::cli {
+
+using compiler::Plan;
+using compiler::TensorPlan;
+using compiler::TensorRole;
+using runtime::TensorRef;
+
+std::vector<int64_t> actual_shape(const TensorPlan& tensor, int64_t tokens, int64_t rows) {
+  std::vector<int64_t> shape;
+  for (const compiler::Dim& dim : tensor.shape)
+    shape.push_back(dim.symbol == "T" ? tokens : dim.symbol == "P" ? rows : dim.value);
+  return shape;
+}
+
+Result<std::unique_ptr<ForwardSession>> ForwardSession::create(const Plan& plan,
+                                                               runtime::Engine& engine,
+                                                               runtime::Device& device,
+                                                               const TensorMap& inputs) {
+  std::unique_ptr<ForwardSession> session(new ForwardSession(device));
+  MOEJIT_TRY_ASSIGN(session->layer_, runtime::PreparedLayer::prepare(plan, engine, device));
+  session->tokens_ = token_count(inputs);
+  session->is_quantized_ = has_quantized_weights(inputs);
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (tensor.role == TensorRole::kWorkspace) continue;
+    if (tensor.role == TensorRole::kWeight && session->is_quantized_) continue;
+    const auto content = inputs.find(tensor.name);
+    MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));
+  }
+  MOEJIT_TRY_ASSIGN(session->workspace_,
+                    DeviceMemory::allocate(device, session->layer_->workspace_bytes()));
+  return session;
+}
+
+Result<void> ForwardSession::add_tensor(const TensorPlan& plan, const HostTensor* content) {
+  DeviceTensor tensor{plan, actual_shape(plan, tokens_, 0), {}};
+  const int64_t bytes = element_count(tensor.shape) * compiler::size_bytes(plan.dtype);
+  MOEJIT_TRY_ASSIGN(tensor.memory, DeviceMemory::allocate(device_, bytes));
+  if (content != nullptr && !content->bytes.empty()) {
+    const int64_t piece = static_cast<int64_t>(content->bytes.size());
+    auto* start = static_cast<std::byte*>(tensor.memory.address());
+    for (int64_t done = 0; done < bytes; done += piece)
+      MOEJIT_TRY(device_.copy_to_device(start + done, content->bytes.data(),
+                                        std::min(piece, bytes - done)));
+  }
+  tensors_.emplace(plan.name, std::move(tensor));
+  return {};
+}
+
+std::vector<TensorRef> ForwardSession::refs_of(std::initializer_list<TensorRole> roles) const {
+  std::vector<TensorRef> refs;
+  for (const auto& [name, tensor] : tensors_)
+    if (std::ranges::find(roles, tensor.plan.role) != roles.end())
+      refs.push_back({name, tensor.plan.dtype, tensor.shape, tensor.memory.address()});
+  return refs;
+}
+
+Result<void> ForwardSession::update_weights(runtime::LaunchObserver* observer) {
+  if (is_quantized_) return {};
+  return layer_->update_weights(refs_of({TensorRole::kWeight, TensorRole::kQuantized}), nullptr,
+                                observer);
+}
+
+Result<void> ForwardSession::forward(runtime::LaunchObserver* observer) {
+  if (const auto status = tensors_.find("status"); status != tensors_.end())
+    MOEJIT_TRY(
+        device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr));
+  return layer_->forward(refs_of({TensorRole::kInput, TensorRole::kQuantized, TensorRole::kOutput}),
+                         workspace_.address(), layer_->workspace_bytes(), nullptr, observer);
+}
+
+Result<void*> ForwardSession::address_of(const TensorPlan& tensor) const {
+  if (tensor.role == TensorRole::kWorkspace)
+    return static_cast<std::byte*>(workspace_.address()) + tensor.workspace_offset;
+  const auto found = tensors_.find(tensor.name);
+  if (found == tensors_.end())
+    return fail(Stage::kLaunch, ErrorCode::kInternal,
+                fmt::format("tensor \"{}\" is not on the device", tensor.name));
+  return found->second.memory.address();
+}
+
+Result<void> ForwardSession::copy_out(const TensorPlan& tensor, int64_t offset_bytes,
+                                      void* destination, int64_t bytes) {
+  if (bytes == 0) return {};
+  MOEJIT_TRY(device_.synchronize(nullptr));
+  MOEJIT_TRY_ASSIGN(void* const address, address_of(tensor));
+  return device_.copy_to_host(destination, static_cast<std::byte*>(address) + offset_bytes, bytes);
+}
+
+Result<int64_t> ForwardSession::permuted_rows() {
+  const TensorPlan* offs = compiler::find_tensor(plan(), "offs");
+  if (offs == nullptr) return 0;
+  int32_t rows = 0;
+  const int64_t last = offs->shape.front().value - 1;
+  MOEJIT_TRY(copy_out(*offs, last * int64_t{sizeof(rows)}, &rows, sizeof(rows)));
+  if (rows >= 0 && rows <= plan().layer.max_permuted_rows) return rows;
+  return fail(Stage::kLaunch, ErrorCode::kInternal,
+              fmt::format("tensor \"offs\" ends with {}, wanted 0 to {}", rows,
+                          plan().layer.max_permuted_rows));
+}
+
+Result<uint32_t> ForwardSession::status() {
+  const TensorPlan* tensor = compiler::find_tensor(plan(), "status");
+  uint32_t word = 0;
+  if (tensor != nullptr) MOEJIT_TRY(copy_out(*tensor, 0, &word, sizeof(word)));
+  return word;
+}
+
+Result<HostTensor> ForwardSession::read(const TensorPlan& tensor) {
+  int64_t rows = 0;
+  if (std::ranges::find(tensor.shape, "P", &compiler::Dim::symbol) != tensor.shape.end()) {
+    MOEJIT_TRY_ASSIGN(rows, permuted_rows());
+  }
+  HostTensor host{tensor.dtype, actual_shape(tensor, tokens_, rows), {}};
+  host.bytes.resize(
+      static_cast<size_t>(element_count(host.shape) * compiler::size_bytes(tensor.dtype)));
+  MOEJIT_TRY(copy_out(tensor, 0, host.bytes.data(), static_cast<int64_t>(host.bytes.size())));
+  return host;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/execution/device_memory.h"
+#include "cli/tensors/host_tensor.h"
+#include "runtime/prepared_layer.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::cli {
+
+// The shape of a tensor in one call: T tokens, and `rows` for P, which only the first offs[E] rows
+// of hold anything.
+std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor, int64_t tokens, int64_t rows);
+
+// A prepared layer together with device memory for all of its tensors. Engine and device must live
+// longer.
+class ForwardSession {
+ public:
+  // Compiles, loads, allocates and uploads. `inputs` as load_inputs() gives them; weights of fewer
+  // experts than the layer has are repeated.
+  static Result<std::unique_ptr<ForwardSession>> create(const compiler::Plan& plan,
+                                                        runtime::Engine& engine,
+                                                        runtime::Device& device,
+                                                        const TensorMap& inputs);
+
+  const compiler::Plan& plan() const { return layer_->plan(); }
+  int64_t tokens() const { return tokens_; }
+
+  // Quantises the weights; does nothing where they came quantised.
+  Result<void> update_weights(runtime::LaunchObserver* observer = nullptr);
+  // Clears the status word and runs one forward pass; does not wait for it.
+  Result<void> forward(runtime::LaunchObserver* observer = nullptr);
+
+  Result<uint32_t> status();
+  // A tensor after a call, rows past offs[E] left out. Intermediates need a plan that keeps them.
+  Result<HostTensor> read(const compiler::TensorPlan& tensor);
+
+ private:
+  struct DeviceTensor {
+    compiler::TensorPlan plan;
+    std::vector<int64_t> shape;
+    DeviceMemory memory;
+  };
+
+  explicit ForwardSession(runtime::Device& device) : device_(device) {}
+  Result<void> add_tensor(const compiler::TensorPlan& plan, const HostTensor* content);
+  std::vector<runtime::TensorRef> refs_of(std::initializer_list<compiler::TensorRole> roles) const;
+  // offs[E] of the last call. Error kInternal where it is not within 0 and P.
+  Result<int64_t> permuted_rows();
+  Result<void*> address_of(const compiler::TensorPlan& tensor) const;
+  Result<void> copy_out(const compiler::TensorPlan& tensor, int64_t offset_bytes, void* destination,
+                        int64_t bytes);
+
+  runtime::Device& device_;
+  std::unique_ptr<runtime::PreparedLayer> layer_;
+  int64_t tokens_ = 0;
+  bool is_quantized_ = false;
+  std::map<std::string, DeviceTensor, std::less<>> tensors_;
+  DeviceMemory workspace_;
+};
+
+}  // namespace moejit::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/device.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace moejit::cli {
+
+struct OpenedTarget {
+  std::unique_ptr<runtime::Device> device;
+  std::string description;  // "cuda:sm_90a on NVIDIA H200", "sim (no GPU: ...)"
+};
+
+// The device for `name`: cuda, cuda:sm_90a, sim, or auto, which takes the GPU where there is one
+// that the target can run on, else the simulator with `seed`. Errors: kInvalidValue, and those of
+// opening the device that was asked for by name.
+Result<OpenedTarget> open_target(const std::string& name, uint64_t seed);
+
+}  // namespace moejit::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inputs/routed_rows.h"
+
+#include "tests/support/reference/route.h"
+
+#include <numeric>
+
+namespace moejit::cli {
+
+RoutedRows count_routed_rows(const compiler::Layer& layer, const TensorMap& inputs) {
+  const HostTensor& ids = inputs.at("topk_ids");
+  const reference::Route route = reference::route(elements<int32_t>(ids), ids.shape.front(),
+                                                  {.experts = layer.local_experts,
+                                                   .top_k = layer.top_k,
+                                                   .hidden = layer.hidden,
+                                                   .intermediate = layer.intermediate,
+                                                   .alignment = layer.splits_alignment,
+                                                   .max_rows = layer.max_permuted_rows});
+  return {std::accumulate(route.counts.begin(), route.counts.end(), int64_t{0}), route.rows()};
+}
+
+}  // namespace moejit::cli
