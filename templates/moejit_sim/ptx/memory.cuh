@@ -98,8 +98,7 @@ MOEJIT_DEVICE void store(SharedPtr<T> pointer, T value, Site site = Site::here()
                    &value, sizeof(T));
 }
 
-MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value,
-                              Site site = Site::here()) {
+MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value, Site site = Site::here()) {
   Machine* m = machine();
   void* counter = m->calls->access_shared(m, pointer.address, 4, Access::kAtomic, site);
   const int32_t old = load_checked<int32_t>(counter);
