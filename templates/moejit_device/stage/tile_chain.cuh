@@ -41,9 +41,7 @@ struct TileChain {
 
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kWarps = kThreads / 32;
-  // Tiles at an edge need a few registers more than three CTAs of 256 threads leave.
-  static constexpr bool kHasEdges = kSectionRows % 128 != 0 || kColumns % 128 != 0;
-  static constexpr int32_t kCtasPerSm = larger((kHasEdges ? 512 : 768) / kThreads, int32_t{1});
+  static constexpr int32_t kCtasPerSm = larger(768 / kThreads, int32_t{1});
   static constexpr int32_t kSharedBytes = 2 * 4 * kWarps;
 
   MOEJIT_DEVICE static void run(const TileChainParams& params) {
