@@ -22,8 +22,9 @@ compiler::LaunchShape launch_shape(const compiler::KernelSpec& spec) {
   return std::visit(
       Overloaded{
           [](const compiler::RouteSpec& route) {
-            return compiler::LaunchShape{.threads = 32 * route.warps,
-                                         .shared_bytes = 4 * route.warps * route.local_experts};
+            return compiler::LaunchShape{
+                .threads = 32 * route.warps,
+                .shared_bytes = 4 * (2 + route.warps) * route.local_experts};
           },
           [](const compiler::RowChainSpec& chain) {
             return compiler::LaunchShape{.threads = chain.threads};

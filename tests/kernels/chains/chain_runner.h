@@ -85,6 +85,13 @@ class Chains : public ::testing::Test {
     return {*device_, std::move(name), count * static_cast<int64_t>(sizeof(T)), nullptr};
   }
 
+  // Sets every byte of a buffer.
+  void fill(const DeviceBuffer& buffer, uint8_t value) {
+    const runtime::MemoryRegion region = buffer.region();
+    EXPECT_TRUE(
+        succeeded(device_->fill(buffer.as<void>(), std::byte{value}, region.bytes, nullptr)));
+  }
+
   // Compiles the kernel of `spec`, if that has not been done, and runs it to its end.
   template <typename Params>
   void run(const compiler::KernelSpec& spec, int64_t ctas, const Params& params,
