@@ -117,7 +117,7 @@ KernelText describe(const RowChainSpec& spec) {
   }
   text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
   text.constants.push_back(integer_constant("kSegmentsInFlight", spec.segments_in_flight,
-                                            "128-column segments loaded before the first is used"));
+                                            "segments loaded before one is used"));
   return text;
 }
 

@@ -10,12 +10,12 @@ constexpr int32_t kColumns = 7168;        // of a row that is stored
 constexpr int32_t kTopK = 8;              // experts that a token is routed to
 constexpr int32_t kLocalExperts = 32;     // groups of rows
 constexpr int32_t kThreads = 256;         // per CTA
-constexpr int32_t kSegmentsInFlight = 1;  // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 
 using Kernel = RowChain<LoadQuantizedRows<kColumns>, TransformIdentity, QuantizeKeep,
                         StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_permute_pad_e4m3_e4m3_1x128_17129d76,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_permute_pad_e4m3_e4m3_1x128_93b5b45d,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -9,12 +9,12 @@ using namespace moejit::device;
 constexpr int32_t kColumns = 7168;              // of a row that is stored
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 constexpr int32_t kThreads = 256;               // per CTA
-constexpr int32_t kSegmentsInFlight = 2;        // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_4d327fbd,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_7d92b0c0,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -8,12 +8,12 @@ using namespace moejit::device;
 constexpr int32_t kColumns = 7168;        // of a row that is stored
 constexpr int32_t kTopK = 8;              // experts that a token is routed to
 constexpr int32_t kThreads = 128;         // per CTA
-constexpr int32_t kSegmentsInFlight = 1;  // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 
 using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_0f9a2d14,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_be65f4c2,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -11,12 +11,12 @@ constexpr int32_t kTopK = 4;                    // experts that a token is route
 constexpr int32_t kLocalExperts = 32;           // groups of rows
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 constexpr int32_t kThreads = 256;               // per CTA
-constexpr int32_t kSegmentsInFlight = 1;        // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_permute_pad_bf16_e4m3_1x128_f6fde765,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_permute_pad_bf16_e4m3_1x128_6cfa5c02,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -10,13 +10,13 @@ constexpr int32_t kColumns = 2880;              // of a row that is stored
 constexpr int32_t kLocalExperts = 32;           // groups of rows
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 constexpr int32_t kThreads = 128;               // per CTA
-constexpr int32_t kSegmentsInFlight = 2;        // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
                         Quantize1x128<kEpsilonBits>, StoreGroupedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_0cfc43d1,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_ef8d4973,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -8,12 +8,12 @@ using namespace moejit::device;
 constexpr int32_t kColumns = 2880;        // of a row that is stored
 constexpr int32_t kTopK = 4;              // experts that a token is routed to
 constexpr int32_t kThreads = 128;         // per CTA
-constexpr int32_t kSegmentsInFlight = 1;  // 128-column segments loaded before the first is used
+constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 
 using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_b6702f68,
+MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_eb4769cb,
               RowChainParams) {
   Kernel::run(params);
 }
