@@ -114,8 +114,11 @@ class GroupedGemm : public Chains {
   }
 
   void expect_exact(const GroupedGemmSpec& spec, const reference::Route& route) {
+    expect_exact(spec, route, integer_weights(spec));
+  }
+  void expect_exact(const GroupedGemmSpec& spec, const reference::Route& route,
+                    const QuantizedWeights& weights) {
     QuantizedRows rows = integer_rows(route.rows(), spec.k);
-    const QuantizedWeights weights = integer_weights(spec);
     const auto wanted = reference::grouped_gemm(rows, weights, route);
     poison_pad_rows(route, rows);
     const auto got = multiply(spec, route, rows, weights);
@@ -136,6 +139,14 @@ TEST_F(GroupedGemm, EqualsTheReferenceOnSmallIntegersForAnyAlignment) {
 
 TEST_F(GroupedGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
   expect_exact(kRagged, splits({1, 0, 0, 127, 0, 0, 0}, 300));
+}
+
+TEST_F(GroupedGemm, LetsANanOfAWeightReachItsColumnButNoPadRow) {
+  QuantizedWeights weights = integer_weights(kRagged);
+  const int64_t expert = 4;
+  const int64_t column = 150;
+  weights.q[(expert * weights.rows + column) * kRagged.k + 5] = kNaN;
+  expect_exact(kRagged, splits(kRaggedCounts, 16), weights);
 }
 
 TEST_F(GroupedGemm, TouchesNothingWhereAllGroupsAreEmpty) {
