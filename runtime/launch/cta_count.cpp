@@ -23,9 +23,10 @@ int64_t most_experts(const Layer& layer, int64_t tokens) {
   return std::min<int64_t>(layer.local_experts, tokens * layer.top_k);
 }
 
-// CTAs with work to do, where the plan's max_ctas is that of the largest call.
-int64_t busy(const RouteSpec&, const KernelPlan& kernel, const Layer&, int64_t) {
-  return kernel.launch.max_ctas;  // counts and offs are written for T = 0 too
+// CTAs that T tokens give work to.
+int64_t busy(const RouteSpec&, const KernelPlan& kernel, const Layer& layer, int64_t tokens) {
+  // At least one: counts and offs are written for T = 0 too.
+  return std::max<int64_t>(1, ceil_div(tokens * layer.top_k, kernel.launch.threads));
 }
 
 int64_t busy(const TileChainSpec&, const KernelPlan& kernel, const Layer&, int64_t) {
@@ -39,7 +40,9 @@ int64_t busy(const RowChainSpec& spec, const KernelPlan& kernel, const Layer& la
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
     rows = std::max(rows, most_permuted_rows(layer, tokens) - tokens * layer.top_k);
   constexpr int64_t kLanesPerSegment = 8;
-  return ceil_div(rows * ceil_div(spec.columns, 128), kernel.launch.threads / kLanesPerSegment);
+  const int64_t segments_per_cta =
+      kernel.launch.threads / kLanesPerSegment * spec.segments_in_flight;
+  return ceil_div(rows * ceil_div(spec.columns, 128), segments_per_cta);
 }
 
 int64_t busy(const GroupedGemmSpec& spec, const KernelPlan&, const Layer& layer, int64_t tokens) {
@@ -63,10 +66,11 @@ int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
 
 int64_t cta_count(const KernelPlan& kernel, const Layer& layer, int64_t tokens, int32_t sm_count) {
   const auto& launch = kernel.launch;
-  if (launch.ctas_per_sm == 0) return launch.max_ctas;
   const int64_t useful =
       std::visit([&](const auto& spec) { return busy(spec, kernel, layer, tokens); }, kernel.spec);
-  return std::min({useful, launch.max_ctas, int64_t{launch.ctas_per_sm} * sm_count});
+  const int64_t most = std::min(useful, launch.max_ctas);
+  if (launch.ctas_per_sm == 0) return most;
+  return std::min(most, int64_t{launch.ctas_per_sm} * sm_count);
 }
 
 }  // namespace moejit::runtime

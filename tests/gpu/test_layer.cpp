@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/test_layer.h"
+
+#include <algorithm>
+#include <array>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::TensorPlan;
+using compiler::TensorRole;
+using reference::LayerInputs;
+using reference::LayerShape;
+
+constexpr std::byte kCanary{0xA5};
+constexpr std::byte kPoison{0xFF};
+
+Result<std::unique_ptr<runtime::Device>> open_device() {
+  if (std::string_view(MOEJIT_TEST_TARGET) == "sim") return runtime::open_simulator();
+  return runtime::open_cuda_device();
+}
+
+TestDevice open_test_device() {
+  auto device = open_device();
+  auto engine = runtime::Engine::create({.use_cache = false});
+  if (!device) return {.reason = to_string(device.error())};
+  if (!engine) return {.reason = to_string(engine.error())};
+  return {.device = device->release(), .engine = engine->release()};
+}
+
+compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& options) {
+  return {.name = "test",
+          .experts = static_cast<int32_t>(shape.experts),
+          .local_experts = static_cast<int32_t>(shape.experts),
+          .top_k = static_cast<int32_t>(shape.top_k),
+          .hidden = static_cast<int32_t>(shape.hidden),
+          .intermediate = static_cast<int32_t>(shape.intermediate),
+          .recipe = compiler::Recipe::kFp8Flow,
+          .splits_alignment = static_cast<int32_t>(shape.alignment),
+          .max_tokens = options.max_tokens,
+          .max_permuted_rows = shape.max_rows,
+          .dispatch = options.dispatch};
+}
+
+}  // namespace
+
+TestDevice& test_device() {
+  static TestDevice device = open_test_device();  // never closed
+  return device;
+}
+
+Result<GuardedBuffer> GuardedBuffer::allocate(runtime::Device& device, int64_t bytes) {
+  GuardedBuffer buffer;
+  MOEJIT_TRY_ASSIGN(void* const base, device.allocate(bytes + 2 * kGuardBytes));
+  buffer.device_ = &device;
+  buffer.base_ = static_cast<std::byte*>(base);
+  buffer.bytes_ = bytes;
+  MOEJIT_TRY(device.fill(buffer.base_, kCanary, kGuardBytes, nullptr));
+  MOEJIT_TRY(device.fill(buffer.data() + bytes, kCanary, kGuardBytes, nullptr));
+  return buffer;
+}
+
+GuardedBuffer::~GuardedBuffer() {
+  if (device_ != nullptr) device_->release(base_);
+}
+
+void GuardedBuffer::swap(GuardedBuffer& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+}
+
+Result<bool> GuardedBuffer::is_guard_intact() const {
+  std::array<std::byte, 2 * kGuardBytes> guards{};
+  MOEJIT_TRY(device_->copy_to_host(guards.data(), base_, kGuardBytes));
+  MOEJIT_TRY(device_->copy_to_host(guards.data() + kGuardBytes, data() + bytes_, kGuardBytes));
+  return std::ranges::all_of(guards, [](std::byte byte) { return byte == kCanary; });
+}
+
+Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
+                                                     const Options& options) {
+  runtime::Device& device = *test_device().device;
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+                    plan_layer(layer_of(shape, options), device.target(),
+                               {.keep_intermediates = options.keep_intermediates}));
+  std::unique_ptr<TestLayer> test(new TestLayer);
+  MOEJIT_TRY_ASSIGN(test->layer_,
+                    runtime::PreparedLayer::prepare(plan, *test_device().engine, device));
+  for (const TensorPlan& tensor : test->plan().tensors) {
+    if (tensor.role == TensorRole::kWorkspace) continue;
+    MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
+    Tensor entry{.plan = &tensor, .buffer = std::move(buffer), .shape = {}};
+    for (const compiler::Dim& dim : tensor.shape) entry.shape.push_back(dim.value);
+    test->tensors_.push_back(std::move(entry));
+  }
+  MOEJIT_TRY_ASSIGN(GuardedBuffer workspace,
+                    GuardedBuffer::allocate(device, test->layer_->workspace_bytes()));
+  test->workspace_ = std::make_unique<GuardedBuffer>(std::move(workspace));
+  return test;
+}
+
+TestLayer::Tensor* TestLayer::find(std::string_view name) {
+  for (Tensor& tensor : tensors_)
+    if (tensor.plan->name == name) return &tensor;
+  return nullptr;
+}
+
+Result<void> TestLayer::upload(std::string_view name, const void* data, std::size_t bytes) {
+  const Tensor* tensor = find(name);
+  if (tensor == nullptr || static_cast<int64_t>(bytes) > tensor->buffer.bytes())
+    return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
+                "the test's " + std::string(name) + " does not fit");
+  return test_device().device->copy_to_device(tensor->buffer.data(), data,
+                                              static_cast<int64_t>(bytes));
+}
+
+Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
+  MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
+  MOEJIT_TRY(upload("w2", inputs.w2.data(), 2 * inputs.w2.size()));
+  MOEJIT_TRY(layer_->update_weights(tensors(), nullptr));
+  return test_device().device->synchronize(nullptr);
+}
+
+Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
+  set_tokens(inputs.tokens);
+  MOEJIT_TRY(upload("x", inputs.x.data(), 2 * inputs.x.size()));
+  MOEJIT_TRY(upload("topk_ids", inputs.topk_ids.data(), 4 * inputs.topk_ids.size()));
+  return upload("topk_probs", inputs.topk_probs.data(), 4 * inputs.topk_probs.size());
+}
+
+void TestLayer::set_tokens(int64_t tokens) {
+  tokens_ = tokens;
+  for (Tensor& tensor : tensors_)
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+      if (tensor.plan->shape[i].symbol == "T") tensor.shape[i] = tokens;
+}
+
+Result<void> TestLayer::poison(runtime::Stream stream) {
+  runtime::Device& device = *test_device().device;
+  MOEJIT_TRY(device.fill(find("status")->buffer.data(), std::byte{0}, 4, stream));
+  if (test_device().is_simulator()) return {};
+  const GuardedBuffer& y = find("y")->buffer;
+  MOEJIT_TRY(device.fill(y.data(), kPoison, y.bytes(), stream));
+  return device.fill(workspace_->data(), kPoison, workspace_->bytes(), stream);
+}
+
+Result<void> TestLayer::forward(runtime::Stream stream) {
+  return layer_->forward(tensors(), workspace_->data(), workspace_->bytes(), stream);
+}
+
+Result<void> TestLayer::run(const LayerInputs& inputs) {
+  MOEJIT_TRY(set_inputs(inputs));
+  MOEJIT_TRY(poison());
+  MOEJIT_TRY(forward());
+  return test_device().device->synchronize(nullptr);
+}
+
+std::vector<runtime::TensorRef> TestLayer::tensors() const {
+  std::vector<runtime::TensorRef> result;
+  for (const Tensor& tensor : tensors_)
+    result.push_back({.name = tensor.plan->name,
+                      .dtype = tensor.plan->dtype,
+                      .shape = tensor.shape,
+                      .data = tensor.buffer.data()});
+  return result;
+}
+
+std::vector<std::byte> TestLayer::read_bytes(std::string_view name, int64_t bytes) {
+  const TensorPlan* tensor = find_tensor(plan(), name);
+  if (tensor == nullptr) return {};
+  if (bytes < 0) {
+    bytes = size_bytes(tensor->dtype);
+    for (const compiler::Dim& dim : tensor->shape) bytes *= dim.symbol == "T" ? tokens_ : dim.value;
+  }
+  const std::byte* address = tensor->role == TensorRole::kWorkspace
+                                 ? workspace_->data() + tensor->workspace_offset
+                                 : find(name)->buffer.data();
+  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
+  if (!test_device().device->copy_to_host(result.data(), address, bytes)) return {};
+  return result;
+}
+
+std::vector<std::string> TestLayer::damage() {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : tensors_)
+    if (!tensor.buffer.is_guard_intact().value_or(false)) names.push_back(tensor.plan->name);
+  if (!workspace_->is_guard_intact().value_or(false)) names.emplace_back("workspace");
+  if (test_device().is_simulator()) return names;
+  const auto y = read_bytes("y", find("y")->buffer.bytes());
+  const auto used = 2 * tokens_ * find("y")->plan->shape[1].value;
+  if (!std::ranges::all_of(y.begin() + used, y.end(), [](std::byte b) { return b == kPoison; }))
+    names.emplace_back("y beyond T");
+  return names;
+}
+
+}  // namespace moejit::testing

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "runtime/device.h"
+#include "runtime/engine.h"
+#include "runtime/prepared_layer.h"
+#include "tests/support/reference/layer_shape.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::testing {
+
+// The device that this executable tests (MOEJIT_TEST_TARGET: "sim" or "cuda"), opened once, or why
+// there is none.
+struct TestDevice {
+  runtime::Device* device = nullptr;
+  runtime::Engine* engine = nullptr;  // memory only: kernels are shared by all tests
+  std::string reason;
+
+  bool is_simulator() const { return device->target().kind == compiler::TargetKind::kSim; }
+};
+TestDevice& test_device();
+
+// Device memory between two guards of canary bytes.
+class GuardedBuffer {
+ public:
+  static Result<GuardedBuffer> allocate(runtime::Device& device, int64_t bytes);
+  GuardedBuffer(GuardedBuffer&& other) noexcept { swap(other); }
+  GuardedBuffer& operator=(GuardedBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~GuardedBuffer();
+
+  std::byte* data() const { return base_ + kGuardBytes; }
+  int64_t bytes() const { return bytes_; }
+  Result<bool> is_guard_intact() const;
+
+ private:
+  GuardedBuffer() = default;
+  void swap(GuardedBuffer& other) noexcept;
+
+  static constexpr int64_t kGuardBytes = 256;
+  runtime::Device* device_ = nullptr;
+  std::byte* base_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A layer on the test's device with all its tensors in guarded memory.
+class TestLayer {
+ public:
+  struct Options {
+    int64_t max_tokens = 0;
+    compiler::Dispatch dispatch = compiler::Dispatch::kNone;
+    bool keep_intermediates = true;
+  };
+  static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
+                                                   const Options& options);
+
+  // Uploads w1 and w2 and quantises them.
+  Result<void> set_weights(const reference::LayerInputs& inputs);
+  // Uploads x, topk_ids and topk_probs; their T is that of the next calls.
+  Result<void> set_inputs(const reference::LayerInputs& inputs);
+  // Fills the outputs and the workspace with 0xFF bytes, NaN in every format, and clears status. On
+  // the simulator the memory stays as it is: it reports reads of what nothing wrote.
+  Result<void> poison(runtime::Stream stream = nullptr);
+  Result<void> forward(runtime::Stream stream = nullptr);
+  // All of it: inputs, poison, forward, wait.
+  Result<void> run(const reference::LayerInputs& inputs);
+
+  // Elements of a tensor, caller-owned or in the workspace. `elements` < 0: as the plan says with
+  // the T of the last call.
+  template <typename T>
+  std::vector<T> read(std::string_view name, int64_t elements = -1) {
+    const std::vector<std::byte> bytes =
+        read_bytes(name, elements < 0 ? -1 : elements * static_cast<int64_t>(sizeof(T)));
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  // Names of buffers around which or in which something was written that should not be: guards,
+  // and rows of `y` from T on (not on the simulator, where they are uninitialised).
+  std::vector<std::string> damage();
+
+  runtime::PreparedLayer& layer() { return *layer_; }
+  const compiler::Plan& plan() const { return layer_->plan(); }
+  int64_t tokens() const { return tokens_; }
+  std::vector<runtime::TensorRef> tensors() const;  // valid until the next set_inputs()
+  void* workspace() const { return workspace_->data(); }
+
+ private:
+  struct Tensor {
+    const compiler::TensorPlan* plan = nullptr;
+    GuardedBuffer buffer;
+    std::vector<int64_t> shape;
+  };
+  TestLayer() = default;
+  Result<void> upload(std::string_view name, const void* data, std::size_t bytes);
+  void set_tokens(int64_t tokens);
+  Tensor* find(std::string_view name);
+  std::vector<std::byte> read_bytes(std::string_view name, int64_t bytes);
+
+  std::unique_ptr<runtime::PreparedLayer> layer_;
+  std::vector<Tensor> tensors_;
+  std::unique_ptr<GuardedBuffer> workspace_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace moejit::testing
