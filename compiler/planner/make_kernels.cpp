@@ -32,7 +32,7 @@ KernelPlan route(const Layer& layer, const Target& target) {
                     {"row_map", "row_map"},
                     {"status", "status"}},
       .reasons = {fmt::format(
-          "CTAs of {} warps that each count all ids and place a part of them: one launch, no "
+          "each CTA counts all ids and places a part of them, {} warps at a time: one launch, no "
           "barrier between CTAs, stable order",
           warps)},
   };

@@ -61,11 +61,11 @@ void print_kernels(Buffer out, const Plan& plan, bool explain) {
 }
 
 void print_tensors(Buffer out, const Plan& plan) {
-  fmt::format_to(out, "\n{:<20}{:<9}{:<28}{:<11}{:<11}{:>10} {:>12}  {}\n", "tensor", "dtype",
+  fmt::format_to(out, "\n{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}\n", "tensor", "dtype",
                  "shape", "layout", "role", "bytes", "offset", "kernels");
   for (const TensorPlan& tensor : plan.tensors) {
     const bool in_workspace = tensor.role == TensorRole::kWorkspace;
-    fmt::format_to(out, "{:<20}{:<9}{:<28}{:<11}{:<11}{:>10} {:>12}  {}..{}\n", tensor.name,
+    fmt::format_to(out, "{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}..{}\n", tensor.name,
                    to_string(tensor.dtype), shape_text(tensor), to_string(tensor.layout),
                    to_string(tensor.role), bytes_text(tensor.bytes),
                    in_workspace ? std::to_string(tensor.workspace_offset) : "-", tensor.first_use,
