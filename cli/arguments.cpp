@@ -17,6 +17,9 @@ namespace {
 constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
 constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
 
+// An empty name is what a script's unset variable gives, not a wish to write nothing.
+std::string check_name(const std::string& name) { return name.empty() ? "the name is empty" : ""; }
+
 // A subcommand whose record lives as long as the action that uses it.
 template <typename Command>
 std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std::string& name,
@@ -53,7 +56,8 @@ void add_layer(CLI::App& app, Action& action) {
       ->capture_default_str();
   sub->add_option("--max-tokens", command->max_tokens, "Largest number of tokens of one call")
       ->capture_default_str();
-  sub->add_option("-o,--output", command->output, "Write to this file instead of printing");
+  sub->add_option("-o,--output", command->output, "Write to this file instead of printing")
+      ->check(&check_name);
 }
 
 void add_plan(CLI::App& app, Action& action) {
@@ -80,7 +84,8 @@ void add_emit(CLI::App& app, Action& action) {
   sub->add_option("LAYER", command->layer, "Layer description")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_option("--operation", command->operation, "Only this kernel of the plan");
-  sub->add_option("--output-dir", command->output_dir, "One file OPERATION.cu per kernel there");
+  sub->add_option("--output-dir", command->output_dir, "One file OPERATION.cu per kernel there")
+      ->check(&check_name);
 }
 
 void add_build(CLI::App& app, Action& action) {
@@ -117,6 +122,7 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
       ->excludes(input);
   sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   CLI::Option* weights =
       sub->add_option("--weights", inputs.checkpoint.shards, "Shards of a Hugging Face checkpoint");
@@ -127,7 +133,7 @@ void add_run(CLI::App& app, Action& action) {
                   "Number in the checkpoint of the first local expert")
       ->needs(weights)
       ->capture_default_str();
-  sub->add_option("-o,--output", command->output, "safetensors file for y");
+  sub->add_option("-o,--output", command->output, "safetensors file for y")->check(&check_name);
   sub->add_flag("--dump-intermediates", command->dump_intermediates,
                 "Write every intermediate tensor beside y");
   sub->add_flag("--check", command->check, "Compare every kernel with the CPU reference");
@@ -149,7 +155,9 @@ void add_bench(CLI::App& app, Action& action) {
   sub->add_option("--tokens", command->tokens, "T; default: max_tokens");
   sub->add_option("--repeat", command->repeat, "Launches whose median counts")
       ->capture_default_str();
-  sub->add_option("--seed", command->seed, "Of the random data")->capture_default_str();
+  sub->add_option("--seed", command->seed, "Of the random data")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
@@ -215,7 +223,9 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = escape_for_message(error.what(), 400);
   std::string hint = command_name(where) + " --help";
   const std::vector<std::string> extras = app.remaining(true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !extras.empty()) {
+  // A misspelt command also makes "a subcommand is required"; the word itself tells more.
+  if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                          dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
     const bool wants_command = !where.get_subcommands([](const CLI::App*) { return true; }).empty();
     const std::string& extra = extras.front();
     message =

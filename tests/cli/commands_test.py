@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each command of the tool does, seen from outside. Kernels run in the simulator."""
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+
+import tool
+from tool import ROOT, TINY, read_safetensors, safetensors, tensor
+
+VERBS = ("layer", "plan", "emit", "build", "run", "bench", "inspect", "cache", "env")
+E, K, H, I = 8, 2, 256, 128
+DUMPED = ["act_q", "act_scale_inv", "counts", "h1", "h2", "offs", "permuted_probs", "permuted_q",
+          "permuted_scale_inv", "row_map", "w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv", "x_q",
+          "x_scale_inv", "y"]
+
+
+def bf16(values):
+    return b"".join(struct.pack("<f", value)[2:] for value in values)
+
+
+def numbers(seed, count, scale=1.0):
+    stream = random.Random(seed)
+    return bf16(stream.gauss(0, scale) for _ in range(count))
+
+
+def token_tensors(tokens, ids=None):
+    ids = ids if ids is not None else [(3 * t + k) % E for t in range(tokens) for k in range(K)]
+    return {"x": ("BF16", [tokens, H], numbers(1, tokens * H)),
+            "topk_ids": ("I32", [tokens, K], struct.pack(f"<{len(ids)}i", *ids)),
+            "topk_probs": ("F32", [tokens, K], struct.pack("<f", 0.5) * (tokens * K))}
+
+
+def weight_tensors():
+    return {"w1": ("BF16", [E, 2 * I, H], numbers(2, E * 2 * I * H, 0.05)),
+            "w2": ("BF16", [E, H, I], numbers(3, E * H * I, 0.05))}
+
+
+class Descriptions(tool.ToolTest):
+    def test_every_command_has_help_with_examples(self):
+        self.assertIn("build", self.succeed("--help").stdout)
+        for verb in VERBS:
+            self.assertIn(f"moejit {verb}", self.succeed(verb, "--help").stdout)
+        self.assertRegex(self.succeed("--version").stdout, r"^moejit \d+\.\d+\.\d+\n$")
+
+    def test_layer_prints_a_description_that_it_reads_back_to_itself(self):
+        first = self.succeed("layer", TINY).stdout
+        again = self.succeed("layer", self.write("again.json", first)).stdout
+        self.assertEqual(first, again)
+
+    def test_layer_comes_from_a_published_configuration(self):
+        config = self.write("config.json", {
+            "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+            "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu"})
+        done = self.succeed("layer", "--from-hf", config, "--ep", "2", "--output", "layer.json")
+        layer = json.loads((self.folder / "layer.json").read_text())
+        self.assertEqual((layer["experts"], layer["local_experts"], layer["top_k"]), (8, 4, 2))
+        self.assertIn("num_experts_per_tok", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_plan_is_a_table_or_json(self):
+        self.assertIn("gemm_fc1", self.succeed("plan", TINY).stdout)
+        self.assertGreater(len(self.succeed("plan", TINY, "--explain").stdout),
+                           len(self.succeed("plan", TINY).stdout))
+        plan = self.succeed_json("plan", TINY, "--target", "sim")
+        self.assertIn("unpermute", [kernel["operation"] for kernel in plan["kernels"]])
+
+    def test_every_example_can_be_planned(self):
+        for layer in sorted((ROOT / "docs/examples/layers").glob("*.json")):
+            self.succeed("plan", layer)
+
+    def test_emit_writes_one_file_per_kernel(self):
+        self.succeed("emit", TINY, "--output-dir", "sources")
+        names = sorted(os.listdir(self.folder / "sources"))
+        self.assertIn("gemm_fc1.cu", names)
+        for name in names:
+            for line in (self.folder / "sources" / name).read_text().splitlines():
+                if line.startswith("#include"):
+                    self.assertIn('"moejit_device/', line)
+        text = self.succeed("emit", TINY, "--operation", "route").stdout
+        self.assertEqual(text, (self.folder / "sources/route.cu").read_text())
+
+    def test_env_tells_what_is_there_and_what_is_not(self):
+        found = self.succeed_json("env", MOEJIT_NVRTC="/nonexistent")
+        self.assertFalse(found["compiler of cuda:sm_90a"]["found"])
+        self.assertEqual(found["variables"]["MOEJIT_NVRTC"], "/nonexistent")
+        self.assertIn("MOEJIT_CACHE_DIR", self.succeed("env").stdout)
+
+    def test_a_reader_that_goes_away_is_no_error(self):
+        reader = subprocess.run(f"'{tool.moejit}' plan '{TINY}' --json | true; "
+                                f"'{tool.moejit}' plan '{TINY}' > /dev/null",
+                                shell=True, stderr=subprocess.PIPE, check=True)
+        self.assertEqual(reader.stderr, b"")
+
+
+class Kernels(tool.ToolTest):
+    """Compiles for the GPU where there is NVRTC."""
+
+    def setUp(self):
+        super().setUp()
+        if not self.succeed_json("env")["compiler of cuda:sm_90a"]["found"]:
+            self.skipTest("there is no NVRTC on this machine")
+
+    def test_build_fills_a_cache_that_inspect_and_cache_read(self):
+        first = self.succeed_json("build", TINY, "--jobs", "2")
+        kernels = len(first["kernels"])
+        self.assertEqual((first["compiled"], first["from_cache"]), (kernels, 0))
+        second = self.succeed_json("build", TINY)
+        self.assertEqual((second["compiled"], second["from_cache"]), (0, kernels))
+        frozen = self.succeed_json("build", TINY, "--frozen")
+        self.assertEqual(frozen["compiled"], 0)
+
+        usage = self.succeed_json("inspect", TINY)["kernels"]
+        self.assertTrue(all(kernel["registers"] > 0 for kernel in usage))
+        listing = self.succeed_json("cache", "ls")
+        self.assertEqual(len(listing["entries"]), kernels)
+        self.succeed("cache", "verify")
+        entry = self.succeed_json("inspect", listing["entries"][0]["path"])["kernels"]
+        self.assertEqual(entry[0]["entry"], listing["entries"][0]["entry"])
+
+
+class SimulatedRuns(tool.ToolTest):
+    def run_tiny(self, *arguments):
+        return self.succeed_json("run", TINY, "--target", "sim", *arguments)
+
+    def run_file(self, tensors, *arguments):
+        path = self.write("in.safetensors", safetensors(tensors))
+        report = self.run_tiny("--input", path, "--check", "--dump-intermediates", "--output",
+                               "out.safetensors", *arguments)
+        self.assertTrue(report["check"]["passed"])
+        return report, read_safetensors(self.folder / "out.safetensors")
+
+    def test_a_second_run_compiles_nothing(self):
+        first = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((first["compiled"], first["from_cache"]), (len(first["kernels"]), 0))
+        second = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((second["compiled"], second["from_cache"]), (0, len(first["kernels"])))
+
+        # A flipped bit anywhere is found, told once and made good.
+        entries = self.succeed_json("cache", "ls", "--cache-dir", "own")["entries"]
+        path = entries[3]["path"]
+        with open(path, "r+b") as file:
+            content = bytearray(file.read())
+            content[len(content) // 2] ^= 0x10
+            file.seek(0)
+            file.write(content)
+        damaged = self.run_tool("cache", "verify", "--cache-dir", "own")
+        self.assertEqual(damaged.returncode, 4)
+        self.assertIn(os.path.basename(path), damaged.stderr)
+        third = self.succeed("run", TINY, "--target", "sim", "--cache-dir", "own", "--check", "--json")
+        report = json.loads(third.stdout)
+        self.assertEqual((report["compiled"], report["corrupt"]), (1, 1))
+        self.assertEqual(third.stderr.count("warning"), 1, third.stderr)
+        fourth = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((fourth["compiled"], fourth["corrupt"]), (0, 0))
+        self.succeed("cache", "verify", "--cache-dir", "own")
+
+    def test_a_dump_has_the_documented_tensors(self):
+        tokens = 5
+        report, out = self.run_file({**token_tensors(tokens), **weight_tensors()})
+        rows = report["rows"]
+        shapes = {"x_q": ("F8_E4M3", [tokens, H]), "x_scale_inv": ("F32", [tokens, H // 128]),
+                  "counts": ("I32", [E]), "offs": ("I32", [E + 1]), "row_map": ("I32", [tokens, K]),
+                  "permuted_q": ("F8_E4M3", [rows, H]), "permuted_probs": ("F32", [rows]),
+                  "permuted_scale_inv": ("F32", [rows, H // 128]),
+                  "w1_q": ("F8_E4M3", [E, 2 * I, H]), "w1_scale_inv": ("F32", [E, 2, 2]),
+                  "w2_q": ("F8_E4M3", [E, H, I]), "w2_scale_inv": ("F32", [E, 2, 1]),
+                  "h1": ("BF16", [rows, 2 * I]), "act_q": ("F8_E4M3", [rows, I]),
+                  "act_scale_inv": ("F32", [rows, 1]), "h2": ("BF16", [rows, H]),
+                  "y": ("BF16", [tokens, H])}
+        self.assertEqual(sorted(out), DUMPED)
+        self.assertEqual({name: (dtype, shape) for name, (dtype, shape, _) in out.items()}, shapes)
+        offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
+        self.assertEqual((offs[0], offs[-1]), (0, rows))
+
+    def test_no_tokens_are_a_valid_input(self):
+        report, out = self.run_file({**token_tensors(0), **weight_tensors()})
+        self.assertEqual((report["tokens"], report["rows"]), (0, 0))
+        self.assertEqual(out["y"], ("BF16", [0, H], b""))
+
+    def test_bad_expert_ids_are_told_and_not_routed(self):
+        tensors = {**token_tensors(2, [0, 8, -2, 3]), **weight_tensors()}
+        report, out = self.run_file(tensors)
+        self.assertTrue(report["status"]["bad_expert_id"])
+        self.assertEqual([v < 0 for v in struct.unpack("<4i", out["row_map"][2])],
+                         [False, True, True, False])
+        strict = self.run_tool("run", TINY, "--target", "sim", "--input", "in.safetensors", "--strict")
+        self.assertEqual(strict.returncode, 6)
+        self.assertIn("topk_ids", strict.stderr)
+
+    def test_a_seed_gives_the_same_file(self):
+        for name in ("a", "b"):
+            self.run_tiny("--seed", "7", "--tokens", "9", "--output", name)
+        self.run_tiny("--seed", "8", "--tokens", "9", "--output", "c")
+        first, second, other = ((self.folder / name).read_bytes() for name in "abc")
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
+
+    def test_a_failed_write_leaves_nothing(self):
+        self.run_tiny("--tokens", "1", "--output", "y")
+        self.assertEqual(os.listdir(self.folder), ["y"])
+
+
+class Checkpoints(tool.ToolTest):
+    """Experts from shards give what the same experts in an input file give."""
+
+    def run_shards(self, shards, prefix, *arguments):
+        paths = [self.write(f"shard{i}.safetensors", safetensors(s)) for i, s in enumerate(shards)]
+        path = self.write("in.safetensors", safetensors(token_tensors(4)))
+        report = self.succeed_json("run", TINY, "--target", "sim", "--input", path, "--check",
+                                   "--dump-intermediates", "--output", "out.safetensors",
+                                   "--weights", *paths, "--prefix", prefix, *arguments)
+        self.assertTrue(report["check"]["passed"])
+        return report, read_safetensors(self.folder / "out.safetensors")
+
+    def test_bf16_experts_of_both_namings(self):
+        weights = weight_tensors()
+        path = self.write("whole.safetensors", safetensors({**token_tensors(4), **weights}))
+        self.succeed("run", TINY, "--target", "sim", "--input", path, "--check", "--output", "y")
+        wanted = read_safetensors(self.folder / "y")["y"]
+        half, whole = I * H * 2, H * I * 2
+        for prefix, names in (("model.layers.3.mlp", ("gate_proj", "up_proj", "down_proj")),
+                              ("model.layers.3.block_sparse_moe", ("w1", "w3", "w2"))):
+            shards = [{}, {}]
+            for n in range(E):
+                w1 = weights["w1"][2][2 * n * half:2 * (n + 1) * half]
+                w2 = weights["w2"][2][n * whole:(n + 1) * whole]
+                parts = ([I, H], w1[:half]), ([I, H], w1[half:]), ([H, I], w2)
+                for name, (shape, content) in zip(names, parts):
+                    shards[n % 2][f"{prefix}.experts.{n + 3}.{name}.weight"] = "BF16", shape, content
+            _, out = self.run_shards(shards, prefix, "--first-expert", "3")
+            self.assertEqual(out["y"], wanted)
+
+    def test_fp8_experts_are_used_as_they_are(self):
+        stream = random.Random(5)
+        prefix, shard, codes, scales = "model.layers.3.mlp", {}, [], []
+        for n in range(E):
+            for name, shape in (("gate_proj", [I, H]), ("up_proj", [I, H]), ("down_proj", [H, I])):
+                blocks = [math.ceil(d / 128) for d in shape]
+                # Finite codes only; scales that are no powers of two, as DeepSeek publishes them.
+                code = bytes(stream.randrange(0x60) | stream.choice((0, 0x80))
+                             for _ in range(math.prod(shape)))
+                scale = struct.pack(f"<{math.prod(blocks)}f",
+                                    *(stream.uniform(1e-3, 2e-3) for _ in range(math.prod(blocks))))
+                shard[f"{prefix}.experts.{n}.{name}.weight"] = "F8_E4M3", shape, code
+                shard[f"{prefix}.experts.{n}.{name}.weight_scale_inv"] = "F32", blocks, scale
+                codes.append(code)
+                scales.append(scale)
+        report, out = self.run_shards([shard], prefix)
+        self.assertNotIn("quantize_w1", [kernel["operation"] for kernel in report["kernels"]])
+        self.assertEqual(out["w1_q"][2], b"".join(c for i, c in enumerate(codes) if i % 3 != 2))
+        self.assertEqual(out["w2_q"][2], b"".join(codes[2::3]))
+        self.assertEqual(out["w1_scale_inv"][2],
+                         b"".join(s for i, s in enumerate(scales) if i % 3 != 2))
+
+
+if __name__ == "__main__":
+    tool.main()

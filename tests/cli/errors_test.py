@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong input through the command line: the documented exit status, exactly one sentence that names
+the place, no stack trace, nothing printed as a result and no file left behind."""
+import json
+import os
+import struct
+
+import tool
+from tool import TINY, safetensors, tensor, with_header
+
+USAGE, FILE, TOOLCHAIN, DEVICE, KERNEL = 2, 3, 4, 5, 6
+E, T, K, H, I = 8, 4, 2, 256, 128
+
+
+class Refusal(tool.ToolTest):
+    def refuse(self, arguments, status, *words, **environment):
+        """`moejit ARGUMENTS` ends with the status and one sentence that holds all the words."""
+        before = sorted(os.listdir(self.folder))
+        done = self.run_tool(*arguments, **environment)
+        shown = f"{arguments}\n{done.stderr}"
+        self.assertEqual(done.returncode, status, shown)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("moejit: target ")]
+        self.assertTrue(lines, shown)
+        self.assertRegex(lines[0], r"^moejit: \S", shown)
+        self.assertTrue(all(line.startswith("hint: ") for line in lines[1:]), shown)
+        self.assertLessEqual(len(lines), 2, shown)
+        self.assertNotRegex(done.stderr, r"terminate called|what\(\)|exception|0x[0-9a-f]{9}", shown)
+        for word in words:
+            self.assertIn(str(word), done.stderr, shown)
+        self.assertEqual(done.stdout, "", shown)
+        self.assertEqual(sorted(os.listdir(self.folder)), before, shown)
+
+
+class CommandLineErrors(Refusal):
+    def test_words_that_do_not_exist(self):
+        self.refuse([], USAGE, "subcommand")
+        self.refuse(["plam"], USAGE, "plam", "did you mean plan")
+        self.refuse(["plan", TINY, "--explian"], USAGE, "--explian", "did you mean --explain")
+        self.refuse(["plan", TINY, "more"], USAGE, '"more"')
+        self.refuse(["cache"], USAGE, "subcommand")
+        self.refuse(["cache", "lss"], USAGE, "lss", "did you mean ls")
+        self.refuse(["emit", TINY, "--operation", "gem_fc1"], USAGE, "gem_fc1", "gemm_fc1")
+
+    def test_missing_and_contradicting_arguments(self):
+        self.refuse(["plan"], USAGE, "LAYER")
+        self.refuse(["build"], USAGE, "LAYER")
+        self.refuse(["layer"], USAGE, "--from-hf")
+        self.refuse(["layer", TINY, "--from-hf", TINY], USAGE, "--from-hf")
+        self.refuse(["run", TINY, "--prefix", "model"], USAGE, "--weights")
+        self.refuse(["run", TINY, "--dump-intermediates"], USAGE, "--output")
+        self.refuse(["run", TINY, "--tokens", "4", "--input", "in"], USAGE, "--input")
+        self.refuse(["plan", TINY, "--target"], USAGE, "--target")
+
+    def test_values_out_of_range(self):
+        for verb in ("plan", "emit", "build", "run", "inspect"):
+            self.refuse([verb, TINY, "--target", "cuda:sm_20"], USAGE, "cuda:sm_20", "sim")
+        self.refuse(["run", TINY, "--target", "sim", "--tokens", "many"], USAGE, "many")
+        self.refuse(["run", TINY, "--target", "sim", "--tokens", "65"], USAGE, "65", "0 to 64")
+        self.refuse(["run", TINY, "--target", "sim", "--tokens", "-1"], USAGE, "-1")
+        self.refuse(["run", TINY, "--target", "sim", "--seed", "-1"], USAGE, "--seed")
+        self.refuse(["run", TINY, "--target", "sim", "--weights", "w", "--first-expert", "-1"],
+                    USAGE, "--first-expert")
+        self.refuse(["build", TINY, "--jobs", "-1"], USAGE, "--jobs")
+        self.refuse(["bench", TINY, "--repeat", "0"], USAGE, "--repeat")
+        self.refuse(["bench", TINY, "--tokens", "0"], USAGE, "--tokens")
+        self.refuse(["bench", TINY, "--target", "sim"], USAGE, "GPU", "simulator")
+
+
+class LayerErrors(Refusal):
+    def test_text_that_is_no_layer(self):
+        bad = self.write("bad.json", '{\n  "name": "x",\n  "experts": 8,,\n}')
+        self.refuse(["plan", bad], USAGE, "bad.json:3:16:")
+        for text in ("", "null", "[]", "{", "\0\1\2", '{"name": "x"} {}', "{" * 5, "[" * 5000):
+            self.refuse(["plan", self.write("bad.json", text)], USAGE, "bad.json")
+        self.refuse(["plan", self.write("bad.json", b'{"name": "\xff"}')], USAGE, "bad.json")
+        self.refuse(["plan", self.write("bad.json", '{"top_k": 1, "top_k": 2}')], USAGE, "top_k")
+
+    def test_fields(self):
+        self.refuse(["plan", self.layer(hiden=256)], USAGE, "hiden", "hidden")
+        self.refuse(["plan", self.layer(hidden=None)], USAGE, "hidden")
+        self.refuse(["plan", self.layer(hidden="256")], USAGE, "hidden")
+        self.refuse(["plan", self.layer(hidden=1.5)], USAGE, "hidden")
+        self.refuse(["plan", self.layer(hidden=1 << 70)], USAGE, "hidden")
+        self.refuse(["plan", self.layer(hidden=100)], USAGE, "hidden", "16")
+        self.refuse(["plan", self.layer(experts=0)], USAGE, "experts")
+        self.refuse(["plan", self.layer(local_experts=-1)], USAGE, "local_experts")
+        self.refuse(["plan", self.layer(local_experts=9)], USAGE, "local_experts")
+        self.refuse(["plan", self.layer(top_k=9)], USAGE, "top_k", "experts")
+        self.refuse(["plan", self.layer(max_tokens=-1)], USAGE, "max_tokens")
+        self.refuse(["plan", self.layer(recipe="fp8_flwo")], USAGE, "fp8_flow")
+        self.refuse(["plan", self.layer(activation="swigul")], USAGE, "swiglu")
+
+    def test_what_the_target_cannot_run(self):
+        self.refuse(["plan", self.layer(recipe="mxfp8")], USAGE, "mxfp8", "fp8_flow")
+        self.refuse(["plan", self.layer(passes=["forward", "backward"])], USAGE, "backward")
+
+    def test_files(self):
+        self.refuse(["plan", "absent.json"], FILE, "absent.json")
+        self.refuse(["plan", self.folder], FILE, "folder")
+        self.refuse(["build", TINY, "absent.json"], FILE, "absent.json")
+        self.refuse(["layer", "--from-hf", "absent.json"], FILE, "absent.json")
+        self.refuse(["inspect", "absent.cubin"], FILE, "absent.cubin")
+        if os.geteuid() != 0:
+            hidden = self.layer()
+            hidden.chmod(0)
+            self.refuse(["plan", hidden], FILE, "layer.json")
+
+    def test_published_configurations(self):
+        self.refuse(["layer", "--from-hf", self.write("c.json", "{}")], USAGE, "c.json")
+        self.refuse(["layer", "--from-hf", self.write("c.json", {"model_type": "gpt2"})], USAGE,
+                    "gpt2")
+        self.refuse(["layer", "--from-hf", self.write("c.json", "{,}")], USAGE, "c.json:1:2:")
+        self.refuse(["layer", "--from-hf", TINY, "--ep", "0"], USAGE)
+
+    def test_inspected_files(self):
+        self.refuse(["inspect", self.write("k.cubin", b"\x7fELF" + bytes(60))], FILE, "k.cubin")
+        self.refuse(["inspect", self.write("k", b"moejit\x1a\n" + bytes(500))], FILE, "k: ")
+
+
+class InputFileErrors(Refusal):
+    def refuse_input(self, content, status, *words):
+        path = self.write("in.safetensors", content)
+        self.refuse(["run", TINY, "--target", "sim", "--input", path, "--output", "out.safetensors"],
+                    status, "in.safetensors", *words)
+
+    def inputs(self, **changes):
+        tensors = {"x": tensor("BF16", [T, H]), "topk_ids": tensor("I32", [T, K]),
+                   "topk_probs": tensor("F32", [T, K]), "w1": tensor("BF16", [E, 2 * I, H]),
+                   "w2": tensor("BF16", [E, H, I])}
+        tensors.update(changes)
+        return {name: value for name, value in tensors.items() if value is not None}
+
+    def test_headers_that_lie(self):
+        entry = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+        self.refuse_input(b"", FILE, "0 bytes")
+        self.refuse_input(b"1234567", FILE, "7 bytes")
+        self.refuse_input(struct.pack("<Q", 1 << 63) + b"{}", FILE, str(1 << 63))
+        self.refuse_input(struct.pack("<Q", 100_000_001) + b"{}", FILE, "100000001")
+        self.refuse_input(struct.pack("<Q", 1000) + b"{}", FILE, "1000", "truncated")
+        self.refuse_input(with_header(b"{,}"), FILE, "header")
+        self.refuse_input(with_header(b"[]"), FILE, "object")
+        self.refuse_input(with_header(b"[" * 10000), FILE)
+        self.refuse_input(with_header({"x": entry}, bytes(15)), FILE, '"x"', "15")
+        self.refuse_input(with_header({"x": entry, "y": dict(entry, data_offsets=[8, 24])},
+                                      bytes(24)), FILE, '"x"', '"y"', "overlap")
+        self.refuse_input(with_header({"x": dict(entry, dtype="F33")}, bytes(16)), FILE, "F33")
+        self.refuse_input(with_header({"x": dict(entry, dtype=3)}, bytes(16)), FILE, '"x"')
+        self.refuse_input(with_header({"x": dict(entry, shape=[-4])}, bytes(16)), FILE, "shape")
+        self.refuse_input(with_header({"x": dict(entry, shape=[4.0])}, bytes(16)), FILE, "shape")
+        self.refuse_input(with_header({"x": dict(entry, shape=[5])}, bytes(16)), FILE, "20", "16")
+        self.refuse_input(with_header({"x": dict(entry, shape=[1 << 40, 1 << 40])}, bytes(16)),
+                          FILE, "too large")
+        self.refuse_input(with_header({"x": dict(entry, data_offsets=[16, 0])}, bytes(16)), FILE,
+                          "data_offsets")
+        self.refuse_input(with_header({"x": dict(entry, data_offsets=[0])}, bytes(16)), FILE,
+                          "data_offsets")
+        self.refuse_input(with_header({"x": 1}), FILE, '"x"')
+        twice = json.dumps(entry)
+        self.refuse_input(with_header(f'{{"x": {twice}, "x": {twice}}}'.encode(), bytes(16)), FILE,
+                          "x")
+
+    def test_tensors_that_do_not_fit(self):
+        for name in ("x", "topk_ids", "topk_probs", "w1", "w2"):
+            self.refuse_input(safetensors(self.inputs(**{name: None})), FILE, f'"{name}"', "missing")
+        self.refuse_input(safetensors(self.inputs(x=tensor("F32", [T, H]))), FILE, '"x"', "F32",
+                          f"BF16 [{T}, {H}]")
+        self.refuse_input(safetensors(self.inputs(x=tensor("BF16", [T, H + 1]))), FILE, '"x"')
+        self.refuse_input(safetensors(self.inputs(x=tensor("BF16", [H]))), FILE, '"x"')
+        self.refuse_input(safetensors(self.inputs(x=tensor("BF16", []))), FILE, '"x"')
+        self.refuse_input(safetensors(self.inputs(x=tensor("BF16", [65, H]))), FILE, '"x"', "65",
+                          "max_tokens")
+        self.refuse_input(safetensors(self.inputs(topk_ids=tensor("I64", [T, K]))), FILE, "I64")
+        self.refuse_input(safetensors(self.inputs(topk_ids=tensor("I32", [T + 1, K]))), FILE,
+                          '"topk_ids"', f"[{T + 1}, {K}]", f"[{T}, {K}]")
+        self.refuse_input(safetensors(self.inputs(topk_probs=tensor("F64", [T, K]))), FILE, "F64")
+        self.refuse_input(safetensors(self.inputs(w1=tensor("BF16", [E, I, H]))), FILE, '"w1"')
+        self.refuse_input(safetensors(self.inputs(w1=None, w1_q=tensor("F8_E4M3", [E, 2 * I, H]))),
+                          FILE, '"w1_scale_inv"')
+
+    def test_files(self):
+        run = ["run", TINY, "--target", "sim", "--output", "out.safetensors", "--input"]
+        self.refuse([*run, "absent"], FILE, "absent")
+        self.refuse([*run, self.folder], FILE, "folder")
+        self.refuse([*run, "/dev/null"], FILE, "/dev/null")
+
+
+class CheckpointErrors(Refusal):
+    def experts(self, count=E, dtype="BF16", prefix="model.layers.3.mlp"):
+        shard = {}
+        for n in range(count):
+            for projection, shape in (("gate_proj", [I, H]), ("up_proj", [I, H]),
+                                      ("down_proj", [H, I])):
+                name = f"{prefix}.experts.{n}.{projection}.weight"
+                shard[name] = tensor(dtype, shape)
+                if dtype == "F8_E4M3":
+                    shard[name + "_scale_inv"] = tensor("F32", [(d + 127) // 128 for d in shape])
+        return shard
+
+    def refuse_shards(self, shards, status, *words, options=()):
+        paths = [self.write(f"shard{i}.safetensors", safetensors(shard))
+                 for i, shard in enumerate(shards)]
+        self.refuse(["run", TINY, "--target", "sim", "--output", "out.safetensors", "--weights",
+                     *paths, "--prefix", "model.layers.3.mlp", *options], status, *words)
+
+    def test_missing_experts(self):
+        self.refuse_shards([self.experts(7)], FILE, "experts.7.gate_proj.weight", "shard0")
+        self.refuse_shards([self.experts(8)], FILE, "experts.8.gate_proj.weight",
+                           options=["--first-expert", "1"])
+        self.refuse_shards([self.experts(prefix="model.layers.4.mlp")], FILE,
+                           "model.layers.3.mlp.experts.0", "model.layers.4.mlp")
+        self.refuse_shards([{}], FILE, "experts.0.gate_proj.weight")
+        shard = self.experts()
+        del shard["model.layers.3.mlp.experts.5.down_proj.weight"]
+        self.refuse_shards([shard], FILE, "experts.5.down_proj.weight", "missing")
+
+    def test_tensors_that_do_not_fit(self):
+        name = "model.layers.3.mlp.experts.6.up_proj.weight"
+        self.refuse_shards([{**self.experts(), name: tensor("F8_E4M3", [I, H])}], FILE, name,
+                           "F8_E4M3", "one dtype")
+        self.refuse_shards([{**self.experts(), name: tensor("BF16", [H, I])}], FILE, name,
+                           f"[{I}, {H}]")
+        self.refuse_shards([self.experts(dtype="F32")], FILE, "F32", "BF16 or F8_E4M3")
+        shard = self.experts(dtype="F8_E4M3")
+        del shard[name + "_scale_inv"]
+        self.refuse_shards([shard], FILE, name + "_scale_inv", "missing")
+        shard[name + "_scale_inv"] = tensor("F32", [I, H])
+        self.refuse_shards([shard], FILE, name + "_scale_inv", "[1, 2]")
+        shard[name + "_scale_inv"] = tensor("BF16", [1, 2])
+        self.refuse_shards([shard], FILE, name + "_scale_inv", "F32")
+
+    def test_shards(self):
+        self.refuse_shards([self.experts(), self.experts(1)], FILE, "shard1", "shard0")
+        self.refuse(["run", TINY, "--target", "sim", "--weights", "absent"], FILE, "absent")
+
+
+class MachineErrors(Refusal):
+    def test_compilers_that_are_missing(self):
+        self.refuse(["build", TINY, "--no-cache"], TOOLCHAIN, "/nonexistent",
+                    MOEJIT_NVRTC="/nonexistent")
+        self.refuse(["build", TINY, "--target", "sim", "--no-cache"], TOOLCHAIN, "/nonexistent",
+                    MOEJIT_CXX="/nonexistent")
+
+    def test_drivers_that_are_missing(self):
+        for verb in ("run", "bench"):
+            self.refuse([verb, TINY, "--target", "cuda"], DEVICE, "/nonexistent",
+                        MOEJIT_CUDA_DRIVER="/nonexistent")
+
+    def test_caches_that_cannot_be_used(self):
+        plain = self.write("plain", "a file")
+        self.refuse(["build", TINY, "--target", "sim", "--cache-dir", plain], TOOLCHAIN, "plain")
+        self.refuse(["build", TINY, "--target", "sim", "--cache-dir", plain / "below"], TOOLCHAIN,
+                    "plain/below")
+        self.refuse(["cache", "ls", "--cache-dir", plain], TOOLCHAIN, "plain")
+        self.refuse(["build", TINY, "--target", "sim"], TOOLCHAIN, "plain",
+                    MOEJIT_CACHE_DIR=str(plain))
+
+    def test_frozen_caches(self):
+        empty = self.folder / "empty"
+        empty.mkdir(mode=0o700)
+        self.refuse(["build", TINY, "--target", "sim", "--frozen", "--cache-dir", empty], TOOLCHAIN,
+                    "frozen")
+
+    def test_outputs_that_cannot_be_written(self):
+        run = ["run", TINY, "--target", "sim", "--output"]
+        self.refuse([*run, "absent/out.safetensors"], FILE, "absent")
+        self.refuse([*run, self.folder], FILE, "folder")
+        self.refuse([*run, ""], USAGE, "--output", "empty")
+        self.refuse(["layer", TINY, "--output", "absent/layer.json"], FILE, "absent")
+        plain = self.write("plain", "a file")
+        self.refuse(["emit", TINY, "--output-dir", plain], FILE, "plain")
+        self.refuse(["emit", TINY, "--output-dir", plain / "below"], FILE, "plain/below")
+
+    def test_a_full_disk_under_standard_output(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("there is no /dev/full")
+        status = os.system(f"'{tool.moejit}' plan '{TINY}' > /dev/full 2> '{self.folder}/err'")
+        self.assertEqual(os.waitstatus_to_exitcode(status), FILE)
+        self.assertIn("standard output", (self.folder / "err").read_text())
+
+
+if __name__ == "__main__":
+    tool.main()
