@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prepared layer recorded into a CUDA graph, and what a call must not do.
+#include "runtime/driver/context.h"
+#include "tests/gpu/test_layer.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reference/random_inputs.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <new>
+#include <optional>
+#include <thread>
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// Counts what the process allocates through C++; the driver uses its own allocator.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace moejit::testing {
+namespace {
+
+using reference::LayerInputs;
+using reference::LayerShape;
+using runtime::Context;
+using runtime::CurrentContext;
+
+constexpr LayerShape kShape{.experts = 7,
+                            .top_k = 3,
+                            .hidden = 272,
+                            .intermediate = 144,
+                            .alignment = 128,
+                            .max_rows = 128 * 12};
+constexpr int64_t kTokens = 150;
+
+#define ASSERT_DRIVER(call) ASSERT_EQ(call, CUDA_SUCCESS)
+
+class GraphTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
+    api_ = runtime::driver_api().value();
+    auto context = Context::adopt(*api_, 0);
+    ASSERT_TRUE(succeeded(context));
+    context_ = *context;
+    current_.emplace(*context_);
+    ASSERT_DRIVER(api_->stream_create(&stream_, CU_STREAM_NON_BLOCKING));
+    auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
+    ASSERT_TRUE(succeeded(layer));
+    layer_ = std::move(*layer);
+    ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(kShape, kTokens, 1))));
+  }
+  void TearDown() override {
+    layer_.reset();
+    if (stream_ != nullptr) api_->stream_destroy(stream_);
+  }
+  std::vector<uint16_t> eager(const LayerInputs& inputs) {
+    EXPECT_TRUE(succeeded(layer_->run(inputs)));
+    return layer_->read<uint16_t>("y");
+  }
+  void record(CUstreamCaptureMode mode, CUgraphExec& graph) {
+    ASSERT_DRIVER(api_->stream_begin_capture(stream_, mode));
+    const auto launched = layer_->forward(stream_);
+    CUgraph recorded = nullptr;
+    ASSERT_DRIVER(api_->stream_end_capture(stream_, &recorded));
+    ASSERT_TRUE(succeeded(launched));
+    ASSERT_DRIVER(api_->graph_instantiate(&graph, recorded, 0));
+    ASSERT_DRIVER(api_->graph_destroy(recorded));
+  }
+
+  const runtime::DriverApi* api_ = nullptr;
+  std::shared_ptr<const Context> context_;
+  std::optional<CurrentContext> current_;
+  CUstream stream_ = nullptr;
+  std::unique_ptr<TestLayer> layer_;
+};
+
+TEST_F(GraphTest, ReplaysEqualCallsWhateverTheRouting) {
+  ASSERT_TRUE(succeeded(layer_->set_inputs(random_inputs(kShape, kTokens, 2))));
+  CUgraphExec graph = nullptr;
+  ASSERT_NO_FATAL_FAILURE(record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph));
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    LayerInputs inputs = random_inputs(kShape, kTokens, 100 + seed,
+                                       {.unrouted_share = static_cast<double>(seed % 4) / 4.0});
+    if (seed % 10 == 0) inputs.topk_ids.assign(inputs.topk_ids.size(), seed % 20 == 0 ? 0 : -1);
+    const auto wanted = eager(inputs);
+    const auto status = layer_->read<uint32_t>("status");
+    ASSERT_TRUE(succeeded(layer_->poison()));
+    ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+    ASSERT_DRIVER(api_->graph_launch(graph, stream_));
+    ASSERT_DRIVER(api_->stream_synchronize(stream_));
+    ASSERT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted)))
+        << "replay " << seed;
+    ASSERT_EQ(layer_->read<uint32_t>("status"), status) << "replay " << seed;
+  }
+  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
+}
+
+TEST_F(GraphTest, IsRecordedInEveryModeOfCapture) {
+  const LayerInputs inputs = random_inputs(kShape, kTokens, 5);
+  const auto wanted = eager(inputs);
+  for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                          CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    // A new layer: nothing of it has run, so that a kernel loaded late would be noticed.
+    auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
+    ASSERT_TRUE(succeeded(layer));
+    layer_ = std::move(*layer);
+    ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(kShape, kTokens, 1))));
+    ASSERT_TRUE(succeeded(layer_->set_inputs(inputs)));
+    CUgraphExec graph = nullptr;
+    ASSERT_NO_FATAL_FAILURE(record(mode, graph));
+    ASSERT_TRUE(succeeded(layer_->poison()));
+    ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+    ASSERT_DRIVER(api_->graph_launch(graph, stream_));
+    ASSERT_DRIVER(api_->stream_synchronize(stream_));
+    EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted)));
+    EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(GraphTest, ACallAllocatesNothing) {
+  ASSERT_TRUE(succeeded(layer_->set_inputs(random_inputs(kShape, kTokens, 2))));
+  const std::vector<runtime::TensorRef> tensors = layer_->tensors();
+  size_t free_before = 0, free_after = 0, total = 0;
+  ASSERT_DRIVER(api_->mem_get_info(&free_before, &total));
+  const long before = allocations;
+  for (int i = 0; i < 10; ++i) {
+    const auto launched = layer_->layer().forward(tensors, layer_->workspace(),
+                                                  layer_->layer().workspace_bytes(), stream_);
+    ASSERT_TRUE(launched.has_value());
+  }
+  EXPECT_EQ(allocations, before);
+  ASSERT_DRIVER(api_->stream_synchronize(stream_));
+  ASSERT_DRIVER(api_->mem_get_info(&free_after, &total));
+  EXPECT_EQ(free_after, free_before);
+}
+
+TEST_F(GraphTest, OtherThreadsNeedNoCurrentContext) {
+  const LayerInputs inputs = random_inputs(kShape, kTokens, 6);
+  const auto wanted = eager(inputs);
+  ASSERT_TRUE(succeeded(layer_->poison()));
+  ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+  std::thread([&] {
+    EXPECT_TRUE(succeeded(layer_->forward(stream_)));
+    EXPECT_TRUE(succeeded(test_device().device->synchronize(stream_)));
+    CUcontext left = nullptr;
+    EXPECT_EQ(api_->ctx_get_current(&left), CUDA_SUCCESS);
+    EXPECT_EQ(left, nullptr);
+  }).join();
+  EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted)));
+}
+
+TEST_F(GraphTest, ADeviceAdoptsTheCurrentContext) {
+  const auto device = runtime::open_cuda_device(/*ordinal=*/0);
+  ASSERT_TRUE(succeeded(device));
+  EXPECT_EQ((*device)->sm_count(), test_device().device->sm_count());
+}
+
+TEST_F(GraphTest, RefusesAKernelThatIsNotForTheGpu) {
+  const compiler::KernelBinary binary{
+      .entry = "f", .target = compiler::parse_target("sim").value(), .bytes = {}, .usage = {}};
+  const auto loaded = test_device().device->load(binary);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(GraphTest, TellsThatMemoryRanOut) {
+  const auto memory = test_device().device->allocate(int64_t{1} << 46);
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().code, ErrorCode::kOutOfMemory);
+}
+
+}  // namespace
+}  // namespace moejit::testing
