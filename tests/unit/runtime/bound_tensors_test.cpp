@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/launch/bound_tensors.h"
+
+#include "tests/support/matchers.h"
+
+#include <array>
+#include <gtest/gtest.h>
+
+namespace moejit::runtime {
+namespace {
+
+using compiler::DType;
+using compiler::TensorPlan;
+using compiler::TensorRole;
+
+compiler::Plan small_plan() {
+  const auto tensor = [](const char* name, DType dtype, TensorRole role,
+                         std::vector<compiler::Dim> shape) {
+    return TensorPlan{.name = name, .dtype = dtype, .shape = std::move(shape), .role = role};
+  };
+  compiler::Plan plan;
+  plan.layer.name = "small";
+  plan.tensors = {tensor("x", DType::kBF16, TensorRole::kInput, {{"T", 64}, {"H", 32}}),
+                  tensor("topk_ids", DType::kI32, TensorRole::kInput, {{"T", 64}, {"K", 2}}),
+                  tensor("w1", DType::kBF16, TensorRole::kWeight, {{"E", 4}, {"H", 32}}),
+                  tensor("y", DType::kBF16, TensorRole::kOutput, {{"T", 64}, {"H", 32}}),
+                  tensor("x_q", DType::kF8E4M3, TensorRole::kWorkspace, {{"T", 64}, {"H", 32}})};
+  plan.tensors.back().workspace_offset = 256;
+  plan.workspace_bytes = 256 + 64 * 32;
+  return plan;
+}
+
+class BoundTensorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    tensors_ = {{"x", DType::kBF16, x_shape_, memory_.data()},
+                {"topk_ids", DType::kI32, ids_shape_, memory_.data()},
+                {"y", DType::kBF16, y_shape_, memory_.data()}};
+  }
+  Result<void> bind() {
+    bound_ = {};
+    constexpr std::array kRoles = {TensorRole::kInput, TensorRole::kOutput};
+    return bind_tensors(plan_, kRoles, tensors_, bound_);
+  }
+  void expect_error(ErrorCode code, std::string_view message) {
+    const auto result = bind();
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, code);
+    EXPECT_EQ(result.error().message, message);
+  }
+
+  alignas(256) std::array<std::byte, 8192> memory_{};
+  std::array<int64_t, 2> x_shape_ = {5, 32}, ids_shape_ = {5, 2}, y_shape_ = {5, 32};
+  compiler::Plan plan_ = small_plan();
+  std::vector<TensorRef> tensors_;
+  BoundTensors bound_;
+};
+
+TEST_F(BoundTensorsTest, BindsTensorsInAnyOrderWithTheirBytes) {
+  std::swap(tensors_[0], tensors_[2]);
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
+  EXPECT_EQ(bound_.tokens, 5);
+  EXPECT_EQ(bound_.address[0], memory_.data());
+  EXPECT_EQ(bound_.bytes[0], 2 * 5 * 32);
+  EXPECT_EQ(bound_.bytes[1], 4 * 5 * 2);
+}
+
+TEST_F(BoundTensorsTest, TakesNoTokensWithoutAddresses) {
+  x_shape_[0] = ids_shape_[0] = y_shape_[0] = 0;
+  for (TensorRef& tensor : tensors_) tensor.data = nullptr;
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
+  EXPECT_EQ(bound_.tokens, 0);
+}
+
+TEST_F(BoundTensorsTest, IgnoresTensorsOfTheOtherCall) {
+  tensors_.push_back({"w1", DType::kI32, {}, nullptr});
+  EXPECT_TRUE(moejit::testing::succeeded(bind()));
+}
+
+TEST_F(BoundTensorsTest, NamesAMissingTensor) {
+  tensors_.pop_back();
+  expect_error(ErrorCode::kMissingTensor, "tensor y is missing, wanted BF16 [T <= 64, 32]");
+}
+
+TEST_F(BoundTensorsTest, NamesATensorThatThePlanDoesNotHave) {
+  tensors_.push_back({"z", DType::kBF16, x_shape_, memory_.data()});
+  expect_error(ErrorCode::kTensorMismatch,
+               "tensor z: the layer small has none of this name that a caller gives, wanted x, "
+               "topk_ids, y");
+  tensors_.back().name = "x_q";
+  expect_error(ErrorCode::kTensorMismatch,
+               "tensor x_q: the layer small has none of this name that a caller gives, wanted x, "
+               "topk_ids, y");
+}
+
+TEST_F(BoundTensorsTest, NamesATensorGivenTwice) {
+  tensors_.push_back(tensors_[0]);
+  expect_error(ErrorCode::kTensorMismatch, "tensor x: it is given twice");
+}
+
+TEST_F(BoundTensorsTest, NamesAWrongDtype) {
+  tensors_[1].dtype = DType::kI64;
+  expect_error(ErrorCode::kTensorMismatch, "tensor topk_ids: its dtype is I64, wanted I32");
+}
+
+TEST_F(BoundTensorsTest, NamesAWrongShape) {
+  x_shape_[1] = 31;
+  expect_error(ErrorCode::kTensorMismatch, "tensor x: its shape is [5, 31], wanted [T <= 64, 32]");
+  x_shape_ = {65, 32};
+  expect_error(ErrorCode::kTensorMismatch, "tensor x: its shape is [65, 32], wanted [T <= 64, 32]");
+  x_shape_ = {-1, 32};
+  expect_error(ErrorCode::kTensorMismatch, "tensor x: its shape is [-1, 32], wanted [T <= 64, 32]");
+  tensors_[0].shape = std::span(x_shape_).first(1);
+  expect_error(ErrorCode::kTensorMismatch, "tensor x: its shape is [-1], wanted [T <= 64, 32]");
+}
+
+TEST_F(BoundTensorsTest, NamesATensorWithAnotherNumberOfTokens) {
+  y_shape_[0] = 6;
+  expect_error(ErrorCode::kTensorMismatch, "tensor y: it has 6 tokens, tensors before it have 5");
+}
+
+TEST_F(BoundTensorsTest, NamesABadAddress) {
+  tensors_[2].data = nullptr;
+  expect_error(ErrorCode::kTensorMismatch, "tensor y: its address is null, wanted 320 bytes");
+  tensors_[2].data = memory_.data() + 8;
+  const auto result = bind();
+  ASSERT_FALSE(result);
+  EXPECT_TRUE(result.error().message.ends_with("is not a multiple of 16"))
+      << result.error().message;
+}
+
+TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
+  ASSERT_TRUE(bind());
+  const auto code_of = [&](void* workspace, int64_t bytes) {
+    const auto result = bind_workspace(plan_, workspace, bytes, bound_);
+    return result ? "ok" : std::string(to_string(result.error().code));
+  };
+  EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes), "ok");
+  EXPECT_EQ(bound_.address[4], memory_.data() + 256);
+  EXPECT_EQ(bound_.bytes[4], 5 * 32);
+  EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes - 1), "workspace_too_small");
+  EXPECT_EQ(code_of(memory_.data() + 16, plan_.workspace_bytes), "tensor_mismatch");
+  EXPECT_EQ(code_of(nullptr, plan_.workspace_bytes), "tensor_mismatch");
+}
+
+}  // namespace
+}  // namespace moejit::runtime

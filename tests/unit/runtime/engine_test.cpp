@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// With the real compiler of the target sim, the one that is always there.
+#include "runtime/engine.h"
+
+#include "compiler/kernel_key.h"
+#include "compiler/support/file.h"
+#include "tests/support/matchers.h"
+
+#include <atomic>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+namespace moejit::runtime {
+namespace {
+
+using moejit::testing::succeeded;
+
+compiler::KernelSource quantize_source() {
+  const compiler::KernelPlan kernel{.operation = "quantize",
+                                    .spec = compiler::RowChainSpec{.columns = 128}};
+  return emit_kernel(kernel, compiler::parse_target("sim").value()).value();
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  std::string folder() const { return (dir_ / "cache").string(); }
+  std::unique_ptr<Engine> engine(EngineOptions options = {}) {
+    if (options.use_cache) options.cache_dir = folder();
+    options.warn = [this](std::string_view message) { warnings_.emplace_back(message); };
+    auto result = Engine::create(options);
+    EXPECT_TRUE(succeeded(result));
+    return std::move(*result);
+  }
+  std::string file_of(const compiler::KernelSource& source) const {
+    const std::string hex = compiler::kernel_key(source)->digest.hex();
+    return folder() + "/v1/" + hex.substr(0, 2) + "/" + hex.substr(2);
+  }
+
+  moejit::testing::TestDir dir_;
+  const compiler::KernelSource source_ = quantize_source();
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(EngineTest, CompilesOnceForAllEnginesOfAFolder) {
+  const auto first = engine();
+  const auto made = first->binary(source_);
+  ASSERT_TRUE(succeeded(made));
+  ASSERT_TRUE(succeeded(first->binary(source_)));
+  EXPECT_EQ(first->counters().compiled, 1);
+  EXPECT_EQ(first->counters().from_memory, 1);
+  const auto second = engine();
+  const auto read = second->binary(source_);
+  ASSERT_TRUE(succeeded(read));
+  EXPECT_EQ(**read, **made);
+  EXPECT_EQ(second->counters().compiled, 0);
+  EXPECT_EQ(second->counters().from_cache, 1);
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_EQ(second->cache_description(), folder());
+}
+
+TEST_F(EngineTest, MakesACorruptKernelAnewAndSaysSoOnce) {
+  ASSERT_TRUE(succeeded(engine()->binary(source_)));
+  auto file = read_file(file_of(source_)).value();
+  file[file.size() / 2] ^= std::byte{1};
+  ASSERT_TRUE(write_file(file_of(source_), file));
+  const auto second = engine();
+  ASSERT_TRUE(succeeded(second->binary(source_)));
+  EXPECT_EQ(second->counters().corrupt, 1);
+  EXPECT_EQ(second->counters().compiled, 1);
+  EXPECT_EQ(warnings_.size(), 1u);
+  const auto third = engine();
+  ASSERT_TRUE(succeeded(third->binary(source_)));
+  EXPECT_EQ(third->counters().from_cache, 1);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(EngineTest, WritesTheSameFileEveryTime) {
+  ASSERT_TRUE(succeeded(engine()->binary(source_)));
+  const auto first = read_file(file_of(source_)).value();
+  std::filesystem::remove(file_of(source_));
+  ASSERT_TRUE(succeeded(engine()->binary(source_)));
+  EXPECT_EQ(read_file(file_of(source_)).value(), first);
+}
+
+TEST_F(EngineTest, NeverCompilesWhenFrozen) {
+  const auto frozen = engine({.frozen = true});
+  const auto missed = frozen->binary(source_);
+  ASSERT_FALSE(missed);
+  EXPECT_EQ(missed.error().code, ErrorCode::kCacheMiss);
+  EXPECT_EQ(missed.error().message,
+            fmt::format("the frozen cache ({}) has no kernel {} for sim (key {})", folder(),
+                        source_.entry, compiler::kernel_key(source_)->digest.hex()));
+  EXPECT_EQ(missed.error().hint,
+            "make it beforehand: moejit build LAYER --target sim --cache-dir " + folder());
+  ASSERT_TRUE(succeeded(engine()->binary(source_)));
+  EXPECT_TRUE(succeeded(frozen->binary(source_)));
+}
+
+TEST_F(EngineTest, MakesAKernelOnceForManyThreads) {
+  const auto shared = engine();
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] { failures += shared->binary(source_) ? 0 : 1; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(shared->counters().compiled, 1);
+  EXPECT_EQ(shared->counters().from_memory, 7);
+}
+
+TEST_F(EngineTest, DoesNotRememberFailures) {
+  compiler::KernelSource broken = source_;
+  broken.text += "#error broken on purpose\n";
+  const auto shared = engine();
+  for (int i = 0; i < 2; ++i) {
+    const auto result = shared->binary(broken);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kCompileFailed);
+  }
+  EXPECT_EQ(shared->counters().compiled, 0);
+}
+
+TEST_F(EngineTest, RefusesANamedFolderThatItCannotUse) {
+  ASSERT_TRUE(write_file(folder(), "not a folder"));
+  const auto result = Engine::create({.cache_dir = folder()});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kCacheUnusable);
+}
+
+TEST_F(EngineTest, KeepsKernelsInMemoryWhereTheCallerWantsNoCache) {
+  const auto memory = engine({.use_cache = false});
+  EXPECT_EQ(memory->cache_description(), "memory only: the caller asked for it");
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+}  // namespace
+}  // namespace moejit::runtime

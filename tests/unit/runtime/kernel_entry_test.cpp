@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/kernel_entry.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::runtime {
+namespace {
+
+const compiler::KernelSource kSource{.entry = "f", .text = "text", .target = {}};
+const compiler::KernelBinary kBinary{
+    .entry = "f",
+    .target = {},
+    .bytes = {std::byte{1}, std::byte{2}},
+    .usage = compiler::ResourceUsage{.registers = 32, .code_bytes = 7}};
+const compiler::KernelKey kKey{.digest = sha256("key"), .fields = {{"schema", "1"}, {"a", "\n"}}};
+
+TEST(KernelMetadata, IsCanonicalJson) {
+  EXPECT_EQ(kernel_metadata(kBinary, kKey),
+            R"({"entry":"f","key":[["schema","1"],["a","\n"]],"target":"cuda:sm_90a",)"
+            R"("usage":{"code_bytes":7,"registers":32,"spill_load_bytes":0,"spill_store_bytes":0,)"
+            R"("stack_bytes":0,"static_shared_bytes":0}})");
+}
+
+TEST(KernelOf, GivesBackTheKernel) {
+  const auto kernel =
+      kernel_of({kKey.digest, kernel_metadata(kBinary, kKey), kBinary.bytes}, kSource);
+  ASSERT_TRUE(kernel);
+  EXPECT_EQ(*kernel, kBinary);
+}
+
+TEST(KernelOf, WorksWithoutResourceUse) {
+  compiler::KernelBinary binary = kBinary;
+  binary.usage.reset();
+  EXPECT_EQ(kernel_of({kKey.digest, kernel_metadata(binary, kKey), binary.bytes}, kSource), binary);
+}
+
+TEST(KernelOf, RefusesEntriesThatAreNotOfThisKernel) {
+  const auto is_refused = [](const std::string& metadata) {
+    return !kernel_of({kKey.digest, metadata, kBinary.bytes}, kSource).has_value();
+  };
+  EXPECT_TRUE(is_refused(""));
+  EXPECT_TRUE(is_refused("{"));
+  EXPECT_TRUE(is_refused("[]"));
+  EXPECT_TRUE(is_refused(R"({"entry":"f"})"));
+  EXPECT_TRUE(is_refused(R"({"entry":"g","target":"cuda:sm_90a"})"));
+  EXPECT_TRUE(is_refused(R"({"entry":1,"target":"cuda:sm_90a"})"));
+  EXPECT_TRUE(is_refused(R"({"entry":"f","target":"sim"})"));
+  EXPECT_TRUE(is_refused(R"({"entry":"f","target":"cuda:sm_90a","usage":{"registers":1}})"));
+  EXPECT_FALSE(is_refused(R"({"entry":"f","target":"cuda:sm_90a"})"));
+}
+
+}  // namespace
+}  // namespace moejit::runtime
