@@ -40,14 +40,21 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
 // equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
 Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options = {});
 
-// The least that a kernel of a plan has to do for `tokens` tokens and `rows` permuted rows of which
-// all are written (pad rows too): each input read once, each output written once. A memory-bound
-// kernel is judged by these bytes over its time.
+// What a call asks of its kernels: rows of experts, with and without the pad rows among them.
+struct CallRows {
+  int64_t tokens = 0;  // T
+  int64_t routed = 0;  // sum of counts
+  int64_t padded = 0;  // offs[E]
+};
+
+// Least traffic and arithmetic of a kernel for such a call: each input read once, each output
+// written once; pad rows are written, never read or multiplied. A memory-bound kernel is judged by
+// these bytes over its time.
 struct Work {
   int64_t min_bytes = 0;
   int64_t multiply_adds = 0;
 };
-Work count_work(const KernelPlan& kernel, const Layer& layer, int64_t tokens, int64_t rows);
+Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows);
 
 // The plan as text for people (`explain` adds the reasons) or JSON for tools.
 std::string print_plan(const Plan& plan, bool explain);

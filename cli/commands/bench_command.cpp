@@ -15,7 +15,6 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::KernelPlan;
 using compiler::Plan;
 
 // More experts' weights than these are copies: a kernel's time does not depend on it, and a host
@@ -43,23 +42,14 @@ struct Line {
   }
 };
 
-// Bytes of the rows that are there: pad rows are written by every kernel but unpermute, which does
-// not read them either; multiplying them is no useful work.
-compiler::Work work_of(const KernelPlan& kernel, const Plan& plan, const BenchReport& report) {
-  const auto* chain = std::get_if<compiler::RowChainSpec>(&kernel.spec);
-  const bool combines = chain != nullptr && chain->load == compiler::LoadStage::kCombinedRows;
-  compiler::Work work = count_work(kernel, plan.layer, report.tokens,
-                                   combines ? report.rows.routed : report.rows.padded);
-  work.multiply_adds =
-      count_work(kernel, plan.layer, report.tokens, report.rows.routed).multiply_adds;
-  return work;
-}
-
 std::vector<Line> lines_of(const Plan& plan, const BenchReport& report) {
   std::vector<Line> lines;
   for (size_t i = 0; i < plan.kernels.size(); ++i)
     lines.push_back({plan.kernels[i].operation, report.times.cool[i], report.times.hot[i],
-                     work_of(plan.kernels[i], plan, report)});
+                     count_work(plan.kernels[i], plan.layer,
+                                {.tokens = report.tokens,
+                                 .routed = report.rows.routed,
+                                 .padded = report.rows.padded})});
   return lines;
 }
 
@@ -122,11 +112,11 @@ std::string json_of(const Plan& plan, const BenchReport& report) {
 Result<OpenedTarget> open_gpu(const BenchCommand& command) {
   MOEJIT_TRY_ASSIGN(OpenedTarget target, open_target(command.target, command.seed));
   if (target.device->target().kind == compiler::TargetKind::kCuda) return target;
-  return fail(Stage::kCommand, ErrorCode::kUnsupported,
-              fmt::format("bench needs a GPU, got target {}: the time of a simulator says nothing "
-                          "about a kernel",
-                          target.description),
-              "moejit run shows the simulator's times");
+  return fail(
+      Stage::kCommand, ErrorCode::kUnsupported,
+      fmt::format("bench needs a GPU: {}",
+                  target.reason.empty() ? "the time of a simulator says nothing" : target.reason),
+      "moejit run shows the simulator's times");
 }
 
 Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer& layer) {

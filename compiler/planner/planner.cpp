@@ -28,6 +28,13 @@ std::string permuted_rows_reason(const Layer& layer) {
       layer.max_permuted_rows, worst, layer.max_tokens);
 }
 
+CallRows largest_call(const Layer& layer) {
+  const int64_t choices = layer.max_tokens * layer.top_k;
+  return {.tokens = layer.max_tokens,
+          .routed = std::min(choices, layer.max_permuted_rows),
+          .padded = layer.max_permuted_rows};
+}
+
 }  // namespace
 
 Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
@@ -46,7 +53,7 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   for (const Operation operation : operations) {
     KernelPlan kernel = make_kernel(operation, layer, target, options);
     kernel.launch = plan_launch(kernel, layer);
-    const Work work = count_work(kernel, layer, layer.max_tokens, layer.max_permuted_rows);
+    const Work work = count_work(kernel, layer, largest_call(layer));
     kernel.min_bytes = work.min_bytes;
     kernel.multiply_adds = work.multiply_adds;
     plan.kernels.push_back(std::move(kernel));

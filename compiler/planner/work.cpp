@@ -48,33 +48,32 @@ LaunchShape launch(const GroupedGemmSpec& spec, const Layer& layer) {
                           2 * 4 * spec.tile_m};  // row scales of two blocks of k
 }
 
-Work work(const RouteSpec& spec, const Layer&, int64_t tokens, int64_t) {
-  return {.min_bytes = 2 * 4 * tokens * spec.top_k + 8 * spec.local_experts};
+Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
+  return {.min_bytes = 2 * 4 * rows.tokens * spec.top_k + 8 * spec.local_experts};
 }
 
-Work work(const RowChainSpec& spec, const Layer& layer, int64_t tokens, int64_t rows) {
+Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t columns = spec.columns;
-  const int64_t scale_bytes = 4 * ceil_div(columns, 128);
-  const int64_t choices = tokens * layer.top_k;
+  const int64_t quantized_row = columns + 4 * ceil_div(columns, 128);
+  const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
       // Every routed row once, the map, and the sums.
-      return {.min_bytes =
-                  2 * std::min(rows, choices) * columns + 4 * choices + 2 * tokens * columns};
+      return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns};
     case LoadStage::kGatedRows:
-      return {.min_bytes = rows * (2 * 2 * columns + 4 + columns + scale_bytes)};
+      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * quantized_row};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }
-  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : columns + scale_bytes;
-  const int64_t output_row = columns + scale_bytes;
-  Work total{.min_bytes = tokens * input_row};
-  if (spec.store != StoreStage::kPermuted) total.min_bytes += tokens * output_row;
-  if (is_permuted_store(spec)) total.min_bytes += rows * (output_row + 4) + 2 * 4 * choices;
+  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : quantized_row;
+  Work total{.min_bytes = rows.tokens * input_row};
+  if (spec.store != StoreStage::kPermuted) total.min_bytes += rows.tokens * quantized_row;
+  if (is_permuted_store(spec))
+    total.min_bytes += rows.padded * (quantized_row + 4) + 2 * 4 * choices;
   return total;
 }
 
-Work work(const TileChainSpec& spec, const Layer& layer, int64_t, int64_t) {
+Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
   const int64_t elements =
       int64_t{layer.local_experts} * spec.sections * spec.section_rows * spec.columns;
   const int64_t scales = int64_t{layer.local_experts} * spec.sections *
@@ -82,14 +81,14 @@ Work work(const TileChainSpec& spec, const Layer& layer, int64_t, int64_t) {
   return {.min_bytes = 3 * elements + 4 * scales};
 }
 
-Work work(const GroupedGemmSpec& spec, const Layer&, int64_t, int64_t rows) {
+Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t n = int64_t{spec.sections} * spec.section_n;
   const int64_t k = spec.k;
   const int64_t k_blocks = ceil_div(k, 128);
   const int64_t weights =
       spec.local_experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
-  return {.min_bytes = rows * (k + 4 * k_blocks) + weights + 2 * rows * n,
-          .multiply_adds = rows * n * k};
+  return {.min_bytes = rows.routed * (k + 4 * k_blocks) + weights + 2 * rows.padded * n,
+          .multiply_adds = rows.routed * n * k};
 }
 
 }  // namespace
@@ -98,8 +97,8 @@ LaunchShape plan_launch(const KernelPlan& kernel, const Layer& layer) {
   return std::visit([&](const auto& spec) { return launch(spec, layer); }, kernel.spec);
 }
 
-Work count_work(const KernelPlan& kernel, const Layer& layer, int64_t tokens, int64_t rows) {
-  return std::visit([&](const auto& spec) { return work(spec, layer, tokens, rows); }, kernel.spec);
+Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {
+  return std::visit([&](const auto& spec) { return work(spec, layer, rows); }, kernel.spec);
 }
 
 }  // namespace moejit::compiler

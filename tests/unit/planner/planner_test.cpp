@@ -79,7 +79,9 @@ TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
   EXPECT_EQ(find_kernel(plan, "quantize")->min_bytes, t * (2 * h + h + scales));
   EXPECT_EQ(find_kernel(plan, "permute_pad")->min_bytes,
             t * (h + scales) + p * (h + scales + 4) + 2 * 4 * t * 8);
-  EXPECT_EQ(find_kernel(plan, "gemm_fc1")->multiply_adds, p * 4096 * 7168);
+  EXPECT_EQ(find_kernel(plan, "swiglu_quantize")->min_bytes,
+            t * 8 * (2 * 4096 + 4) + p * (2048 + 64));
+  EXPECT_EQ(find_kernel(plan, "gemm_fc1")->multiply_adds, t * 8 * 4096 * 7168);
 }
 
 TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
