@@ -36,6 +36,9 @@ class LaunchObserver {
 // workspaces may overlap.
 class PreparedLayer {
  public:
+  // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
+  // them. The device has to outlive the layer. Errors: of the compiler, the cache and the device;
+  // kUnsupported where the plan is for another target.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::Plan& plan, Engine& engine,
                                                         Device& device);
   ~PreparedLayer();
