@@ -110,13 +110,12 @@ std::string json_of(const Plan& plan, const BenchReport& report) {
 }
 
 Result<OpenedTarget> open_gpu(const BenchCommand& command) {
-  MOEJIT_TRY_ASSIGN(OpenedTarget target, open_target(command.target, command.seed));
+  const std::string name = command.target == "auto" ? "cuda" : command.target;
+  MOEJIT_TRY_ASSIGN(OpenedTarget target, open_target(name, command.seed));
   if (target.device->target().kind == compiler::TargetKind::kCuda) return target;
-  return fail(
-      Stage::kCommand, ErrorCode::kUnsupported,
-      fmt::format("bench needs a GPU: {}",
-                  target.reason.empty() ? "the time of a simulator says nothing" : target.reason),
-      "moejit run shows the simulator's times");
+  return fail(Stage::kCommand, ErrorCode::kUnsupported,
+              "bench needs a GPU: the time of a simulator says nothing about a kernel",
+              "moejit run shows the simulator's times");
 }
 
 Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer& layer) {

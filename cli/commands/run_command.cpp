@@ -91,7 +91,8 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
       compiler::plan_layer(layer, target.device->target(),
                            {.keep_intermediates = command.check || command.dump_intermediates}));
   MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
-  terminal.note("target " + target.description);
+  terminal.note(fmt::format("target {}{}", target.description,
+                            target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(command.cache, terminal));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<ForwardSession> session,

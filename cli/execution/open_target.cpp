@@ -10,13 +10,13 @@ Result<OpenedTarget> open_gpu() {
   MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Device> device, runtime::open_cuda_device());
   std::string description =
       fmt::format("{} on {}", compiler::to_string(device->target()), device->name());
-  return OpenedTarget{std::move(device), std::move(description)};
+  return OpenedTarget{std::move(device), std::move(description), ""};
 }
 
-Result<OpenedTarget> open_sim(uint64_t seed, std::string description) {
+Result<OpenedTarget> open_sim(uint64_t seed, std::string reason) {
   MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Device> device,
                     runtime::open_simulator({.seed = seed}));
-  return OpenedTarget{std::move(device), std::move(description)};
+  return OpenedTarget{std::move(device), "sim", std::move(reason)};
 }
 
 }  // namespace
@@ -25,13 +25,13 @@ Result<OpenedTarget> open_target(const std::string& name, uint64_t seed) {
   if (name == "auto") {
     Result<OpenedTarget> gpu = open_gpu();
     if (gpu) return gpu;
-    return open_sim(seed, fmt::format("sim (no GPU: {})", gpu.error().message));
+    return open_sim(seed, gpu.error().message);
   }
   auto target = compiler::parse_target(name);
   if (!target)
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", name));
-  if (target->kind == compiler::TargetKind::kSim) return open_sim(seed, "sim");
+  if (target->kind == compiler::TargetKind::kSim) return open_sim(seed, "");
   return open_gpu();
 }
 

@@ -11,7 +11,8 @@ namespace moejit::cli {
 
 struct OpenedTarget {
   std::unique_ptr<runtime::Device> device;
-  std::string description;  // "cuda:sm_90a on NVIDIA H200", "sim (no GPU: ...)"
+  std::string description;  // "cuda:sm_90a on NVIDIA H200", "sim"
+  std::string reason;       // why auto did not take a GPU, else empty
 };
 
 // The device for `name`: cuda, cuda:sm_90a, sim, or auto, which takes the GPU where there is one

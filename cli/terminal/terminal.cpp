@@ -36,6 +36,8 @@ void Terminal::warn(std::string_view text) const {
 void Terminal::report(const Error& error, bool is_verbose) const {
   std::string text = fmt::format("moejit: {}\n", one_line(error.message));
   if (!error.hint.empty()) text += fmt::format("hint: {}\n", one_line(error.hint));
+  if (is_verbose)
+    text += fmt::format("code: {} ({})\n", to_string(error.code), to_string(error.stage));
   const bool needs_detail = error.code == ErrorCode::kCompileFailed;
   if (!error.detail.empty() && (needs_detail || is_verbose)) {
     text += error.detail;

@@ -244,6 +244,7 @@ class MachineErrors(Refusal):
         for verb in ("run", "bench"):
             self.refuse([verb, TINY, "--target", "cuda"], DEVICE, "/nonexistent",
                         MOEJIT_CUDA_DRIVER="/nonexistent")
+        self.refuse(["bench", TINY], DEVICE, "/nonexistent", MOEJIT_CUDA_DRIVER="/nonexistent")
 
     def test_caches_that_cannot_be_used(self):
         plain = self.write("plain", "a file")
