@@ -21,7 +21,7 @@ struct EngineOptions {
   std::string cache_dir;
   bool use_cache = true;  // false: memory only
   bool frozen = false;    // a kernel that no cache holds is an error (kCacheMiss), never a compile;
-                        // the same where MOEJIT_FROZEN is 1
+                          // the same where MOEJIT_FROZEN is 1
   // Gets what is worth telling but no error, a sentence at a time and each once: a full disk, a
   // corrupt cache entry. Called from any thread that asks for a kernel.
   std::function<void(std::string_view)> warn;
