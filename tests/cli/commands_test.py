@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pty
 import random
 import struct
 import subprocess
@@ -119,6 +120,18 @@ class Kernels(tool.ToolTest):
         self.succeed("cache", "verify")
         entry = self.succeed_json("inspect", listing["entries"][0]["path"])["kernels"]
         self.assertEqual(entry[0]["entry"], listing["entries"][0]["entry"])
+
+
+    def test_progress_is_shown_on_a_terminal_only(self):
+        self.assertEqual(self.succeed("build", TINY).stderr, "")
+        terminal, end = pty.openpty()
+        subprocess.run([tool.moejit, "build", TINY, "--cache-dir", str(self.cache)], check=True,
+                       stdout=subprocess.DEVNULL, stderr=end)
+        os.close(end)
+        shown = os.read(terminal, 100000).decode()
+        os.close(terminal)
+        self.assertIn("8/8", shown)
+        self.assertTrue(shown.endswith("\r\x1b[K"), "the bar is not wiped away")
 
 
 class SimulatedRuns(tool.ToolTest):
