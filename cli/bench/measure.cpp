@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/measure.h"
 
+#include "cli/bench/cache_sweep.h"
 #include "cli/execution/kernel_timer.h"
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 namespace moejit::cli {
 namespace {
 
-// More than twice the L2 cache of any GPU of the target (50 MiB on an H100 or H200).
-constexpr int64_t kFlushBytes = int64_t{256} << 20;
 constexpr int64_t kCopyBytes = int64_t{512} << 20;
 constexpr int32_t kWarmUps = 3;
 
@@ -20,23 +19,21 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Overwrites the L2 cache before each kernel. The fill also keeps the device busy until the host
-// has queued mark, kernel and mark, so that no launch latency is measured.
-class FlushingTimer final : public runtime::LaunchObserver {
+// Empties the caches before each kernel. The sweep also keeps the device busy until the host has
+// queued mark, kernel and mark, so that no launch latency is measured.
+class SweepingTimer final : public runtime::LaunchObserver {
  public:
-  FlushingTimer(runtime::Device& device, void* buffer)
-      : device_(device), buffer_(buffer), timer_(device) {}
+  SweepingTimer(runtime::Device& device, CacheSweep& sweep) : sweep_(sweep), timer_(device) {}
 
   Result<void> before(size_t kernel_index) override {
-    MOEJIT_TRY(device_.fill(buffer_, std::byte{0}, kFlushBytes, nullptr));
+    MOEJIT_TRY(sweep_.run());
     return timer_.before(kernel_index);
   }
   Result<void> after(size_t kernel_index) override { return timer_.after(kernel_index); }
   Result<std::vector<KernelTimer::Sample>> take_samples() { return timer_.take_samples(); }
 
  private:
-  runtime::Device& device_;
-  void* buffer_;
+  CacheSweep& sweep_;
   KernelTimer timer_;
 };
 
@@ -87,14 +84,14 @@ Result<double> layer_time(ForwardSession& session, runtime::Device& device, int3
 
 }  // namespace
 
-Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Device& device,
-                                    int32_t repeat) {
-  MOEJIT_TRY_ASSIGN(const DeviceMemory flush, DeviceMemory::allocate(device, kFlushBytes));
+Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Engine& engine,
+                                    runtime::Device& device, int32_t repeat) {
+  MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(engine, device));
   KernelTimer plain(device);
-  FlushingTimer flushing(device, flush.address());
+  SweepingTimer sweeping(device, sweep);
   MOEJIT_TRY(median_times(session, plain, kWarmUps));
   KernelTimes times;
-  MOEJIT_TRY_ASSIGN(times.cool, median_times(session, flushing, repeat));
+  MOEJIT_TRY_ASSIGN(times.cool, median_times(session, sweeping, repeat));
   MOEJIT_TRY_ASSIGN(times.hot, median_times(session, plain, repeat));
   MOEJIT_TRY_ASSIGN(times.layer_hot, layer_time(session, device, repeat));
   return times;

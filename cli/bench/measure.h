@@ -11,14 +11,14 @@ namespace moejit::cli {
 
 // Medians in microseconds, by index into Plan::kernels.
 struct KernelTimes {
-  std::vector<double> cool;  // single launches, each after the L2 cache was overwritten
+  std::vector<double> cool;  // single launches, each after the caches were emptied
   std::vector<double> hot;   // launches back to back, nothing between them but the marks of time
   double layer_hot = 0.0;    // one forward pass of many back to back, without marks in between
 };
 
 // Runs weights and forward `repeat` times each way after a warm-up.
-Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Device& device,
-                                    int32_t repeat);
+Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Engine& engine,
+                                    runtime::Device& device, int32_t repeat);
 
 // Bytes read plus bytes written per second by the device's own copy of a buffer far larger than
 // any cache; the median of `repeat` copies.

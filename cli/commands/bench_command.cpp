@@ -154,7 +154,8 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
   report.rows = count_routed_rows(layer, inputs);
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
                     measure_copy_bytes_per_second(*target.device, command.repeat));
-  MOEJIT_TRY_ASSIGN(report.times, measure_kernels(*session, *target.device, command.repeat));
+  MOEJIT_TRY_ASSIGN(report.times,
+                    measure_kernels(*session, *engine, *target.device, command.repeat));
   report.counters = engine->counters();
   terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report));
   return {};
