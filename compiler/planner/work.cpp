@@ -25,7 +25,10 @@ LaunchShape launch(const RouteSpec& spec, const Layer& layer) {
 }
 
 LaunchShape launch(const RowChainSpec& spec, const Layer& layer) {
-  const int64_t rows = reads_permuted_rows(spec) ? layer.max_permuted_rows : layer.max_tokens;
+  int64_t rows = reads_permuted_rows(spec) ? layer.max_permuted_rows : layer.max_tokens;
+  // Few tokens can make many pad rows, which cost as much to write.
+  if (is_permuted_store(spec))
+    rows = std::max(rows, layer.max_permuted_rows - layer.max_tokens * layer.top_k);
   const int64_t segments = rows * ceil_div(spec.columns, 128);
   const int64_t segments_per_cta = int64_t{spec.threads} / 8 * spec.segments_in_flight;
   return {.threads = spec.threads,

@@ -96,6 +96,16 @@ TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
   EXPECT_GE(std::get<RouteSpec>(route->spec).warps, 1);
 }
 
+TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
+  Layer layer = dsv3_like_layer();
+  layer.max_tokens = 16;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const Plan plan = plan_of(layer);
+  // 128 choices reach 128 experts with 127 pad rows each; 56 segments of 128 columns a row, 32 a
+  // CTA.
+  EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 * 56 / 32);
+}
+
 TEST(Planner, IsAPureFunction) {
   EXPECT_EQ(plan_of(dsv3_like_layer()), plan_of(dsv3_like_layer()));
 }
