@@ -36,9 +36,9 @@ int64_t busy(const TileChainSpec&, const KernelPlan& kernel, const Layer&, int64
 int64_t busy(const RowChainSpec& spec, const KernelPlan& kernel, const Layer& layer,
              int64_t tokens) {
   int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(layer, tokens) : tokens;
-  // Few tokens can make many pad rows, which cost as much to write.
+  // Few tokens can make many pad rows; eight to a row's share of CTAs, as the plan has it.
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
-    rows = std::max(rows, most_permuted_rows(layer, tokens) - tokens * layer.top_k);
+    rows = std::max(rows, (most_permuted_rows(layer, tokens) - tokens * layer.top_k) / 8);
   constexpr int64_t kLanesPerSegment = 8;
   const int64_t segments_per_cta =
       kernel.launch.threads / kLanesPerSegment * spec.segments_in_flight;
