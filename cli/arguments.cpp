@@ -46,13 +46,14 @@ void add_layer(CLI::App& app, Action& action) {
   const auto command = add_command<LayerCommand>(
       app, action, "layer", "Check a layer description, or make one from a model's config.json",
       "  moejit layer layer.json\n"
-      "  moejit layer --from-hf config.json --ep 8 --output layer.json\n",
+      "  moejit layer --from-hf config.json --expert-parallel 8 --output layer.json\n",
       run_layer);
   CLI::App* sub = app.get_subcommand("layer");
   sub->add_option("LAYER", command->file, "Description to check; printed with all fields");
   sub->add_option("--from-hf", command->from_hugging_face,
                   "config.json of a model on Hugging Face");
-  sub->add_option("--ep", command->expert_parallel, "Ranks that share the experts")
+  sub->add_option("--expert-parallel,--ep", command->expert_parallel,
+                  "Ranks that share the experts")
       ->capture_default_str();
   sub->add_option("--max-tokens", command->max_tokens, "Largest number of tokens of one call")
       ->capture_default_str();
