@@ -78,9 +78,10 @@ DeviceBuffer::~DeviceBuffer() {
   if (address_ != nullptr) device_->release(address_);
 }
 
-void DeviceBuffer::read(void* destination) const {
+void DeviceBuffer::read(void* destination, int64_t offset, size_t bytes) const {
   if (address_ == nullptr) return;
-  EXPECT_TRUE(succeeded(device_->copy_to_host(destination, address_, bytes_)));
+  EXPECT_TRUE(succeeded(device_->copy_to_host(destination, as<const std::byte>() + offset,
+                                              static_cast<int64_t>(bytes))));
 }
 
 void Chains::open(uint64_t seed) {

@@ -31,14 +31,19 @@ class DeviceBuffer {
   }
   template <typename T>
   std::vector<T> download() const {
-    std::vector<T> values(static_cast<size_t>(bytes_) / sizeof(T));
-    read(values.data());
+    return download<T>(0, bytes_ / static_cast<int64_t>(sizeof(T)));
+  }
+  // `count` elements from `first` on.
+  template <typename T>
+  std::vector<T> download(int64_t first, int64_t count) const {
+    std::vector<T> values(static_cast<size_t>(count));
+    read(values.data(), first * static_cast<int64_t>(sizeof(T)), values.size() * sizeof(T));
     return values;
   }
   runtime::MemoryRegion region() const { return {name_, address_, bytes_, is_output_}; }
 
  private:
-  void read(void* destination) const;
+  void read(void* destination, int64_t offset, size_t bytes) const;
 
   runtime::Device* device_;
   std::string name_;
