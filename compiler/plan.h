@@ -61,7 +61,7 @@ struct RouteSpec {
   int32_t local_experts = 0;
   int32_t top_k = 0;
   int32_t splits_alignment = 0;
-  int32_t warps = 0;  // of the single CTA
+  int32_t warps = 0;  // of a CTA
   bool operator==(const RouteSpec&) const = default;
 };
 

@@ -20,7 +20,7 @@ KernelText describe(const RouteSpec& spec) {
               integer_constant("kTopK", spec.top_k, "K"),
               integer_constant("kSplitsAlignment", spec.splits_alignment,
                                "each expert's rows start at a multiple of this"),
-              integer_constant("kWarps", spec.warps, "of the single CTA"),
+              integer_constant("kWarps", spec.warps, "of a CTA"),
               integer_constant("kThreads", 32 * spec.warps, "per CTA"),
           },
       .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},

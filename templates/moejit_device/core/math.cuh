@@ -7,9 +7,10 @@
 
 namespace moejit::device {
 
-// 1 / (1 + e^-x), relative error at most 2^-19 wherever the result is a normal number, and 2^-21
-// for |x| <= 1: the product with log2(e) is rounded to 24 bits, and its absolute error becomes a
-// relative one of the power. That is a factor of 2^15 below half a step of e4m3.
+// 1 / (1 + e^-x), relative error at most (1 + |x| / 12) * 2^-20 where the result is a normal
+// number: the special function unit's errors, and the product with log2(e), whose rounding and
+// whose constant are off by |x| * 1.25 * 2^-24 in the exponent's terms. That is 2^-17 at |x| = 84,
+// a factor of 2^13 below half a step of e4m3.
 //
 // With E = e^-|x| <= 1 it is 1 / (1 + E) for x >= 0 and E / (1 + E) below: nothing overflows, not
 // for infinities either. NaN gives NaN. E is the square of its root, which is never subnormal where

@@ -19,26 +19,31 @@
 //   constexpr int32_t kLocalExperts = 32;
 //   constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10
 //   constexpr int32_t kThreads = 256;
+//   constexpr int32_t kSegmentsInFlight = 2;
 //
 //   quantize:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-//                             StoreRows<kColumns>, kThreads>;
+//                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 //   permute_pad:
 //     using Kernel = RowChain<LoadQuantizedRows<kColumns>, TransformIdentity, QuantizeKeep,
-//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   quantize_permute_pad:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   quantize_permute_pad that keeps the rows in token order too:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-//                             StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>, kThreads>;
+//                             StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   swiglu_quantize (kColumns is the intermediate size):
 //     using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
 //                             Quantize1x128<kEpsilonBits>,
-//                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads>;
+//                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
-//                             StoreRows<kColumns>, kThreads>;
+//                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 //
 //   MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
 //     Kernel::run(params);

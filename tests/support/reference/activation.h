@@ -22,8 +22,8 @@ std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const flo
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
                                   std::int64_t cols);
 
-// Both in one. A kernel's sigmoid differs from this one by a few ulp, so that its codes may differ
-// by one, and a scale by a factor of two where is_near_scale_step(amax).
+// Both in one. A kernel's sigmoid differs from this one by 2^-17 at most: its codes may differ by
+// one, and a scale by a factor of two where is_near_scale_step(amax).
 QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
                               const Route& route, std::int64_t intermediate);
 
