@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/nvrtc/compile.h"
 
+#include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile_options.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/nvrtc/resource_usage.h"
@@ -93,14 +94,22 @@ std::string numbered(std::string_view text) {
   return lines;
 }
 
+constexpr std::string_view kBugHint =
+    "this is a bug in moejit or in a stage of yours; the log names the line";
+
 tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& source,
                                     const std::vector<std::string>& options, std::string_view what,
-                                    std::string_view log) {
+                                    std::string_view log, std::string_view hint = kBugHint) {
   return fail(Stage::kCompile, ErrorCode::kCompileFailed,
-              fmt::format("kernel {}: {}", source.entry, what),
-              "this is a bug in moejit or in a stage of yours; the log names the line",
+              fmt::format("kernel {}: {}", source.entry, what), std::string(hint),
               fmt::format("NVRTC {}.{}, options {}\n{}\n{}.cu:\n{}", api.major, api.minor,
                           fmt::join(options, " "), log, source.entry, numbered(source.text)));
+}
+
+bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>& headers) {
+  return holds_wgmma(source.text) || std::ranges::any_of(headers, [](const IncludedFile& header) {
+           return holds_wgmma(header.file->text);
+         });
 }
 
 }  // namespace
@@ -127,6 +136,8 @@ Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
   }
   MOEJIT_TRY_ASSIGN(ResourceUsage usage, cubin_resource_usage(binary.bytes, source.entry));
   add_spills_from_log(log, usage);
+  if (const auto complaint = complaint_of(log, usage, forbids_spills(source, headers)))
+    return compile_error(*api, source, options, complaint->what, log, complaint->hint);
   binary.usage = usage;
   return binary;
 }

@@ -12,7 +12,8 @@ namespace moejit::compiler {
 
 // A cubin for the source's target, made by NVRTC in this process with the embedded headers. Any
 // number of threads may compile at once. Equal sources and identities give equal bytes.
-// Errors: kCompilerMissing; kCompileFailed with NVRTC's log and the numbered source in `detail`.
+// Errors: kCompilerMissing; kCompileFailed with NVRTC's log and the numbered source in `detail`,
+// also where the code is right but ptxas made it slow (assembler_report.h says when).
 Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 
 // What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
