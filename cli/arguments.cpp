@@ -164,14 +164,17 @@ void add_bench(CLI::App& app, Action& action) {
 
 void add_inspect(CLI::App& app, Action& action) {
   const auto command = add_command<InspectCommand>(
-      app, action, "inspect", "Show registers, shared memory, stack, spills and code size",
+      app, action, "inspect",
+      "Show registers, shared memory, spills, code size and matrix instructions",
       "  moejit inspect layer.json\n"
+      "  moejit inspect layer.json --sass\n"
       "  moejit inspect kernel.cubin\n",
       run_inspect);
   CLI::App* sub = app.get_subcommand("inspect");
   sub->add_option("FILE", command->file, "Layer description, cubin or cache entry")->required();
   sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
   add_cache_options(*sub, command->cache);
+  sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 

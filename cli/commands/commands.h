@@ -85,6 +85,7 @@ struct InspectCommand {
   std::string file;  // a layer description, a cubin or a cache entry
   std::string target = "cuda:sm_90a";
   CacheOptions cache;
+  bool with_sass = false;  // print the machine code
   bool is_json = false;
 };
 Result<void> run_inspect(const InspectCommand& command, Terminal& terminal);

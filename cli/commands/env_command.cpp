@@ -2,6 +2,7 @@
 #include "cache/kernel_cache.h"
 #include "cli/commands/commands.h"
 #include "compiler/compiler.h"
+#include "compiler/disassembly.h"
 #include "compiler/support/env.h"
 #include "runtime/device.h"
 
@@ -24,6 +25,12 @@ Finding find_toolchain(std::string name, const compiler::Target& target) {
   return {std::move(name), false, std::move(description).error().message};
 }
 
+Finding find_disassembler() {
+  auto path = compiler::disassembler_description();
+  if (path) return {"disassembler", true, std::move(*path)};
+  return {"disassembler", false, std::move(path).error().message};
+}
+
 Finding find_gpu() {
   auto device = runtime::open_cuda_device();
   if (!device) return {"GPU", false, std::move(device).error().message};
@@ -41,6 +48,7 @@ std::vector<Finding> findings() {
   return {{"moejit", true, MOEJIT_VERSION},
           find_toolchain("compiler of cuda:sm_90a", {}),
           find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
+          find_disassembler(),
           find_gpu(),
           find_cache()};
 }

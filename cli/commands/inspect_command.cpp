@@ -1,46 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/inspect_report.h"
 #include "cli/commands/layer_file.h"
 #include "cli/execution/open_engine.h"
-#include "cli/terminal/table.h"
 #include "compiler/support/file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
+#include <future>
+#include <map>
 
 namespace moejit::cli {
 namespace {
 
-using compiler::ResourceUsage;
-
-struct InspectedKernel {
-  std::string operation;  // empty where the plan is not known
-  std::string entry;
-  std::optional<ResourceUsage> usage;
-  int64_t dynamic_shared_bytes = 0;
-  bool has_spills = true;  // a bare cubin does not tell
-  int64_t binary_bytes = 0;
-};
+using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 bool starts_with(std::span<const std::byte> bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-Result<std::vector<InspectedKernel>> inspect_cubin(std::span<const std::byte> cubin,
+Result<std::vector<InspectedKernel>> inspect_cubin(std::vector<std::byte> bytes,
                                                    const std::string& path) {
-  auto entries = compiler::cubin_entries(cubin);
+  const auto cubin = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  auto entries = compiler::cubin_entries(*cubin);
   if (!entries)
     return fail(Stage::kFile, ErrorCode::kInvalidFile,
                 fmt::format("{}: not a cubin: {}", path, entries.error().message));
   std::vector<InspectedKernel> kernels;
   for (const std::string& entry : *entries) {
-    auto usage = compiler::cubin_resource_usage(cubin, entry);
+    auto usage = compiler::cubin_resource_usage(*cubin, entry);
     if (!usage)
       return fail(Stage::kFile, ErrorCode::kInvalidFile,
                   fmt::format("{}: {}", path, usage.error().message));
-    kernels.push_back({"", entry, *usage, 0, false, static_cast<int64_t>(cubin.size())});
+    kernels.push_back({.entry = entry, .binary = cubin, .usage = *usage, .has_spills = false});
   }
   if (kernels.empty())
     return fail(Stage::kFile, ErrorCode::kInvalidFile,
@@ -59,7 +53,7 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
   if (!entry)
     return fail(Stage::kFile, ErrorCode::kInvalidFile,
                 fmt::format("{}: {}", path, entry.error().message));
-  return inspect_cubin(entry->payload, path);
+  return inspect_cubin(std::move(entry->payload), path);
 }
 
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
@@ -72,70 +66,55 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                       compiler::emit_kernel(kernel, plan.target));
     MOEJIT_TRY_ASSIGN(const auto binary, engine->binary(source));
-    kernels.push_back({kernel.operation, source.entry, binary->usage, kernel.launch.shared_bytes,
-                       true, static_cast<int64_t>(binary->bytes.size())});
+    kernels.push_back({.operation = kernel.operation,
+                       .entry = source.entry,
+                       .binary = SharedBytes(binary, &binary->bytes),
+                       .usage = binary->usage,
+                       .dynamic_shared_bytes = kernel.launch.shared_bytes});
   }
   return kernels;
 }
 
-std::string json_report(const std::vector<InspectedKernel>& kernels) {
-  nlohmann::ordered_json report = nlohmann::ordered_json::array();
-  for (const InspectedKernel& kernel : kernels) {
-    nlohmann::ordered_json json{{"operation", kernel.operation}, {"entry", kernel.entry}};
-    json["dynamic_shared_bytes"] = kernel.dynamic_shared_bytes;
-    json["binary_bytes"] = kernel.binary_bytes;
-    if (kernel.usage) {
-      json["registers"] = kernel.usage->registers;
-      json["static_shared_bytes"] = kernel.usage->static_shared_bytes;
-      json["stack_bytes"] = kernel.usage->stack_bytes;
-      json["code_bytes"] = kernel.usage->code_bytes;
-      if (kernel.has_spills) {
-        json["spill_store_bytes"] = kernel.usage->spill_store_bytes;
-        json["spill_load_bytes"] = kernel.usage->spill_load_bytes;
-      }
-    }
-    report.push_back(std::move(json));
-  }
-  return nlohmann::ordered_json{{"kernels", report}}.dump(
-             2, ' ', false, nlohmann::json::error_handler_t::replace) +
-         "\n";
+using Disassembled = Result<std::vector<compiler::KernelDisassembly>>;
+
+// Each binary once and all at a time: a disassembler needs a second to start.
+std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKernel> kernels) {
+  std::map<SharedBytes, std::future<Disassembled>> running;
+  for (const InspectedKernel& kernel : kernels)
+    if (kernel.usage && !running.contains(kernel.binary))  // machine code of a GPU
+      running.emplace(kernel.binary, std::async(std::launch::async, [binary = kernel.binary] {
+                        return compiler::disassemble(*binary);
+                      }));
+  std::map<SharedBytes, Disassembled> done;
+  for (auto& [binary, future] : running) done.emplace(binary, future.get());
+  return done;
 }
 
-std::string text_report(const std::vector<InspectedKernel>& kernels) {
-  constexpr auto kRight = Table::Align::kRight;
-  Table table({{"kernel"},
-               {"registers", kRight},
-               {"shared static", kRight},
-               {"dynamic", kRight},
-               {"stack", kRight},
-               {"spills", kRight},
-               {"code", kRight},
-               {"entry"}});
-  for (const InspectedKernel& kernel : kernels) {
-    const std::string name = kernel.operation.empty() ? "-" : kernel.operation;
-    const std::string dynamic =
-        kernel.operation.empty() ? "-" : bytes_text(kernel.dynamic_shared_bytes);
-    if (!kernel.usage) {
-      table.add({name, "-", "-", dynamic, "-", "-", bytes_text(kernel.binary_bytes), kernel.entry});
-      continue;
+// Adds what a disassembler says. Where there is none, a sentence tells so.
+Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Terminal& terminal) {
+  const std::map<SharedBytes, Disassembled> disassembled = disassemble_all(kernels);
+  for (InspectedKernel& kernel : kernels) {
+    const auto found = disassembled.find(kernel.binary);
+    if (found == disassembled.end()) continue;
+    const Disassembled& result = found->second;
+    if (!result && result.error().code == ErrorCode::kCompilerMissing) {
+      terminal.note(fmt::format("instructions are not counted: {}", result.error().message));
+      return {};
     }
-    const ResourceUsage& usage = *kernel.usage;
-    table.add(
-        {name, std::to_string(usage.registers), bytes_text(usage.static_shared_bytes), dynamic,
-         bytes_text(usage.stack_bytes),
-         kernel.has_spills ? bytes_text(usage.spill_store_bytes + usage.spill_load_bytes) : "?",
-         bytes_text(usage.code_bytes), kernel.entry});
+    if (!result) return tl::make_unexpected(result.error());
+    const auto text = std::ranges::find(*result, kernel.entry, &compiler::KernelDisassembly::entry);
+    if (text != result->end()) kernel.disassembly = text->text;
   }
-  return table.text();
+  return {};
 }
 
 Result<std::vector<InspectedKernel>> inspect(const InspectCommand& command,
                                              const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(command.file));
+  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_file(command.file));
   if (starts_with(bytes,
                   "\x7f"
                   "ELF"))
-    return inspect_cubin(bytes, command.file);
+    return inspect_cubin(std::move(bytes), command.file);
   if (starts_with(bytes, "moejit\x1a\n")) return inspect_entry(bytes, command.file);
   return inspect_layer(command, terminal);
 }
@@ -143,8 +122,11 @@ Result<std::vector<InspectedKernel>> inspect(const InspectCommand& command,
 }  // namespace
 
 Result<void> run_inspect(const InspectCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const std::vector<InspectedKernel> kernels, inspect(command, terminal));
-  terminal.print(command.is_json ? json_report(kernels) : text_report(kernels));
+  MOEJIT_TRY_ASSIGN(std::vector<InspectedKernel> kernels, inspect(command, terminal));
+  MOEJIT_TRY(add_disassembly(kernels, terminal));
+  terminal.print(command.is_json     ? inspect_json(kernels, command.with_sass)
+                 : command.with_sass ? inspect_sass(kernels)
+                                     : inspect_table(kernels));
   return {};
 }
 

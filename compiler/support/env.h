@@ -14,6 +14,7 @@ enum class Variable {
   kNvrtc,
   kCudaDriver,
   kCxx,
+  kDisassembler,
   kFrozen,
   kXdgCacheHome,
   kHome,

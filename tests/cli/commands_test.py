@@ -121,6 +121,43 @@ class Kernels(tool.ToolTest):
         entry = self.succeed_json("inspect", listing["entries"][0]["path"])["kernels"]
         self.assertEqual(entry[0]["entry"], listing["entries"][0]["entry"])
 
+    def test_inspect_counts_instructions_where_there_is_a_disassembler(self):
+        if not self.succeed_json("env")["disassembler"]["found"]:
+            self.skipTest("there is no disassembler on this machine")
+        for kernel in self.succeed_json("inspect", TINY)["kernels"]:
+            counts = kernel["instructions"]
+            spills = kernel["spill_store_bytes"] + kernel["spill_load_bytes"]
+            self.assertGreater(counts["total"], 40)
+            self.assertEqual(counts["LDL"] + counts["STL"] > 0, spills > 0, kernel["operation"])
+            multiplies = counts["HMMA"] + counts["QGMMA"] > 0
+            self.assertEqual(multiplies, kernel["operation"].startswith("gemm"))
+        self.assertIn("EXIT ;", self.succeed("inspect", TINY, "--sass").stdout)
+
+    def test_inspect_runs_the_disassembler_that_a_variable_names(self):
+        # Stands in for nvdisasm: what the tool does with an output is tested on any machine.
+        stand_in = self.write("nvdisasm", "#!/bin/sh\n[ \"$1\" = -c ] && [ -s \"$2\" ] || exit 9\n"
+                              "entry=$(grep -ao 'moejit_[a-z0-9_]*' \"$2\" | head -n 1)\n"
+                              "echo \"//--------------------- .text.$entry     -----------\"\n"
+                              "echo '        /*0000*/    QGMMA.64x8x32 R24, gdesc[UR8] ;'\n"
+                              "echo '        /*0010*/    @!P0 UTMALDG.2D [UR4], [UR8] ;'\n")
+        stand_in.chmod(0o755)
+        report = self.succeed_json("inspect", TINY, "--sass", MOEJIT_DISASSEMBLER=str(stand_in))
+        for kernel in report["kernels"]:
+            counts = kernel["instructions"]
+            self.assertEqual((counts["QGMMA"], counts["UTMALDG"], counts["LDL"], counts["total"]),
+                             (1, 1, 0, 2))
+            self.assertIn("UTMALDG.2D", kernel["sass"])
+        text = self.succeed("inspect", TINY, "--sass", MOEJIT_DISASSEMBLER=str(stand_in)).stdout
+        self.assertEqual(text.count("UTMALDG.2D"), len(report["kernels"]))
+        self.assertIn("// gemm_fc1: moejit_gemm_fc1", text)
+
+    def test_inspect_does_without_a_disassembler(self):
+        done = self.succeed("inspect", TINY, "--json", MOEJIT_DISASSEMBLER="/nonexistent")
+        self.assertIn("/nonexistent", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for kernel in json.loads(done.stdout)["kernels"]:
+            self.assertNotIn("instructions", kernel)
+        self.succeed("inspect", TINY, "--sass", MOEJIT_DISASSEMBLER="/nonexistent")
 
     def test_progress_is_shown_on_a_terminal_only(self):
         self.assertEqual(self.succeed("build", TINY).stderr, "")

@@ -240,6 +240,16 @@ class MachineErrors(Refusal):
         self.refuse(["build", TINY, "--target", "sim", "--no-cache"], TOOLCHAIN, "/nonexistent",
                     MOEJIT_CXX="/nonexistent")
 
+    def test_disassemblers_that_fail(self):
+        if self.run_tool("build", TINY).returncode != 0:
+            self.skipTest("there is no NVRTC on this machine")
+        broken = self.write("nvdisasm", "#!/bin/sh\necho '//----- .text.k -----'\nexit 3\n")
+        broken.chmod(0o755)
+        self.refuse(["inspect", TINY], TOOLCHAIN, "nvdisasm", "exit code 3",
+                    MOEJIT_DISASSEMBLER=str(broken))
+        self.refuse(["inspect", TINY], TOOLCHAIN, "/bin/true", "0 kernels",
+                    MOEJIT_DISASSEMBLER="/bin/true")
+
     def test_drivers_that_are_missing(self):
         for verb in ("run", "bench"):
             self.refuse([verb, TINY, "--target", "cuda"], DEVICE, "/nonexistent",

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/disassembly.h"
+#include "compiler/kernel_binary.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// What is known of a kernel's binary.
+struct InspectedKernel {
+  std::string operation;  // empty where the plan is not known
+  std::string entry;
+  std::shared_ptr<const std::vector<std::byte>> binary;
+  std::optional<compiler::ResourceUsage> usage;  // none of simulator binaries
+  int64_t dynamic_shared_bytes = 0;
+  bool has_spills = true;                  // a bare cubin does not tell
+  std::optional<std::string> disassembly;  // none without a disassembler
+};
+
+// A line for each kernel. "?" is what this machine or file does not tell, "-" what the kernel does
+// not have.
+std::string inspect_table(std::span<const InspectedKernel> kernels);
+// The same as a JSON object; `with_sass` adds the disassembly.
+std::string inspect_json(std::span<const InspectedKernel> kernels, bool with_sass);
+// The disassembly of each kernel that has one, under its name.
+std::string inspect_sass(std::span<const InspectedKernel> kernels);
+
+}  // namespace moejit::cli

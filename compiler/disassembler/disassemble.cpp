@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/disassembler/disassembly_text.h"
+#include "compiler/disassembly.h"
+#include "compiler/host/process.h"
+#include "compiler/support/env.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <fstream>
+
+namespace moejit::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+// nvdisasm first: cuobjdump of some releases is only a front end to it.
+constexpr std::array<std::string_view, 2> kPrograms = {"nvdisasm", "cuobjdump"};
+
+// Folders that are looked at after the PATH.
+std::vector<std::string> toolkit_folders() {
+  std::vector<std::string> folders;
+  const auto add = [&folders](std::string folder) {
+    if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(std::move(folder));
+  };
+  for (const Variable variable : {Variable::kCudaHome, Variable::kCudaPath})
+    if (const auto root = environment(variable)) add(*root + "/bin");
+  add("/usr/local/cuda/bin");
+  return folders;
+}
+
+Result<fs::path> find_disassembler() {
+  if (const auto named = environment(Variable::kDisassembler)) {
+    if (const auto path = find_program(*named)) return *path;
+    return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+                fmt::format("MOEJIT_DISASSEMBLER names {}, which is not a program", *named));
+  }
+  const std::vector<std::string> folders = toolkit_folders();
+  for (const std::string_view program : kPrograms) {
+    if (const auto path = find_program(program)) return *path;
+    for (const std::string& folder : folders)
+      if (const auto path = find_program(fmt::format("{}/{}", folder, program))) return *path;
+  }
+  return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+              fmt::format("no disassembler: looked for {} on the PATH and in {}",
+                          fmt::join(kPrograms, " and "), fmt::join(folders, ", ")),
+              "install nvdisasm of a CUDA toolkit, or the wheel nvidia-cuda-nvdisasm, and set "
+              "MOEJIT_DISASSEMBLER to the program");
+}
+
+Result<void> write_cubin(const fs::path& path, std::span<const std::byte> cubin) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(cubin.data()),
+             static_cast<std::streamsize>(cubin.size()));
+  file.close();
+  if (file) return {};
+  return fail(Stage::kCompile, ErrorCode::kFileWrite,
+              fmt::format("cannot write the temporary file {}", path.string()),
+              "set TMPDIR to a folder with free space");
+}
+
+}  // namespace
+
+Result<std::vector<KernelDisassembly>> disassemble(std::span<const std::byte> cubin) {
+  MOEJIT_TRY_ASSIGN(const fs::path program, find_disassembler());
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+  MOEJIT_TRY(write_cubin(folder.path() / "kernel.cubin", cubin));
+  const bool is_cuobjdump = program.filename().string().find("cuobjdump") != std::string::npos;
+  MOEJIT_TRY_ASSIGN(const ProcessResult result,
+                    run_process({program.string(), is_cuobjdump ? "-sass" : "-c", "kernel.cubin"},
+                                folder.path()));
+  std::vector<KernelDisassembly> kernels = split_disassembly(result.output);
+  if (result.exit_code == 0 && !kernels.empty()) return kernels;
+  return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+              fmt::format("{} ended with exit code {} and told {} kernels, wanted 0 and at least 1",
+                          program.string(), result.exit_code, kernels.size()),
+              "set MOEJIT_DISASSEMBLER to nvdisasm or cuobjdump of CUDA 12.4 or newer",
+              result.output);
+}
+
+Result<std::string> disassembler_description() {
+  MOEJIT_TRY_ASSIGN(const fs::path program, find_disassembler());
+  return program.string();
+}
+
+}  // namespace moejit::compiler
