@@ -245,8 +245,10 @@ class MachineErrors(Refusal):
             self.skipTest("there is no NVRTC on this machine")
         broken = self.write("nvdisasm", "#!/bin/sh\necho '//----- .text.k -----'\nexit 3\n")
         broken.chmod(0o755)
-        self.refuse(["inspect", TINY], TOOLCHAIN, "nvdisasm", "exit code 3",
-                    MOEJIT_DISASSEMBLER=str(broken))
+        done = self.run_tool("inspect", TINY, MOEJIT_DISASSEMBLER=str(broken))
+        self.assertEqual(done.returncode, TOOLCHAIN, done.stderr)
+        self.assertIn("nvdisasm ended with exit code 3", done.stderr)
+        self.assertIn(".text.k", done.stderr)  # what the program printed
         self.refuse(["inspect", TINY], TOOLCHAIN, "/bin/true", "0 kernels",
                     MOEJIT_DISASSEMBLER="/bin/true")
 
