@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The probe in the simulator, whose SM has 1 GHz by definition; tests/gpu has it on a GPU.
+#include "cli/bench/clock_probe.h"
+
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::cli {
+namespace {
+
+using testing::succeeded;
+
+class ClockProbeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = runtime::open_simulator();
+    ASSERT_TRUE(succeeded(device));
+    device_ = std::move(*device);
+    auto engine = runtime::Engine::create({.use_cache = false});
+    ASSERT_TRUE(succeeded(engine));
+    engine_ = std::move(*engine);
+  }
+  std::unique_ptr<runtime::Device> device_;
+  std::unique_ptr<runtime::Engine> engine_;
+};
+
+TEST_F(ClockProbeTest, CountsTheCyclesOfAtLeastTenMicroseconds) {
+  auto probe = ClockProbe::create(*engine_, *device_);
+  ASSERT_TRUE(succeeded(probe));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded(probe->run()));
+  const auto samples = probe->take_samples();
+  ASSERT_TRUE(succeeded(samples));
+  ASSERT_EQ(samples->size(), 3u);
+  for (const ClockProbe::Sample& sample : *samples) {
+    EXPECT_GE(sample.nanoseconds, 10000u);
+    EXPECT_GT(sample.cycles, 0u);
+  }
+  // They are taken once.
+  const auto none = probe->take_samples();
+  ASSERT_TRUE(succeeded(none));
+  EXPECT_TRUE(none->empty());
+}
+
+TEST_F(ClockProbeTest, RefusesMoreThanItHasRoomFor) {
+  auto probe = ClockProbe::create(*engine_, *device_);
+  ASSERT_TRUE(succeeded(probe));
+  for (int i = 0; i < ClockProbe::kMostSamples; ++i) ASSERT_TRUE(succeeded(probe->run()));
+  const auto refused = probe->run();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInternal);
+}
+
+TEST(ClockProbeSample, TellsMegahertz) {
+  EXPECT_DOUBLE_EQ((ClockProbe::Sample{.cycles = 17'850, .nanoseconds = 10'000}.megahertz()),
+                   1785.0);
+}
+
+TEST(ClockProbeKernel, CompilesForTheGpu) {
+  const auto engine = runtime::Engine::create({.use_cache = false});
+  ASSERT_TRUE(succeeded(engine));
+  const auto source = clock_probe_source({});
+  const auto binary = (*engine)->binary(source);
+  if (!binary && binary.error().code == ErrorCode::kCompilerMissing)
+    GTEST_SKIP() << to_string(binary.error());
+  ASSERT_TRUE(succeeded(binary));
+  EXPECT_EQ((*binary)->usage->stack_bytes, 0);
+}
+
+}  // namespace
+}  // namespace moejit::cli
