@@ -53,6 +53,10 @@ Result<std::vector<SharedBinary>> all_binaries(const Plan& plan, Engine& engine)
 }  // namespace
 
 struct PreparedLayer::Impl {
+  // The tensors of a call of this phase.
+  Result<BoundTensors> bind(Phase phase, std::span<const TensorRef> tensors, void* workspace,
+                            int64_t workspace_bytes) const;
+  Result<void> launch(std::size_t index, const BoundTensors& tensors, Stream stream) const;
   Result<void> run(Phase phase, const BoundTensors& tensors, Stream stream,
                    LaunchObserver* observer);
 
@@ -61,17 +65,36 @@ struct PreparedLayer::Impl {
   std::vector<KernelCall> calls;  // one for each of plan.kernels
 };
 
+Result<BoundTensors> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
+                                               void* workspace, int64_t workspace_bytes) const {
+  constexpr std::array kWeightRoles = {TensorRole::kWeight, TensorRole::kQuantized};
+  constexpr std::array kForwardRoles = {TensorRole::kInput, TensorRole::kQuantized,
+                                        TensorRole::kOutput};
+  BoundTensors bound;
+  if (phase == Phase::kWeights) {
+    MOEJIT_TRY(bind_tensors(plan, kWeightRoles, tensors, bound));
+    return bound;
+  }
+  MOEJIT_TRY(bind_tensors(plan, kForwardRoles, tensors, bound));
+  MOEJIT_TRY(bind_workspace(plan, workspace, workspace_bytes, bound));
+  return bound;
+}
+
+Result<void> PreparedLayer::Impl::launch(std::size_t index, const BoundTensors& tensors,
+                                         Stream stream) const {
+  auto launched = calls[index].launch(*device, tensors, stream);
+  if (!launched)
+    launched.error().message =
+        fmt::format("kernel {}: {}", plan.kernels[index].operation, launched.error().message);
+  return launched;
+}
+
 Result<void> PreparedLayer::Impl::run(Phase phase, const BoundTensors& tensors, Stream stream,
                                       LaunchObserver* observer) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (plan.kernels[i].phase != phase) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
-    auto launched = calls[i].launch(*device, tensors, stream);
-    if (!launched) {
-      launched.error().message =
-          fmt::format("kernel {}: {}", plan.kernels[i].operation, launched.error().message);
-      return launched;
-    }
+    MOEJIT_TRY(launch(i, tensors, stream));
     if (observer != nullptr) MOEJIT_TRY(observer->after(i));
   }
   return {};
@@ -109,20 +132,27 @@ int64_t PreparedLayer::workspace_bytes() const { return impl_->plan.workspace_by
 
 Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, Stream stream,
                                            LaunchObserver* observer) {
-  constexpr std::array kRoles = {TensorRole::kWeight, TensorRole::kQuantized};
-  BoundTensors bound;
-  MOEJIT_TRY(bind_tensors(impl_->plan, kRoles, tensors, bound));
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kWeights, tensors, nullptr, 0));
   return impl_->run(Phase::kWeights, bound, stream, observer);
 }
 
 Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, void* workspace,
                                     int64_t workspace_bytes, Stream stream,
                                     LaunchObserver* observer) {
-  constexpr std::array kRoles = {TensorRole::kInput, TensorRole::kQuantized, TensorRole::kOutput};
-  BoundTensors bound;
-  MOEJIT_TRY(bind_tensors(impl_->plan, kRoles, tensors, bound));
-  MOEJIT_TRY(bind_workspace(impl_->plan, workspace, workspace_bytes, bound));
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound,
+                    impl_->bind(Phase::kForward, tensors, workspace, workspace_bytes));
   return impl_->run(Phase::kForward, bound, stream, observer);
+}
+
+Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const TensorRef> tensors,
+                                          void* workspace, int64_t workspace_bytes, Stream stream) {
+  if (index >= impl_->calls.size())
+    return fail(Stage::kLaunch, ErrorCode::kInternal,
+                fmt::format("kernel {} of the layer {}: the plan has {}", index,
+                            impl_->plan.layer.name, impl_->calls.size()));
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(impl_->plan.kernels[index].phase, tensors,
+                                                          workspace, workspace_bytes));
+  return impl_->launch(index, bound, stream);
 }
 
 }  // namespace moejit::runtime

@@ -5,6 +5,7 @@
 #include "runtime/device.h"
 #include "runtime/engine.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,6 +63,15 @@ class PreparedLayer {
   // and reads it when it likes.
   Result<void> forward(std::span<const TensorRef> tensors, void* workspace, int64_t workspace_bytes,
                        Stream stream, LaunchObserver* observer = nullptr);
+
+  // Launches plan().kernels[index] alone, for tools that time one kernel: the tensors, checks,
+  // parameters and CTAs are those of the call that it belongs to, update_weights() (which uses no
+  // workspace: any may be given) or forward(). It reads what the kernels before it in the plan left
+  // in the tensors and in the workspace, where a later kernel may have put something else since. So
+  // launch in the order of the plan, each kernel as often as you like before the next: launching
+  // one again changes nothing. Error kInternal: no such index.
+  Result<void> launch_kernel(std::size_t index, std::span<const TensorRef> tensors, void* workspace,
+                             int64_t workspace_bytes, Stream stream);
 
  private:
   struct Impl;

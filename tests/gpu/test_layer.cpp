@@ -114,9 +114,13 @@ Result<void> TestLayer::upload(std::string_view name, const void* data, std::siz
                                               static_cast<int64_t>(bytes));
 }
 
-Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
+Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
-  MOEJIT_TRY(upload("w2", inputs.w2.data(), 2 * inputs.w2.size()));
+  return upload("w2", inputs.w2.data(), 2 * inputs.w2.size());
+}
+
+Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
+  MOEJIT_TRY(upload_weights(inputs));
   MOEJIT_TRY(layer_->update_weights(tensors(), nullptr));
   return test_device().device->synchronize(nullptr);
 }

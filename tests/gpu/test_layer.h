@@ -62,6 +62,7 @@ class TestLayer {
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);
 
+  Result<void> upload_weights(const reference::LayerInputs& inputs);
   // Uploads w1 and w2 and quantises them.
   Result<void> set_weights(const reference::LayerInputs& inputs);
   // Uploads x, topk_ids and topk_probs; their T is that of the next calls.
