@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::cli {
@@ -142,19 +143,23 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
-void add_bench(CLI::App& app, Action& action) {
+void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   const auto command = add_command<BenchCommand>(
       app, action, "bench",
       "Time each kernel on the GPU against the copy bandwidth of the same run",
       "  moejit bench layer.json\n"
       "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n",
       run_bench);
+  command->command_line = command_line;
   CLI::App* sub = app.get_subcommand("bench");
   sub->add_option("LAYER", command->layer, "Layer description")->required();
   sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
   add_cache_options(*sub, command->cache);
   sub->add_option("--tokens", command->tokens, "T; default: max_tokens");
-  sub->add_option("--repeat", command->repeat, "Launches whose median counts")
+  sub->add_option("--repeat", command->repeat, "Cool launches whose median counts")
+      ->capture_default_str();
+  sub->add_option("--hot-seconds", command->hot_seconds,
+                  "How long each kernel is launched back to back, at least")
       ->capture_default_str();
   sub->add_option("--seed", command->seed, "Of the random data")
       ->check(CLI::NonNegativeNumber)
@@ -244,6 +249,24 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return {Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint), ""};
 }
 
+// As a shell takes it: between quotes where it holds more than plain characters.
+std::string shell_word(std::string_view argument) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
+  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(argument);
+  std::string word = "'";
+  for (const char c : argument) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+// The path of the program is the machine's business and left out.
+std::string command_line_of(int argc, const char* const* argv) {
+  std::string line = "moejit";
+  for (int i = 1; i < argc; ++i) line += " " + shell_word(argv[i]);
+  return line;
+}
+
 Action print_action(std::string text) {
   return [text = std::move(text)](Terminal& terminal) -> Result<void> {
     terminal.print(text);
@@ -261,9 +284,10 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   app.set_version_flag("--version", "moejit " MOEJIT_VERSION);
   ParsedArguments parsed;
   app.add_flag("-v,--verbose", parsed.is_verbose, "Errors with everything that is known");
-  for (const auto& add : {add_layer, add_plan, add_emit, add_build, add_run, add_bench, add_inspect,
-                          add_cache, add_env})
+  for (const auto& add : {add_layer, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
+  add_bench(app, parsed.action, command_line_of(argc, argv));
+  for (const auto& add : {add_inspect, add_cache, add_env}) add(app, parsed.action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

@@ -3,6 +3,7 @@
 
 #include "cli/bench/cache_sweep.h"
 #include "cli/execution/kernel_timer.h"
+#include "cli/execution/time_mark.h"
 
 #include <algorithm>
 
@@ -19,82 +20,88 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Empties the caches before each kernel. The sweep also keeps the device busy until the host has
-// queued mark, kernel and mark, so that no launch latency is measured.
-class SweepingTimer final : public runtime::LaunchObserver {
+// Empties the caches before each kernel and asks for the clock behind it. The sweep also keeps the
+// device busy until the host has queued mark, kernel and mark, so that no launch latency is
+// measured.
+class CoolTimer final : public runtime::LaunchObserver {
  public:
-  SweepingTimer(runtime::Device& device, CacheSweep& sweep) : sweep_(sweep), timer_(device) {}
+  CoolTimer(runtime::Device& device, CacheSweep& sweep, ClockProbe& probe)
+      : sweep_(sweep), probe_(probe), timer_(device) {}
 
   Result<void> before(size_t kernel_index) override {
     MOEJIT_TRY(sweep_.run());
     return timer_.before(kernel_index);
   }
-  Result<void> after(size_t kernel_index) override { return timer_.after(kernel_index); }
-  Result<std::vector<KernelTimer::Sample>> take_samples() { return timer_.take_samples(); }
-
- private:
-  CacheSweep& sweep_;
-  KernelTimer timer_;
-};
-
-template <typename Timer>
-Result<std::vector<double>> median_times(ForwardSession& session, Timer& timer, int32_t repeat) {
-  std::vector<std::vector<double>> by_kernel(session.plan().kernels.size());
-  for (int32_t i = 0; i < repeat; ++i) {
-    MOEJIT_TRY(session.update_weights(&timer));
-    MOEJIT_TRY(session.forward(&timer));
-    MOEJIT_TRY_ASSIGN(const std::vector<KernelTimer::Sample> samples, timer.take_samples());
-    for (const KernelTimer::Sample& sample : samples)
-      by_kernel[sample.kernel_index].push_back(sample.microseconds);
+  Result<void> after(size_t kernel_index) override {
+    MOEJIT_TRY(timer_.after(kernel_index));
+    return probe_.run();
   }
-  std::vector<double> medians;
-  for (std::vector<double>& times : by_kernel) medians.push_back(median(std::move(times)));
-  return medians;
-}
 
-// A mark that is given back.
-class Mark {
- public:
-  explicit Mark(runtime::Device& device) : device_(device) {}
-  ~Mark() {
-    if (mark_ != nullptr) device_.release_mark(mark_);
-  }
-  Mark(const Mark&) = delete;
-  Mark& operator=(const Mark&) = delete;
-  Result<void> record() {
-    MOEJIT_TRY_ASSIGN(mark_, device_.record_mark(nullptr));
+  // Adds the launches of one pass.
+  Result<void> add_pass() {
+    MOEJIT_TRY_ASSIGN(const auto times, timer_.take_samples());
+    MOEJIT_TRY_ASSIGN(const auto clocks, probe_.take_samples());
+    for (size_t i = 0; i < times.size(); ++i) {
+      const size_t kernel = times[i].kernel_index;
+      if (kernel >= launches_.size()) launches_.resize(kernel + 1);
+      launches_[kernel].microseconds.push_back(times[i].microseconds);
+      launches_[kernel].megahertz.push_back(clocks[i].megahertz());
+    }
     return {};
   }
-  void* get() const { return mark_; }
+  std::vector<CoolRun> medians(size_t kernels) const {
+    std::vector<CoolRun> runs(kernels);
+    for (size_t i = 0; i < std::min(kernels, launches_.size()); ++i)
+      runs[i] = {median(launches_[i].microseconds), median(launches_[i].megahertz)};
+    return runs;
+  }
 
  private:
-  runtime::Device& device_;
-  void* mark_ = nullptr;
+  struct Launches {
+    std::vector<double> microseconds, megahertz;
+  };
+  CacheSweep& sweep_;
+  ClockProbe& probe_;
+  KernelTimer timer_;
+  std::vector<Launches> launches_;
 };
 
-Result<double> layer_time(ForwardSession& session, runtime::Device& device, int32_t repeat) {
-  Mark start(device), end(device);
-  MOEJIT_TRY(start.record());
-  for (int32_t i = 0; i < repeat; ++i) MOEJIT_TRY(session.forward());
-  MOEJIT_TRY(end.record());
-  MOEJIT_TRY(device.synchronize(nullptr));
-  MOEJIT_TRY_ASSIGN(const double elapsed, device.microseconds_between(start.get(), end.get()));
-  return elapsed / repeat;
+Result<void> run_pass(ForwardSession& session, runtime::LaunchObserver* observer = nullptr) {
+  MOEJIT_TRY(session.update_weights(observer));
+  return session.forward(observer);
 }
 
 }  // namespace
 
-Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Engine& engine,
-                                    runtime::Device& device, int32_t repeat) {
+Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engine& engine,
+                                          runtime::Device& device, ClockProbe& probe,
+                                          int32_t repeat) {
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(engine, device));
-  KernelTimer plain(device);
-  SweepingTimer sweeping(device, sweep);
-  MOEJIT_TRY(median_times(session, plain, kWarmUps));
-  KernelTimes times;
-  MOEJIT_TRY_ASSIGN(times.cool, median_times(session, sweeping, repeat));
-  MOEJIT_TRY_ASSIGN(times.hot, median_times(session, plain, repeat));
-  MOEJIT_TRY_ASSIGN(times.layer_hot, layer_time(session, device, repeat));
-  return times;
+  for (int32_t i = 0; i < kWarmUps; ++i) MOEJIT_TRY(run_pass(session));
+  CoolTimer timer(device, sweep, probe);
+  for (int32_t i = 0; i < repeat; ++i) {
+    MOEJIT_TRY(run_pass(session, &timer));
+    MOEJIT_TRY(timer.add_pass());
+  }
+  return timer.medians(session.plan().kernels.size());
+}
+
+Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
+                                        ClockProbe& probe, double seconds) {
+  MOEJIT_TRY(session.clear_status());
+  std::vector<HotRun> runs;
+  // In the order of the plan, so that each kernel finds what the one before it left.
+  for (size_t i = 0; i < session.plan().kernels.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(const HotRun run,
+                      run_hot([&] { return session.launch_kernel(i); }, device, probe, seconds));
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
+                               double seconds) {
+  return run_hot([&] { return session.forward(); }, device, probe, seconds);
 }
 
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat) {
@@ -103,12 +110,11 @@ Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t re
   MOEJIT_TRY(device.fill(source.address(), std::byte{0x5A}, kCopyBytes, nullptr));
   std::vector<double> times;
   for (int32_t i = 0; i < kWarmUps + repeat; ++i) {
-    Mark start(device), end(device);
+    TimeMark start(device), end(device);
     MOEJIT_TRY(start.record());
     MOEJIT_TRY(device.copy_on_device(destination.address(), source.address(), kCopyBytes, nullptr));
     MOEJIT_TRY(end.record());
-    MOEJIT_TRY(device.synchronize(nullptr));
-    MOEJIT_TRY_ASSIGN(const double elapsed, device.microseconds_between(start.get(), end.get()));
+    MOEJIT_TRY_ASSIGN(const double elapsed, end.since(start));
     if (i >= kWarmUps) times.push_back(elapsed);
   }
   return 2.0 * static_cast<double>(kCopyBytes) / (median(std::move(times)) * 1e-6);

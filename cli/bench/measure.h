@@ -1,24 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/bench/hot_run.h"
 #include "cli/execution/forward_session.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace moejit::cli {
 
-// Medians in microseconds, by index into Plan::kernels.
-struct KernelTimes {
-  std::vector<double> cool;  // single launches, each after the caches were emptied
-  std::vector<double> hot;   // launches back to back, nothing between them but the marks of time
-  double layer_hot = 0.0;    // one forward pass of many back to back, without marks in between
+// Medians over single launches, each after the caches were emptied.
+struct CoolRun {
+  double microseconds = 0.0;
+  double megahertz = 0.0;  // of the SMs, right behind the launch
 };
 
-// Runs weights and forward `repeat` times each way after a warm-up.
-Result<KernelTimes> measure_kernels(ForwardSession& session, runtime::Engine& engine,
-                                    runtime::Device& device, int32_t repeat);
+struct KernelTimes {
+  std::vector<CoolRun> cool;  // by index into Plan::kernels
+  std::vector<HotRun> hot;    // likewise
+};
+
+// All kernels of the plan, `repeat` launches each, after a warm-up.
+Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engine& engine,
+                                          runtime::Device& device, ClockProbe& probe,
+                                          int32_t repeat);
+
+// One kernel of the plan after the other, each for `seconds`. Leaves the tensors as
+// update_weights() and forward() do.
+Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
+                                        ClockProbe& probe, double seconds);
+
+// Whole forward passes back to back for `seconds`.
+Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
+                               double seconds);
 
 // Bytes read plus bytes written per second by the device's own copy of a buffer far larger than
 // any cache; the median of `repeat` copies.

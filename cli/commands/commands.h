@@ -76,8 +76,10 @@ struct BenchCommand {
   CacheOptions cache;
   std::optional<int64_t> tokens;  // default: max_tokens
   int32_t repeat = 20;
+  double hot_seconds = 0.35;
   uint64_t seed = 0;
   bool is_json = false;
+  std::string command_line;  // as the process got it, for the report
 };
 Result<void> run_bench(const BenchCommand& command, Terminal& terminal);
 

@@ -36,6 +36,9 @@ Result<std::unique_ptr<ForwardSession>> ForwardSession::create(const Plan& plan,
   }
   MOEJIT_TRY_ASSIGN(session->workspace_,
                     DeviceMemory::allocate(device, session->layer_->workspace_bytes()));
+  session->weight_refs_ = session->refs_of({TensorRole::kWeight, TensorRole::kQuantized});
+  session->forward_refs_ =
+      session->refs_of({TensorRole::kInput, TensorRole::kQuantized, TensorRole::kOutput});
   return session;
 }
 
@@ -64,16 +67,25 @@ std::vector<TensorRef> ForwardSession::refs_of(std::initializer_list<TensorRole>
 
 Result<void> ForwardSession::update_weights(runtime::LaunchObserver* observer) {
   if (is_quantized_) return {};
-  return layer_->update_weights(refs_of({TensorRole::kWeight, TensorRole::kQuantized}), nullptr,
-                                observer);
+  return layer_->update_weights(weight_refs_, nullptr, observer);
 }
 
 Result<void> ForwardSession::forward(runtime::LaunchObserver* observer) {
-  if (const auto status = tensors_.find("status"); status != tensors_.end())
-    MOEJIT_TRY(
-        device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr));
-  return layer_->forward(refs_of({TensorRole::kInput, TensorRole::kQuantized, TensorRole::kOutput}),
-                         workspace_.address(), layer_->workspace_bytes(), nullptr, observer);
+  MOEJIT_TRY(clear_status());
+  return layer_->forward(forward_refs_, workspace_.address(), layer_->workspace_bytes(), nullptr,
+                         observer);
+}
+
+Result<void> ForwardSession::clear_status() {
+  const auto status = tensors_.find("status");
+  if (status == tensors_.end()) return {};
+  return device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr);
+}
+
+Result<void> ForwardSession::launch_kernel(size_t index) {
+  const bool is_weights = plan().kernels[index].phase == compiler::Phase::kWeights;
+  return layer_->launch_kernel(index, is_weights ? weight_refs_ : forward_refs_,
+                               workspace_.address(), layer_->workspace_bytes(), nullptr);
 }
 
 Result<void*> ForwardSession::address_of(const TensorPlan& tensor) const {

@@ -36,6 +36,10 @@ class ForwardSession {
   Result<void> update_weights(runtime::LaunchObserver* observer = nullptr);
   // Clears the status word and runs one forward pass; does not wait for it.
   Result<void> forward(runtime::LaunchObserver* observer = nullptr);
+  // Queues plan().kernels[index] alone: in the order of the plan, see PreparedLayer. A pass made of
+  // such launches starts with clear_status().
+  Result<void> launch_kernel(size_t index);
+  Result<void> clear_status();
 
   Result<uint32_t> status();
   // A tensor after a call, rows past offs[E] left out. Intermediates need a plan that keeps them.
@@ -63,6 +67,7 @@ class ForwardSession {
   bool is_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
   DeviceMemory workspace_;
+  std::vector<runtime::TensorRef> weight_refs_, forward_refs_;  // what the two calls take
 };
 
 }  // namespace moejit::cli

@@ -62,6 +62,9 @@ class CommandLineErrors(Refusal):
                     USAGE, "--first-expert")
         self.refuse(["build", TINY, "--jobs", "-1"], USAGE, "--jobs")
         self.refuse(["bench", TINY, "--repeat", "0"], USAGE, "--repeat")
+        for seconds in ("0", "-1", "nan", "61"):
+            self.refuse(["bench", TINY, "--hot-seconds", seconds], USAGE, "--hot-seconds", seconds,
+                        "0.001 to 60")
         self.refuse(["bench", TINY, "--tokens", "0"], USAGE, "--tokens")
         self.refuse(["bench", TINY, "--target", "sim"], USAGE, "GPU", "simulator")
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/bench_report.h"
+
+#include "cli/bench/utilization.h"
+#include "cli/terminal/table.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::KernelPlan;
+using compiler::Plan;
+
+// One kernel's line.
+struct Line {
+  const KernelPlan* kernel = nullptr;
+  CoolRun cool;
+  HotRun hot;
+  compiler::Work work;
+  double copy_bytes_per_second = 0.0;
+  int32_t sm_count = 0;
+
+  bool multiplies() const { return work.multiply_adds > 0; }
+  double bytes_per_second() const {
+    return static_cast<double>(work.min_bytes) / cool.microseconds * 1e6;
+  }
+  double share_of_copy() const { return bytes_per_second() / copy_bytes_per_second; }
+  double flops(double microseconds) const {
+    return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
+  }
+  double share_of_peak(double microseconds, double megahertz) const {
+    return utilization(work.multiply_adds, sm_count, peak_multiply_adds(*kernel),
+                       {microseconds, megahertz});
+  }
+  double util_cool() const { return share_of_peak(cool.microseconds, cool.megahertz); }
+  double util_hot() const { return share_of_peak(hot.microseconds, hot.megahertz); }
+};
+
+std::vector<Line> lines_of(const Plan& plan, const BenchReport& report) {
+  std::vector<Line> lines;
+  for (size_t i = 0; i < plan.kernels.size(); ++i)
+    lines.push_back({.kernel = &plan.kernels[i],
+                     .cool = report.times.cool[i],
+                     .hot = report.times.hot[i],
+                     .work = count_work(plan.kernels[i], plan.layer, report.rows),
+                     .copy_bytes_per_second = report.copy_bytes_per_second,
+                     .sm_count = report.sm_count});
+  return lines;
+}
+
+std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahertz); }
+
+nlohmann::ordered_json json_of(const Line& line) {
+  nlohmann::ordered_json json{
+      {"operation", line.kernel->operation},     {"phase", to_string(line.kernel->phase)},
+      {"cool_us", line.cool.microseconds},       {"cool_mhz", line.cool.megahertz},
+      {"hot_us", line.hot.microseconds},         {"hot_mhz", line.hot.megahertz},
+      {"hot_launches", line.hot.launches},       {"hot_seconds", line.hot.seconds},
+      {"min_bytes", line.work.min_bytes},        {"share_of_copy", line.share_of_copy()},
+      {"multiply_adds", line.work.multiply_adds}};
+  if (!line.multiplies()) return json;
+  json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(*line.kernel);
+  json["flops_cool"] = line.flops(line.cool.microseconds);
+  json["flops_hot"] = line.flops(line.hot.microseconds);
+  json["util_cool"] = line.util_cool();
+  json["util_hot"] = line.util_hot();
+  return json;
+}
+
+}  // namespace
+
+std::string bench_table(const Plan& plan, const BenchReport& report) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"kernel"},
+               {"cool", kRight},
+               {"MHz", kRight},
+               {"hot", kRight},
+               {"MHz", kRight},
+               {"least bytes", kRight},
+               {"GB/s", kRight},
+               {"of copy", kRight},
+               {"TFLOP/s cool", kRight},
+               {"util", kRight},
+               {"TFLOP/s hot", kRight},
+               {"util", kRight}});
+  for (const Line& line : lines_of(plan, report)) {
+    std::vector<std::string> cells = {line.kernel->operation,
+                                      time_text(line.cool.microseconds),
+                                      clock_text(line.cool.megahertz),
+                                      time_text(line.hot.microseconds),
+                                      clock_text(line.hot.megahertz),
+                                      bytes_text(line.work.min_bytes),
+                                      fmt::format("{:.0f}", line.bytes_per_second() * 1e-9),
+                                      fmt::format("{:.2f}", line.share_of_copy())};
+    if (line.multiplies()) {
+      cells.push_back(fmt::format("{:.0f}", line.flops(line.cool.microseconds) * 1e-12));
+      cells.push_back(fmt::format("{:.3f}", line.util_cool()));
+      cells.push_back(fmt::format("{:.0f}", line.flops(line.hot.microseconds) * 1e-12));
+      cells.push_back(fmt::format("{:.3f}", line.util_hot()));
+    }
+    table.add(std::move(cells));
+  }
+  return fmt::format(
+             "layer \"{}\", target {}, {} tokens, {} routed rows, {} with pad rows\n"
+             "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n\n",
+             plan.layer.name, report.target, report.rows.tokens, report.rows.routed,
+             report.rows.padded, report.copy_bytes_per_second * 1e-9) +
+         table.text() +
+         fmt::format("\nforward pass, hot: {} at {} MHz\ncompiled: {}, from cache: {}\n",
+                     time_text(report.forward.microseconds), clock_text(report.forward.megahertz),
+                     report.counters.compiled, report.counters.from_cache);
+}
+
+std::string bench_json(const Plan& plan, const BenchReport& report) {
+  nlohmann::ordered_json json;
+  json["layer"] = plan.layer.name;
+  json["target"] = compiler::to_string(plan.target);
+  json["device"] = report.target;
+  json["gpu"] = {{"name", report.gpu}, {"sm_count", report.sm_count}};
+  json["date"] = report.date;
+  json["command_line"] = report.command_line;
+  json["moejit"] = MOEJIT_VERSION;
+  json["repeat"] = report.repeat;
+  json["hot_seconds"] = report.hot_seconds;
+  json["tokens"] = report.rows.tokens;
+  json["routed_rows"] = report.rows.routed;
+  json["padded_rows"] = report.rows.padded;
+  json["copy_bytes_per_second"] = report.copy_bytes_per_second;
+  json["kernels"] = nlohmann::ordered_json::array();
+  for (const Line& line : lines_of(plan, report)) json["kernels"].push_back(json_of(line));
+  json["forward_hot_us"] = report.forward.microseconds;
+  json["forward_hot_mhz"] = report.forward.megahertz;
+  json["compiled"] = report.counters.compiled;
+  json["from_cache"] = report.counters.from_cache;
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `moejit bench` measures, on a layer so small that the figures mean nothing: that each kernel
+// runs on the right data as often as it is said to, and that the clock is a GPU's.
+#include "cli/bench/measure.h"
+#include "cli/inputs/random_layer_inputs.h"
+#include "tests/gpu/test_layer.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+using cli::ClockProbe;
+using cli::ForwardSession;
+using cli::HotRun;
+
+constexpr int64_t kTokens = 24;
+
+compiler::Layer layer() {
+  return {.name = "small",
+          .experts = 4,
+          .local_experts = 4,
+          .top_k = 2,
+          .hidden = 144,
+          .intermediate = 128,
+          .recipe = compiler::Recipe::kFp8Flow,
+          .splits_alignment = 16,
+          .max_tokens = kTokens,
+          .max_permuted_rows = 256};
+}
+
+class BenchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
+    auto probe = ClockProbe::create(*test_device().engine, *test_device().device);
+    ASSERT_TRUE(succeeded(probe));
+    probe_ = std::make_unique<ClockProbe>(std::move(*probe));
+    session_ = create_session();
+  }
+  static std::unique_ptr<ForwardSession> create_session() {
+    cli::TensorMap inputs = cli::random_tokens(layer(), kTokens, 1);
+    inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
+    const auto plan = plan_layer(layer(), test_device().device->target());
+    EXPECT_TRUE(succeeded(plan));
+    auto session =
+        ForwardSession::create(*plan, *test_device().engine, *test_device().device, inputs);
+    EXPECT_TRUE(succeeded(session));
+    return std::move(*session);
+  }
+  static cli::HostTensor read(ForwardSession& session, std::string_view name) {
+    auto tensor = session.read(*find_tensor(session.plan(), name));
+    EXPECT_TRUE(succeeded(tensor));
+    return std::move(*tensor);
+  }
+  // The SMs of Hopper GPUs run at 200 to 2000 MHz.
+  static void expect_clock(double megahertz) {
+    EXPECT_GT(megahertz, test_device().is_simulator() ? 0.0 : 200.0);
+    EXPECT_LT(megahertz, test_device().is_simulator() ? 1e6 : 2200.0);
+  }
+
+  std::unique_ptr<ClockProbe> probe_;
+  std::unique_ptr<ForwardSession> session_;
+};
+
+TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
+  const std::unique_ptr<ForwardSession> once = create_session();
+  ASSERT_TRUE(succeeded(once->update_weights()));
+  ASSERT_TRUE(succeeded(once->forward()));
+
+  constexpr double kSeconds = 0.002;
+  const auto runs = measure_hot(*session_, *test_device().device, *probe_, kSeconds);
+  ASSERT_TRUE(succeeded(runs));
+  ASSERT_EQ(runs->size(), session_->plan().kernels.size());
+  for (const HotRun& run : *runs) {
+    EXPECT_GE(run.launches, 1);
+    EXPECT_GE(run.seconds, kSeconds);
+    EXPECT_GT(run.microseconds, 0.0);
+    expect_clock(run.megahertz);
+  }
+  for (const char* name : {"y", "w1_q", "w2_scale_inv", "status"})
+    EXPECT_EQ(read(*session_, name).bytes, read(*once, name).bytes) << name;
+}
+
+TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {
+  ASSERT_TRUE(succeeded(session_->update_weights()));
+  const auto run = measure_forward(*session_, *test_device().device, *probe_, 0.002);
+  ASSERT_TRUE(succeeded(run));
+  EXPECT_GT(run->microseconds, 0.0);
+  expect_clock(run->megahertz);
+}
+
+TEST_F(BenchTest, CoolRunsHaveTimeAndClockOfEveryKernel) {
+  // In the simulator emptying the caches takes half a second for each kernel.
+  if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
+  const auto runs =
+      measure_cool(*session_, *test_device().engine, *test_device().device, *probe_, 3);
+  ASSERT_TRUE(succeeded(runs));
+  ASSERT_EQ(runs->size(), session_->plan().kernels.size());
+  for (const cli::CoolRun& run : *runs) {
+    EXPECT_GT(run.microseconds, 0.0);
+    expect_clock(run.megahertz);
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing
