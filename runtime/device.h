@@ -33,6 +33,12 @@ class LoadedKernel {
   virtual ~LoadedKernel() = default;
 };
 
+// Where other tools of the driver find a GPU.
+struct GpuFacts {
+  std::string pci_bus_id;    // "00000000:0f:00.0"
+  std::string cuda_version;  // newest release that the driver knows, "13.0"
+};
+
 struct LaunchRequest {
   const LoadedKernel* kernel = nullptr;
   int64_t ctas = 0;  // 0: nothing to do, a valid launch of no work
@@ -50,8 +56,9 @@ class Device {
   virtual ~Device() = default;
 
   virtual compiler::Target target() const = 0;
-  virtual std::string name() const = 0;  // "NVIDIA H200", "simulator"
-  virtual int32_t sm_count() const = 0;  // the simulator says 4
+  virtual std::string name() const = 0;              // "NVIDIA H200", "simulator"
+  virtual int32_t sm_count() const = 0;              // the simulator says 4
+  virtual GpuFacts gpu_facts() const { return {}; }  // empty where there is no GPU
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;

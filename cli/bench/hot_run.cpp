@@ -48,8 +48,11 @@ Result<double> warm_up(const Launch& launch, runtime::Device& device, double mic
 }
 
 Result<HotRun> time_hot(const Launch& launch, int64_t count, runtime::Device& device,
-                        ClockProbe& probe, int64_t interval) {
-  MOEJIT_TRY_ASSIGN(const double elapsed, time_launches(launch, count, device, &probe, interval));
+                        ClockProbe& probe, int64_t interval, GpuMonitor* monitor) {
+  if (monitor != nullptr) monitor->start();
+  const Result<double> timed = time_launches(launch, count, device, &probe, interval);
+  GpuSamples gpu = monitor == nullptr ? GpuSamples{} : monitor->stop();
+  MOEJIT_TRY_ASSIGN(const double elapsed, timed);
   MOEJIT_TRY_ASSIGN(const auto samples, probe.take_samples());
   double probing = 0.0, megahertz = 0.0;
   for (const ClockProbe::Sample& sample : samples) {
@@ -60,13 +63,14 @@ Result<HotRun> time_hot(const Launch& launch, int64_t count, runtime::Device& de
   return HotRun{.microseconds = net / static_cast<double>(count),
                 .megahertz = megahertz / static_cast<double>(samples.size()),
                 .launches = count,
-                .seconds = 1e-6 * net};
+                .seconds = 1e-6 * net,
+                .gpu = std::move(gpu)};
 }
 
 }  // namespace
 
 Result<HotRun> run_hot(const Launch& launch, runtime::Device& device, ClockProbe& probe,
-                       double seconds) {
+                       double seconds, GpuMonitor* monitor) {
   const double wanted = 1e6 * seconds;
   MOEJIT_TRY_ASSIGN(double per_launch, warm_up(launch, device, wanted / 2));
   // A first guess that is too short is followed by longer ones; the device stays hot.
@@ -74,7 +78,7 @@ Result<HotRun> run_hot(const Launch& launch, runtime::Device& device, ClockProbe
     const int64_t count = launches_for(aim, per_launch);
     const int64_t interval =
         std::max(launches_for(kMicrosecondsPerProbe, per_launch), count / kMostProbes + 1);
-    MOEJIT_TRY_ASSIGN(const HotRun run, time_hot(launch, count, device, probe, interval));
+    MOEJIT_TRY_ASSIGN(HotRun run, time_hot(launch, count, device, probe, interval, monitor));
     if (run.seconds >= seconds) return run;
     per_launch = run.microseconds;
   }

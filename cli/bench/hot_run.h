@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/bench/clock_probe.h"
+#include "cli/bench/gpu_monitor.h"
 #include "runtime/device.h"
 
 #include <cstdint>
@@ -15,13 +16,15 @@ struct HotRun {
   double megahertz = 0.0;     // of the SMs, mean over the run
   int64_t launches = 0;
   double seconds = 0.0;  // of all launches, without the probes
+  GpuSamples gpu;        // what a monitor saw meanwhile
 };
 
 // Calls `launch`, which queues the same work on the default stream each time, until launches have
 // run for `seconds` (more than 0) after a warm-up of half of that: long enough for power and clock
 // to settle. Time is marked before the first launch and behind the last. Kernels shorter than the
-// few microseconds that a launch costs the host are timed at the host's pace.
+// few microseconds that a launch costs the host are timed at the host's pace. A monitor, where one
+// is given, watches the launches that are timed.
 Result<HotRun> run_hot(const std::function<Result<void>()>& launch, runtime::Device& device,
-                       ClockProbe& probe, double seconds);
+                       ClockProbe& probe, double seconds, GpuMonitor* monitor = nullptr);
 
 }  // namespace moejit::cli

@@ -87,21 +87,21 @@ Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engi
 }
 
 Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
-                                        ClockProbe& probe, double seconds) {
+                                        ClockProbe& probe, double seconds, GpuMonitor* monitor) {
   MOEJIT_TRY(session.clear_status());
   std::vector<HotRun> runs;
   // In the order of the plan, so that each kernel finds what the one before it left.
   for (size_t i = 0; i < session.plan().kernels.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(const HotRun run,
-                      run_hot([&] { return session.launch_kernel(i); }, device, probe, seconds));
-    runs.push_back(run);
+    MOEJIT_TRY_ASSIGN(const HotRun run, run_hot([&] { return session.launch_kernel(i); }, device,
+                                                probe, seconds, monitor));
+    runs.push_back(std::move(run));
   }
   return runs;
 }
 
 Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
-                               double seconds) {
-  return run_hot([&] { return session.forward(); }, device, probe, seconds);
+                               double seconds, GpuMonitor* monitor) {
+  return run_hot([&] { return session.forward(); }, device, probe, seconds, monitor);
 }
 
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat) {

@@ -28,11 +28,12 @@ Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engi
 // One kernel of the plan after the other, each for `seconds`. Leaves the tensors as
 // update_weights() and forward() do.
 Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
-                                        ClockProbe& probe, double seconds);
+                                        ClockProbe& probe, double seconds,
+                                        GpuMonitor* monitor = nullptr);
 
 // Whole forward passes back to back for `seconds`.
 Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
-                               double seconds);
+                               double seconds, GpuMonitor* monitor = nullptr);
 
 // Bytes read plus bytes written per second by the device's own copy of a buffer far larger than
 // any cache; the median of `repeat` copies.

@@ -70,10 +70,16 @@ Result<void> measure(const BenchCommand& command, ForwardSession& session, runti
   MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
                     measure_copy_bytes_per_second(device, command.repeat));
+  const runtime::GpuFacts facts = device.gpu_facts();
+  const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(facts.pci_bus_id);
+  report.cuda_version = facts.cuda_version;
+  if (monitor != nullptr) report.settings = monitor->settings();
   MOEJIT_TRY_ASSIGN(report.times.cool,
                     measure_cool(session, engine, device, probe, command.repeat));
-  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(session, device, probe, command.hot_seconds));
-  MOEJIT_TRY_ASSIGN(report.forward, measure_forward(session, device, probe, command.hot_seconds));
+  const double seconds = command.hot_seconds;
+  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(session, device, probe, seconds, monitor.get()));
+  MOEJIT_TRY_ASSIGN(report.forward,
+                    measure_forward(session, device, probe, seconds, monitor.get()));
   return {};
 }
 

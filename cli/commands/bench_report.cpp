@@ -50,6 +50,27 @@ std::vector<Line> lines_of(const Plan& plan, const BenchReport& report) {
   return lines;
 }
 
+// Adds what a monitor saw during the hot launches, and nothing where there was none.
+void add_samples(nlohmann::ordered_json& json, const GpuSamples& gpu) {
+  if (gpu.count == 0) return;
+  json["hot_gpu_samples"] = gpu.count;
+  if (gpu.mean_watts) json["hot_watts"] = *gpu.mean_watts;
+  if (gpu.most_watts) json["hot_most_watts"] = *gpu.most_watts;
+  if (gpu.mean_megahertz) json["hot_driver_mhz"] = *gpu.mean_megahertz;
+  if (gpu.most_degrees) json["hot_most_celsius"] = *gpu.most_degrees;
+  json["hot_throttle_reasons"] = gpu.throttle_reasons;
+}
+
+nlohmann::ordered_json gpu_json(const BenchReport& report) {
+  nlohmann::ordered_json json{{"name", report.gpu}, {"sm_count", report.sm_count}};
+  const GpuSettings& settings = report.settings;
+  if (settings.driver_version) json["driver"] = *settings.driver_version;
+  if (!report.cuda_version.empty()) json["cuda"] = report.cuda_version;
+  if (settings.power_limit_watts) json["power_limit_watts"] = *settings.power_limit_watts;
+  if (settings.most_megahertz) json["most_mhz"] = *settings.most_megahertz;
+  return json;
+}
+
 std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahertz); }
 
 nlohmann::ordered_json json_of(const Line& line) {
@@ -60,6 +81,7 @@ nlohmann::ordered_json json_of(const Line& line) {
       {"hot_launches", line.hot.launches},       {"hot_seconds", line.hot.seconds},
       {"min_bytes", line.work.min_bytes},        {"share_of_copy", line.share_of_copy()},
       {"multiply_adds", line.work.multiply_adds}};
+  add_samples(json, line.hot.gpu);
   if (!line.multiplies()) return json;
   json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(*line.kernel);
   json["flops_cool"] = line.flops(line.cool.microseconds);
@@ -78,6 +100,7 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
                {"MHz", kRight},
                {"hot", kRight},
                {"MHz", kRight},
+               {"W", kRight},
                {"least bytes", kRight},
                {"GB/s", kRight},
                {"of copy", kRight},
@@ -86,11 +109,13 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
                {"TFLOP/s hot", kRight},
                {"util", kRight}});
   for (const Line& line : lines_of(plan, report)) {
+    const std::optional<double> watts = line.hot.gpu.mean_watts;
     std::vector<std::string> cells = {line.kernel->operation,
                                       time_text(line.cool.microseconds),
                                       clock_text(line.cool.megahertz),
                                       time_text(line.hot.microseconds),
                                       clock_text(line.hot.megahertz),
+                                      watts ? fmt::format("{:.0f}", *watts) : "-",
                                       bytes_text(line.work.min_bytes),
                                       fmt::format("{:.0f}", line.bytes_per_second() * 1e-9),
                                       fmt::format("{:.2f}", line.share_of_copy())};
@@ -118,7 +143,7 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   json["layer"] = plan.layer.name;
   json["target"] = compiler::to_string(plan.target);
   json["device"] = report.target;
-  json["gpu"] = {{"name", report.gpu}, {"sm_count", report.sm_count}};
+  json["gpu"] = gpu_json(report);
   json["date"] = report.date;
   json["command_line"] = report.command_line;
   json["moejit"] = MOEJIT_VERSION;

@@ -17,6 +17,8 @@ struct BenchReport {
   std::string target;  // "cuda:sm_90a on NVIDIA H200"
   std::string gpu;     // "NVIDIA H200"
   int32_t sm_count = 0;
+  std::string cuda_version;  // that the driver knows
+  GpuSettings settings;
   int32_t repeat = 0;        // cool launches of a kernel
   double hot_seconds = 0.0;  // of launches of a kernel, at least
   compiler::CallRows rows;

@@ -35,6 +35,7 @@ class CudaDevice final : public Device {
     std::string name;
     int32_t sm_count = 0;
     int32_t most_shared_bytes = 0;  // dynamic and static, per CTA
+    GpuFacts facts;
   };
 
   CudaDevice(std::shared_ptr<const Context> context, Properties properties)
@@ -43,6 +44,7 @@ class CudaDevice final : public Device {
   compiler::Target target() const override { return {}; }
   std::string name() const override { return properties_.name; }
   int32_t sm_count() const override { return properties_.sm_count; }
+  GpuFacts gpu_facts() const override { return properties_.facts; }
 
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override;
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
@@ -233,6 +235,14 @@ Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
   return value;
 }
 
+Result<GpuFacts> facts_of(const Context& context) {
+  MOEJIT_TRY_ASSIGN(const int32_t domain, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
+  MOEJIT_TRY_ASSIGN(const int32_t bus, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
+  MOEJIT_TRY_ASSIGN(const int32_t device, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  return GpuFacts{.pci_bus_id = fmt::format("{:08x}:{:02x}:{:02x}.0", domain, bus, device),
+                  .cuda_version = cuda_version_text(context.api().version)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
@@ -257,6 +267,7 @@ Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
                     attribute(*context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,
                     attribute(*context, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  MOEJIT_TRY_ASSIGN(properties.facts, facts_of(*context));
   return std::make_unique<CudaDevice>(context, std::move(properties));
 }
 

@@ -104,5 +104,19 @@ TEST_F(BenchTest, CoolRunsHaveTimeAndClockOfEveryKernel) {
   }
 }
 
+TEST_F(BenchTest, TheDeviceSaysWhereItIs) {
+  const runtime::GpuFacts facts = test_device().device->gpu_facts();
+  EXPECT_EQ(facts.pci_bus_id.empty(), test_device().is_simulator());
+  EXPECT_EQ(facts.cuda_version.empty(), test_device().is_simulator());
+  if (test_device().is_simulator()) return;
+  const auto monitor = cli::GpuMonitor::open(facts.pci_bus_id);
+  if (monitor == nullptr) GTEST_SKIP() << "the driver's libnvidia-ml.so.1 does not know this GPU";
+  EXPECT_GT(monitor->settings().power_limit_watts, 100.0);
+  monitor->start();
+  const cli::GpuSamples samples = monitor->stop();
+  EXPECT_GT(samples.mean_watts, 20.0);
+  EXPECT_GT(samples.mean_megahertz, 200.0);
+}
+
 }  // namespace
 }  // namespace moejit::testing

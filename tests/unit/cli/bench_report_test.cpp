@@ -95,6 +95,26 @@ TEST(BenchReport, SaysHowItWasMade) {
   EXPECT_EQ(json["forward_hot_mhz"], 1500.0);
 }
 
+TEST(BenchReport, HasWhatTheDriverToldAndNothingElse) {
+  BenchReport watched = report();
+  watched.cuda_version = "13.0";
+  watched.settings = {.driver_version = "580.0.1", .power_limit_watts = 700.0};
+  watched.times.hot[1].gpu = {
+      .count = 30, .mean_watts = 650.0, .most_watts = 690.0, .throttle_reasons = {"sw_power_cap"}};
+  const auto json = nlohmann::json::parse(bench_json(plan(), watched));
+  EXPECT_EQ(json["gpu"]["driver"], "580.0.1");
+  EXPECT_EQ(json["gpu"]["cuda"], "13.0");
+  EXPECT_EQ(json["gpu"]["power_limit_watts"], 700.0);
+  EXPECT_FALSE(json["gpu"].contains("most_mhz"));
+  const auto& gemm = json["kernels"][1];
+  EXPECT_EQ(gemm["hot_watts"], 650.0);
+  EXPECT_EQ(gemm["hot_most_watts"], 690.0);
+  EXPECT_EQ(gemm["hot_throttle_reasons"], nlohmann::json({"sw_power_cap"}));
+  EXPECT_FALSE(gemm.contains("hot_driver_mhz"));
+  for (const auto& [name, value] : json["kernels"][0].items())
+    EXPECT_TRUE(name.find("watts") == std::string::npos && name != "hot_throttle_reasons") << name;
+}
+
 TEST(BenchReport, IsATableWithClocksAndUtilisation) {
   const std::string table = bench_table(plan(), report());
   const auto line_of = [&](std::string_view operation) {
