@@ -141,6 +141,7 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
 std::string bench_json(const Plan& plan, const BenchReport& report) {
   nlohmann::ordered_json json;
   json["layer"] = plan.layer.name;
+  json["description"] = nlohmann::ordered_json::parse(compiler::to_json(plan.layer));
   json["target"] = compiler::to_string(plan.target);
   json["device"] = report.target;
   json["gpu"] = gpu_json(report);

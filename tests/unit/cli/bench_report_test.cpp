@@ -86,6 +86,7 @@ TEST(BenchReport, SaysHowItWasMade) {
   const auto json = nlohmann::json::parse(bench_json(plan(), report()));
   EXPECT_EQ(json["command_line"], "moejit bench layer.json --json");
   EXPECT_EQ(json["date"], "2026-11-21T12:00:00Z");
+  EXPECT_EQ(json["description"]["hidden"], 1024);
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
   EXPECT_EQ(json["gpu"]["sm_count"], 100);
   EXPECT_EQ(json["copy_bytes_per_second"], 4e12);
