@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks find what they are there to find, and leave what is right alone."""
+import json
+import pathlib
 import sys
+import tempfile
 import unittest
 
 import check_includes
+import check_performance
 import check_text
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -66,6 +70,53 @@ class Text(unittest.TestCase):
     def test_refuses_a_todo_without_an_issue(self):
         self.assertEqual(len(self.findings("cache/a.cpp", "// TODO: later\n")), 1)
         self.assertEqual(self.findings("cache/a.cpp", "// TODO(12): later\n"), [])
+
+
+class Performance(unittest.TestCase):
+    """The page of a folder with a result as `moejit bench --json` prints it."""
+
+    GEMM = {"operation": "gemm_fc1", "multiply_adds": 1000, "cool_us": 812.34, "cool_mhz": 1755.0,
+            "hot_us": 1043.2, "hot_mhz": 1410.4, "min_bytes": 3 << 20, "share_of_copy": 0.046,
+            "flops_cool": 1.5014e15, "flops_hot": 1.1e15, "util_cool": 0.7654, "util_hot": 0.81}
+    ROUTE = {"operation": "route", "multiply_adds": 0, "cool_us": 11.2, "cool_mhz": 1980.0,
+             "hot_us": 10.8, "hot_mhz": 1980.0, "min_bytes": 1000, "share_of_copy": 0.01}
+
+    def page(self, *kernels, **gpu):
+        layer = {"experts": 256, "local_experts": 32, "top_k": 8, "hidden": 7168, "intermediate": 2048,
+                 "splits_alignment": 128, "recipe": "fp8_flow"}
+        result = {"layer": "dsv3", "description": layer, "tokens": 4096, "routed_rows": 32210,
+                  "padded_rows": 51840, "date": "2026-11-21T12:00:00Z",
+                  "gpu": {"name": "NVIDIA H200", "sm_count": 132, **gpu},
+                  "command_line": "moejit bench dsv3.json --json", "copy_bytes_per_second": 4.154e12,
+                  "forward_hot_us": 3456.7, "forward_hot_mhz": 1600.0, "kernels": list(kernels)}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "page.md").write_text("# P\n\n{{results}}\n\n{{more.md}}\n")
+            (folder / "more.md").write_text("as it | is {{results}}\n")
+            if kernels:
+                (folder / "a.json").write_text(json.dumps(result))
+            return check_performance.generate_performance.page(folder)
+
+    def test_has_a_table_per_result(self):
+        page = self.page(self.GEMM, self.ROUTE, power_limit_watts=700.0, driver="580.1")
+        self.assertIn("## dsv3, 4096 tokens\n\nNVIDIA H200, 132 SMs, 700 W, driver 580.1, 2026-11-21.", page)
+        self.assertIn("Copy bandwidth 4.15 TB/s. A forward pass, hot: 3.46 ms at 1600 MHz.", page)
+        self.assertIn("```sh\nmoejit bench dsv3.json --json\n```", page)
+        self.assertIn("| gemm_fc1 | 812.3 us | 1755 | 1.04 ms | 1410 | 3.0 MiB | 0.05 | 1501 | 0.765 | "
+                      "1100 | 0.810 |\n", page)
+        self.assertIn("| route | 11.2 us | 1980 | 10.8 us | 1980 | 1000 B | 0.01 | | | | |\n", page)
+
+    def test_leaves_out_what_the_driver_did_not_tell(self):
+        self.assertNotIn("W, hot", self.page(self.GEMM))
+        watched = dict(self.GEMM, hot_watts=698.7, hot_throttle_reasons=["sw_power_cap"])
+        page = self.page(watched, self.ROUTE)
+        self.assertIn("| 1410 | 699 | 3.0 MiB |", page)
+        self.assertIn("| 1980 | | 1000 B |", page)
+        self.assertIn("\n\n`sw_power_cap` held down the clock of gemm_fc1.\n", page)
+
+    def test_takes_texts_as_they_are(self):
+        self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}\n"))
+        self.assertIn("None with the present bench yet", self.page())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
+for a section per result file (*.json, as `moejit bench --json` prints them, in the order of their
+names) and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
+
+  python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
+"""
+import json
+import pathlib
+import re
+import sys
+
+DOCS = pathlib.Path(__file__).resolve().parent
+SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "splits_alignment")
+PLACE = re.compile(r"^\{\{([\w.-]+)\}\}$", re.MULTILINE)
+NO_RESULTS = "## Results\n\nNone with the present bench yet; what was measured before it is below, under History."
+
+
+def time_text(microseconds):
+    """As the tool prints it (cli/terminal/table.cpp)."""
+    if microseconds < 999.95:
+        return f"{microseconds:.1f} us"
+    return f"{microseconds / 1e3:.2f} ms" if microseconds < 999.995e3 else f"{microseconds / 1e6:.2f} s"
+
+
+def bytes_text(count):
+    """As the tool prints it."""
+    if count < 1024:
+        return f"{count} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1024 or unit == "TiB":
+            return f"{count:.1f} {unit}"
+
+
+def table(rows):
+    """A table with the keys of the first row as headings; columns that are empty in all rows go."""
+    headings = [name for name in rows[0] if any(row[name] for row in rows)]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(row[name] for name in headings) + " |" for row in rows]
+    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
+
+
+def kernel_row(kernel):
+    multiplies = kernel["multiply_adds"] > 0
+    return {
+        "kernel": kernel["operation"],
+        "cool": time_text(kernel["cool_us"]),
+        "MHz, cool": f"{kernel['cool_mhz']:.0f}",
+        "hot": time_text(kernel["hot_us"]),
+        "MHz, hot": f"{kernel['hot_mhz']:.0f}",
+        "W, hot": f"{kernel['hot_watts']:.0f}" if "hot_watts" in kernel else "",
+        "least bytes": bytes_text(kernel["min_bytes"]),
+        "share of copy, cool": f"{kernel['share_of_copy']:.2f}",
+        "TFLOP/s, cool": f"{kernel['flops_cool'] * 1e-12:.0f}" if multiplies else "",
+        "util, cool": f"{kernel['util_cool']:.3f}" if multiplies else "",
+        "TFLOP/s, hot": f"{kernel['flops_hot'] * 1e-12:.0f}" if multiplies else "",
+        "util, hot": f"{kernel['util_hot']:.3f}" if multiplies else "",
+    }
+
+
+def gpu_text(gpu):
+    facts = [gpu["name"], f"{gpu['sm_count']} SMs"]
+    if "power_limit_watts" in gpu:
+        facts.append(f"{gpu['power_limit_watts']:.0f} W")
+    if "most_mhz" in gpu:
+        facts.append(f"at most {gpu['most_mhz']} MHz")
+    if "driver" in gpu:
+        facts.append(f"driver {gpu['driver']}")
+    if "cuda" in gpu:
+        facts.append(f"CUDA {gpu['cuda']}")
+    return ", ".join(facts)
+
+
+def throttle_text(kernels):
+    """Which kernels ran hot at a clock that something held down, by reason; empty where none did."""
+    held = {}
+    for kernel in kernels:
+        for reason in kernel.get("hot_throttle_reasons", []):
+            held.setdefault(reason, []).append(kernel["operation"])
+    sentences = [f"`{reason}` held down the clock of {', '.join(names)}." for reason, names in held.items()]
+    return " ".join(sentences)
+
+
+def section(result):
+    layer = result["description"]
+    shape = ", ".join(f"`{name}` {layer[name]}" for name in SHAPE)
+    paragraphs = [
+        f"## {result['layer']}, {result['tokens']} tokens",
+        f"{gpu_text(result['gpu'])}, {result['date'][:10]}. {shape}, `recipe` {layer['recipe']}: "
+        f"{result['routed_rows']} routed rows, {result['padded_rows']} with pad rows. Copy bandwidth "
+        f"{result['copy_bytes_per_second'] * 1e-12:.2f} TB/s. A forward pass, hot: "
+        f"{time_text(result['forward_hot_us'])} at {result['forward_hot_mhz']:.0f} MHz.",
+        f"```sh\n{result['command_line']}\n```",
+        table([kernel_row(kernel) for kernel in result["kernels"]]),
+        throttle_text(result["kernels"]),
+    ]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def page(folder):
+    """The text of docs/performance.md from the files of a folder."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+    def filled(match):
+        if match.group(1) == "results":
+            return "\n\n".join(map(section, results)) or NO_RESULTS
+        return (folder / match.group(1)).read_text(encoding="utf-8").rstrip("\n")
+
+    return PLACE.sub(filled, (folder / "page.md").read_text(encoding="utf-8"))
+
+
+def main():
+    target = DOCS / "performance.md"
+    text = page(DOCS / "performance")
+    if "--check" not in sys.argv[1:]:
+        target.write_text(text, encoding="utf-8")
+    elif target.read_text(encoding="utf-8") != text:
+        sys.exit("docs/performance.md: differs from what docs/performance/ gives: "
+                 "run python3 docs/generate_performance.py")
+
+
+if __name__ == "__main__":
+    main()
