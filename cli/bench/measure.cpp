@@ -92,8 +92,8 @@ Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device
   std::vector<HotRun> runs;
   // In the order of the plan, so that each kernel finds what the one before it left.
   for (size_t i = 0; i < session.plan().kernels.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(const HotRun run, run_hot([&] { return session.launch_kernel(i); }, device,
-                                                probe, seconds, monitor));
+    MOEJIT_TRY_ASSIGN(HotRun run, run_hot([&] { return session.launch_kernel(i); }, device, probe,
+                                          seconds, monitor));
     runs.push_back(std::move(run));
   }
   return runs;
