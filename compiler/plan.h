@@ -5,6 +5,7 @@
 #include "compiler/layer.h"
 #include "compiler/target.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -139,6 +140,27 @@ struct KernelArgument {
   bool operator==(const KernelArgument&) const = default;
 };
 
+// A tensor as tensor copies see it, and the box that one copy moves. Innermost dimension first;
+// dimensions from `rank` on are unused.
+struct TensorBox {
+  DType dtype = DType::kU8;
+  int32_t rank = 2;                            // 2 or 3
+  std::array<int64_t, 3> dims{1, 1, 1};        // elements
+  std::array<int64_t, 2> strides_bytes{0, 0};  // of dimensions 1 and 2; multiples of 16
+  std::array<int32_t, 3> box{1, 1, 1};         // elements, at most 256 each
+  bool is_swizzled = false;                    // rows of 128 bytes, 128-byte swizzle
+  bool operator==(const TensorBox&) const = default;
+};
+
+// A tensor map in a kernel's parameter record: `role` is the field, `tensor` the name in
+// Plan::tensors whose address it gets.
+struct TensorMapPlan {
+  std::string role;
+  std::string tensor;
+  TensorBox box;
+  bool operator==(const TensorMapPlan&) const = default;
+};
+
 // How many CTAs a kernel is launched with. Persistent kernels take min(work bound, CTAs that the
 // present device holds); the others a fixed number.
 struct LaunchShape {
@@ -155,6 +177,7 @@ struct KernelPlan {
   KernelSpec spec;
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
+  std::vector<TensorMapPlan> tensor_maps;
   int64_t min_bytes = 0;             // least traffic with every bound reached; design section 9
   int64_t multiply_adds = 0;         // likewise
   std::vector<std::string> reasons;  // a sentence for each choice

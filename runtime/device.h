@@ -2,8 +2,10 @@
 #pragma once
 
 #include "compiler/kernel_binary.h"
+#include "compiler/plan.h"
 #include "compiler/support/error.h"
 #include "compiler/target.h"
+#include "moejit_device/core/tensor_map.cuh"
 
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +64,11 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
+  // The tensor at `address` (a multiple of 16, device memory) in the form that this device's tensor
+  // copies take. Host work of well under a microsecond; touches no device memory. Error kInternal:
+  // a box that the hardware does not take.
+  virtual Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
+                                                      const void* address) const = 0;
 
   // Uninitialised memory, 256-byte aligned; zero bytes give null. The simulator reports reads of
   // bytes that nothing wrote.

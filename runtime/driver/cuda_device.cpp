@@ -2,6 +2,7 @@
 #include "runtime/device.h"
 #include "runtime/driver/context.h"
 #include "runtime/driver/driver_api.h"
+#include "runtime/driver/tensor_map.h"
 
 #include <array>
 #include <fmt/core.h>
@@ -48,6 +49,10 @@ class CudaDevice final : public Device {
 
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override;
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
+  Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
+                                              const void* address) const override {
+    return encode_cuda_tensor_map(api(), box, address);
+  }
 
   Result<void*> allocate(int64_t bytes) override;
   void release(void* address) override;

@@ -2,6 +2,7 @@
 #include "runtime/device.h"
 #include "runtime/simulator/cta.h"
 #include "runtime/simulator/kernel_image.h"
+#include "runtime/simulator/tensor_map.h"
 
 #include <algorithm>
 #include <atomic>
@@ -107,6 +108,10 @@ class Simulator final : public Device {
     return kernel;
   }
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
+  Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
+                                              const void* address) const override {
+    return encode_sim_tensor_map(box, address);
+  }
 
   Result<void*> allocate(int64_t bytes) override { return allocations_.allocate(bytes); }
   void release(void* address) override { allocations_.release(address); }

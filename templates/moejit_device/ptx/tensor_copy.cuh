@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The tensor memory accelerator: one thread starts the copy of a box of a tensor between global and
+// shared memory. The tensor map says where the tensor lies, how large box and tensor are and how
+// the box is swizzled in shared memory; elements outside of the tensor are read as zeros and not
+// written. Coordinates count elements, innermost dimension first, and may be negative or too large.
+// (PTX ISA, "Data Movement: cp.async.bulk.tensor".)
+//
+// Shared memory that threads wrote with ordinary stores needs fence_proxy_async() by each of them,
+// then a barrier, before a copy or a WGMMA reads it.
+
+#include "moejit_device/core/tensor_map.cuh"
+#include "moejit_device/ptx/mbarrier.cuh"
+
+namespace moejit::device::ptx {
+
+// What L2 does with the lines that a copy touches.
+enum class CachePolicy : uint64_t {
+  kNormal = 0x1000000000000000,
+  kEvictFirst = 0x12f0000000000000,  // read once: weights of a decode step, outputs
+  kEvictLast = 0x14f0000000000000,   // read again soon
+};
+
+// Fetches the map itself, so that the first copy does not wait for it.
+MOEJIT_DEVICE void prefetch_tensor_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Starts the copy of a box to `destination`, 128-byte aligned, 1024 for swizzled boxes. Its bytes,
+// those outside of the tensor included, count on `barrier`.
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y) {
+  if constexpr (kPolicy == CachePolicy::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4}], [%2];" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "l"(static_cast<uint64_t>(kPolicy))
+        : "memory");
+  }
+}
+
+// Brings a box into L2.
+MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map),
+               "r"(x), "r"(y)
+               : "memory");
+}
+
+// Starts the copy of a box from shared to global memory, in this thread's open group.
+template <typename T>
+MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x,
+                                   int32_t y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+          &map),
+      "r"(source.address), "r"(x), "r"(y)
+      : "memory");
+}
+template <typename T>
+MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                   int32_t z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+          &map),
+      "r"(source.address), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+// Closes the group of stores that this thread started since the last call.
+MOEJIT_DEVICE void commit_tensor_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until all but this thread's last `kPending` groups have read their shared memory, which may
+// then be written again.
+template <int32_t kPending>
+MOEJIT_DEVICE void wait_tensor_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Waits until all but the last `kPending` groups are complete: shared memory read, global written.
+// Before a CTA ends its groups must at least have read.
+template <int32_t kPending>
+MOEJIT_DEVICE void wait_tensor_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Orders this thread's ordinary accesses to shared memory before later ones of tensor copies and
+// WGMMA (the async proxy) that are started after a barrier.
+MOEJIT_DEVICE void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace moejit::device::ptx

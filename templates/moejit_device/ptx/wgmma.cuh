@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WGMMA: a warpgroup multiplies matrices that lie in shared memory; the sums are in its registers.
+// The instructions are asynchronous. A group is what was started between two wgmma_commit(); its
+// sums may be read, and its operands overwritten, after wgmma_wait(). (PTX ISA, "Asynchronous
+// Warpgroup Level Matrix Instructions".)
+
+#include "moejit_device/ptx/memory.cuh"
+
+namespace moejit::device::ptx {
+
+// Where an operand lies: the K-major form with 128-byte rows and the 128-byte swizzle of tensor
+// copies. Groups of eight rows follow each other, 1024 bytes each, the first 1024-byte aligned.
+struct MatrixDescriptor {
+  uint64_t bits;
+  // The same matrix `bytes` further on: 32 to the next K step, multiples of 1024 to other rows.
+  MOEJIT_DEVICE MatrixDescriptor operator+(int32_t bytes) const {
+    return {bits + static_cast<uint64_t>(bytes >> 4)};
+  }
+};
+
+template <typename T>
+MOEJIT_DEVICE MatrixDescriptor matrix_descriptor(SharedPtr<T> rows) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
+  return {kSwizzle128 | kGroupStride | ((rows.address & 0x3ffffu) >> 4)};
+}
+
+// A thread's part of the sums of 64 rows and kN columns, in fp32. Element 4j + i is
+//   i 0, 1: row 16 * (warp in the warpgroup) + lane / 4,     column 8j + 2 * (lane % 4) + i
+//   i 2, 3: row 16 * (warp in the warpgroup) + lane / 4 + 8, column 8j + 2 * (lane % 4) + i - 2
+// Neither initialised nor readable before a WGMMA into it is complete.
+template <int32_t kN>
+struct WgmmaSum {
+  static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256, "WGMMA has 8 to 256 columns");
+  float value[kN / 2];
+  MOEJIT_DEVICE float operator()(int32_t i) const { return value[i]; }
+};
+
+// Keeps the compiler from moving accesses to the sums across this point.
+template <int32_t kN>
+MOEJIT_DEVICE void pin(WgmmaSum<kN>& sum) {
+#pragma unroll
+  for (int32_t i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(sum.value[i])::"memory");
+}
+
+// Before the first WGMMA of a chain, and whenever the sums were read or written in between.
+template <int32_t... kN>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kN>&... sums) {
+  (pin(sums), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+MOEJIT_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until all but the last `kPending` groups are complete. `sums` are those that become
+// readable.
+template <int32_t kPending, int32_t... kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>&... sums) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  (pin(sums), ...);
+}
+
+template <int32_t kN>
+struct Wgmma;
+
+// sum[64, kN] (+)= a[64, 32] * b[kN, 32]^T on e4m3; without `accumulate` the old sums are dropped.
+// All threads of a warpgroup call with the same operands.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                              bool accumulate) {
+  Wgmma<kN>::e4m3(sum.value, a.bits, b.bits, accumulate);
+}
+
+// sum[64, kN] (+)= a[64, 16] * b[kN, 16]^T on bf16.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                              bool accumulate) {
+  Wgmma<kN>::bf16(sum.value, a.bits, b.bits, accumulate);
+}
+
+// Each shape is an instruction of its own whose text names every register: lists of the registers
+// of 8 columns (4 to a thread), and longer ones made of these.
+// clang-format off
+#define MOEJIT_SUMS_8(d, i) "+f"((d)[i]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3])
+#define MOEJIT_SUMS_16(d, i) MOEJIT_SUMS_8(d, i), MOEJIT_SUMS_8(d, (i) + 4)
+#define MOEJIT_SUMS_24(d, i) MOEJIT_SUMS_16(d, i), MOEJIT_SUMS_8(d, (i) + 8)
+#define MOEJIT_SUMS_32(d, i) MOEJIT_SUMS_16(d, i), MOEJIT_SUMS_16(d, (i) + 8)
+#define MOEJIT_SUMS_40(d, i) MOEJIT_SUMS_32(d, i), MOEJIT_SUMS_8(d, (i) + 16)
+#define MOEJIT_SUMS_48(d, i) MOEJIT_SUMS_32(d, i), MOEJIT_SUMS_16(d, (i) + 16)
+#define MOEJIT_SUMS_56(d, i) MOEJIT_SUMS_32(d, i), MOEJIT_SUMS_24(d, (i) + 16)
+#define MOEJIT_SUMS_64(d, i) MOEJIT_SUMS_32(d, i), MOEJIT_SUMS_32(d, (i) + 16)
+#define MOEJIT_SUMS_96(d, i) MOEJIT_SUMS_64(d, i), MOEJIT_SUMS_32(d, (i) + 32)
+#define MOEJIT_SUMS_128(d, i) MOEJIT_SUMS_64(d, i), MOEJIT_SUMS_64(d, (i) + 32)
+#define MOEJIT_SUMS_192(d, i) MOEJIT_SUMS_128(d, i), MOEJIT_SUMS_64(d, (i) + 64)
+#define MOEJIT_SUMS_256(d, i) MOEJIT_SUMS_128(d, i), MOEJIT_SUMS_128(d, (i) + 64)
+
+#define MOEJIT_NAMES_8 "%0, %1, %2, %3"
+#define MOEJIT_NAMES_16 MOEJIT_NAMES_8 \
+  ", %4, %5, %6, %7"
+#define MOEJIT_NAMES_24 MOEJIT_NAMES_16 \
+  ", %8, %9, %10, %11"
+#define MOEJIT_NAMES_32 MOEJIT_NAMES_24 \
+  ", %12, %13, %14, %15"
+#define MOEJIT_NAMES_40 MOEJIT_NAMES_32 \
+  ", %16, %17, %18, %19"
+#define MOEJIT_NAMES_48 MOEJIT_NAMES_40 \
+  ", %20, %21, %22, %23"
+#define MOEJIT_NAMES_56 MOEJIT_NAMES_48 \
+  ", %24, %25, %26, %27"
+#define MOEJIT_NAMES_64 MOEJIT_NAMES_56 \
+  ", %28, %29, %30, %31"
+#define MOEJIT_NAMES_96 MOEJIT_NAMES_64 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define MOEJIT_NAMES_128 MOEJIT_NAMES_96 \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MOEJIT_NAMES_192 MOEJIT_NAMES_128 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define MOEJIT_NAMES_256 MOEJIT_NAMES_192 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+#define MOEJIT_WGMMA(n, a, b, accumulate)                                                          \
+  template <>                                                                                      \
+  struct Wgmma<n> {                                                                                \
+    MOEJIT_DEVICE static void e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
+                                   int32_t add) {                                                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {"                  \
+                   MOEJIT_NAMES_##n                                                                \
+                   "}, %" a ", %" b ", p, 1, 1;\n}\n"                                              \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+    }                                                                                              \
+    MOEJIT_DEVICE static void bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
+                                   int32_t add) {                                                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {"                  \
+                   MOEJIT_NAMES_##n                                                                \
+                   "}, %" a ", %" b ", p, 1, 1, 0, 0;\n}\n"                                        \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+    }                                                                                              \
+  };
+
+MOEJIT_WGMMA(8, "4", "5", "6")
+MOEJIT_WGMMA(16, "8", "9", "10")
+MOEJIT_WGMMA(24, "12", "13", "14")
+MOEJIT_WGMMA(32, "16", "17", "18")
+MOEJIT_WGMMA(40, "20", "21", "22")
+MOEJIT_WGMMA(48, "24", "25", "26")
+MOEJIT_WGMMA(56, "28", "29", "30")
+MOEJIT_WGMMA(64, "32", "33", "34")
+MOEJIT_WGMMA(96, "48", "49", "50")
+MOEJIT_WGMMA(128, "64", "65", "66")
+MOEJIT_WGMMA(192, "96", "97", "98")
+MOEJIT_WGMMA(256, "128", "129", "130")
+
+#undef MOEJIT_WGMMA
+#undef MOEJIT_SUMS_8
+#undef MOEJIT_NAMES_8
+#undef MOEJIT_SUMS_16
+#undef MOEJIT_NAMES_16
+#undef MOEJIT_SUMS_24
+#undef MOEJIT_NAMES_24
+#undef MOEJIT_SUMS_32
+#undef MOEJIT_NAMES_32
+#undef MOEJIT_SUMS_40
+#undef MOEJIT_NAMES_40
+#undef MOEJIT_SUMS_48
+#undef MOEJIT_NAMES_48
+#undef MOEJIT_SUMS_56
+#undef MOEJIT_NAMES_56
+#undef MOEJIT_SUMS_64
+#undef MOEJIT_NAMES_64
+#undef MOEJIT_SUMS_96
+#undef MOEJIT_NAMES_96
+#undef MOEJIT_SUMS_128
+#undef MOEJIT_NAMES_128
+#undef MOEJIT_SUMS_192
+#undef MOEJIT_NAMES_192
+#undef MOEJIT_SUMS_256
+#undef MOEJIT_NAMES_256
+// clang-format on
+
+}  // namespace moejit::device::ptx
