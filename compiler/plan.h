@@ -161,12 +161,12 @@ struct TensorMapPlan {
   bool operator==(const TensorMapPlan&) const = default;
 };
 
-// How many CTAs a kernel is launched with. Persistent kernels take min(work bound, CTAs that the
-// present device holds); the others a fixed number.
+// How a kernel is launched. The number of CTAs follows from the tokens of a call (busy_ctas() in
+// compiler/launch.h); persistent kernels take no more than the present device holds at once.
 struct LaunchShape {
   int32_t threads = 0;
   int64_t max_ctas = 1;      // CTAs that the largest input keeps busy
-  int32_t ctas_per_sm = 0;   // 0: launch max_ctas; else at most this times the SM count
+  int32_t ctas_per_sm = 0;   // of persistent kernels, at most; 0: not persistent
   int32_t shared_bytes = 0;  // dynamic
   bool operator==(const LaunchShape&) const = default;
 };

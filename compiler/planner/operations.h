@@ -38,7 +38,7 @@ std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Opera
                                      const PlanOptions& options);
 
 // The kernel that does one operation: stages, tiles, arguments and reasons; launch and work
-// counts are filled in by plan_launch() and count_work().
+// counts are filled in by plan_layer().
 KernelPlan make_kernel(Operation operation, const Layer& layer, const Target& target,
                        const PlanOptions& options);
 

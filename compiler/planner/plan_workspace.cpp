@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/work.h"
+#include "compiler/planner/plan_workspace.h"
 
 #include <algorithm>
 #include <numeric>

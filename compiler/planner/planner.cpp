@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/launch.h"
 #include "compiler/planner/operations.h"
+#include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
-#include "compiler/planner/work.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -52,7 +53,8 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   // One kernel an operation, each complete in itself.
   for (const Operation operation : operations) {
     KernelPlan kernel = make_kernel(operation, layer, target, options);
-    kernel.launch = plan_launch(kernel, layer);
+    kernel.launch = launch_shape(kernel.spec);
+    kernel.launch.max_ctas = busy_ctas(kernel.spec, layer, layer.max_tokens);
     const Work work = count_work(kernel, layer, largest_call(layer));
     kernel.min_bytes = work.min_bytes;
     kernel.multiply_adds = work.multiply_adds;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/work.h"
-
-#include <algorithm>
+#include "compiler/compiler.h"
 
 namespace moejit::compiler {
 namespace {
@@ -10,46 +8,6 @@ int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) 
 
 bool is_permuted_store(const RowChainSpec& spec) {
   return spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted;
-}
-
-// Rows of the chain's input in permuted space or in token space.
-bool reads_permuted_rows(const RowChainSpec& spec) { return spec.load == LoadStage::kGatedRows; }
-
-LaunchShape launch(const RouteSpec& spec, const Layer& layer) {
-  // Every CTA counts all ids: beyond this many the counting is what takes the time.
-  constexpr int64_t kMostCtas = 32;
-  const int64_t ids = layer.max_tokens * spec.top_k;
-  return {.threads = 32 * spec.warps,
-          .max_ctas = std::clamp<int64_t>(ceil_div(ids, 32 * spec.warps), 1, kMostCtas),
-          .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
-}
-
-LaunchShape launch(const RowChainSpec& spec, const Layer& layer) {
-  int64_t rows = reads_permuted_rows(spec) ? layer.max_permuted_rows : layer.max_tokens;
-  // Few tokens can make many pad rows. Eight to a row's share of CTAs: each CTA first does its part
-  // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
-  if (is_permuted_store(spec))
-    rows = std::max(rows, (layer.max_permuted_rows - layer.max_tokens * layer.top_k) / 8);
-  const int64_t segments = rows * ceil_div(spec.columns, 128);
-  const int64_t segments_per_cta = int64_t{spec.threads} / 8 * spec.segments_in_flight;
-  return {.threads = spec.threads,
-          .max_ctas = std::max<int64_t>(1, ceil_div(segments, segments_per_cta))};
-}
-
-LaunchShape launch(const TileChainSpec& spec, const Layer& layer) {
-  const int64_t tiles = int64_t{layer.local_experts} * spec.sections *
-                        ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
-  return {.threads = spec.threads, .max_ctas = tiles, .shared_bytes = 8 * (spec.threads / 32)};
-}
-
-LaunchShape launch(const GroupedGemmSpec& spec, const Layer& layer) {
-  const int64_t m_tiles = layer.max_permuted_rows / spec.tile_m + spec.local_experts;
-  const int64_t n_tiles = spec.sections * ceil_div(spec.section_n, spec.tile_n);
-  return {.threads = 32 * spec.warps_m * spec.warps_n,
-          .max_ctas = m_tiles * n_tiles,
-          .ctas_per_sm = 1,  // about 200 registers a thread
-          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k +
-                          2 * 4 * spec.tile_m};  // row scales of two blocks of k
 }
 
 Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
@@ -96,10 +54,6 @@ Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
 }
 
 }  // namespace
-
-LaunchShape plan_launch(const KernelPlan& kernel, const Layer& layer) {
-  return std::visit([&](const auto& spec) { return launch(spec, layer); }, kernel.spec);
-}
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {
   return std::visit([&](const auto& spec) { return work(spec, layer, rows); }, kernel.spec);

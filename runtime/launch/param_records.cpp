@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/param_records.h"
 
+#include "compiler/launch.h"
 #include "moejit_device/params/grouped_gemm_params.h"
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
 #include "moejit_device/params/tile_chain_params.h"
-#include "runtime/launch/cta_count.h"
 
 #include <array>
 #include <variant>

@@ -2,6 +2,7 @@
 #include "tests/kernels/chains/chain_runner.h"
 
 #include "compiler/compiler.h"
+#include "compiler/launch.h"
 
 #include <map>
 
@@ -10,44 +11,12 @@ namespace {
 
 constexpr std::string_view kTarget = MOEJIT_CHAINS_TARGET;
 
-template <typename... Visitors>
-struct Overloaded : Visitors... {
-  using Visitors::operator()...;
-};
-template <typename... Visitors>
-Overloaded(Visitors...) -> Overloaded<Visitors...>;
-
-// Threads and shared memory as the skeletons ask for them.
-compiler::LaunchShape launch_shape(const compiler::KernelSpec& spec) {
-  return std::visit(
-      Overloaded{
-          [](const compiler::RouteSpec& route) {
-            return compiler::LaunchShape{
-                .threads = 32 * route.warps,
-                .shared_bytes = 4 * (2 + route.warps) * route.local_experts};
-          },
-          [](const compiler::RowChainSpec& chain) {
-            return compiler::LaunchShape{.threads = chain.threads};
-          },
-          [](const compiler::TileChainSpec& chain) {
-            return compiler::LaunchShape{.threads = chain.threads, .shared_bytes = 128};
-          },
-          [](const compiler::GroupedGemmSpec& gemm) {
-            return compiler::LaunchShape{
-                .threads = 32 * gemm.warps_m * gemm.warps_n,
-                .shared_bytes =
-                    gemm.stages * (gemm.tile_m + gemm.tile_n) * gemm.tile_k + 2 * 4 * gemm.tile_m};
-          },
-      },
-      spec);
-}
-
 Result<compiler::KernelBinary> compile(const compiler::KernelSpec& spec,
                                        const compiler::Target& target) {
   static std::map<std::string, compiler::KernelBinary> compiled;
   const std::string key = to_string(target) + to_string(spec);
   if (const auto known = compiled.find(key); known != compiled.end()) return known->second;
-  const compiler::KernelPlan plan{.operation = "chain", .spec = spec, .launch = launch_shape(spec)};
+  const compiler::KernelPlan plan{.operation = "chain", .spec = spec};
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(plan, target));
   MOEJIT_TRY_ASSIGN(compiler::KernelBinary binary, compile_kernel(source));
   return compiled.emplace(key, std::move(binary)).first->second;
@@ -101,7 +70,7 @@ void Chains::run_bytes(const compiler::KernelSpec& spec, int64_t ctas,
   ASSERT_TRUE(succeeded(kernel));
   std::vector<runtime::MemoryRegion> regions;
   for (const DeviceBuffer* buffer : buffers) regions.push_back(buffer->region());
-  const compiler::LaunchShape shape = launch_shape(spec);
+  const compiler::LaunchShape shape = compiler::launch_shape(spec);
   const runtime::LaunchRequest request{.kernel = kernel->get(),
                                        .ctas = ctas,
                                        .threads = shape.threads,

@@ -5,9 +5,6 @@
 
 namespace moejit::compiler {
 
-// How a kernel is launched for the largest input of the layer.
-LaunchShape plan_launch(const KernelPlan& kernel, const Layer& layer);
-
 // Gives every kWorkspace tensor its lifetime and an offset, and returns the bytes needed. Tensors
 // whose lifetimes do not overlap may share memory, unless intermediates are kept.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options);

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <cstdint>
+
+namespace moejit::compiler {
+
+// How kernels are launched. The planner asks for the layer's largest call, the runtime for each
+// call; neither knows the routing. Pure functions.
+
+// Threads, shared memory and CTAs per SM of a kernel; max_ctas is left at 1.
+LaunchShape launch_shape(const KernelSpec& spec);
+
+// CTAs that T tokens give work to, whatever their routing. Results never depend on it.
+int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
+
+// The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
+int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
+
+// Whether a row chain's input rows are those of the groups, P at most, rather than tokens.
+bool walks_permuted_rows(const RowChainSpec& spec);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+
+#include <algorithm>
+
+namespace moejit::compiler {
+namespace {
+
+int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// Experts that T tokens can reach.
+int64_t most_experts(const Layer& layer, int64_t tokens) {
+  return std::min<int64_t>(layer.local_experts, tokens * layer.top_k);
+}
+
+LaunchShape shape(const RouteSpec& spec) {
+  return {.threads = 32 * spec.warps, .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
+}
+
+LaunchShape shape(const RowChainSpec& spec) { return {.threads = spec.threads}; }
+
+LaunchShape shape(const TileChainSpec& spec) {
+  return {.threads = spec.threads, .shared_bytes = 8 * (spec.threads / 32)};
+}
+
+LaunchShape shape(const GroupedGemmSpec& spec) {
+  return {.threads = 32 * spec.warps_m * spec.warps_n,
+          .ctas_per_sm = 1,  // about 200 registers a thread
+          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k +
+                          2 * 4 * spec.tile_m};  // row scales of two blocks of k
+}
+
+int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
+  // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
+  // the counting is what takes the time.
+  return std::clamp<int64_t>(ceil_div(tokens * layer.top_k, 32 * spec.warps), 1, 32);
+}
+
+int64_t busy(const RowChainSpec& spec, const Layer& layer, int64_t tokens) {
+  int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(layer, tokens) : tokens;
+  // Few tokens can make many pad rows. Eight to a row's share of CTAs: each CTA first does its part
+  // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
+  if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
+    rows = std::max(rows, (most_permuted_rows(layer, tokens) - tokens * layer.top_k) / 8);
+  const int64_t segments = rows * ceil_div(spec.columns, 128);
+  return ceil_div(segments, int64_t{spec.threads} / 8 * spec.segments_in_flight);
+}
+
+int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
+  return int64_t{layer.local_experts} * spec.sections * ceil_div(spec.section_rows, 128) *
+         ceil_div(spec.columns, 128);
+}
+
+int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
+  // Every expert that has rows may have one tile that is not full.
+  const int64_t m_tiles =
+      most_permuted_rows(layer, tokens) / spec.tile_m + most_experts(layer, tokens);
+  return m_tiles * spec.sections * ceil_div(spec.section_n, spec.tile_n);
+}
+
+}  // namespace
+
+LaunchShape launch_shape(const KernelSpec& spec) {
+  return std::visit([](const auto& kind) { return shape(kind); }, spec);
+}
+
+int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens) {
+  return std::visit([&](const auto& kind) { return busy(kind, layer, tokens); }, spec);
+}
+
+int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
+  const int64_t rows =
+      tokens * layer.top_k + most_experts(layer, tokens) * (layer.splits_alignment - 1);
+  return std::min(rows, layer.max_permuted_rows);
+}
+
+bool walks_permuted_rows(const RowChainSpec& spec) {
+  return spec.load == LoadStage::kGatedRows || spec.store == StoreStage::kGroupedRows;
+}
+
+}  // namespace moejit::compiler

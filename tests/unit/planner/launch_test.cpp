@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::compiler {
+namespace {
+
+const Layer kLayer{
+    .local_experts = 8, .top_k = 2, .splits_alignment = 16, .max_permuted_rows = 1000};
+
+TEST(MostPermutedRows, CountsRowsAndPadRowsUpToTheBound) {
+  EXPECT_EQ(most_permuted_rows(kLayer, 0), 0);
+  EXPECT_EQ(most_permuted_rows(kLayer, 1), 2 + 2 * 15);
+  EXPECT_EQ(most_permuted_rows(kLayer, 100), 200 + 8 * 15);
+  EXPECT_EQ(most_permuted_rows(kLayer, 1000), 1000);
+}
+
+TEST(BusyCtas, KeepsRouteRunningWithoutTokens) {
+  const RouteSpec route{.warps = 2};
+  EXPECT_EQ(busy_ctas(route, kLayer, 0), 1);
+  EXPECT_EQ(busy_ctas(route, kLayer, 65), 3);
+  EXPECT_EQ(busy_ctas(route, kLayer, 5000), 32);
+}
+
+TEST(BusyCtas, FollowsTheRowsOfARowChain) {
+  // 32 segments of 8 lanes, two in flight; a row has 2 segments: 32 rows a CTA.
+  RowChainSpec chain{.columns = 144, .threads = 256, .segments_in_flight = 2};
+  EXPECT_EQ(busy_ctas(chain, kLayer, 0), 0);
+  EXPECT_EQ(busy_ctas(chain, kLayer, 1), 1);
+  EXPECT_EQ(busy_ctas(chain, kLayer, 33), 2);
+  // 66 rows of choices and 8 groups with 15 pad rows each.
+  chain.load = LoadStage::kGatedRows;
+  EXPECT_EQ(busy_ctas(chain, kLayer, 33), (66 + 8 * 15 + 31) / 32);
+}
+
+TEST(BusyCtas, GivesEveryTileOfAMatrixACta) {
+  const TileChainSpec chain{.sections = 2, .section_rows = 144, .columns = 272};
+  EXPECT_EQ(busy_ctas(chain, kLayer, 0), 8 * 2 * 2 * 3);
+}
+
+TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {
+  const GroupedGemmSpec gemm{.sections = 2, .section_n = 200, .tile_m = 128, .tile_n = 128};
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 0), 0);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 4);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 4);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
