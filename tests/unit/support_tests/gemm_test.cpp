@@ -49,6 +49,35 @@ TEST(GroupedGemm, RoundsThePartialSumToFp32AndTheResultOnceToBf16) {
   EXPECT_EQ(grouped_gemm_exact(rows, weights, one_expert(1)).value[0], 0x1p-18);
 }
 
+// The same numbers in blocks that share their scales: one partial sum, 2^-18, and nothing is lost.
+TEST(GroupedGemm, AddsUpTwoBlocksBeforeItScalesThem) {
+  std::vector<std::uint8_t> a(384, 0), b(384, 0);
+  a[0] = 0xFE;
+  b[0] = 0x7E;
+  a[128] = b[128] = 0x7E;
+  a[129] = b[129] = 0x01;
+  a[256] = b[256] = 0x01;  // a third block, on its own
+  const QuantizedRows rows{1, 384, a, {2.0F, 2.0F, 8.0F}};
+  const QuantizedWeights weights{1, 1, 384, 1, b, {4.0F, 4.0F, 4.0F}};
+
+  const auto out = grouped_gemm(rows, weights, one_expert(1), 2);
+
+  EXPECT_EQ(float_from_bf16(out[0]), 0x1p-18F * 8 + 0x1p-18F * 32);
+  EXPECT_EQ(grouped_gemm(rows, weights, one_expert(1), 1)[0], bf16_from_float(0x1p-18F * 32));
+}
+
+// 1 + 2^-23 times 1 + 2^-23 is rounded before it meets the partial sum.
+TEST(GroupedGemm, RoundsTheProductOfTheScales) {
+  const float scale = std::nextafter(1.0F, 2.0F);
+  std::vector<std::uint8_t> a(256, 0), b(256, 0);
+  a[0] = b[0] = a[128] = 0x38;
+  b[128] = 0xB8;  // the second block takes away 1 + 2^-22 again
+  const QuantizedRows rows{1, 256, a, {scale, 1.0F + 0x1p-22F}};
+  const QuantizedWeights weights{1, 1, 256, 1, b, {scale, 1.0F}};
+  EXPECT_EQ(grouped_gemm(rows, weights, one_expert(1))[0], 0x0000);
+  EXPECT_EQ(grouped_gemm_exact(rows, weights, one_expert(1)).value[0], 0x1p-46);
+}
+
 TEST(GroupedGemm, UsesTheScaleRowOfTheUpHalf) {
   // Two sections of one row: each has its own scale.
   const QuantizedRows rows{1, 1, {0x38}, {1.0F}};
@@ -145,6 +174,18 @@ TEST(GroupedGemmExact, BoundHoldsWhereATruncatingAccumulatorLosesNearlyEveryTerm
   EXPECT_EQ(exact.value[0], 8192.0 + 127.0 * 0.9375);
   EXPECT_LE(exact.value[0] - 8192.0, exact.bound[0]);
   EXPECT_LT(exact.bound[0], 2.0 * (exact.value[0] - 8192.0));
+}
+
+TEST(GroupedGemmExact, BoundOfFp32SumsIsFarInsideThatOfTheTensorCores) {
+  const std::vector<std::uint8_t> ones(256, 0x38);
+  const QuantizedRows rows{1, 256, ones, {1.0F, 1.0F}};
+  const QuantizedWeights weights{1, 1, 256, 1, ones, {1.0F, 1.0F}};
+  for (const std::int64_t blocks : {1, 2}) {
+    const GemmExact exact = grouped_gemm_exact(rows, weights, one_expert(1), blocks);
+    const double rounding = 0x1p-8 * 256.0;
+    EXPECT_GT(exact.fp32_bound[0], rounding);
+    EXPECT_LT(exact.fp32_bound[0] - rounding, 0.05 * (exact.bound[0] - rounding));
+  }
 }
 
 TEST(GroupedGemmExact, BoundAcceptsTheReferenceItself) {
