@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
-#include "runtime/simulator/site_format.h"
 
 #include <cstring>
 #include <fmt/core.h>
@@ -9,7 +8,7 @@ namespace moejit::runtime {
 namespace {
 
 const char* verb_of(sim::Access kind) {
-  if (kind == sim::Access::kWrite) return "writes";
+  if (kind == sim::Access::kWrite || kind == sim::Access::kWarpWrite) return "writes";
   return kind == sim::Access::kAtomic ? "updates" : "reads";
 }
 
@@ -34,36 +33,14 @@ uint32_t Cta::shared_offset(uint32_t address, uint32_t bytes, const char* verb, 
 
 void* Cta::access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
   const uint32_t offset = shared_offset(address, bytes, verb_of(kind), site);
-  Stamp now = order_.stamp(thread());
-  if (kind == sim::Access::kWarpRead) now |= kWholeWarp;
+  Actor now = actor();
+  if (kind == sim::Access::kWarpRead || kind == sim::Access::kWarpWrite) now.stamp |= kWholeWarp;
   const Conflict conflict =
       kind == sim::Access::kRead || kind == sim::Access::kWarpRead
-          ? shared_.read(offset, bytes, now, site, order_)
-          : shared_.write(offset, bytes, now, site, kind == sim::Access::kAtomic, order_);
+          ? shared_.read(offset, bytes, now, site)
+          : shared_.write(offset, bytes, now, site, kind == sim::Access::kAtomic);
   if (conflict != Conflict::kNone) report(site, describe(conflict, verb_of(kind), bytes));
   return shared_.at(offset);
-}
-
-std::string Cta::describe(Conflict conflict, const char* verb, uint32_t bytes) const {
-  const OtherAccess& other = shared_.other();
-  const std::string what = fmt::format(
-      "{} {} bytes of shared memory, of which the byte at offset {}", verb, bytes, other.offset);
-  switch (conflict) {
-    case Conflict::kNone: break;
-    case Conflict::kUninitialised: return what + " was never written";
-    case Conflict::kUnorderedWrite:
-      return fmt::format("{} was written by thread {} at {} with no barrier since (race)", what,
-                         other.thread, other.site);
-    case Conflict::kUnorderedRead:
-      return fmt::format("{} was read by thread {} at {} with no barrier since (race)", what,
-                         other.thread, other.site);
-    case Conflict::kPendingCopy:
-      return fmt::format(
-          "{} is the target of the asynchronous copy of thread {} at {}, which no "
-          "wait_async_copies has completed",
-          what, other.thread, other.site);
-  }
-  return what;
 }
 
 void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, sim::Site site) {
@@ -73,9 +50,9 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
                              "multiple of {}",
                              verb_of(kind), bytes, number, bytes));
   }
-  const GlobalActor actor = global_actor();
-  if (!launch_->memory->access(number, bytes, kind, actor)) {
-    report(site, launch_->memory->explain(number, bytes, kind, actor));
+  const GlobalActor now = global_actor();
+  if (!launch_->memory->access(number, bytes, kind, now)) {
+    report(site, launch_->memory->explain(number, bytes, kind, now));
   }
   return const_cast<void*>(address);
 }
@@ -86,7 +63,7 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
 void Cta::copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site) {
   const uint32_t offset = shared_offset(destination, bytes, "copies", site);
   if (source != nullptr) access_global(source, bytes, sim::Access::kRead, site);
-  const Conflict conflict = shared_.begin_copy(offset, bytes, order_.stamp(thread()), site, order_);
+  const Conflict conflict = shared_.begin_copy(offset, bytes, actor(), site);
   if (conflict != Conflict::kNone) report(site, describe(conflict, "overwrites", bytes));
   AsyncCopy copy{.offset = offset, .bytes = bytes, .source = source, .site = site};
   if ((fibers_.random().next() & 1u) != 0) {
@@ -108,7 +85,7 @@ void Cta::land(const AsyncCopy& copy) {
 void Cta::wait_async_copies(int32_t pending_groups) {
   copies_.complete(thread(), pending_groups, [this](const AsyncCopy& copy) {
     if (!copy.has_landed) land(copy);
-    shared_.end_copy(copy.offset, copy.bytes, order_.stamp(thread()));
+    shared_.end_copy(copy.offset, copy.bytes, actor().stamp);
   });
 }
 

@@ -1,59 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
 
+#include "runtime/simulator/calls.h"
 #include "runtime/simulator/site_format.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::runtime {
 namespace {
 
-Cta& cta_of(sim::Machine* machine) { return *static_cast<Cta*>(machine->owner); }
+constexpr int32_t kSmRegisters = 65536;
+// The most that a thread may be compiled with is 255; they are given out in units of 8.
+constexpr int32_t kMaxRegisters = 248;
 
-constexpr sim::Calls kCalls{
-    .access_shared =
-        [](sim::Machine* m, uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
-          return cta_of(m).access_shared(address, bytes, kind, site);
-        },
-    .access_global =
-        [](sim::Machine* m, const void* address, uint32_t bytes, sim::Access kind, sim::Site site) {
-          return cta_of(m).access_global(address, bytes, kind, site);
-        },
-    .copy_async = [](sim::Machine* m, uint32_t destination, const void* source, uint32_t bytes,
-                     sim::Site site) { cta_of(m).copy_async(destination, source, bytes, site); },
-    .commit_async_copies = [](sim::Machine* m) { cta_of(m).commit_async_copies(); },
-    .wait_async_copies =
-        [](sim::Machine* m, int32_t pending_groups) {
-          cta_of(m).wait_async_copies(pending_groups);
-        },
-    .sync_cta = [](sim::Machine* m, sim::Site site) { cta_of(m).sync_cta(site); },
-    .sync_named = [](sim::Machine* m, int32_t barrier, int32_t threads,
-                     sim::Site site) { cta_of(m).sync_named(barrier, threads, site); },
-    .sync_warp = [](sim::Machine* m, sim::Site site) { cta_of(m).sync_warp(site); },
-    .meet = [](sim::Machine* m, sim::Collective collective, void* lane,
-               sim::Site site) { return cta_of(m).meet(collective, lane, site); },
-    .part = [](sim::Machine* m) { cta_of(m).part(); },
-    .invalid =
-        [](sim::Machine* m, const char* what, int64_t got, sim::Site site) {
-          cta_of(m).report(site,
-                           fmt::format("{} is {}, which the hardware does not take", what, got));
-        },
-};
+int32_t registers_at_start(const Launch& launch) {
+  const int32_t warps = (launch.threads + sim::kWarpLanes - 1) / sim::kWarpLanes;
+  const int32_t share = kSmRegisters / (warps * sim::kWarpLanes * std::max(launch.ctas_per_sm, 1));
+  return std::min(share / 8 * 8, kMaxRegisters);
+}
 
 }  // namespace
-
-const char* name_of(sim::Collective collective) {
-  switch (collective) {
-    case sim::Collective::kShuffle: return "shuffle";
-    case sim::Collective::kShuffleXor: return "shuffle_xor";
-    case sim::Collective::kShuffleUp: return "shuffle_up";
-    case sim::Collective::kBallot: return "ballot";
-    case sim::Collective::kMatchAny: return "match_any";
-    case sim::Collective::kLoadMatrices: return "load_matrices";
-    case sim::Collective::kMma: return "mma";
-  }
-  return "a collective";
-}
 
 Cta::Cta(std::unique_ptr<StackSlab> slab) : slab_(std::move(slab)), fibers_(*slab_) {}
 
@@ -61,16 +28,24 @@ void Cta::start(const Launch& launch, int32_t index) {
   launch_ = &launch;
   index_ = index;
   sim::Machine& machine = slab_->machine();
-  machine.calls = &kCalls;
+  machine.calls = &calls_of_cta();
   machine.owner = this;
   machine.cta = index;
   machine.cta_count = launch.ctas;
   machine.thread_count = launch.threads;
-  order_.reset();
+  order_.reset(launch.threads);
   shared_.reset(launch.shared_bytes);
   copies_.reset(launch.threads);
+  mbarriers_.reset(launch.shared_bytes);
+  tensor_copies_.reset();
+  agents_.clear();
   barriers_.fill({});
   warps_.fill({});
+  for (Warpgroup& group : warpgroups_) {
+    group = {};
+    group.registers = registers_at_start(launch);
+  }
+  free_registers_ = 0;
   alive_warps_ = 0;
   for (int32_t thread = 0; thread < launch.threads; ++thread) {
     threads_[static_cast<std::size_t>(thread)] = {};
@@ -82,26 +57,82 @@ void Cta::start(const Launch& launch, int32_t index) {
 std::optional<std::string> Cta::run(const Launch& launch, int32_t index) {
   start(launch, index);
   // A seed of its own, so that a CTA runs the same whichever host thread runs it.
-  const uint64_t seed = Random(launch.seed ^ (static_cast<uint64_t>(index) << 32)).next();
-  const Fibers::Outcome outcome = fibers_.run(
-      launch.threads, seed,
-      [](void* self) {
-        const Launch& running = *static_cast<Cta*>(self)->launch_;
-        running.entry(running.params);
-      },
-      [](void* self) { static_cast<Cta*>(self)->exited(); }, this);
+  Random random(launch.seed ^ (static_cast<uint64_t>(index) << 32));
+  const uint64_t seed = random.next();
+  constexpr std::array<uint32_t, 4> kHastes{1, 8, 64, 0};
+  haste_ = kHastes[random.below(4)];
+  const Fibers::Outcome outcome =
+      fibers_.run(launch.threads, seed,
+                  {.body =
+                       [](void* self) {
+                         const Launch& running = *static_cast<Cta*>(self)->launch_;
+                         running.entry(running.params.data());
+                       },
+                   .on_exit = [](void* self) { static_cast<Cta*>(self)->exited(); },
+                   .on_idle = [](void* self) { return static_cast<Cta*>(self)->progress(); },
+                   .context = this});
   switch (outcome) {
-    case Fibers::Outcome::kAllExited: return std::nullopt;
+    case Fibers::Outcome::kAllExited: return describe_left_over();
     case Fibers::Outcome::kStopped: return std::move(report_);
     case Fibers::Outcome::kNobodyReady: break;
   }
   return fmt::format("kernel {}, CTA {}: {}", launch.kernel, index, describe_dead_lock());
 }
 
-// Fibers are not unwound: `what` is moved from, so that it holds no memory when it is forgotten.
-void Cta::report(sim::Site site, std::string what) {
-  report_ = fmt::format("kernel {}, CTA {}, thread {}, {}: {}", launch_->kernel, index_, thread(),
-                        site, what);
+// The current thread has returned from the kernel.
+void Cta::exited() {
+  const int32_t self = thread();
+  const int32_t index = self / sim::kWarpLanes;
+  if (const TensorStores* own = tensor_copies_.find(self); own != nullptr) {
+    if (!own->not_waited.empty()) {
+      report(
+          own->not_waited.front().site,
+          fmt::format("exits while this tensor store may still read shared memory: {} is missing",
+                      own->not_waited.front().group == own->committed ? "commit_tensor_stores"
+                                                                      : "wait_tensor_stores_read"));
+    }
+  }
+  const Warpgroup& group = warpgroup_of(self);
+  const int32_t warp_in_group = index % kWarpgroupWarps;
+  for (const Wgmma& wgmma : group.wgmmas) {
+    if ((wgmma.waited_warps >> warp_in_group & 1u) != 0) continue;
+    report(wgmma.site,
+           fmt::format("exits while this wgmma is in flight: {} is missing",
+                       wgmma.group == group.committed[static_cast<std::size_t>(warp_in_group)]
+                           ? "wgmma_commit"
+                           : "wgmma_wait"));
+  }
+  Warp& warp = warp_of(self);
+  threads_[static_cast<std::size_t>(self)].waiting = Waiting::kExited;
+  warp.alive &= ~(1u << (self % sim::kWarpLanes));
+  if (warp.alive == 0) {
+    alive_warps_ &= ~(1u << index);
+    complete_if_full(0);
+  } else if (warp.at_barrier == warp.alive) {
+    warp_arrived(index);
+  }
+}
+
+// Copies into shared memory that outlive the CTA: into that of the next one.
+std::optional<std::string> Cta::describe_left_over() {
+  for (const Mbarrier& barrier : mbarriers_.all()) {
+    if (barrier.waited_phases >= barrier.copied_phases) continue;
+    return sentence(barrier.last_copy.thread, barrier.last_copy.site,
+                    fmt::format("the CTA ends and nobody has waited for this copy to complete on "
+                                "the mbarrier at offset {}",
+                                barrier.offset));
+  }
+  return std::nullopt;
+}
+
+std::string Cta::sentence(int32_t thread, sim::Site site, std::string_view what) const {
+  return fmt::format("kernel {}, CTA {}, thread {}, {}: {}", launch_->kernel, index_, thread, site,
+                     what);
+}
+
+// Fibers are not unwound: `what` is emptied, so that it holds no memory when it is forgotten.
+void Cta::report_of(int32_t thread, sim::Site site, std::string& what) {
+  report_ = sentence(thread, site, what);
   std::string().swap(what);
   fibers_.stop();
 }

@@ -4,12 +4,16 @@
 #include "runtime/simulator/async_copies.h"
 #include "runtime/simulator/fibers.h"
 #include "runtime/simulator/global_memory.h"
+#include "runtime/simulator/mbarriers.h"
 #include "runtime/simulator/ordering.h"
 #include "runtime/simulator/shared_memory.h"
+#include "runtime/simulator/tensor_copies.h"
+#include "runtime/simulator/warpgroups.h"
 
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -17,17 +21,18 @@ namespace moejit::runtime {
 struct Launch {
   std::string_view kernel;
   void (*entry)(const void* params) = nullptr;
-  const void* params = nullptr;
+  std::span<const std::byte> params;
   int32_t ctas = 0;
   int32_t threads = 0;
+  int32_t ctas_per_sm = 1;
   uint32_t shared_bytes = 0;
   uint64_t seed = 0;
   const LaunchMemory* memory = nullptr;
 };
 
-// One CTA at a time: its threads as fibers, its shared memory, its barriers. Belongs to one host
-// thread. Members that a kernel's calls reach run on the calling fiber's stack and do not return
-// where they report.
+// One CTA at a time: its threads as fibers, its shared memory, its barriers, and the hardware that
+// works beside the threads. Belongs to one host thread. Members that a kernel's calls reach run on
+// the calling fiber's stack and do not return where they report.
 class Cta {
  public:
   explicit Cta(std::unique_ptr<StackSlab> slab);
@@ -48,14 +53,50 @@ class Cta {
   void copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site);
   void commit_async_copies() { copies_.commit(thread()); }
   void wait_async_copies(int32_t pending_groups);
+  void fence_proxy_async() { order_.fence_async(thread()); }
 
-  [[noreturn]] void report(sim::Site site, std::string what);
+  // mbarriers.cpp
+  void init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site);
+  void fence_mbarrier_init();
+  void arrive(uint32_t address, int32_t bytes, sim::Site site);
+  void wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site);
+
+  // tensor_copies.cpp
+  void load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
+                   int32_t rank, sim::Site site);
+  void prefetch_tensor(const void* map, int32_t rank, sim::Site site);
+  void store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
+                    sim::Site site);
+  void commit_tensor_stores();
+  void wait_tensor_stores(int32_t pending_groups);
+
+  // wgmma.cpp
+  void issue_wgmma(const sim::WgmmaLane& lane, sim::Site site);
+  void fence_wgmma(sim::Site site);
+  void commit_wgmma(sim::Site site);
+  void wait_wgmma(int32_t pending_groups, sim::Site site);
+
+  // warpgroups.cpp
+  void set_registers(int32_t registers, bool is_claim, sim::Site site);
+
+  [[noreturn]] void report(sim::Site site, std::string what) { report_of(thread(), site, what); }
 
  private:
-  enum class Waiting : uint8_t { kNot, kCta, kNamed, kWarp, kCollective, kExited };
+  enum class Waiting : uint8_t {
+    kNot,
+    kCta,
+    kNamed,
+    kWarp,
+    kCollective,
+    kMbarrier,
+    kWarpgroup,
+    kExited,
+  };
   struct Thread {
     Waiting waiting = Waiting::kNot;
-    int32_t detail = 0;  // number of the barrier, or the collective
+    // Number of the barrier, or the collective; of an mbarrier twice the index plus the parity; of
+    // a warpgroup eight times the index plus the step.
+    int32_t detail = 0;
     sim::Site site{};
   };
   struct Warp {
@@ -75,40 +116,104 @@ class Cta {
     int32_t first_thread = 0;
     sim::Site site{};
   };
+  // Who works beside the threads, in the order of their numbers.
+  struct Agent {
+    enum class Kind : uint8_t { kCopies, kStores, kWgmma };
+    Kind kind{};
+    int32_t index = 0;  // of the mbarrier, the thread, the warpgroup
+  };
   static constexpr int32_t kWarpBarrier = -1;
 
   int32_t thread() const { return fibers_.current(); }
+  Actor actor() const { return order_.actor(thread()); }
   Warp& warp_of(int32_t thread) {
     return warps_[static_cast<std::size_t>(thread / sim::kWarpLanes)];
   }
+  Warpgroup& warpgroup_of(int32_t thread) {
+    return warpgroups_[static_cast<std::size_t>(thread / sim::kWarpgroupThreads)];
+  }
+
+  // cta.cpp
   void start(const Launch& launch, int32_t index);
+  void exited();
+  [[noreturn]] void report_of(int32_t thread, sim::Site site, std::string& what);
+  std::string sentence(int32_t thread, sim::Site site, std::string_view what) const;
+  std::optional<std::string> describe_left_over();
+
+  // progress.cpp
+  int32_t add_agent(Agent::Kind kind, int32_t index);
+  void maybe_progress();
+  bool progress();
+
+  // sync.cpp
   void wait(Waiting waiting, int32_t detail, sim::Site site);
-  void arrive(int32_t barrier, int32_t threads, Waiting waiting, sim::Site site);
+  void arrive_at_barrier(int32_t barrier, int32_t threads, Waiting waiting, sim::Site site);
   bool warp_arrived(int32_t warp);
   bool complete_if_full(int32_t barrier);
   void release(uint32_t waiting_warps, uint32_t ordered_warps);
-  void exited();
+
+  // dead_lock.cpp
   std::string describe_dead_lock() const;
-  std::string describe(Conflict conflict, const char* verb, uint32_t bytes) const;
+  std::string describe_place(const Thread& thread, int32_t first) const;
+
+  // access.cpp
   uint32_t shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site);
+  std::string describe(Conflict conflict, const char* verb, uint32_t bytes) const;
+  std::string describe_agent(const OtherAccess& other) const;
   void land(const AsyncCopy& copy);
-  GlobalActor global_actor() const { return {index_, order_.stamp(thread()), &order_}; }
+  GlobalActor global_actor() const { return {index_, actor()}; }
+
+  // mbarriers.cpp
+  Mbarrier& mbarrier_at(uint32_t address, const char* verb, sim::Site site);
+  void complete_if_done(Mbarrier& barrier);
+
+  // tensor_copies.cpp
+  TensorCopy make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
+                       const char* verb, sim::Site site);
+  SimTensorMap tensor_map_at(const void* map, int32_t rank, sim::Site site);
+  void start_pieces(const TensorCopy& copy);
+  TensorStores& stores_of_thread();
+  // tensor_landing.cpp
+  void land(const CopyPiece& piece);
+  void land_row_of_load(const TensorCopy& copy, int32_t row);
+  void land_row_of_store(const TensorCopy& copy, int32_t row);
+  void land_stores(int32_t thread, uint32_t before);
+
+  // wgmma.cpp
+  MatrixOperand operand_of(uint64_t descriptor, const char* name, sim::Site site);
+  void check_lanes(const Warpgroup& group, sim::Site site);
+  void mark_operand(const MatrixOperand& operand, int32_t rows, int32_t group, Stamp done,
+                    sim::Site site);
+  void gather(const MatrixOperand& operand, int32_t rows, unsigned char* packed);
+  void carry_out_next(Warpgroup& group);
+  // warpgroups.cpp
+  bool meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site);
+  void part_warpgroup(int32_t index);
+  void grant_claims();
 
   std::unique_ptr<StackSlab> slab_;
   Fibers fibers_;
   Ordering order_;
   SharedMemory shared_;
   AsyncCopies copies_;
+  Mbarriers mbarriers_;
+  TensorCopies tensor_copies_;
   const Launch* launch_ = nullptr;
   int32_t index_ = 0;
   uint32_t alive_warps_ = 0;
+  uint32_t haste_ = 0;  // one step of the agents in so many waits, at random; 0: none
+  int32_t free_registers_ = 0;
   std::array<Thread, StackSlab::kMaxThreads> threads_{};
   std::array<Warp, kMaxWarps> warps_{};
+  std::array<Warpgroup, kMaxWarps / kWarpgroupWarps> warpgroups_{};
   std::array<Barrier, 16> barriers_{};
+  std::vector<Agent> agents_;
+  std::unique_ptr<WgmmaBuffers> wgmma_buffers_;
   std::string report_;
 };
 
 // "shuffle_xor" and so on.
 const char* name_of(sim::Collective collective);
+const char* name_of(WarpgroupStep step);
 
 }  // namespace moejit::runtime

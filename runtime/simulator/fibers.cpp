@@ -47,12 +47,9 @@ struct FiberEntry {
   }
 };
 
-Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, Body body, Body on_exit,
-                            void* context) {
+Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, const Work& work) {
   random_ = Random(seed);
-  body_ = body;
-  on_exit_ = on_exit;
-  context_ = context;
+  work_ = work;
   constexpr std::array<uint64_t, 4> kLeaveWarpMasks{3, 15, 63, 255};
   leave_warp_mask_ = kLeaveWarpMasks[random_.below(4)];
   alive_ = threads;
@@ -73,8 +70,8 @@ Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, Body body, Body on_e
 }
 
 void Fibers::run_body() {
-  body_(context_);
-  on_exit_(context_);
+  work_.body(work_.context);
+  work_.on_exit(work_.context);
   --alive_;
   leave();
 }
@@ -88,13 +85,16 @@ void Fibers::suspend() {
 
 void Fibers::stop() {
   outcome_ = Outcome::kStopped;
-  ready_warps_ = 0;
-  leave();
+  void* nobody_returns_here = nullptr;
+  jump(-1, &nobody_returns_here);
+  __builtin_unreachable();
 }
 
 // A ready thread, which is then no longer in the ready set; -1 where there is none.
 int32_t Fibers::take_ready() {
-  if (ready_warps_ == 0) return -1;
+  while (ready_warps_ == 0) {
+    if (alive_ == 0 || !work_.on_idle(work_.context)) return -1;
+  }
   const uint64_t random = random_.next();
   if ((ready_warps_ >> warp_ & 1u) == 0 || (random >> 40 & leave_warp_mask_) == 0) {
     warp_ = pick_bit(ready_warps_, static_cast<uint32_t>(random));

@@ -18,16 +18,23 @@ inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
 // coarse interleavings are tried.
 class Fibers {
  public:
-  using Body = void (*)(void* context);
+  // What the fibers run; all get the context. `body` and then `on_exit` are a fiber. When no fiber
+  // is ready, `on_idle` does something else that may wake one, until it says false.
+  struct Work {
+    void (*body)(void* context) = nullptr;
+    void (*on_exit)(void* context) = nullptr;
+    bool (*on_idle)(void* context) = nullptr;
+    void* context = nullptr;
+  };
 
   explicit Fibers(StackSlab& slab) : slab_(slab) {}
 
   enum class Outcome { kAllExited, kStopped, kNobodyReady };
 
-  // Runs `threads` fibers, each of which calls body(context) and then on_exit(context). Returns
-  // when all have exited, when one stopped the run, or when all that live are suspended. Fibers
-  // that have not exited are forgotten: nothing on their stacks is destroyed.
-  Outcome run(int32_t threads, uint64_t seed, Body body, Body on_exit, void* context);
+  // Runs `threads` fibers. Returns when all have exited, when one stopped the run, or when all that
+  // live are suspended and nothing wakes them. Fibers that have not exited are forgotten: nothing
+  // on their stacks is destroyed.
+  Outcome run(int32_t threads, uint64_t seed, const Work& work);
 
   // Only from within a fiber:
   void suspend();            // until somebody wakes this fiber
@@ -49,9 +56,7 @@ class Fibers {
 
   StackSlab& slab_;
   Random random_;
-  Body body_ = nullptr;
-  Body on_exit_ = nullptr;
-  void* context_ = nullptr;
+  Work work_;
   uint64_t leave_warp_mask_ = 0;
   int32_t warp_ = 0;
   int32_t alive_ = 0;

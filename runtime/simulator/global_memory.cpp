@@ -24,8 +24,9 @@ struct WriteStamp {
 
   static uint32_t hash(int32_t cta) { return (static_cast<uint32_t>(cta) * 0x9e3779b1u) >> 22; }
   static WriteStamp make(uint32_t bytes, const GlobalActor& actor) {
-    return {bytes << 28 | hash(actor.cta) << 17 | static_cast<uint32_t>(thread_of(actor.now)) << 7 |
-            std::min(epoch_of(actor.now), kLateEpoch)};
+    return {bytes << 28 | hash(actor.cta) << 17 |
+            static_cast<uint32_t>(actor_of(actor.actor.stamp)) << 7 |
+            std::min(epoch_of(actor.actor.stamp), kLateEpoch)};
   }
   uint32_t bytes() const { return bits >> 28; }
   bool several() const { return (bits & kSeveral) != 0; }
@@ -47,7 +48,7 @@ bool is_ordered(WriteStamp past, uint32_t bytes, const GlobalActor& actor) {
   if ((past.bytes() & bytes) == 0 || past.several_ctas()) return true;
   if (past.cta_hash() != WriteStamp::hash(actor.cta)) return false;
   if (past.several() || past.epoch() == WriteStamp::kLateEpoch) return true;
-  return actor.order->ordered(past.thread() << kEpochBits | past.epoch(), actor.now);
+  return actor.actor.is_after(make_stamp(static_cast<int32_t>(past.thread()), past.epoch()));
 }
 
 WriteStamp combine(WriteStamp past, WriteStamp now) {
@@ -109,7 +110,7 @@ void LaunchMemory::map_stamps() {
   }
 }
 
-const LaunchMemory::Region* LaunchMemory::find(uintptr_t address, uint32_t bytes,
+const LaunchMemory::Region* LaunchMemory::find(uintptr_t address, uint64_t bytes,
                                                bool for_write) const {
   for (const Region& region : regions_) {
     if (address >= region.begin && address + bytes <= region.end &&
@@ -140,6 +141,26 @@ bool LaunchMemory::access(uintptr_t address, uint32_t bytes, sim::Access kind,
     if (is_write) __atomic_store_n(stamps + i, combine(past, own).bits, __ATOMIC_RELAXED);
   }
   return true;
+}
+
+bool LaunchMemory::may_copy_from(uintptr_t address, uint64_t bytes,
+                                 const GlobalActor& actor) const {
+  const Region* region = find(address, bytes, false);
+  if (region == nullptr) return false;
+  if (region->stamps == nullptr) return true;
+  const uintptr_t first = (address - region->stamps_begin) / 4;
+  const uintptr_t last = (address + bytes - 1 - region->stamps_begin) / 4;
+  for (uintptr_t i = first; i <= last; ++i) {
+    const WriteStamp past{__atomic_load_n(region->stamps + i, __ATOMIC_RELAXED)};
+    if (past.bits != 0 && !is_ordered(past, 0xfu, actor)) return false;
+  }
+  return true;
+}
+
+bool LaunchMemory::is_written(uintptr_t address, uint64_t bytes) const {
+  const Region* region = find(address, bytes, false);
+  return region == nullptr || region->initialised == nullptr ||
+         region->initialised->all_of_range(address, bytes);
 }
 
 std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access kind,

@@ -27,6 +27,7 @@ class InitialisedBits {
   }
   // An aligned access of 1, 2, 4, 8 or 16 bytes.
   bool all(uintptr_t address, uint32_t bytes) const;
+  bool all_of_range(uintptr_t address, uint64_t bytes) const;
   void set(uintptr_t address, uint32_t bytes);
   void set_range(uintptr_t address, uint64_t bytes);
 
@@ -50,11 +51,10 @@ class Allocations {
   std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
 };
 
-// What is wrong with an access to global memory. The text continues "kernel, thread, place: ".
+// Who accesses global memory.
 struct GlobalActor {
   int32_t cta = 0;
-  Stamp now = 0;
-  const Ordering* order = nullptr;
+  Actor actor;
 };
 
 // The memory of one launch: its regions, and who wrote what in it. Used by all host threads that
@@ -72,6 +72,16 @@ class LaunchMemory {
   std::string explain(uintptr_t address, uint32_t bytes, sim::Access kind,
                       const GlobalActor& actor) const;
 
+  // For tensor copies, which may read bytes that nothing has written. Is the access fine apart from
+  // that? Any address and number of bytes.
+  bool may_copy_from(uintptr_t address, uint64_t bytes, const GlobalActor& actor) const;
+  // Has something written all of these bytes, which lie in a region?
+  bool is_written(uintptr_t address, uint64_t bytes) const;
+  // Do they lie in a region that the kernel may write?
+  bool is_writable(uintptr_t address, uint64_t bytes) const {
+    return find(address, bytes, true) != nullptr;
+  }
+
  private:
   struct Region {
     uintptr_t begin = 0;
@@ -87,7 +97,7 @@ class LaunchMemory {
     std::size_t bytes;
   };
 
-  const Region* find(uintptr_t address, uint32_t bytes, bool for_write) const;
+  const Region* find(uintptr_t address, uint64_t bytes, bool for_write) const;
   void map_stamps();
 
   std::vector<Region> regions_;

@@ -40,6 +40,20 @@ bool InitialisedBits::all(uintptr_t address, uint32_t bytes) const {
          0xff;
 }
 
+bool InitialisedBits::all_of_range(uintptr_t address, uint64_t bytes) const {
+  const uintptr_t end = address + bytes;
+  for (; address < end && (address - address_) % 8 != 0; ++address) {
+    if (!all(address, 1)) return false;
+  }
+  for (; end - address >= 8; address += 8) {
+    if (!all(address, 8)) return false;
+  }
+  for (; address < end; ++address) {
+    if (!all(address, 1)) return false;
+  }
+  return true;
+}
+
 void InitialisedBits::set(uintptr_t address, uint32_t bytes) {
   const uintptr_t offset = address - address_;
   uint8_t* byte = bits_ + offset / 8;

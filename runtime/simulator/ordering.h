@@ -1,71 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/fibers.h"
+#include "runtime/simulator/clock.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
+#include <vector>
 
 namespace moejit::runtime {
 
-// Which memory accesses of a CTA are ordered before which: a vector clock per warp. That is exact,
-// because every barrier orders whole warps (bar.sync is executed by all lanes of a warp, and
-// sync_warp is the barrier of one warp). Each barrier that a warp takes part in begins a new epoch
-// of the warp. Shuffles, votes and matrix instructions order no memory, as on the hardware.
+// Who acts, and what is ordered before.
+struct Actor {
+  Stamp stamp = 0;
+  const Clock* clock = nullptr;
 
-// Who accessed memory, and when: thread in bits 21 to 30, epoch of its warp below; 0 is nobody.
-// Bit 31 marks an access by all lanes of the thread's warp, which no single lane is ordered with.
-using Stamp = uint32_t;
-inline constexpr int32_t kEpochBits = 21;
-inline constexpr Stamp kEpochMask = (1u << kEpochBits) - 1;
-inline constexpr Stamp kWholeWarp = 1u << 31;
+  bool is_after(Stamp past) const { return same_actor(past, stamp) || clock->covers(past); }
+};
 
-inline constexpr int32_t thread_of(Stamp stamp) {
-  return static_cast<int32_t>(stamp >> kEpochBits & 1023u);
-}
-inline constexpr uint32_t epoch_of(Stamp stamp) { return stamp & kEpochMask; }
-inline constexpr bool same_actor(Stamp a, Stamp b) { return (a ^ b) >> kEpochBits == 0; }
-
+// Which memory accesses of a CTA are ordered before which. A warp has one clock, which all of its
+// lanes share; a lane that learns or tells something by itself (mbarriers, fences) has its own from
+// then on until the next barrier of the warp. Each barrier begins a new epoch of the warps that
+// take part, each arrival and fence one of its thread. Shuffles, votes and matrix instructions
+// order no memory, as on the hardware.
 class Ordering {
  public:
-  void reset() {
-    for (auto& row : before_) row.fill(1);
-    exhausted_ = false;
-  }
+  void reset(int32_t threads);
 
-  Stamp stamp(int32_t thread) const {
-    const auto warp = static_cast<std::size_t>(thread / sim::kWarpLanes);
-    return static_cast<Stamp>(thread) << kEpochBits | before_[warp][warp];
-  }
-
-  // Is the access `past` ordered before what `now` does at this moment?
-  bool ordered(Stamp past, Stamp now) const {
-    if (same_actor(past, now) || exhausted_) return true;
-    const auto warp = static_cast<std::size_t>(thread_of(now) / sim::kWarpLanes);
-    return epoch_of(past) < before_[warp][static_cast<std::size_t>(thread_of(past)) / 32];
-  }
+  Actor actor(int32_t thread) const;
 
   // A barrier of the warps in the mask.
-  void join(uint32_t warps) {
-    std::array<uint32_t, kMaxWarps> joined{};
-    for (uint32_t rest = warps; rest != 0; rest &= rest - 1) {
-      const auto warp = static_cast<std::size_t>(std::countr_zero(rest));
-      // Too many barriers for the stamps: from here on no race is reported in this CTA.
-      if (++before_[warp][warp] == kEpochMask) exhausted_ = true;
-      for (std::size_t i = 0; i < kMaxWarps; ++i) joined[i] = std::max(joined[i], before_[warp][i]);
-    }
-    for (uint32_t rest = warps; rest != 0; rest &= rest - 1) {
-      before_[static_cast<std::size_t>(std::countr_zero(rest))] = joined;
-    }
+  void join(uint32_t warps);
+
+  // An mbarrier: what a thread did until now goes into `clock`; what it holds is before what the
+  // thread does from now on.
+  void release(int32_t thread, Clock& clock);
+  void acquire(int32_t thread, const Clock& clock);
+
+  // The thread's ordinary accesses until now are in order with the async proxy.
+  void fence_async(int32_t thread);
+
+  // Agents have numbers from 0 on. What they do is before what a thread does from now on, up to an
+  // epoch; the second is told to all lanes of a warp.
+  int32_t add_agent() { return agents_++; }
+  static Stamp agent_stamp(int32_t agent, uint32_t epoch) {
+    return make_stamp(kFirstAgent + agent, epoch);
   }
+  void learn(int32_t thread, int32_t agent, uint32_t before);
+  void learn_in_warp(int32_t warp, int32_t agent, uint32_t before);
+
+  // What is before all threads of a warpgroup; valid until the next call for this warpgroup.
+  const Clock& common(int32_t warpgroup);
 
  private:
-  bool exhausted_ = false;
-  // [w][v]: accesses of warp v in earlier epochs than this are ordered before warp w; [w][w] is
-  // the present epoch of w.
-  std::array<std::array<uint32_t, kMaxWarps>, kMaxWarps> before_{};
+  struct Lane {
+    Clock clock;
+    uint32_t epoch = 1;
+  };
+  struct Warp {
+    Clock clock;
+    uint32_t epoch = 1;
+    uint32_t own = 0;      // lanes that have a clock of their own
+    uint32_t lanes = 0;    // that exist
+    uint64_t changes = 0;  // of any clock of the warp
+  };
+  struct Common {
+    Clock clock;
+    uint64_t changes = 0;  // of the warps when it was made
+  };
+
+  Lane& own_lane(int32_t thread);
+  void gather(int32_t warp, Clock& joined, uint32_t& epoch, uint32_t& fenced) const;
+
+  std::vector<Lane> lanes_;
+  std::array<Warp, kMaxWarps> warps_;
+  std::array<Common, kMaxWarps / 4> common_;
+  Clock joined_;  // of the barrier at hand
+  int32_t agents_ = 0;
 };
 
 }  // namespace moejit::runtime

@@ -1,61 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/shared_memory.h"
 
+#include <cstring>
+
 namespace moejit::runtime {
 
 void SharedMemory::reset(uint32_t bytes) {
   const std::size_t chunks = (static_cast<std::size_t>(bytes) + kChunk - 1) / kChunk;
   if (chunks > capacity_) {
     data_.reset(new std::byte[chunks * kChunk]);
-    cells_.resize(chunks * kChunk);
+    cells_.reset(new Cell[chunks * kChunk]);
     capacity_ = chunks;
   }
   bytes_ = bytes;
   chunks_.assign(chunks, Chunk{});
+  std::memset(data_.get(), 0xff, chunks * kChunk);
 }
 
 Conflict SharedMemory::conflict(Conflict kind, Stamp stamp, sim::Site site) {
-  other_.thread = thread_of(stamp);
+  other_.stamp = stamp;
   other_.site = site;
   return kind;
-}
-
-Conflict SharedMemory::read_cell(Cell& cell, Stamp now, sim::Site site, const Ordering& order) {
-  if (cell.written == 0) return Conflict::kUninitialised;
-  if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
-  if (!order.ordered(cell.written, now)) {
-    return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
-  }
-  // A reader that is ordered before this one need not be kept: what is ordered after this one is
-  // ordered after both.
-  if (cell.read[0] == 0 || order.ordered(cell.read[0], now)) {
-    cell.read[0] = now;
-    cell.read_site[0] = site;
-    return Conflict::kNone;
-  }
-  const bool same_warp_pair = thread_of(cell.read[0]) / 32 == thread_of(cell.read[1]) / 32;
-  if (cell.read[1] == 0 || order.ordered(cell.read[1], now) || same_warp_pair) {
-    cell.read[1] = now;
-    cell.read_site[1] = site;
-  }
-  return Conflict::kNone;
-}
-
-Conflict SharedMemory::write_cell(Cell& cell, Stamp now, sim::Site site, bool is_atomic,
-                                  const Ordering& order) {
-  if (is_atomic && cell.written == 0) return Conflict::kUninitialised;
-  if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
-  const bool both_atomic = is_atomic && cell.is_atomic;
-  if (cell.written != 0 && !both_atomic && !order.ordered(cell.written, now)) {
-    return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
-  }
-  for (int i = 0; i < 2; ++i) {
-    if (cell.read[i] != 0 && !order.ordered(cell.read[i], now)) {
-      return conflict(Conflict::kUnorderedRead, cell.read[i], cell.read_site[i]);
-    }
-  }
-  cell = Cell{.written = now, .is_atomic = is_atomic, .write_site = site};
-  return Conflict::kNone;
 }
 
 SharedMemory::Cell* SharedMemory::split(uint32_t chunk_index) {
@@ -68,55 +33,170 @@ SharedMemory::Cell* SharedMemory::split(uint32_t chunk_index) {
   return cells;
 }
 
-Conflict SharedMemory::read(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
-                            const Ordering& order) {
+template <typename Access>
+Conflict SharedMemory::for_cells(uint32_t offset, uint32_t size, Access access) {
   const uint32_t index = offset / kChunk;
-  Chunk& chunk = chunks_[index];
   other_.offset = offset;
-  if (!chunk.is_split && size == kChunk) return read_cell(chunk.whole, now, site, order);
+  if (!chunks_[index].is_split && size == kChunk) return access(chunks_[index].whole);
   Cell* cells = split(index) + offset % kChunk;
   for (uint32_t i = 0; i < size; ++i) {
     other_.offset = offset + i;
-    const Conflict found = read_cell(cells[i], now, site, order);
+    const Conflict found = access(cells[i]);
     if (found != Conflict::kNone) return found;
   }
   return Conflict::kNone;
 }
 
-Conflict SharedMemory::write(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
-                             bool is_atomic, const Ordering& order) {
-  const uint32_t index = offset / kChunk;
-  Chunk& chunk = chunks_[index];
-  other_.offset = offset;
-  if (!chunk.is_split && size == kChunk) {
-    return write_cell(chunk.whole, now, site, is_atomic, order);
-  }
-  Cell* cells = split(index) + offset % kChunk;
-  for (uint32_t i = 0; i < size; ++i) {
-    other_.offset = offset + i;
-    const Conflict found = write_cell(cells[i], now, site, is_atomic, order);
-    if (found != Conflict::kNone) return found;
-  }
-  if (size == kChunk) {
-    chunk.whole = cells[0];
-    chunk.is_split = false;
+// What no access may meet.
+Conflict SharedMemory::find_foul(const Cell& cell, const Actor& now) {
+  if (cell.is_mbarrier) return conflict(Conflict::kMbarrier, cell.written, cell.write_site);
+  if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
+  if (cell.written != 0 && !now.is_after(cell.written)) {
+    return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
   }
   return Conflict::kNone;
 }
 
-Conflict SharedMemory::begin_copy(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
-                                  const Ordering& order) {
-  const Conflict found = write(offset, size, now, site, false, order);
+void SharedMemory::add_reader(Cell& cell, const Clock& clock, Stamp reader, sim::Site site) {
+  // A reader that is ordered before this one need not be kept: what is ordered after this one is
+  // ordered after both. Else one of the same warp gives its place.
+  const auto group = [](Stamp stamp) {
+    const int32_t actor = actor_of(stamp);
+    return actor < kFirstAgent ? actor / sim::kWarpLanes : actor;
+  };
+  std::size_t place = kReaders - 1;
+  for (std::size_t i = kReaders; i-- > 0;) {
+    if (cell.read[i] != 0 && group(cell.read[i]) == group(reader)) place = i;
+  }
+  for (std::size_t i = kReaders; i-- > 0;) {
+    const Stamp other = cell.read[i];
+    if (other == 0 || same_actor(other, reader) || clock.covers(other)) place = i;
+  }
+  cell.read[place] = reader;
+  cell.read_site[place] = site;
+}
+
+Conflict SharedMemory::read_cell(Cell& cell, const Actor& now, sim::Site site) {
+  if (cell.written == 0) return Conflict::kUninitialised;
+  const Conflict found = find_foul(cell, now);
+  if (found != Conflict::kNone) return found;
+  if (cell.is_uninitialised) return Conflict::kUninitialised;
+  add_reader(cell, *now.clock, now.stamp, site);
+  return Conflict::kNone;
+}
+
+Conflict SharedMemory::check_write(const Cell& cell, const Actor& now, bool is_atomic) {
+  const bool both_atomic = is_atomic && cell.is_atomic;
+  if (!both_atomic) {
+    const Conflict found = find_foul(cell, now);
+    if (found != Conflict::kNone) return found;
+  }
+  for (std::size_t i = 0; i < kReaders; ++i) {
+    if (cell.read[i] != 0 && !now.is_after(cell.read[i])) {
+      return conflict(Conflict::kUnorderedRead, cell.read[i], cell.read_site[i]);
+    }
+  }
+  return Conflict::kNone;
+}
+
+Conflict SharedMemory::write_cell(Cell& cell, const Actor& now, sim::Site site, bool is_atomic) {
+  if (is_atomic && (cell.written == 0 || cell.is_uninitialised)) return Conflict::kUninitialised;
+  const Conflict found = check_write(cell, now, is_atomic);
   if (found == Conflict::kNone) {
-    for_cells(offset, size, [](Cell& cell) { cell.is_pending = true; });
+    cell = Cell{.written = now.stamp, .write_site = site, .is_atomic = is_atomic};
   }
   return found;
+}
+
+Conflict SharedMemory::read(uint32_t offset, uint32_t size, const Actor& now, sim::Site site) {
+  return for_cells(offset, size, [&](Cell& cell) { return read_cell(cell, now, site); });
+}
+
+Conflict SharedMemory::write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site,
+                             bool is_atomic) {
+  const Conflict found =
+      for_cells(offset, size, [&](Cell& cell) { return write_cell(cell, now, site, is_atomic); });
+  Chunk& chunk = chunks_[offset / kChunk];
+  if (found == Conflict::kNone && size == kChunk && chunk.is_split) {
+    chunk.whole = cells_[offset];
+    chunk.is_split = false;
+  }
+  return found;
+}
+
+Conflict SharedMemory::begin_copy(uint32_t offset, uint32_t size, const Actor& now,
+                                  sim::Site site) {
+  const Conflict found = write(offset, size, now, site, false);
+  if (found != Conflict::kNone) return found;
+  return for_cells(offset, size, [](Cell& cell) {
+    cell.is_pending = true;
+    return Conflict::kNone;
+  });
 }
 
 void SharedMemory::end_copy(uint32_t offset, uint32_t size, Stamp now) {
   for_cells(offset, size, [now](Cell& cell) {
     cell.is_pending = false;
     cell.written = now;
+    return Conflict::kNone;
+  });
+}
+
+Conflict SharedMemory::read_cell_async(Cell& cell, const Actor& now, Stamp done, sim::Site site,
+                                       Arrangement wanted, bool wants_values) {
+  const Conflict found = find_foul(cell, now);
+  if (found != Conflict::kNone) return found;
+  if (wants_values && (cell.written == 0 || cell.is_uninitialised)) {
+    return Conflict::kUninitialised;
+  }
+  if (cell.written != 0 && !now.clock->covers_fenced(cell.written)) {
+    return conflict(Conflict::kNotFenced, cell.written, cell.write_site);
+  }
+  if (wanted != Arrangement::kAny && cell.arrangement != Arrangement::kAny &&
+      cell.arrangement != wanted) {
+    return conflict(Conflict::kNotSwizzled, cell.written, cell.write_site);
+  }
+  add_reader(cell, *now.clock, done, site);
+  return Conflict::kNone;
+}
+
+Conflict SharedMemory::read_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
+                                  Arrangement wanted, bool wants_values) {
+  return for_cells(offset, kChunk, [&](Cell& cell) {
+    return read_cell_async(cell, now, done, site, wanted, wants_values);
+  });
+}
+
+Conflict SharedMemory::write_cell_async(Cell& cell, const Actor& now) {
+  const Conflict found = check_write(cell, now, false);
+  if (found != Conflict::kNone) return found;
+  if (cell.written != 0 && !now.clock->covers_fenced(cell.written)) {
+    return conflict(Conflict::kNotFenced, cell.written, cell.write_site);
+  }
+  return Conflict::kNone;
+}
+
+Conflict SharedMemory::write_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
+                                   Arrangement arrangement) {
+  const Conflict found =
+      for_cells(offset, kChunk, [&](Cell& cell) { return write_cell_async(cell, now); });
+  if (found != Conflict::kNone) return found;
+  chunks_[offset / kChunk] =
+      Chunk{.whole = Cell{.written = done, .write_site = site, .arrangement = arrangement}};
+  return Conflict::kNone;
+}
+
+void SharedMemory::mark_uninitialised(uint32_t offset, uint32_t size) {
+  for_cells(offset, size, [](Cell& cell) {
+    cell.is_uninitialised = true;
+    return Conflict::kNone;
+  });
+}
+
+void SharedMemory::make_mbarrier(uint32_t offset) {
+  for_cells(offset, 8, [](Cell& cell) {
+    cell.is_mbarrier = true;
+    return Conflict::kNone;
   });
 }
 

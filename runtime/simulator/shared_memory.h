@@ -13,72 +13,100 @@ namespace moejit::runtime {
 // What is wrong with an access, and who else took part.
 enum class Conflict {
   kNone,
-  kUninitialised,   // nothing has written these bytes
-  kUnorderedWrite,  // another thread wrote them, with no barrier since
-  kUnorderedRead,   // another thread read them, with no barrier before this write
+  kUninitialised,   // nothing has written these bytes, or a copy of such bytes
+  kUnorderedWrite,  // somebody else wrote them, with nothing in between that orders the two
+  kUnorderedRead,   // somebody else read them, likewise
   kPendingCopy,     // an asynchronous copy into them is not complete
+  kMbarrier,        // they are an mbarrier
+  kNotFenced,       // written by ordinary stores without a fence for the async proxy
+  kNotSwizzled,     // copied in another arrangement than the reader takes them for
 };
 struct OtherAccess {
-  int32_t thread = 0;
+  Stamp stamp = 0;
   sim::Site site{};
   uint32_t offset = 0;  // of the byte in question
+};
+
+// How bytes that the async proxy wrote lie in their 1024 bytes. Ordinary stores can build any
+// arrangement and count as right.
+enum class Arrangement : uint8_t {
+  kAny,
+  kSwizzledRows,  // rows of 128 bytes with the 128-byte swizzle
+  kOther,
 };
 
 // The dynamic shared memory of a CTA, with a record of who wrote and read each byte. Most accesses
 // move 16 aligned bytes, so the record is per 16 bytes until a smaller access splits it.
 class SharedMemory {
  public:
-  // Forgets everything; the contents are undefined.
+  static constexpr uint32_t kChunk = 16;
+
+  // Forgets everything; the contents are NaN in every format.
   void reset(uint32_t bytes);
   uint32_t bytes() const { return bytes_; }
   std::byte* at(uint32_t offset) { return data_.get() + offset; }
-
-  // `offset` is aligned to `size`, a power of two up to 16, and inside.
-  Conflict read(uint32_t offset, uint32_t size, Stamp now, sim::Site site, const Ordering& order);
-  Conflict write(uint32_t offset, uint32_t size, Stamp now, sim::Site site, bool is_atomic,
-                 const Ordering& order);
-  // An asynchronous copy: nobody may touch its bytes between begin and end.
-  Conflict begin_copy(uint32_t offset, uint32_t size, Stamp now, sim::Site site,
-                      const Ordering& order);
-  void end_copy(uint32_t offset, uint32_t size, Stamp now);
-
   const OtherAccess& other() const { return other_; }
 
+  // Accesses of threads. `offset` is aligned to `size`, a power of two up to 16, and inside.
+  Conflict read(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
+  Conflict write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site, bool is_atomic);
+  // An asynchronous copy of a thread: nobody may touch its bytes between begin and end.
+  Conflict begin_copy(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
+  void end_copy(uint32_t offset, uint32_t size, Stamp now);
+
+  // Accesses of the async proxy to a whole chunk, started by `now` and done by the agent of `done`.
+  // Bytes that nothing wrote are an error of the reader only where `wants_values`.
+  Conflict read_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
+                      Arrangement wanted, bool wants_values);
+  Conflict write_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
+                       Arrangement arrangement);
+  // These bytes were copied from some that nothing had written.
+  void mark_uninitialised(uint32_t offset, uint32_t size);
+
+  // 8 aligned bytes become an mbarrier, which only its own instructions may touch.
+  void make_mbarrier(uint32_t offset);
+
  private:
-  static constexpr uint32_t kChunk = 16;
+  static constexpr std::size_t kReaders = 3;
 
   struct Cell {
     Stamp written = 0;
+    // Some that read since; of different warps or agents where such were seen. More unordered
+    // readers than these are not kept, so a race with one of the others alone can be missed.
+    Stamp read[kReaders] = {};
+    sim::Site write_site{};
+    sim::Site read_site[kReaders]{};
     bool is_atomic = false;
     bool is_pending = false;  // an asynchronous copy that `written` started has not completed
-    // Two of the threads that read since; of different warps where such were seen. More than two
-    // unordered readers are not kept, so a race with the third alone can be missed.
-    Stamp read[2] = {0, 0};
-    sim::Site write_site{};
-    sim::Site read_site[2]{};
+    bool is_mbarrier = false;
+    bool is_uninitialised = false;  // written, with bytes of no value
+    Arrangement arrangement = Arrangement::kAny;
   };
   struct Chunk {
     Cell whole;  // where not split
     bool is_split = false;
   };
 
-  Conflict read_cell(Cell& cell, Stamp now, sim::Site site, const Ordering& order);
-  Conflict write_cell(Cell& cell, Stamp now, sim::Site site, bool is_atomic, const Ordering& order);
+  Conflict find_foul(const Cell& cell, const Actor& now);
+  Conflict read_cell(Cell& cell, const Actor& now, sim::Site site);
+  Conflict check_write(const Cell& cell, const Actor& now, bool is_atomic);
+  Conflict write_cell(Cell& cell, const Actor& now, sim::Site site, bool is_atomic);
+  Conflict read_cell_async(Cell& cell, const Actor& now, Stamp done, sim::Site site,
+                           Arrangement wanted, bool wants_values);
+  Conflict write_cell_async(Cell& cell, const Actor& now);
+  static void add_reader(Cell& cell, const Clock& clock, Stamp reader, sim::Site site);
   Conflict conflict(Conflict kind, Stamp stamp, sim::Site site);
   Cell* split(uint32_t chunk_index);
 
-  template <typename Change>
-  void for_cells(uint32_t offset, uint32_t size, Change change) {
-    Chunk& chunk = chunks_[offset / kChunk];
-    if (!chunk.is_split) return change(chunk.whole);
-    for (uint32_t i = 0; i < size; ++i) change(cells_[offset + i]);
-  }
+  // Calls access(cell) for the cells of these bytes until it gives a conflict.
+  template <typename Access>
+  Conflict for_cells(uint32_t offset, uint32_t size, Access access);
 
   uint32_t bytes_ = 0;
   std::size_t capacity_ = 0;
   std::unique_ptr<std::byte[]> data_;
   std::vector<Chunk> chunks_;
-  std::vector<Cell> cells_;  // of the bytes of split chunks
+  std::unique_ptr<Cell[]> cells_;  // of the bytes of split chunks
   OtherAccess other_;
 };
 

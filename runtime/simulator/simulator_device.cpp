@@ -200,14 +200,17 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
   MOEJIT_TRY(check_launch(request, *kernel, target_));
   if (request.ctas == 0) return {};
   const LaunchMemory memory(request.regions, allocations_);
-  // A copy at the alignment that the record wants.
-  std::vector<std::max_align_t> params(request.params.size() / sizeof(std::max_align_t) + 1);
-  std::memcpy(params.data(), request.params.data(), request.params.size());
+  // A copy at the alignment that a record with tensor maps wants.
+  std::vector<device::TensorMap> aligned(request.params.size() / sizeof(device::TensorMap) + 1);
+  const std::span<std::byte> params =
+      std::as_writable_bytes(std::span(aligned)).first(request.params.size());
+  std::memcpy(params.data(), request.params.data(), params.size());
   return run(Launch{.kernel = kernel->entry(),
                     .entry = kernel->description().entry,
-                    .params = params.data(),
+                    .params = params,
                     .ctas = static_cast<int32_t>(request.ctas),
                     .threads = request.threads,
+                    .ctas_per_sm = kernel->description().ctas_per_sm,
                     .shared_bytes = static_cast<uint32_t>(request.shared_bytes),
                     .seed = options_.seed,
                     .memory = &memory});

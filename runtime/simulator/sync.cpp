@@ -19,11 +19,12 @@ namespace moejit::runtime {
 
 void Cta::wait(Waiting waiting, int32_t detail, sim::Site site) {
   threads_[static_cast<std::size_t>(thread())] = {waiting, detail, site};
+  maybe_progress();
   fibers_.suspend();
   threads_[static_cast<std::size_t>(thread())].waiting = Waiting::kNot;
 }
 
-void Cta::sync_cta(sim::Site site) { arrive(0, launch_->threads, Waiting::kCta, site); }
+void Cta::sync_cta(sim::Site site) { arrive_at_barrier(0, launch_->threads, Waiting::kCta, site); }
 
 void Cta::sync_named(int32_t barrier, int32_t threads, sim::Site site) {
   if (barrier < 1 || barrier > 15) {
@@ -40,12 +41,12 @@ void Cta::sync_named(int32_t barrier, int32_t threads, sim::Site site) {
            fmt::format("waits for {} threads at barrier {}, where thread {} waits for {} ({})",
                        threads, barrier, state.first_thread, state.threads, state.site));
   }
-  arrive(barrier, threads, Waiting::kNamed, site);
+  arrive_at_barrier(barrier, threads, Waiting::kNamed, site);
 }
 
-void Cta::sync_warp(sim::Site site) { arrive(kWarpBarrier, 0, Waiting::kWarp, site); }
+void Cta::sync_warp(sim::Site site) { arrive_at_barrier(kWarpBarrier, 0, Waiting::kWarp, site); }
 
-void Cta::arrive(int32_t barrier, int32_t threads, Waiting waiting, sim::Site site) {
+void Cta::arrive_at_barrier(int32_t barrier, int32_t threads, Waiting waiting, sim::Site site) {
   const int32_t self = thread();
   Warp& warp = warp_of(self);
   if (warp.at_barrier == 0) {
@@ -140,63 +141,6 @@ void Cta::part() {
   Warp& warp = warp_of(self);
   warp.met = 0;
   fibers_.wake(self / sim::kWarpLanes, ~(1u << (self % sim::kWarpLanes)));
-}
-
-// The current thread has returned from the kernel.
-void Cta::exited() {
-  const int32_t self = thread();
-  const int32_t index = self / sim::kWarpLanes;
-  Warp& warp = warp_of(self);
-  threads_[static_cast<std::size_t>(self)].waiting = Waiting::kExited;
-  warp.alive &= ~(1u << (self % sim::kWarpLanes));
-  if (warp.alive == 0) {
-    alive_warps_ &= ~(1u << index);
-    complete_if_full(0);
-  } else if (warp.at_barrier == warp.alive) {
-    warp_arrived(index);
-  }
-}
-
-std::string Cta::describe_dead_lock() const {
-  struct Group {
-    Thread at;
-    int32_t first = 0;
-    int32_t count = 0;
-  };
-  std::vector<Group> groups;
-  int32_t exited = 0;
-  for (int32_t i = 0; i < launch_->threads; ++i) {
-    const Thread& thread = threads_[static_cast<std::size_t>(i)];
-    if (thread.waiting == Waiting::kExited) {
-      ++exited;
-      continue;
-    }
-    auto group = std::ranges::find_if(groups, [&](const Group& other) {
-      return other.at.waiting == thread.waiting && other.at.detail == thread.detail &&
-             other.at.site == thread.site;
-    });
-    if (group == groups.end()) group = groups.insert(group, Group{thread, i, 0});
-    ++group->count;
-  }
-  std::string text = "dead-lock:";
-  for (const Group& group : groups) {
-    std::string where = "sync_cta";
-    if (group.at.waiting == Waiting::kNamed) {
-      where = fmt::format(
-          "sync_named of barrier {}, which wants {} threads", group.at.detail,
-          warps_[static_cast<std::size_t>(group.first / sim::kWarpLanes)].barrier_threads);
-    } else if (group.at.waiting == Waiting::kWarp) {
-      where = "sync_warp";
-    } else if (group.at.waiting == Waiting::kCollective) {
-      where = name_of(static_cast<sim::Collective>(group.at.detail));
-    }
-    text +=
-        fmt::format("{} {} thread{} (the first is {}) wait{} in {} at {}",
-                    &group == groups.data() ? "" : ",", group.count, group.count == 1 ? "" : "s",
-                    group.first, group.count == 1 ? "s" : "", where, group.at.site);
-  }
-  if (exited > 0) text += fmt::format(", {} of {} threads have exited", exited, launch_->threads);
-  return text;
 }
 
 }  // namespace moejit::runtime

@@ -14,11 +14,12 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 1;
+inline constexpr uint32_t kMachineVersion = 2;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
 inline constexpr int32_t kWarpLanes = 32;
+inline constexpr int32_t kWarpgroupThreads = 128;
 
 // A place in the kernel's source: pointer to the file's name in the low 48 bits, line above.
 struct Site {
@@ -40,6 +41,7 @@ enum class Access : uint32_t {
   kRead,
   kWarpRead,  // the data goes to other lanes of the warp too
   kWrite,
+  kWarpWrite,  // the data comes from other lanes of the warp too
   kAtomic,
 };
 
@@ -51,7 +53,42 @@ enum class Collective : uint32_t {
   kBallot,
   kMatchAny,
   kLoadMatrices,
+  kStoreMatrices,
   kMma,
+  kWgmmaFence,
+  kWgmmaCommit,
+  kWgmmaWait,
+};
+
+// What a thread's part of the sums of WGMMA knows of itself; beside the sums, in the thread's
+// memory.
+struct SumState {
+  int32_t in_flight = 0;     // WGMMAs into it that were started and not waited for
+  bool is_defined = false;   // one was started
+  bool is_fenced = false;    // nobody has touched it since wgmma_fence()
+  bool is_readable = false;  // named in the wgmma_wait() after which none was in flight
+  Site issued{};             // the last one
+};
+
+// The operands of a WGMMA as numbers in memory: rows of 32 bytes, unswizzled.
+struct WgmmaOperands {
+  const unsigned char* a;  // [64][32]
+  const unsigned char* b;  // [columns][32]
+  float* const* sums;      // of the 128 threads
+  bool accumulate;
+  void* scratch;  // kWgmmaScratchBytes, 64-byte aligned
+};
+inline constexpr uint64_t kWgmmaScratchBytes = (64 + 256) * 32 * sizeof(double);
+
+// A WGMMA as one thread issues it.
+struct WgmmaLane {
+  float* sums;
+  SumState* state;
+  uint64_t a;  // descriptors
+  uint64_t b;
+  int32_t columns;
+  bool accumulate;
+  void (*multiply)(const WgmmaOperands&);
 };
 
 struct Machine;
@@ -78,8 +115,33 @@ struct Calls {
   bool (*meet)(Machine*, Collective collective, void* lane, Site);
   void (*part)(Machine*);
 
-  // An operand that the hardware does not take. Does not return.
+  // mbarriers. An arrival announces `bytes`.
+  void (*init_mbarrier)(Machine*, uint32_t address, int32_t arrivals, Site);
+  void (*fence_mbarrier_init)(Machine*);
+  void (*arrive)(Machine*, uint32_t address, int32_t bytes, Site);
+  void (*wait)(Machine*, uint32_t address, uint32_t parity, Site);
+
+  // Tensor copies; `at` has `rank` coordinates. Without any, only the map is looked at.
+  void (*load_tensor)(Machine*, uint32_t destination, const void* map, uint32_t barrier,
+                      const int32_t* at, int32_t rank, Site);
+  void (*prefetch_tensor)(Machine*, const void* map, const int32_t* at, int32_t rank, Site);
+  void (*store_tensor)(Machine*, const void* map, uint32_t source, const int32_t* at, int32_t rank,
+                       Site);
+  void (*commit_tensor_stores)(Machine*);
+  void (*wait_tensor_stores)(Machine*, int32_t pending_groups);
+  void (*fence_proxy_async)(Machine*);
+
+  // Warpgroups. All of these wait for the other lanes of the warp, the first and the last one for
+  // the whole warpgroup.
+  void (*issue_wgmma)(Machine*, const WgmmaLane*, Site);
+  void (*fence_wgmma)(Machine*, Site);
+  void (*commit_wgmma)(Machine*, Site);
+  void (*wait_wgmma)(Machine*, int32_t pending_groups, Site);
+  void (*set_registers)(Machine*, int32_t registers, bool is_claim, Site);
+
+  // An operand that the hardware does not take; a rule broken, in words. Neither returns.
   void (*invalid)(Machine*, const char* what, int64_t got, Site);
+  void (*misuse)(Machine*, const char* what, Site);
 };
 
 struct Machine {
@@ -100,6 +162,7 @@ struct KernelDescription {
   uint32_t params_bytes;
   uint32_t params_alignment;
   int32_t max_threads;
+  int32_t ctas_per_sm;  // that the compiler keeps registers for
   void (*entry)(const void* params);
 };
 

@@ -4,60 +4,12 @@
 // keeps it where BROKEN is 0. The broken one must be caught, at a line marked FAULT; the other one
 // must pass in whatever order its threads run.
 
-#include "tests/sim/support/sim_kernel.h"
+#include "tests/sim/support/broken_kernel.h"
 
-#include <cctype>
-#include <fstream>
-#include <iterator>
 #include <numeric>
-#include <regex>
 
 namespace moejit::runtime {
 namespace {
-
-struct BrokenKernel {
-  std::string name;    // of the file
-  std::string wanted;  // in the report, a regular expression
-  int32_t threads = 32;
-  int64_t ctas = 3;
-  // Races between CTAs, and orders that only some seeds try: caught by most seeds, not all.
-  bool depends_on_order = false;
-  bool output_is_written = true;
-};
-
-std::ostream& operator<<(std::ostream& out, const BrokenKernel& kernel) {
-  return out << kernel.name;
-}
-
-std::string read_kernel(const std::string& name) {
-  std::ifstream file(std::string(MOEJIT_SOURCE_DIR) + "/tests/sim/kernels/" + name + ".cu");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string variant(const std::string& text, bool broken) {
-  return std::string("#define BROKEN ") + (broken ? "1" : "0") + "\n#line 1 \"test_kernel.cu\"\n" +
-         text;
-}
-
-// Is "test_kernel.cu:<line>" of the message the number of a line marked FAULT?
-bool names_a_marked_line(const std::string& message, const std::string& text) {
-  int32_t line = 0;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    ++line;
-    const bool marked = text.substr(begin, end - begin).find("// FAULT") != std::string::npos;
-    const std::string place = "test_kernel.cu:" + std::to_string(line);
-    const std::size_t found = message.find(place);
-    const bool whole =
-        found != std::string::npos &&
-        (found + place.size() == message.size() ||
-         std::isdigit(static_cast<unsigned char>(message[found + place.size()])) == 0);
-    if (marked && whole) return true;
-    begin = end + 1;
-  }
-  return false;
-}
 
 class BrokenKernels : public testing::TestWithParam<BrokenKernel> {
  protected:
@@ -76,7 +28,7 @@ class BrokenKernels : public testing::TestWithParam<BrokenKernel> {
                             .workers = 2},
                            buffers);
   }
-  std::string text_ = read_kernel(GetParam().name);
+  std::string text_ = read_kernel(GetParam().name + ".cu");
 };
 
 TEST_P(BrokenKernels, AreCaughtAtTheLineThatBreaksTheRule) {
@@ -87,12 +39,7 @@ TEST_P(BrokenKernels, AreCaughtAtTheLineThatBreaksTheRule) {
     const auto result = run(true, seed);
     if (result.has_value()) continue;
     ++caught;
-    const Error& error = result.error();
-    ASSERT_EQ(error.code, ErrorCode::kSimulatorFault) << to_string(error);
-    EXPECT_EQ(error.stage, Stage::kLaunch);
-    EXPECT_TRUE(std::regex_search(error.message, std::regex(GetParam().wanted))) << error.message;
-    EXPECT_NE(error.message.find("kernel test_kernel, CTA "), std::string::npos) << error.message;
-    EXPECT_TRUE(names_a_marked_line(error.message, text_)) << error.message;
+    expect_report(result.error(), GetParam().wanted, text_);
   }
   EXPECT_GE(caught, GetParam().depends_on_order ? kSeeds / 2 : kSeeds);
 }

@@ -9,6 +9,7 @@
 // large ones; where all partial sums fit in their width, as with small integers, both agree.
 
 #include "moejit_device/ptx/memory.cuh"
+#include "moejit_sim/e4m3_table.h"
 
 namespace moejit::device::ptx {
 
@@ -39,23 +40,50 @@ MOEJIT_DEVICE MatrixFragments load_matrices(SharedPtr<Bytes16> row, Site site = 
   return f;
 }
 
-struct E4m3Table {
-  double value[256];
+struct MatrixStoreLane {
+  void* row;
+  const uint32_t* words;
 };
 
-constexpr E4m3Table make_e4m3_table() {
-  E4m3Table table{};
-  for (int32_t code = 0; code < 256; ++code) {
-    const int32_t exponent = (code >> 3) & 15;
-    double value = exponent == 0 ? (code & 7) : 8 + (code & 7);  // in units of the last place
-    for (int32_t e = exponent == 0 ? 1 : exponent; e < 10; ++e) value /= 2;
-    for (int32_t e = 10; e < exponent; ++e) value *= 2;
-    if ((code & 0x7f) == 0x7f) value = __builtin_nan("");
-    table.value[code] = code & 0x80 ? -value : value;
+MOEJIT_DEVICE void store_matrices(SharedPtr<Bytes16> row, const MatrixFragments& f,
+                                  Site site = Site::here()) {
+  Machine* m = machine();
+  MatrixStoreLane own{m->calls->access_shared(m, row.address, 16, Access::kWarpWrite, site),
+                      f.word};
+  if (m->calls->meet(m, Collective::kStoreMatrices, &own, site)) {
+    for (int32_t lane = 0; lane < sim::kWarpLanes; ++lane) {
+      const uint32_t* words = static_cast<MatrixStoreLane*>(m->lanes[lane])->words;
+      for (int32_t matrix = 0; matrix < 4; ++matrix) {
+        const auto* taker = static_cast<MatrixStoreLane*>(m->lanes[8 * matrix + lane / 4]);
+        auto* bytes = static_cast<unsigned char*>(taker->row);
+        __builtin_memcpy(bytes + 4 * (lane % 4), &words[matrix], 4);
+      }
+    }
+    m->calls->part(m);
   }
-  return table;
 }
-inline constexpr E4m3Table kE4m3 = make_e4m3_table();
+
+MOEJIT_DEVICE void store_matrices_transposed(SharedPtr<Bytes16> row, const MatrixFragments& f,
+                                             Site site = Site::here()) {
+  Machine* m = machine();
+  MatrixStoreLane own{m->calls->access_shared(m, row.address, 16, Access::kWarpWrite, site),
+                      f.word};
+  if (m->calls->meet(m, Collective::kStoreMatrices, &own, site)) {
+    for (int32_t lane = 0; lane < sim::kWarpLanes; ++lane) {
+      const uint32_t* words = static_cast<MatrixStoreLane*>(m->lanes[lane])->words;
+      for (int32_t matrix = 0; matrix < 4; ++matrix) {
+        for (int32_t half = 0; half < 2; ++half) {
+          const int32_t taker = 8 * matrix + 2 * (lane % 4) + half;
+          auto* bytes =
+              static_cast<unsigned char*>(static_cast<MatrixStoreLane*>(m->lanes[taker])->row);
+          const auto element = static_cast<uint16_t>(words[matrix] >> (16 * half));
+          __builtin_memcpy(bytes + 2 * (lane / 4), &element, 2);
+        }
+      }
+    }
+    m->calls->part(m);
+  }
+}
 
 struct MmaLane {
   float* d;
@@ -63,7 +91,7 @@ struct MmaLane {
   const uint32_t* b;
 };
 
-typedef double Double4 __attribute__((vector_size(32)));
+using sim::Double4;
 
 // The operands of a warp as numbers.
 struct MmaOperands {
@@ -80,11 +108,12 @@ MOEJIT_DEVICE void decode_operands(void* const* lanes, MmaOperands& operands) {
     const int32_t column = 4 * (lane % 4);
     for (int32_t word = 0; word < 4; ++word) {
       double* to = &operands.a[row + 8 * (word % 2)][column + 16 * (word / 2)];
-      for (int32_t i = 0; i < 4; ++i) to[i] = kE4m3.value[(own->a[word] >> (8 * i)) & 0xff];
+      for (int32_t i = 0; i < 4; ++i) to[i] = sim::kE4m3.value[(own->a[word] >> (8 * i)) & 0xff];
     }
     for (int32_t word = 0; word < 2; ++word) {
       double* to = b + 8 * (column + 16 * word) + row;
-      for (int32_t i = 0; i < 4; ++i) to[8 * i] = kE4m3.value[(own->b[word] >> (8 * i)) & 0xff];
+      for (int32_t i = 0; i < 4; ++i)
+        to[8 * i] = sim::kE4m3.value[(own->b[word] >> (8 * i)) & 0xff];
     }
   }
 }

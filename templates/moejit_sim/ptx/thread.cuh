@@ -8,16 +8,20 @@
 
 #define MOEJIT_DEVICE inline
 #define MOEJIT_SIM_EXPORT __attribute__((visibility("default")))
-#define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)                                \
-  static void entry##_body(const Params& params);                                         \
-  extern "C" {                                                                            \
-  MOEJIT_SIM_EXPORT void entry(const void* params) {                                      \
-    entry##_body(*static_cast<const Params*>(params));                                    \
-  }                                                                                       \
-  MOEJIT_SIM_EXPORT extern const ::moejit::sim::KernelDescription entry##_description;    \
-  const ::moejit::sim::KernelDescription entry##_description = {                          \
-      ::moejit::sim::kMachineVersion, sizeof(Params), alignof(Params), (threads), entry}; \
-  }                                                                                       \
+#define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)                                      \
+  static void entry##_body(const Params& params);                                               \
+  extern "C" {                                                                                  \
+  MOEJIT_SIM_EXPORT void entry(const void* params) {                                            \
+    entry##_body(*static_cast<const Params*>(params));                                          \
+  }                                                                                             \
+  MOEJIT_SIM_EXPORT extern const ::moejit::sim::KernelDescription entry##_description;          \
+  const ::moejit::sim::KernelDescription entry##_description = {::moejit::sim::kMachineVersion, \
+                                                                sizeof(Params),                 \
+                                                                alignof(Params),                \
+                                                                (threads),                      \
+                                                                (ctas_per_sm),                  \
+                                                                entry};                         \
+  }                                                                                             \
   static void entry##_body(const Params& params)
 
 namespace moejit::device::ptx {

@@ -8,9 +8,13 @@ constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/async_copy.cuh\"\n"
     "#include \"moejit_device/ptx/barrier.cuh\"\n"
     "#include \"moejit_device/ptx/convert.cuh\"\n"
+    "#include \"moejit_device/ptx/mbarrier.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
     "#include \"moejit_device/ptx/mma.cuh\"\n"
+    "#include \"moejit_device/ptx/tensor_copy.cuh\"\n"
     "#include \"moejit_device/ptx/warp.cuh\"\n"
+    "#include \"moejit_device/ptx/warpgroup.cuh\"\n"
+    "#include \"moejit_device/ptx/wgmma.cuh\"\n"
     "using namespace moejit::device;\n"
     "using namespace moejit::device::ptx;\n"
     "#line 1 \"test_kernel.cu\"\n";
@@ -44,7 +48,20 @@ class DeviceBuffers {
     }
     return {};
   }
-  std::span<const std::byte> params() const { return std::as_bytes(std::span(addresses_)); }
+  // The addresses, then the maps from the next multiple of their alignment on.
+  Result<std::vector<std::byte>> params(const std::vector<SimMap>& maps) const {
+    std::vector<std::byte> record(addresses_.size() * sizeof(void*));
+    std::memcpy(record.data(), addresses_.data(), record.size());
+    for (const SimMap& wanted : maps) {
+      MOEJIT_TRY_ASSIGN(const device::TensorMap map,
+                        device_.encode_tensor_map(wanted.box, addresses_[wanted.buffer]));
+      constexpr std::size_t kAlignment = alignof(device::TensorMap);
+      const std::size_t place = (record.size() + kAlignment - 1) / kAlignment * kAlignment;
+      record.resize(place + sizeof(map));
+      std::memcpy(record.data() + place, &map, sizeof(map));
+    }
+    return record;
+  }
   std::span<const MemoryRegion> regions() const { return regions_; }
 
  private:
@@ -77,11 +94,12 @@ Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
   MOEJIT_TRY_ASSIGN(const auto kernel, device->load(*binary));
   DeviceBuffers memory(*device);
   MOEJIT_TRY(memory.upload(buffers));
+  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> params, memory.params(launch.maps));
   MOEJIT_TRY(device->launch({.kernel = kernel.get(),
                              .ctas = launch.ctas,
                              .threads = launch.threads,
                              .shared_bytes = launch.shared_bytes,
-                             .params = memory.params(),
+                             .params = params,
                              .regions = memory.regions()},
                             nullptr));
   return memory.download(buffers);

@@ -14,6 +14,12 @@
 
 namespace moejit::runtime {
 
+// A tensor map of a launch: a box of a tensor that begins where buffer number `buffer` does.
+struct SimMap {
+  std::size_t buffer = 0;
+  compiler::TensorBox box;
+};
+
 // One launch of a small kernel: device memory, and the parameter record of pointers to it.
 struct SimLaunch {
   int64_t ctas = 1;
@@ -21,10 +27,11 @@ struct SimLaunch {
   int32_t shared_bytes = 1024;
   uint64_t seed = 0;
   int32_t workers = 1;
+  std::vector<SimMap> maps;
 };
 
 // Kernels of these tests take `struct Params { T* first; U* second; ... }`, one pointer for each
-// buffer, and are named "test_kernel".
+// buffer and after them one TensorMap for each map, and are named "test_kernel".
 struct SimBuffer {
   std::string name;
   std::vector<std::byte> bytes;  // in and out

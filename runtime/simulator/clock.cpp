@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/clock.h"
+
+#include <algorithm>
+
+namespace moejit::runtime {
+namespace {
+
+std::size_t warp_of(int32_t thread) { return static_cast<std::size_t>(thread) / sim::kWarpLanes; }
+
+}  // namespace
+
+void Clock::clear() {
+  warps_.fill(0);
+  fenced_.fill(0);
+  agents_.clear();
+  ahead_.clear();
+}
+
+const Clock::Ahead* Clock::find(int32_t thread) const {
+  const auto found = std::ranges::lower_bound(ahead_, thread, {}, &Ahead::thread);
+  return found != ahead_.end() && found->thread == thread ? &*found : nullptr;
+}
+
+Clock::Ahead& Clock::entry(int32_t thread) {
+  auto found = std::ranges::lower_bound(ahead_, thread, {}, &Ahead::thread);
+  if (found == ahead_.end() || found->thread != thread) {
+    found = ahead_.insert(found, Ahead{.thread = thread});
+  }
+  return *found;
+}
+
+bool Clock::covers(Stamp past) const {
+  const int32_t actor = actor_of(past);
+  if (actor >= kFirstAgent) {
+    const auto agent = static_cast<std::size_t>(actor - kFirstAgent);
+    return agent < agents_.size() && epoch_of(past) < agents_[agent];
+  }
+  if (epoch_of(past) < warps_[warp_of(actor)]) return true;
+  if ((past & kWholeWarp) != 0) return false;
+  const Ahead* listed = find(actor);
+  return listed != nullptr && epoch_of(past) < listed->before;
+}
+
+bool Clock::covers_fenced(Stamp past) const {
+  if (is_agent(past)) return true;
+  const int32_t thread = actor_of(past);
+  if (epoch_of(past) < fenced_[warp_of(thread)]) return true;
+  return (past & kWholeWarp) == 0 && epoch_of(past) < fenced_of(thread);
+}
+
+uint32_t Clock::fenced_of(int32_t thread) const {
+  const Ahead* listed = find(thread);
+  return std::max(fenced_[warp_of(thread)], listed == nullptr ? 0 : listed->fenced);
+}
+
+void Clock::join(const Clock& other) {
+  for (std::size_t i = 0; i < kMaxWarps; ++i) {
+    warps_[i] = std::max(warps_[i], other.warps_[i]);
+    fenced_[i] = std::max(fenced_[i], other.fenced_[i]);
+  }
+  if (agents_.size() < other.agents_.size()) agents_.resize(other.agents_.size());
+  for (std::size_t i = 0; i < other.agents_.size(); ++i) {
+    agents_[i] = std::max(agents_[i], other.agents_[i]);
+  }
+  for (const Ahead& theirs : other.ahead_) {
+    Ahead& own = entry(theirs.thread);
+    own.before = std::max(own.before, theirs.before);
+    own.fenced = std::max(own.fenced, theirs.fenced);
+  }
+}
+
+void Clock::meet(const Clock& other) {
+  // What each knows of the lanes that one of them lists, while the numbers of the warps are whole.
+  for (const Ahead& theirs : other.ahead_) entry(theirs.thread);
+  for (Ahead& own : ahead_) {
+    const std::size_t warp = warp_of(own.thread);
+    const Ahead* theirs = other.find(own.thread);
+    own.before = std::min(std::max(own.before, warps_[warp]),
+                          std::max(theirs == nullptr ? 0 : theirs->before, other.warps_[warp]));
+    own.fenced = std::min(std::max(own.fenced, fenced_[warp]), other.fenced_of(own.thread));
+  }
+  for (std::size_t i = 0; i < kMaxWarps; ++i) {
+    warps_[i] = std::min(warps_[i], other.warps_[i]);
+    fenced_[i] = std::min(fenced_[i], other.fenced_[i]);
+  }
+  agents_.resize(std::min(agents_.size(), other.agents_.size()));
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    agents_[i] = std::min(agents_[i], other.agents_[i]);
+  }
+  prune();
+}
+
+void Clock::add_warp(int32_t warp, uint32_t before) {
+  uint32_t& own = warps_[static_cast<std::size_t>(warp)];
+  own = std::max(own, before);
+}
+
+void Clock::add_fenced_warp(int32_t warp, uint32_t before) {
+  uint32_t& own = fenced_[static_cast<std::size_t>(warp)];
+  own = std::max(own, before);
+}
+
+void Clock::add_thread(int32_t thread, uint32_t before) {
+  Ahead& own = entry(thread);
+  own.before = std::max(own.before, before);
+}
+
+void Clock::add_fenced_thread(int32_t thread, uint32_t before) {
+  Ahead& own = entry(thread);
+  own.fenced = std::max(own.fenced, before);
+}
+
+void Clock::add_agent(int32_t agent, uint32_t before) {
+  const auto index = static_cast<std::size_t>(agent);
+  if (agents_.size() <= index) agents_.resize(index + 1);
+  agents_[index] = std::max(agents_[index], before);
+}
+
+void Clock::prune() {
+  std::erase_if(ahead_, [this](const Ahead& own) {
+    const std::size_t warp = warp_of(own.thread);
+    return own.before <= warps_[warp] && own.fenced <= fenced_[warp];
+  });
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/fibers.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace moejit::runtime {
+
+// Who accessed memory, and when; 0 is nobody. Epoch in bits 0 to 31, actor from bit 32 on: a
+// thread, or from kFirstAgent on an agent: hardware that works by itself, whose epochs number what
+// it does. kWholeWarp marks an access by all lanes of the thread's warp, which no single lane is
+// ordered with.
+using Stamp = uint64_t;
+inline constexpr int32_t kFirstAgent = StackSlab::kMaxThreads;
+inline constexpr Stamp kWholeWarp = Stamp{1} << 63;
+
+inline constexpr Stamp make_stamp(int32_t actor, uint32_t epoch) {
+  return static_cast<Stamp>(actor) << 32 | epoch;
+}
+inline constexpr int32_t actor_of(Stamp stamp) {
+  return static_cast<int32_t>(stamp >> 32 & 0xffffu);
+}
+inline constexpr uint32_t epoch_of(Stamp stamp) { return static_cast<uint32_t>(stamp); }
+inline constexpr bool is_agent(Stamp stamp) { return actor_of(stamp) >= kFirstAgent; }
+inline constexpr bool same_actor(Stamp a, Stamp b) {
+  return (a ^ b) >> 32 == 0 && (a & kWholeWarp) == 0;
+}
+
+// What is ordered before a moment. Barriers order whole warps, so what is known of a warp is one
+// number in most cases: its accesses of earlier epochs. An arrival at an mbarrier, or a proxy
+// fence, tells of one lane alone; such lanes are listed besides.
+class Clock {
+ public:
+  void clear();
+
+  // Is an access before this moment?
+  bool covers(Stamp past) const;
+  // Has the thread that made an ordinary access fenced it for the async proxy, before this moment?
+  bool covers_fenced(Stamp past) const;
+
+  // Adds what the other knows; keeps what both know.
+  void join(const Clock& other);
+  void meet(const Clock& other);
+
+  // Accesses before epoch `before` of a warp, a thread, an agent.
+  void add_warp(int32_t warp, uint32_t before);
+  void add_thread(int32_t thread, uint32_t before);
+  void add_agent(int32_t agent, uint32_t before);
+  // Fenced accesses before an epoch.
+  void add_fenced_warp(int32_t warp, uint32_t before);
+  void add_fenced_thread(int32_t thread, uint32_t before);
+
+  uint32_t fenced_of(int32_t thread) const;
+  // Drops what is listed of lanes and known of their warps as well.
+  void prune();
+
+ private:
+  struct Ahead {
+    int32_t thread = 0;
+    uint32_t before = 0;
+    uint32_t fenced = 0;
+  };
+  const Ahead* find(int32_t thread) const;
+  Ahead& entry(int32_t thread);
+
+  std::array<uint32_t, kMaxWarps> warps_{};
+  std::array<uint32_t, kMaxWarps> fenced_{};
+  std::vector<uint32_t> agents_;
+  std::vector<Ahead> ahead_;  // ascending threads
+};
+
+}  // namespace moejit::runtime

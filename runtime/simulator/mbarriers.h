@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/ordering.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::runtime {
+
+// Who started the last copy that completes on an mbarrier.
+struct CopyOrigin {
+  int32_t thread = 0;
+  sim::Site site{};
+};
+
+// A counter in shared memory (PTX: "mbarrier"). A phase is complete when no arrivals and no bytes
+// are pending. Tensor copies may land before the arrival that announces them: `bytes` is negative
+// then.
+struct Mbarrier {
+  uint32_t offset = 0;
+  int32_t arrivals = 0;  // of a phase
+  int32_t pending = 0;   // of the present one
+  int64_t bytes = 0;     // announced and not copied, in the present phase
+  uint32_t phase = 0;    // the present one; those before are complete
+  Stamp initialised = 0;
+  sim::Site init_site{};
+  bool is_visible_to_copies = false;
+  int32_t agent = 0;            // the copies that complete here; its epochs are phases
+  int64_t bytes_under_way = 0;  // of copies that were started and have not landed
+  CopyOrigin last_copy;
+  uint32_t copied_phases = 0;  // phases before this had copies, or none had
+  uint32_t waited_phases = 0;  // somebody waited for the last phase before this
+  Clock arriving;              // what the arrivals of the present phase tell
+  Clock completed;             // what those of the phases before told
+  std::vector<int32_t> waiters;
+};
+
+// The mbarriers of a CTA by their offset in shared memory.
+class Mbarriers {
+ public:
+  void reset(uint32_t shared_bytes) {
+    numbers_.assign(shared_bytes / 8, kNone);
+    all_.clear();
+  }
+  // `offset` is a multiple of 8 and inside.
+  Mbarrier* find(uint32_t offset) {
+    const uint16_t number = numbers_[offset / 8];
+    return number == kNone ? nullptr : &all_[number];
+  }
+  Mbarrier& add(uint32_t offset) {
+    numbers_[offset / 8] = static_cast<uint16_t>(all_.size());
+    return all_.emplace_back();
+  }
+  // Of a reference that find() gave; stays what it is when others are added.
+  int32_t index_of(const Mbarrier& barrier) const {
+    return static_cast<int32_t>(&barrier - all_.data());
+  }
+  Mbarrier& operator[](int32_t index) { return all_[static_cast<std::size_t>(index)]; }
+  const Mbarrier& operator[](int32_t index) const { return all_[static_cast<std::size_t>(index)]; }
+  std::vector<Mbarrier>& all() { return all_; }
+
+ private:
+  static constexpr uint16_t kNone = UINT16_MAX;
+  std::vector<uint16_t> numbers_;
+  std::vector<Mbarrier> all_;
+};
+
+}  // namespace moejit::runtime

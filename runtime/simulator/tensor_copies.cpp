@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/cta.h"
+#include "runtime/simulator/site_format.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+
+// Tensor copies are started here: everything that can be wrong with them is found now, in the order
+// of the program. Their bytes move later (tensor_landing.cpp), in pieces and in any order.
+
+SimTensorMap Cta::tensor_map_at(const void* map, int32_t rank, sim::Site site) {
+  const auto* bytes = static_cast<const std::byte*>(map);
+  const std::span<const std::byte> params = launch_->params;
+  SimTensorMap decoded{.magic = 0};
+  const bool is_inside =
+      !std::less<>()(bytes, params.data()) &&
+      !std::less<>()(params.data() + params.size(), bytes + sizeof(device::TensorMap));
+  if (!is_inside || reinterpret_cast<uintptr_t>(map) % alignof(device::TensorMap) != 0) {
+    report(site, "uses a tensor map that is not in the kernel's parameter record");
+  }
+  std::memcpy(&decoded, bytes, sizeof(decoded));
+  if (decoded.magic != SimTensorMap::kMagic) {
+    report(site, "uses a tensor map that encode_tensor_map has not made");
+  }
+  if (rank != 0 && rank != decoded.rank) {
+    report(site,
+           fmt::format("gives {} coordinates to a tensor map of rank {}", rank, decoded.rank));
+  }
+  return decoded;
+}
+
+TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
+                          const char* verb, sim::Site site) {
+  TensorCopy copy{.map = tensor_map_at(map, rank, site), .thread = thread(), .site = site};
+  std::copy_n(at, rank, copy.at.begin());
+  const auto bytes = static_cast<uint32_t>(copy.map.bytes());
+  copy.offset = address - sim::kSharedBase;
+  if (address < sim::kSharedBase || copy.offset > shared_.bytes() ||
+      shared_.bytes() - copy.offset < bytes) {
+    report(site, fmt::format("{} a box of {} bytes at offset {} of shared memory, of which the "
+                             "launch has {} bytes",
+                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase,
+                             shared_.bytes()));
+  }
+  const uint32_t alignment = copy.map.is_swizzled != 0 ? 1024 : 128;
+  if (address % alignment != 0) {
+    report(site, fmt::format("{} a box{} at offset {} of shared memory, wanted a multiple of {}",
+                             verb, copy.map.is_swizzled != 0 ? " with the 128-byte swizzle" : "",
+                             copy.offset, alignment));
+  }
+  return copy;
+}
+
+void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier_address,
+                      const int32_t* at, int32_t rank, sim::Site site) {
+  TensorCopy copy = make_copy(map, at, rank, destination, "copies", site);
+  Mbarrier& barrier = mbarrier_at(barrier_address, "copies to", site);
+  if (!barrier.is_visible_to_copies) {
+    report(site, fmt::format("starts a copy that completes on the mbarrier at offset {}, whose "
+                             "initialisation at {} no fence_mbarrier_init followed",
+                             barrier.offset, barrier.init_site));
+  }
+  for (int32_t row = 0; row < copy.map.rows(); ++row) {
+    const BoxRow source = row_of_box(copy.map, copy.at, row);
+    const auto bytes = static_cast<uint32_t>(source.end - source.begin);
+    if (bytes == 0 || launch_->memory->may_copy_from(source.source, bytes, global_actor()))
+      continue;
+    report(site,
+           launch_->memory->explain(source.source, bytes, sim::Access::kRead, global_actor()));
+  }
+  const bool has_rows = copy.map.is_swizzled != 0 && copy.map.row_bytes() == 128;
+  const Stamp done = Ordering::agent_stamp(barrier.agent, barrier.phase);
+  for (uint32_t chunk = 0; chunk < copy.map.bytes() / SharedMemory::kChunk; ++chunk) {
+    const Conflict conflict =
+        shared_.write_async(copy.offset + chunk * SharedMemory::kChunk, actor(), done, site,
+                            has_rows ? Arrangement::kSwizzledRows : Arrangement::kOther);
+    if (conflict != Conflict::kNone) {
+      report(site, describe(conflict, "overwrites", SharedMemory::kChunk));
+    }
+  }
+  copy.barrier = mbarriers_.index_of(barrier);
+  barrier.bytes_under_way += copy.map.bytes();
+  barrier.last_copy = {copy.thread, site};
+  barrier.copied_phases = barrier.phase + 1;
+  start_pieces(copy);
+}
+
+void Cta::prefetch_tensor(const void* map, int32_t rank, sim::Site site) {
+  tensor_map_at(map, rank, site);
+}
+
+TensorStores& Cta::stores_of_thread() {
+  if (TensorStores* own = tensor_copies_.find(thread())) return *own;
+  tensor_copies_.stores.push_back(
+      {.thread = thread(), .agent = add_agent(Agent::Kind::kStores, thread())});
+  return tensor_copies_.stores.back();
+}
+
+void Cta::store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
+                       sim::Site site) {
+  TensorCopy copy = make_copy(map, at, rank, source, "stores", site);
+  copy.is_load = false;
+  TensorStores& own = stores_of_thread();
+  copy.number = own.started++;
+  own.not_waited.push_back({copy.number, own.committed, site});
+  const Stamp done = Ordering::agent_stamp(own.agent, copy.number);
+  for (int32_t row = 0; row < copy.map.rows(); ++row) {
+    const BoxRow target = row_of_box(copy.map, copy.at, row);
+    const auto bytes = static_cast<uint32_t>(target.end - target.begin);
+    if (bytes > 0 && !launch_->memory->is_writable(target.source, bytes)) {
+      report(site,
+             launch_->memory->explain(target.source, bytes, sim::Access::kWrite, global_actor()));
+    }
+    for (uint32_t chunk = 0; chunk < copy.map.row_bytes() / SharedMemory::kChunk; ++chunk) {
+      const int64_t first = int64_t{chunk} * SharedMemory::kChunk;
+      const bool is_inside = first < target.end && first + SharedMemory::kChunk > target.begin;
+      const Conflict conflict = shared_.read_async(copy.chunk_offset(row, chunk), actor(), done,
+                                                   site, Arrangement::kAny, is_inside);
+      if (conflict != Conflict::kNone) {
+        report(site, describe(conflict, "stores", SharedMemory::kChunk));
+      }
+    }
+  }
+  start_pieces(copy);
+}
+
+void Cta::start_pieces(const TensorCopy& copy) {
+  const int32_t rows = copy.map.rows();
+  const int32_t pieces = 1 + static_cast<int32_t>(fibers_.random().below(4));
+  const int32_t step = (rows + pieces - 1) / pieces;
+  for (int32_t row = 0; row < rows; row += step) {
+    tensor_copies_.pieces.push_back({copy, row, std::min(row + step, rows)});
+  }
+}
+
+void Cta::commit_tensor_stores() {
+  if (TensorStores* own = tensor_copies_.find(thread())) ++own->committed;
+}
+
+void Cta::wait_tensor_stores(int32_t pending_groups) {
+  TensorStores* own = tensor_copies_.find(thread());
+  if (own == nullptr) return;
+  const auto is_covered = [&](const TensorStores::Store& store) {
+    return store.group < own->committed - pending_groups;
+  };
+  const auto first_pending = std::ranges::find_if_not(own->not_waited, is_covered);
+  const uint32_t before =
+      first_pending == own->not_waited.end() ? own->started : first_pending->number;
+  land_stores(thread(), before);
+  own->not_waited.erase(own->not_waited.begin(), first_pending);
+  order_.learn(thread(), own->agent, before);
+}
+
+}  // namespace moejit::runtime

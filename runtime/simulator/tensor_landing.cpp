@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/cta.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace moejit::runtime {
+
+// Moving the bytes of tensor copies, at whatever time the simulator chose.
+
+void Cta::land(const CopyPiece& piece) {
+  const TensorCopy& copy = piece.copy;
+  for (int32_t row = piece.first_row; row < piece.end_row; ++row) {
+    if (copy.is_load) {
+      land_row_of_load(copy, row);
+    } else {
+      land_row_of_store(copy, row);
+    }
+  }
+  if (!copy.is_load) return;
+  Mbarrier& barrier = mbarriers_[copy.barrier];
+  const int64_t bytes = (piece.end_row - piece.first_row) * copy.map.row_bytes();
+  barrier.bytes -= bytes;
+  barrier.bytes_under_way -= bytes;
+  complete_if_done(barrier);
+}
+
+// Elements outside of the tensor are zeros. Bytes that nothing has written become NaN.
+void Cta::land_row_of_load(const TensorCopy& copy, int32_t row) {
+  constexpr int64_t kChunk = SharedMemory::kChunk;
+  const BoxRow source = row_of_box(copy.map, copy.at, row);
+  const auto* from = reinterpret_cast<const std::byte*>(source.source);
+  const bool is_written =
+      launch_->memory->is_written(source.source, static_cast<uint64_t>(source.end - source.begin));
+  for (int64_t first = 0; first < copy.map.row_bytes(); first += kChunk) {
+    const uint32_t offset = copy.chunk_offset(row, static_cast<uint32_t>(first / kChunk));
+    std::byte* to = shared_.at(offset);
+    const int64_t begin = std::max(source.begin, first);
+    const int64_t end = std::min(source.end, first + kChunk);
+    if (begin > first || end < first + kChunk) std::memset(to, 0, kChunk);
+    if (begin >= end) continue;
+    std::memcpy(to + (begin - first), from + (begin - source.begin),
+                static_cast<std::size_t>(end - begin));
+    for (int64_t byte = begin; !is_written && byte < end; ++byte) {
+      const auto address = source.source + static_cast<uintptr_t>(byte - source.begin);
+      if (launch_->memory->is_written(address, 1)) continue;
+      to[byte - first] = std::byte{0xff};
+      shared_.mark_uninitialised(offset + static_cast<uint32_t>(byte - first), 1);
+    }
+  }
+}
+
+void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
+  constexpr int64_t kChunk = SharedMemory::kChunk;
+  std::array<std::byte, 256 * 8> bytes;  // the longest row
+  for (int64_t first = 0; first < copy.map.row_bytes(); first += kChunk) {
+    const uint32_t offset = copy.chunk_offset(row, static_cast<uint32_t>(first / kChunk));
+    std::memcpy(bytes.data() + first, shared_.at(offset), kChunk);
+  }
+  const BoxRow target = row_of_box(copy.map, copy.at, row);
+  const GlobalActor writer{index_, order_.actor(copy.thread)};
+  uint32_t size = 0;
+  for (int64_t at = target.begin; at < target.end; at += size) {
+    // The largest aligned access up to 16 bytes.
+    const uintptr_t address = target.source + static_cast<uintptr_t>(at - target.begin);
+    const auto rest = static_cast<uint64_t>(target.end - at);
+    size = static_cast<uint32_t>(
+        std::min<uint64_t>({16, std::bit_floor(rest), address & ~(address - 1)}));
+    if (!launch_->memory->access(address, size, sim::Access::kWrite, writer)) {
+      std::string what = launch_->memory->explain(address, size, sim::Access::kWrite, writer);
+      report_of(copy.thread, copy.site, what);
+    }
+    std::memcpy(reinterpret_cast<void*>(address), bytes.data() + at, size);
+  }
+}
+
+// The stores of a thread with lower numbers than `before`.
+void Cta::land_stores(int32_t thread, uint32_t before) {
+  std::vector<CopyPiece>& pieces = tensor_copies_.pieces;
+  for (std::size_t i = 0; i < pieces.size();) {
+    const TensorCopy& copy = pieces[i].copy;
+    if (copy.is_load || copy.thread != thread || copy.number >= before) {
+      ++i;
+      continue;
+    }
+    std::swap(pieces[i], pieces.back());
+    const CopyPiece piece = pieces.back();
+    pieces.pop_back();
+    land(piece);
+  }
+}
+
+}  // namespace moejit::runtime

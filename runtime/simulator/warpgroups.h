@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/clock.h"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+namespace moejit::runtime {
+
+inline constexpr int32_t kWarpgroupWarps = sim::kWarpgroupThreads / sim::kWarpLanes;
+
+// A WGMMA that a warpgroup has issued and not all of its warps have waited for.
+struct Wgmma {
+  sim::WgmmaLane lane{};  // of the first thread; all but the sums are the same for the others
+  std::array<float*, sim::kWarpgroupThreads> sums{};
+  std::array<sim::SumState*, sim::kWarpgroupThreads> states{};
+  int64_t group = 0;
+  sim::Site site{};
+  uint32_t waited_warps = 0;
+};
+
+// Instructions that a whole warpgroup executes together.
+enum class WarpgroupStep : uint8_t { kWgmma, kReleaseRegisters, kClaimRegisters };
+
+struct Warpgroup {
+  // Threads that wait at one instruction for the others.
+  int32_t met = 0;
+  WarpgroupStep step{};
+  sim::Site site{};
+  std::array<const void*, sim::kWarpgroupThreads> operands{};
+
+  int32_t registers = 0;         // of a thread
+  int32_t wanted_registers = 0;  // by a claim that waits; else 0
+
+  int32_t agent = -1;  // its WGMMAs, whose numbers are the epochs
+  std::deque<Wgmma> wgmmas;
+  uint32_t first = 0;                                // number of the first of them
+  std::size_t done = 0;                              // of them have been carried out
+  std::array<int64_t, kWarpgroupWarps> committed{};  // groups of each warp
+};
+
+// Memory that one WGMMA works in.
+struct WgmmaBuffers {
+  alignas(64) std::array<std::byte, sim::kWgmmaScratchBytes> scratch;
+  alignas(64) std::array<unsigned char, 64 * 32> a;
+  alignas(64) std::array<unsigned char, 256 * 32> b;
+};
+
+// An operand of WGMMA as its descriptor says (PTX ISA, "Matrix descriptor format").
+struct MatrixOperand {
+  uint32_t address = 0;  // in shared memory
+  uint32_t group_stride = 0;
+
+  // Where 16 bytes of a row lie.
+  uint32_t chunk_address(int32_t row, uint32_t chunk) const {
+    const auto r = static_cast<uint32_t>(row);
+    const uint32_t linear = address + r / 8 * group_stride + r % 8 * 128 + 16 * chunk;
+    return linear ^ (linear >> 7 & 7u) << 4;
+  }
+};
+
+}  // namespace moejit::runtime

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/cta.h"
+#include "runtime/simulator/site_format.h"
+
+#include <cstring>
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+
+// A WGMMA is issued by the 128 threads of a warpgroup, which meet; its operands are checked then,
+// against what is ordered before all of them. It is carried out at some time before the first warp
+// waits for it, after those that the warpgroup issued earlier. A warp that has waited knows that
+// all of the warpgroup's reads are done.
+
+MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, sim::Site site) {
+  const auto field = [descriptor](int32_t low, int32_t bits) {
+    return static_cast<uint32_t>(descriptor >> low & ((uint64_t{1} << bits) - 1));
+  };
+  const MatrixOperand operand{.address = field(0, 14) << 4, .group_stride = field(32, 14) << 4};
+  if (field(62, 2) != 1) {
+    report(site, fmt::format("multiplies operand {}, whose descriptor has layout {}, wanted 1, the "
+                             "128-byte swizzle",
+                             name, field(62, 2)));
+  }
+  if (field(49, 3) != 0 || operand.group_stride % 1024 != 0) {
+    report(site, fmt::format("multiplies operand {}, whose descriptor has base offset {} and {} "
+                             "bytes from 8 rows to the next, wanted 0 and a multiple of 1024",
+                             name, field(49, 3), operand.group_stride));
+  }
+  if (operand.address % 1024 > 96 || operand.address % 32 != 0) {
+    report(site, fmt::format("multiplies operand {}, which begins at offset {} of shared memory, "
+                             "wanted a multiple of 1024 plus 0, 32, 64 or 96",
+                             name, static_cast<int64_t>(operand.address) - sim::kSharedBase));
+  }
+  return operand;
+}
+
+void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
+  const auto* first = static_cast<const sim::WgmmaLane*>(group.operands[0]);
+  const int32_t first_thread =
+      static_cast<int32_t>(&group - warpgroups_.data()) * sim::kWarpgroupThreads;
+  for (std::size_t i = 0; i < group.operands.size(); ++i) {
+    const auto* lane = static_cast<const sim::WgmmaLane*>(group.operands[i]);
+    const int32_t thread = first_thread + static_cast<int32_t>(i);
+    if (lane->a != first->a || lane->b != first->b || lane->accumulate != first->accumulate ||
+        lane->multiply != first->multiply) {
+      std::string what = fmt::format("passes other operands to wgmma than thread {}", first_thread);
+      report_of(thread, site, what);
+    }
+    if (!lane->state->is_fenced) {
+      std::string what = "starts a wgmma into sums that were touched since their last wgmma_fence";
+      if (!lane->state->is_defined) what = "starts a wgmma into sums before their wgmma_fence";
+      report_of(thread, site, what);
+    }
+    if (lane->accumulate && !lane->state->is_defined) {
+      std::string what = "adds to sums that no WGMMA has written";
+      report_of(thread, site, what);
+    }
+  }
+  for (const int64_t committed : group.committed) {
+    if (committed == group.committed[0]) continue;
+    report(site, "executes wgmma with warps that have committed different numbers of groups");
+  }
+}
+
+void Cta::mark_operand(const MatrixOperand& operand, int32_t rows, int32_t group, Stamp done,
+                       sim::Site site) {
+  const Actor now{done, &order_.common(group)};
+  for (int32_t row = 0; row < rows; ++row) {
+    for (uint32_t chunk = 0; chunk < 2; ++chunk) {
+      const uint32_t offset = shared_offset(operand.chunk_address(row, chunk), SharedMemory::kChunk,
+                                            "multiplies", site);
+      const Conflict conflict =
+          shared_.read_async(offset, now, done, site, Arrangement::kSwizzledRows, false);
+      if (conflict != Conflict::kNone) {
+        report(site, describe(conflict, "multiplies", SharedMemory::kChunk));
+      }
+    }
+  }
+}
+
+void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
+  if (!meet_warpgroup(WarpgroupStep::kWgmma, &lane, site)) return;
+  const int32_t index = thread() / sim::kWarpgroupThreads;
+  Warpgroup& group = warpgroup_of(thread());
+  check_lanes(group, site);
+  if (group.agent < 0) group.agent = add_agent(Agent::Kind::kWgmma, index);
+  const Stamp done =
+      Ordering::agent_stamp(group.agent, group.first + static_cast<uint32_t>(group.wgmmas.size()));
+  mark_operand(operand_of(lane.a, "A", site), 64, index, done, site);
+  mark_operand(operand_of(lane.b, "B", site), lane.columns, index, done, site);
+  Wgmma& issued = group.wgmmas.emplace_back();
+  issued.lane = lane;
+  issued.group = group.committed[0];
+  issued.site = site;
+  for (std::size_t i = 0; i < group.operands.size(); ++i) {
+    const auto* own = static_cast<const sim::WgmmaLane*>(group.operands[i]);
+    issued.sums[i] = own->sums;
+    issued.states[i] = own->state;
+    ++own->state->in_flight;
+    own->state->is_defined = true;
+    own->state->is_readable = false;
+    own->state->issued = site;
+  }
+  part_warpgroup(index);
+}
+
+void Cta::gather(const MatrixOperand& operand, int32_t rows, unsigned char* packed) {
+  for (int32_t row = 0; row < rows; ++row) {
+    for (uint32_t chunk = 0; chunk < 2; ++chunk) {
+      const std::byte* from = shared_.at(operand.chunk_address(row, chunk) - sim::kSharedBase);
+      std::memcpy(packed + 32 * row + 16 * chunk, from, SharedMemory::kChunk);
+    }
+  }
+}
+
+void Cta::carry_out_next(Warpgroup& group) {
+  const Wgmma& next = group.wgmmas[group.done++];
+  if (wgmma_buffers_ == nullptr) wgmma_buffers_ = std::make_unique<WgmmaBuffers>();
+  WgmmaBuffers& buffers = *wgmma_buffers_;
+  gather(operand_of(next.lane.a, "A", next.site), 64, buffers.a.data());
+  gather(operand_of(next.lane.b, "B", next.site), next.lane.columns, buffers.b.data());
+  next.lane.multiply({.a = buffers.a.data(),
+                      .b = buffers.b.data(),
+                      .sums = next.sums.data(),
+                      .accumulate = next.lane.accumulate,
+                      .scratch = buffers.scratch.data()});
+}
+
+void Cta::fence_wgmma(sim::Site site) {
+  if (meet(sim::Collective::kWgmmaFence, nullptr, site)) part();
+}
+
+void Cta::commit_wgmma(sim::Site site) {
+  if (!meet(sim::Collective::kWgmmaCommit, nullptr, site)) return;
+  const int32_t warp = thread() / sim::kWarpLanes % kWarpgroupWarps;
+  ++warpgroup_of(thread()).committed[static_cast<std::size_t>(warp)];
+  part();
+}
+
+void Cta::wait_wgmma(int32_t pending_groups, sim::Site site) {
+  if (!meet(sim::Collective::kWgmmaWait, nullptr, site)) return;
+  const int32_t warp = thread() / sim::kWarpLanes;
+  const auto in_group = static_cast<std::size_t>(warp % kWarpgroupWarps);
+  Warpgroup& group = warpgroup_of(thread());
+  const int64_t covered = group.committed[in_group] - pending_groups;
+  for (std::size_t i = 0; i < group.wgmmas.size() && group.wgmmas[i].group < covered; ++i) {
+    while (group.done <= i) carry_out_next(group);
+    Wgmma& wgmma = group.wgmmas[i];
+    if ((wgmma.waited_warps >> in_group & 1u) != 0) continue;
+    wgmma.waited_warps |= 1u << in_group;
+    for (std::size_t lane = 0; lane < sim::kWarpLanes; ++lane) {
+      --wgmma.states[sim::kWarpLanes * in_group + lane]->in_flight;
+    }
+    order_.learn_in_warp(warp, group.agent, group.first + static_cast<uint32_t>(i) + 1);
+  }
+  while (!group.wgmmas.empty() && group.wgmmas.front().waited_warps == 0xfu) {
+    group.wgmmas.pop_front();
+    ++group.first;
+    --group.done;
+  }
+  part();
+}
+
+}  // namespace moejit::runtime

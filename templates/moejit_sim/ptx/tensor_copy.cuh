@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Simulator's version of moejit_device/ptx/tensor_copy.cuh.
+
+#include "moejit_device/core/tensor_map.cuh"
+#include "moejit_device/ptx/mbarrier.cuh"
+
+namespace moejit::device::ptx {
+
+enum class CachePolicy : uint64_t {
+  kNormal = 0x1000000000000000,
+  kEvictFirst = 0x12f0000000000000,
+  kEvictLast = 0x14f0000000000000,
+};
+
+MOEJIT_DEVICE void prefetch_tensor_map(const TensorMap& map, Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->prefetch_tensor(m, &map, nullptr, 0, site);
+}
+
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[2] = {x, y};
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, site);
+}
+
+MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y,
+                                      Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[2] = {x, y};
+  m->calls->prefetch_tensor(m, &map, at, 2, site);
+}
+
+template <typename T>
+MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                   Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[2] = {x, y};
+  m->calls->store_tensor(m, &map, source.address, at, 2, site);
+}
+template <typename T>
+MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                   int32_t z, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[3] = {x, y, z};
+  m->calls->store_tensor(m, &map, source.address, at, 3, site);
+}
+
+MOEJIT_DEVICE void commit_tensor_stores() {
+  Machine* m = machine();
+  m->calls->commit_tensor_stores(m);
+}
+
+// Here a store has written global memory as soon as it has read shared memory.
+template <int32_t kPending>
+MOEJIT_DEVICE void wait_tensor_stores_read() {
+  static_assert(kPending >= 0, "number of groups");
+  Machine* m = machine();
+  m->calls->wait_tensor_stores(m, kPending);
+}
+template <int32_t kPending>
+MOEJIT_DEVICE void wait_tensor_stores() {
+  static_assert(kPending >= 0, "number of groups");
+  Machine* m = machine();
+  m->calls->wait_tensor_stores(m, kPending);
+}
+
+MOEJIT_DEVICE void fence_proxy_async() {
+  Machine* m = machine();
+  m->calls->fence_proxy_async(m);
+}
+
+}  // namespace moejit::device::ptx

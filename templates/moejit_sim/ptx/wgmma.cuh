@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Simulator's version of moejit_device/ptx/wgmma.cuh. A WGMMA is issued here and carried out by the
+// simulator at some time before the wait, which calls multiply_wgmma() for the arithmetic.
+
+#include "moejit_device/ptx/memory.cuh"
+#include "moejit_sim/wgmma_product.h"
+
+namespace moejit::device::ptx {
+
+struct MatrixDescriptor {
+  uint64_t bits;
+  MOEJIT_DEVICE MatrixDescriptor operator+(int32_t bytes) const {
+    return {bits + static_cast<uint64_t>(bytes >> 4)};
+  }
+};
+
+template <typename T>
+MOEJIT_DEVICE MatrixDescriptor matrix_descriptor(SharedPtr<T> rows) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
+  return {kSwizzle128 | kGroupStride | ((rows.address & 0x3ffffu) >> 4)};
+}
+
+struct WgmmaSumParts;
+
+template <int32_t kN>
+class WgmmaSum {
+  static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256, "WGMMA has 8 to 256 columns");
+
+ public:
+  WgmmaSum() = default;
+  // A WGMMA in flight writes to registers that have a place: no copies.
+  WgmmaSum(const WgmmaSum&) = delete;
+  WgmmaSum& operator=(const WgmmaSum&) = delete;
+  MOEJIT_DEVICE ~WgmmaSum() {
+    if (state_.in_flight > 0) {
+      Machine* m = machine();
+      m->calls->misuse(m, "drops the sums of a WGMMA that no wgmma_wait has completed",
+                       state_.issued);
+    }
+  }
+
+  MOEJIT_DEVICE float operator()(int32_t i, Site site = Site::here()) const {
+    if (!state_.is_readable) refuse(site);
+    state_.is_fenced = false;
+    return value_[i];
+  }
+
+ private:
+  MOEJIT_DEVICE void refuse(Site site) const {
+    Machine* m = machine();
+    const char* what = "reads a sum that no WGMMA has written";
+    if (state_.in_flight > 0) {
+      what = "reads a sum of a WGMMA that no wgmma_wait has completed";
+    } else if (state_.is_defined) {
+      what = "reads a sum that the wgmma_wait which completed it does not name";
+    }
+    m->calls->misuse(m, what, site);
+  }
+
+  friend struct WgmmaSumParts;
+  float value_[kN / 2];
+  mutable sim::SumState state_;
+};
+
+// What the instructions do with a sum and kernels must not.
+struct WgmmaSumParts {
+  template <int32_t kN>
+  MOEJIT_DEVICE static void fence(WgmmaSum<kN>& sum) {
+    sum.state_.is_fenced = true;
+  }
+  template <int32_t kN>
+  MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
+    sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
+  }
+  template <typename Format, int32_t kN>
+  MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                  bool accumulate, Site site) {
+    const sim::WgmmaLane own{
+        sum.value_, &sum.state_, a.bits, b.bits, kN, accumulate, &sim::multiply_wgmma<Format, kN>};
+    Machine* m = machine();
+    m->calls->issue_wgmma(m, &own, site);
+  }
+};
+
+template <int32_t... kN>
+MOEJIT_DEVICE void fence_sums(Site site, WgmmaSum<kN>&... sums) {
+  Machine* m = machine();
+  m->calls->fence_wgmma(m, site);
+  (WgmmaSumParts::fence(sums), ...);
+}
+
+template <int32_t... kN>
+MOEJIT_DEVICE void wait_for_sums(int32_t pending, Site site, WgmmaSum<kN>&... sums) {
+  Machine* m = machine();
+  m->calls->wait_wgmma(m, pending, site);
+  (WgmmaSumParts::wait(sums), ...);
+}
+
+// One function for each number of sums: behind a parameter pack no argument has a default.
+MOEJIT_DEVICE void wgmma_fence(Site site = Site::here()) { fence_sums(site); }
+template <int32_t kA>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kA>& a, Site site = Site::here()) {
+  fence_sums(site, a);
+}
+template <int32_t kA, int32_t kB>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kA>& a, WgmmaSum<kB>& b, Site site = Site::here()) {
+  fence_sums(site, a, b);
+}
+template <int32_t kA, int32_t kB, int32_t kC>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c,
+                               Site site = Site::here()) {
+  fence_sums(site, a, b, c);
+}
+template <int32_t kA, int32_t kB, int32_t kC, int32_t kD>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c, WgmmaSum<kD>& d,
+                               Site site = Site::here()) {
+  fence_sums(site, a, b, c, d);
+}
+
+MOEJIT_DEVICE void wgmma_commit(Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->commit_wgmma(m, site);
+}
+
+template <int32_t kPending>
+MOEJIT_DEVICE void wgmma_wait(Site site = Site::here()) {
+  wait_for_sums(kPending, site);
+}
+template <int32_t kPending, int32_t kA>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, Site site = Site::here()) {
+  wait_for_sums(kPending, site, a);
+}
+template <int32_t kPending, int32_t kA, int32_t kB>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, WgmmaSum<kB>& b, Site site = Site::here()) {
+  wait_for_sums(kPending, site, a, b);
+}
+template <int32_t kPending, int32_t kA, int32_t kB, int32_t kC>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c,
+                              Site site = Site::here()) {
+  wait_for_sums(kPending, site, a, b, c);
+}
+template <int32_t kPending, int32_t kA, int32_t kB, int32_t kC, int32_t kD>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c, WgmmaSum<kD>& d,
+                              Site site = Site::here()) {
+  wait_for_sums(kPending, site, a, b, c, d);
+}
+
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                              bool accumulate, Site site = Site::here()) {
+  WgmmaSumParts::issue<sim::WgmmaE4m3>(sum, a, b, accumulate, site);
+}
+
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                              bool accumulate, Site site = Site::here()) {
+  WgmmaSumParts::issue<sim::WgmmaBf16>(sum, a, b, accumulate, site);
+}
+
+}  // namespace moejit::device::ptx

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+MOEJIT_KERNEL(128, 1, test_kernel, Params) {
+  for (int32_t i = 0; i < 4; ++i) store(own_chunk(kD) + 128 * i, Bytes16{{1, 2, 3, 4}});
+  fence_proxy_async();
+  sync_cta();
+  if (thread_index() == 0) {
+    store_tensor_2d(params.d_map, shared<float>(kD), 0, 64 * cta_index());  // FAULT
+#if !BROKEN
+    commit_tensor_stores();
+#endif
+    wait_tensor_stores_read<0>();
+  }
+}

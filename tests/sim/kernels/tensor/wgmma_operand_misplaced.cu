@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The swizzle repeats every eight rows; an operand does not begin within them.
+MOEJIT_KERNEL(128, 1, test_kernel, Params) {
+  make_barriers();
+  if (thread_index() == 0) load_operands(params);
+  wait(full_barrier(), 0);
+  WgmmaSum<8> sum;
+  wgmma_fence(sum);
+  wgmma_e4m3(sum, a_operand(), b_operand() + (BROKEN ? 512 : 1024), false);  // FAULT
+  wgmma_commit();
+  wgmma_wait<0>(sum);
+  store(own_output(params), sum(0));
+}
