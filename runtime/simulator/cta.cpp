@@ -46,6 +46,7 @@ void Cta::start(const Launch& launch, int32_t index) {
     group.registers = registers_at_start(launch);
   }
   free_registers_ = 0;
+  wgmmas_under_way_ = 0;
   alive_warps_ = 0;
   for (int32_t thread = 0; thread < launch.threads; ++thread) {
     threads_[static_cast<std::size_t>(thread)] = {};

@@ -206,6 +206,7 @@ class Cta {
   std::array<Thread, StackSlab::kMaxThreads> threads_{};
   std::array<Warp, kMaxWarps> warps_{};
   std::array<Warpgroup, kMaxWarps / kWarpgroupWarps> warpgroups_{};
+  int32_t wgmmas_under_way_ = 0;  // issued and not carried out
   std::array<Barrier, 16> barriers_{};
   std::vector<Agent> agents_;
   std::unique_ptr<WgmmaBuffers> wgmma_buffers_;

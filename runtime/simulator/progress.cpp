@@ -14,6 +14,7 @@ int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {
 }
 
 void Cta::maybe_progress() {
+  if (tensor_copies_.pieces.empty() && wgmmas_under_way_ == 0) return;
   if (haste_ != 0 && fibers_.random().below(haste_) == 0) progress();
 }
 

@@ -93,6 +93,7 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   issued.lane = lane;
   issued.group = group.committed[0];
   issued.site = site;
+  ++wgmmas_under_way_;
   for (std::size_t i = 0; i < group.operands.size(); ++i) {
     const auto* own = static_cast<const sim::WgmmaLane*>(group.operands[i]);
     issued.sums[i] = own->sums;
@@ -116,6 +117,7 @@ void Cta::gather(const MatrixOperand& operand, int32_t rows, unsigned char* pack
 
 void Cta::carry_out_next(Warpgroup& group) {
   const Wgmma& next = group.wgmmas[group.done++];
+  --wgmmas_under_way_;
   if (wgmma_buffers_ == nullptr) wgmma_buffers_ = std::make_unique<WgmmaBuffers>();
   WgmmaBuffers& buffers = *wgmma_buffers_;
   gather(operand_of(next.lane.a, "A", next.site), 64, buffers.a.data());

@@ -6,6 +6,7 @@
 namespace moejit::sim {
 
 typedef double Double4 __attribute__((vector_size(32)));
+typedef float Float4 __attribute__((vector_size(16)));
 
 // The value of every e4m3 code.
 struct E4m3Table {

@@ -26,35 +26,53 @@ struct WgmmaBf16 {
   }
 };
 
+// a * b + c. The product of two decoded numbers is exact, so that fusing changes no bit.
+inline Double4 multiply_add(double a, const Double4& b, const Double4& c) {
+#if defined(__FMA__)
+  return __builtin_ia32_vfmaddpd256(Double4{a, a, a, a}, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // The sums of kRows rows and 8 columns: enough chains of additions to hide their latency. `b` has
 // the columns' numbers side by side.
 template <int32_t kRows, int32_t kDepth>
-inline void multiply_block(const double (*a)[kDepth], const Double4 (*b)[2], double (*sums)[8]) {
+inline void multiply_block(const double (*a)[kDepth], const Double4 (*b)[2], Double4 (*sums)[2]) {
   Double4 sum[kRows][2] = {};
   for (int32_t k = 0; k < kDepth; ++k) {
+#pragma GCC unroll 4
     for (int32_t r = 0; r < kRows; ++r) {
-      sum[r][0] += a[r][k] * b[k][0];
-      sum[r][1] += a[r][k] * b[k][1];
+      sum[r][0] = multiply_add(a[r][k], b[k][0], sum[r][0]);
+      sum[r][1] = multiply_add(a[r][k], b[k][1], sum[r][1]);
     }
   }
   __builtin_memcpy(sums, sum, sizeof(sum));
 }
 
-inline void add_product(float& sum, double product, bool accumulate) {
-  const double start = accumulate ? static_cast<double>(sum) : 0.0;
-  const float value = static_cast<float>(start + product);
-  sum = value == value ? value : __builtin_bit_cast(float, 0x7fffffff);
+// Sums of two threads, two neighbouring columns each, plus their products.
+inline void add_pairs(float* first, float* second, const Double4& products, bool accumulate) {
+  Float4 old{};
+  if (accumulate) {
+    __builtin_memcpy(&old, first, 8);
+    __builtin_memcpy(reinterpret_cast<float*>(&old) + 2, second, 8);
+  }
+  const auto sums =
+      __builtin_convertvector(__builtin_convertvector(old, Double4) + products, Float4);
+  constexpr float kNan = __builtin_bit_cast(float, 0x7fffffff);
+  const Float4 rounded = sums == sums ? sums : Float4{kNan, kNan, kNan, kNan};
+  __builtin_memcpy(first, &rounded, 8);
+  __builtin_memcpy(second, reinterpret_cast<const float*>(&rounded) + 2, 8);
 }
 
 // Columns 8 * panel and on of one row, which four neighbouring lanes hold (ptx::WgmmaSum).
 inline void add_row(const WgmmaOperands& operands, int32_t row, int32_t panel,
-                    const double* products) {
-  const int32_t first_thread = 32 * (row / 16) + 4 * (row % 8);
+                    const Double4 (&products)[2]) {
+  float* const* sums = operands.sums + 32 * (row / 16) + 4 * (row % 8);
   const int32_t element = 4 * panel + 2 * (row % 16 / 8);
-  for (int32_t pair = 0; pair < 4; ++pair) {
-    float* sums = operands.sums[first_thread + pair] + element;
-    add_product(sums[0], products[2 * pair], operands.accumulate);
-    add_product(sums[1], products[2 * pair + 1], operands.accumulate);
+  for (int32_t half = 0; half < 2; ++half) {
+    add_pairs(sums[2 * half] + element, sums[2 * half + 1] + element, products[half],
+              operands.accumulate);
   }
 }
 
@@ -75,7 +93,7 @@ void multiply_wgmma(const WgmmaOperands& operands) {
   for (int32_t panel = 0; panel < kColumns / 8; ++panel) {
     const auto* columns = reinterpret_cast<const Double4(*)[2]>(b[panel]);
     for (int32_t row = 0; row < kWgmmaRows; row += kRowsAtOnce) {
-      double sums[kRowsAtOnce][8];
+      Double4 sums[kRowsAtOnce][2];
       multiply_block<kRowsAtOnce, kDepth>(a + row, columns, sums);
       for (int32_t r = 0; r < kRowsAtOnce; ++r) add_row(operands, row + r, panel, sums[r]);
     }

@@ -70,18 +70,17 @@ MOEJIT_KERNEL(128, 1, test_kernel, Params) {
 )";
 
 struct Tile {
-  std::string multiply;  // the instruction
+  std::string multiply = "wgmma_e4m3";  // the instruction
   compiler::DType dtype = compiler::DType::kF8E4M3;
-  int64_t rows = 128;  // of A; two CTAs want 128
+  std::size_t unwritten_rows = 0;  // at the end of A
 };
 
-// Runs the kernel on the matrices and gives D.
-std::vector<float> run_tile(const Tile& tile, const Matrix& a, const Matrix& b, uint64_t seed,
-                            std::size_t written_rows) {
-  std::vector<std::byte> a_bytes = encoded(a, tile.dtype);
-  std::vector<SimBuffer> buffers{{"a", a_bytes, false, written_rows == a.rows},
-                                 {"b", encoded(b, tile.dtype), false},
-                                 buffer_of("d", std::vector<float>(a.rows * b.rows))};
+// Runs the kernel on 128 rows of A, half of them in each of two CTAs, and gives D.
+std::vector<float> run_tile(const Tile& tile, const Matrix& a, const Matrix& b, uint64_t seed) {
+  std::vector<SimBuffer> buffers{
+      {"a", encoded(a, tile.dtype), false, true, 128 * tile.unwritten_rows},
+      {"b", encoded(b, tile.dtype), false},
+      buffer_of("d", std::vector<float>(a.rows * b.rows))};
   buffers[2].written = false;
   const auto rows_128 = [&](std::size_t buffer, const Matrix& matrix, int32_t box_rows) {
     return SimMap{buffer, box_of(tile.dtype, static_cast<int64_t>(matrix.columns),
@@ -107,7 +106,7 @@ TEST(SimulatedWgmma, MultipliesE4m3) {
   const Matrix a = random_integers(128, 128, 1);
   const Matrix b = random_integers(128, 128, 2);
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    EXPECT_EQ(run_tile({"wgmma_e4m3"}, a, b, seed, 128), product(a, b));
+    EXPECT_EQ(run_tile({}, a, b, seed), product(a, b));
   }
 }
 
@@ -116,7 +115,23 @@ TEST(SimulatedWgmma, MultipliesBf16) {
   const Matrix b = random_integers(128, 64, 4);
   const Tile tile{"wgmma_bf16", compiler::DType::kBF16};
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    EXPECT_EQ(run_tile(tile, a, b, seed, 128), product(a, b));
+    EXPECT_EQ(run_tile(tile, a, b, seed), product(a, b));
+  }
+}
+
+TEST(SimulatedWgmma, MakesNanOfRowsThatNobodyWrote) {
+  const Matrix a = random_integers(128, 128, 5);
+  const Matrix b = random_integers(128, 128, 6);
+  constexpr std::size_t kWritten = 100;
+  std::vector<float> wanted = product(a, b);
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    std::vector<float> sums = run_tile({.unwritten_rows = 128 - kWritten}, a, b, seed);
+    for (std::size_t i = 128 * kWritten; i < sums.size(); ++i) {
+      ASSERT_TRUE(std::isnan(sums[i])) << "element " << i;
+    }
+    sums.resize(128 * kWritten);
+    wanted.resize(128 * kWritten);
+    EXPECT_EQ(sums, wanted);
   }
 }
 

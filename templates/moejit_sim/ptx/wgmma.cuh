@@ -65,6 +65,12 @@ class WgmmaSum {
   mutable sim::SumState state_;
 };
 
+// Numbers of columns that moejit_device/ptx/wgmma.cuh has the instruction of.
+template <int32_t kN>
+inline constexpr bool kIsWgmmaShape =
+    kN == 8 || kN == 16 || kN == 24 || kN == 32 || kN == 40 || kN == 48 || kN == 56 || kN == 64 ||
+    kN == 96 || kN == 128 || kN == 192 || kN == 256;
+
 // What the instructions do with a sum and kernels must not.
 struct WgmmaSumParts {
   template <int32_t kN>
@@ -78,6 +84,7 @@ struct WgmmaSumParts {
   template <typename Format, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                   bool accumulate, Site site) {
+    static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
     const sim::WgmmaLane own{
         sum.value_, &sum.state_, a.bits, b.bits, kN, accumulate, &sim::multiply_wgmma<Format, kN>};
     Machine* m = machine();

@@ -35,7 +35,8 @@ class DeviceBuffers {
       MOEJIT_TRY_ASSIGN(void* address, device_.allocate(bytes));
       addresses_.push_back(address);
       if (buffer.written) {
-        MOEJIT_TRY(device_.copy_to_device(address, buffer.bytes.data(), bytes));
+        MOEJIT_TRY(device_.copy_to_device(address, buffer.bytes.data(),
+                                          bytes - static_cast<int64_t>(buffer.unwritten_tail)));
       }
       regions_.push_back({buffer.name, address, bytes, buffer.writable});
     }

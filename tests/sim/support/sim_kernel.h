@@ -36,7 +36,8 @@ struct SimBuffer {
   std::string name;
   std::vector<std::byte> bytes;  // in and out
   bool writable = true;
-  bool written = true;  // false: allocated only, the contents are not copied in
+  bool written = true;             // false: allocated only, the contents are not copied in
+  std::size_t unwritten_tail = 0;  // bytes at the end that are not copied in
 };
 
 template <typename T>
