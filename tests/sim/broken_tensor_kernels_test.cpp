@@ -11,7 +11,7 @@ namespace {
 
 class BrokenTensorKernels : public testing::TestWithParam<BrokenKernel> {
  protected:
-  Result<void> run(bool broken, uint64_t seed) const {
+  Result<void> run(bool broken, uint64_t seed, int32_t workers = 2) const {
     using compiler::DType;
     const int64_t ctas = GetParam().ctas;
     const Matrix a = random_integers(64, 128, 1);
@@ -26,7 +26,7 @@ class BrokenTensorKernels : public testing::TestWithParam<BrokenKernel> {
                             .threads = GetParam().threads,
                             .shared_bytes = 25 * 1024,
                             .seed = seed,
-                            .workers = 2,
+                            .workers = workers,
                             .maps = {{0, box_of(DType::kF8E4M3, 128, 64, 128, 64, true)},
                                      {1, box_of(DType::kF8E4M3, 128, 64, 128, 64, true)},
                                      {0, box_of(DType::kF8E4M3, 128, 64, 128, 64, false)},
@@ -47,6 +47,15 @@ TEST_P(BrokenTensorKernels, AreCaughtAtTheLineThatBreaksTheRule) {
     expect_report(result.error(), GetParam().wanted, text_);
   }
   EXPECT_GE(caught, GetParam().depends_on_order ? kSeeds / 2 : kSeeds);
+}
+
+TEST_P(BrokenTensorKernels, AreReportedAlikeForASeed) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const auto first = run(true, seed, 1);
+    const auto second = run(true, seed, 3);
+    ASSERT_FALSE(first.has_value() || second.has_value());
+    EXPECT_EQ(first.error().message, second.error().message);
+  }
 }
 
 TEST_P(BrokenTensorKernels, PassInEveryOrderOnceTheyAreCorrect) {

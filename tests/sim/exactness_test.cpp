@@ -229,6 +229,43 @@ MOEJIT_KERNEL(32, 1, test_kernel, Params) {
 }
 )";
 
+// Elements of 2 bytes: lane l holds words of row l / 4 of four 8x8 matrices. Stored as they are,
+// and transposed, which store_matrices_transposed() undoes once more.
+const std::string kStoreMatrices = std::string(kParams) + R"(
+MOEJIT_KERNEL(32, 1, test_kernel, Params) {
+  const int32_t t = thread_index();
+  const auto straight = shared<Bytes16>(0);
+  const auto transposed = shared<Bytes16>(512);
+  MatrixFragments f;
+  for (int32_t i = 0; i < 4; ++i) f.word[i] = load(global(params.input) + 32 * i + t);
+  store_matrices(straight + t, f);
+  store_matrices_transposed(transposed + t, f);
+  sync_warp();
+  for (int32_t i = 0; i < 8; ++i) {
+    store(global(params.output) + 32 * i + t, load(shared<uint32_t>(0) + 32 * i + t));
+  }
+}
+)";
+
+TEST(SimulatedStoreMatrices, PutRowsWhereTheLanesSay) {
+  // Word `l` of matrix `i` is lane l's; words of a row of 8 elements are those of 4 lanes.
+  const std::vector<uint32_t> input = random_words(128, 4);
+  const auto output = run(kStoreMatrices, input, 256);
+  const auto element = [](const std::vector<uint32_t>& words, std::size_t first, std::size_t row,
+                          std::size_t column) {
+    return words[first + 4 * row + column / 2] >> 16 * (column % 2) & 0xffffu;
+  };
+  for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+    for (std::size_t row = 0; row < 8; ++row) {
+      for (std::size_t column = 0; column < 8; ++column) {
+        const uint32_t wanted = element(input, 32 * matrix, row, column);
+        ASSERT_EQ(element(output, 32 * matrix, row, column), wanted);
+        ASSERT_EQ(element(output, 128 + 32 * matrix, column, row), wanted);
+      }
+    }
+  }
+}
+
 double decode_e4m3(uint32_t code) {
   if ((code & 0x7f) == 0x7f) return NAN;
   const int exponent = static_cast<int>(code >> 3 & 15);

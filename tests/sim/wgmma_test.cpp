@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What WGMMA computes from operands that tensor copies brought, against a plain loop on the host.
-// Inputs are small integers, so every sum is exact.
+// What WGMMA computes from operands that tensor copies brought, against plain loops on the host.
 
 #include "tests/sim/support/matrices.h"
 #include "tests/sim/support/sim_kernel.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <random>
 
 namespace moejit::runtime {
 namespace {
@@ -75,31 +78,94 @@ struct Tile {
   std::size_t unwritten_rows = 0;  // at the end of A
 };
 
-// Runs the kernel on 128 rows of A, half of them in each of two CTAs, and gives D.
-std::vector<float> run_tile(const Tile& tile, const Matrix& a, const Matrix& b, uint64_t seed) {
-  std::vector<SimBuffer> buffers{
-      {"a", encoded(a, tile.dtype), false, true, 128 * tile.unwritten_rows},
-      {"b", encoded(b, tile.dtype), false},
-      buffer_of("d", std::vector<float>(a.rows * b.rows))};
+// Runs the kernel on 128 rows of A, half of them in each of two CTAs, and gives D [128, 128]. Rows
+// of both matrices are 128 bytes.
+std::vector<float> run_tile(const Tile& tile, const std::vector<std::byte>& a,
+                            const std::vector<std::byte>& b, uint64_t seed) {
+  std::vector<SimBuffer> buffers{{"a", a, false, true, 128 * tile.unwritten_rows},
+                                 {"b", b, false},
+                                 buffer_of("d", std::vector<float>(128 * 128))};
   buffers[2].written = false;
-  const auto rows_128 = [&](std::size_t buffer, const Matrix& matrix, int32_t box_rows) {
-    return SimMap{buffer, box_of(tile.dtype, static_cast<int64_t>(matrix.columns),
-                                 static_cast<int64_t>(matrix.rows),
-                                 static_cast<int32_t>(matrix.columns), box_rows, true)};
-  };
-  const auto result = run_test_kernel(
-      "#define MULTIPLY " + tile.multiply + "\n" + kOneTile,
-      {.ctas = 2,
-       .threads = 128,
-       .shared_bytes = 64 * 1024,
-       .seed = seed,
-       .maps = {rows_128(0, a, 64),
-                rows_128(1, b, 128),
-                {2,
-                 box_of(compiler::DType::kF32, 128, static_cast<int64_t>(a.rows), 32, 64, true)}}},
-      buffers);
+  const auto columns = static_cast<int32_t>(128 / compiler::size_bytes(tile.dtype));
+  const auto result =
+      run_test_kernel("#define MULTIPLY " + tile.multiply + "\n" + kOneTile,
+                      {.ctas = 2,
+                       .threads = 128,
+                       .shared_bytes = 64 * 1024,
+                       .seed = seed,
+                       .maps = {{0, box_of(tile.dtype, columns, 128, columns, 64, true)},
+                                {1, box_of(tile.dtype, columns, 128, columns, 128, true)},
+                                {2, box_of(compiler::DType::kF32, 128, 128, 32, 64, true)}}},
+                      buffers);
   EXPECT_TRUE(result.has_value()) << to_string(result.error());
   return values_of<float>(buffers[2]);
+}
+
+std::vector<float> run_tile(const Tile& tile, const Matrix& a, const Matrix& b, uint64_t seed) {
+  return run_tile(tile, encoded(a, tile.dtype), encoded(b, tile.dtype), seed);
+}
+
+std::vector<std::byte> random_bytes(std::size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count);
+  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+  return bytes;
+}
+
+double decode_e4m3(std::byte byte) {
+  const auto code = std::to_integer<uint32_t>(byte);
+  if ((code & 0x7f) == 0x7f) return NAN;
+  const int exponent = static_cast<int>(code >> 3 & 15);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(code & 7, -9) : std::ldexp(8 + (code & 7), exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+double decode_bf16(const std::byte* bytes) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+}
+
+// Rows of 128 bytes as numbers.
+std::vector<double> decoded(const std::vector<std::byte>& bytes, compiler::DType dtype) {
+  std::vector<double> values;
+  if (dtype == compiler::DType::kBF16) {
+    for (std::size_t i = 0; i < bytes.size(); i += 2) values.push_back(decode_bf16(&bytes[i]));
+  } else {
+    for (const std::byte byte : bytes) values.push_back(decode_e4m3(byte));
+  }
+  return values;
+}
+
+// The model's arithmetic, bit for bit: four instructions, each rounded once.
+std::vector<uint32_t> modelled_bits(const std::vector<std::byte>& a_bytes,
+                                    const std::vector<std::byte>& b_bytes, compiler::DType dtype) {
+  const std::vector<double> a = decoded(a_bytes, dtype);
+  const std::vector<double> b = decoded(b_bytes, dtype);
+  const std::size_t columns = a.size() / 128;
+  const std::size_t depth = columns / 4;
+  std::vector<uint32_t> bits;
+  for (std::size_t row = 0; row < 128; ++row) {
+    for (std::size_t column = 0; column < 128; ++column) {
+      float sum = 0.0f;
+      for (std::size_t first = 0; first < columns; first += depth) {
+        double products = 0.0;
+        for (std::size_t k = first; k < first + depth; ++k) {
+          products += a[columns * row + k] * b[columns * column + k];
+        }
+        sum = static_cast<float>(static_cast<double>(sum) + products);
+      }
+      bits.push_back(std::isnan(sum) ? 0x7fffffffu : std::bit_cast<uint32_t>(sum));
+    }
+  }
+  return bits;
+}
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
 }
 
 TEST(SimulatedWgmma, MultipliesE4m3) {
@@ -116,6 +182,21 @@ TEST(SimulatedWgmma, MultipliesBf16) {
   const Tile tile{"wgmma_bf16", compiler::DType::kBF16};
   for (uint64_t seed = 0; seed < 8; ++seed) {
     EXPECT_EQ(run_tile(tile, a, b, seed), product(a, b));
+  }
+}
+
+TEST(SimulatedWgmma, RoundsOnceForEachInstruction) {
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    const bool is_bf16 = seed % 2 != 0;
+    const Tile tile{is_bf16 ? "wgmma_bf16" : "wgmma_e4m3",
+                    is_bf16 ? compiler::DType::kBF16 : compiler::DType::kF8E4M3};
+    std::vector<std::byte> a = random_bytes(128 * 128, 2 * seed);
+    std::vector<std::byte> b = random_bytes(128 * 128, 2 * seed + 1);
+    if (seed / 2 == 0) {  // few NaN: in one row of A only
+      for (std::size_t i = 128; i < a.size(); ++i) a[i] &= std::byte{0xbf};
+      for (std::byte& byte : b) byte &= std::byte{0xbf};
+    }
+    EXPECT_EQ(bits_of(run_tile(tile, a, b, seed)), modelled_bits(a, b, tile.dtype)) << seed;
   }
 }
 
