@@ -66,6 +66,20 @@ std::string_view to_string(StoreStage stage) {
   return "unknown";
 }
 
+std::string_view to_string(GemmScales scales) {
+  switch (scales) {
+    case GemmScales::kRowBlock: return "row_block";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::kStoreBf16: return "store_bf16";
+  }
+  return "unknown";
+}
+
 namespace {
 
 std::string text_of(const RouteSpec& s) {
@@ -88,10 +102,11 @@ std::string text_of(const TileChainSpec& s) {
 
 std::string text_of(const GroupedGemmSpec& s) {
   return fmt::format(
-      "grouped_gemm local_experts={} sections={} section_n={} k={} tile={}x{}x{} warps={}x{} "
-      "stages={}",
-      s.local_experts, s.sections, s.section_n, s.k, s.tile_m, s.tile_n, s.tile_k, s.warps_m,
-      s.warps_n, s.stages);
+      "grouped_gemm operands={} scales={} epilogue={} local_experts={} sections={} section_n={} "
+      "k={} column_tiles={}x{}+{}x{} stages={} blocks_per_promotion={}",
+      to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
+      s.sections, s.section_n, s.k, s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns,
+      s.stages, s.blocks_per_promotion);
 }
 
 }  // namespace

@@ -111,16 +111,29 @@ struct TileChainSpec {
   bool operator==(const TileChainSpec&) const = default;
 };
 
-// D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows.
-// A has 1x128 scales, B one scale per 128x128 tile with tiles restarting at each section.
+// What a grouped GEMM multiplies its partial sums with.
+enum class GemmScales {
+  kRowBlock,  // 1x128 scales of A, 128x128 of B whose blocks restart at each section
+};
+enum class GemmEpilogue {
+  kStoreBf16,  // one rounding to bf16
+};
+
+// D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA
+// computes 128 rows and, of the columns of a section, first `wide_tiles` times `wide_columns`, then
+// `narrow_tiles` times `narrow_columns`.
 struct GroupedGemmSpec {
+  DType operands = DType::kF8E4M3;  // A and B
+  GemmScales scales = GemmScales::kRowBlock;
+  GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
   int32_t local_experts = 0;
   int32_t sections = 1;
   int32_t section_n = 0;
   int32_t k = 0;
-  int32_t tile_m = 128, tile_n = 128, tile_k = 128;
-  int32_t warps_m = 2, warps_n = 4;
-  int32_t stages = 3;  // of the shared-memory pipeline
+  int32_t wide_columns = 192, wide_tiles = 0;
+  int32_t narrow_columns = 128, narrow_tiles = 0;
+  int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
+  int32_t blocks_per_promotion = 1;  // stages that are added up before scales are applied
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
@@ -211,6 +224,8 @@ std::string_view to_string(LoadStage stage);
 std::string_view to_string(TransformStage stage);
 std::string_view to_string(QuantizeStage stage);
 std::string_view to_string(StoreStage stage);
+std::string_view to_string(GemmScales scales);
+std::string_view to_string(GemmEpilogue epilogue);
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

@@ -42,18 +42,19 @@ std::string constant_lines(const std::vector<NamedConstant>& constants) {
   return lines;
 }
 
-// Arguments share a line while they fit; further lines start below the first argument.
-std::string using_line(const ComposedType& type) {
-  std::string text = fmt::format("using {} = {}<", type.name, type.template_name);
-  const std::size_t indent = text.size();
+// `head`, then arguments that share a line while they fit, then `tail`; further lines start below
+// the first argument.
+std::string argument_lines(std::string_view head, const std::vector<std::string>& arguments,
+                           std::string_view tail) {
+  std::string text(head);
   std::size_t line_start = 0;
-  for (std::size_t i = 0; i < type.arguments.size(); ++i) {
-    const bool is_last = i + 1 == type.arguments.size();
-    const std::string argument = type.arguments[i] + (is_last ? ">;" : ",");
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string argument =
+        fmt::format("{}{}", arguments[i], i + 1 == arguments.size() ? tail : ",");
     if (i > 0 && text.size() - line_start + 1 + argument.size() > kLineLength) {
       text += "\n";
       line_start = text.size();
-      text += std::string(indent, ' ');
+      text += std::string(head.size(), ' ');
     } else if (i > 0) {
       text += " ";
     }
@@ -76,15 +77,18 @@ NamedConstant float_bits_constant(std::string_view name, float value, std::strin
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry) {
   std::string out = comment_lines(fmt::format("{}: {}", kernel.operation, text.summary));
   out += comment_lines(to_string(kernel.spec));
-  out += fmt::format("#include \"moejit_device/{}\"\n\n", text.include);
-  out += "using namespace moejit::device;\n\n";
+  for (const std::string& include : text.includes)
+    out += fmt::format("#include \"moejit_device/{}\"\n", include);
+  out += "\nusing namespace moejit::device;\n\n";
   out += constant_lines(text.constants) + "\n";
-  for (const ComposedType& type : text.types_used) out += using_line(type);
-  const std::string head = fmt::format("MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, {},", entry);
-  const bool fits = head.size() + 1 + text.params.size() + 3 <= kLineLength;
-  out += fmt::format("\n{}{}{}) {{\n  Kernel::run(params);\n}}\n", head,
-                     fits ? " " : "\n              ", text.params);
-  return out;
+  for (const ComposedType& type : text.types_used)
+    out += argument_lines(fmt::format("using {} = {}<", type.name, type.template_name),
+                          type.arguments, ">;");
+  out += "\n" +
+         argument_lines("MOEJIT_KERNEL(",
+                        {"Kernel::kThreads", "Kernel::kCtasPerSm", std::string(entry), text.params},
+                        ") {");
+  return out + "  Kernel::run(params);\n}\n";
 }
 
 }  // namespace moejit::compiler

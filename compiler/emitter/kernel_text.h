@@ -32,11 +32,11 @@ struct ComposedType {
 
 // What kinds of kernels differ in. The rest of an emitted text is the same for all.
 struct KernelText {
-  std::string types;    // part of the entry's name: "bf16_e4m3"
-  std::string tile;     // likewise: "128x128x128"
-  std::string summary;  // what it computes, one line
-  std::string include;  // below moejit_device/
-  std::string params;   // name of the parameter record
+  std::string types;                  // part of the entry's name: "bf16_e4m3"
+  std::string tile;                   // likewise: "128x128x128"
+  std::string summary;                // what it computes, one line
+  std::vector<std::string> includes;  // below moejit_device/, sorted
+  std::string params;                 // name of the parameter record
   std::vector<NamedConstant> constants;
   std::vector<ComposedType> types_used;  // the last is the kernel
 };

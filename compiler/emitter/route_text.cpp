@@ -12,7 +12,7 @@ KernelText describe(const RouteSpec& spec) {
       .summary =
           "top-k ids [T, K] to counts [E], aligned starts [E + 1] and the destination row of "
           "every choice [T, K]",
-      .include = "map/route.cuh",
+      .includes = {"map/route.cuh"},
       .params = "RouteParams",
       .constants =
           {
@@ -21,7 +21,6 @@ KernelText describe(const RouteSpec& spec) {
               integer_constant("kSplitsAlignment", spec.splits_alignment,
                                "each expert's rows start at a multiple of this"),
               integer_constant("kWarps", spec.warps, "of a CTA"),
-              integer_constant("kThreads", 32 * spec.warps, "per CTA"),
           },
       .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},
   };

@@ -93,7 +93,7 @@ KernelText describe(const RowChainSpec& spec) {
                            spec.quantize == QuantizeStage::kNone ? "bf16" : "e4m3"),
       .tile = "1x128",
       .summary = summary_of(spec),
-      .include = "stage/row_chain.cuh",
+      .includes = {"stage/row_chain.cuh"},
       .params = "RowChainParams",
       .constants = {integer_constant("kColumns", spec.columns, "of a row that is stored")},
       .types_used = {{"Kernel",

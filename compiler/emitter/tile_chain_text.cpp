@@ -12,7 +12,7 @@ KernelText describe(const TileChainSpec& spec) {
       .summary = fmt::format(
           "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x128 tile",
           int64_t{spec.sections} * spec.section_rows, spec.columns),
-      .include = "stage/tile_chain.cuh",
+      .includes = {"stage/tile_chain.cuh"},
       .params = "TileChainParams",
       .constants =
           {

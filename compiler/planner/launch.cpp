@@ -23,11 +23,18 @@ LaunchShape shape(const TileChainSpec& spec) {
   return {.threads = spec.threads, .shared_bytes = 8 * (spec.threads / 32)};
 }
 
+// As GroupedGemm in templates/moejit_device/gemm adds it up; tests/compile compares.
 LaunchShape shape(const GroupedGemmSpec& spec) {
-  return {.threads = 32 * spec.warps_m * spec.warps_n,
-          .ctas_per_sm = 1,  // about 200 registers a thread
-          .shared_bytes = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k +
-                          2 * 4 * spec.tile_m};  // row scales of two blocks of k
+  constexpr int32_t kRows = 128, kStepBytes = 128, kBarrierBytes = 8, kSwizzleBytes = 1024;
+  constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  const int32_t ring = spec.stages * ((kRows + columns) * kStepBytes + 2 * kBarrierBytes);
+  const int32_t staging = kRows * columns * 2;
+  const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
+  return {.threads = 3 * 128,  // a producer and two that multiply
+          .ctas_per_sm = 1,
+          .shared_bytes = static_cast<int32_t>(ceil_div(ring, kSwizzleBytes)) * kSwizzleBytes +
+                          staging + queue};
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
@@ -53,9 +60,8 @@ int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
 
 int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
   // Every expert that has rows may have one tile that is not full.
-  const int64_t m_tiles =
-      most_permuted_rows(layer, tokens) / spec.tile_m + most_experts(layer, tokens);
-  return m_tiles * spec.sections * ceil_div(spec.section_n, spec.tile_n);
+  const int64_t row_tiles = most_permuted_rows(layer, tokens) / 128 + most_experts(layer, tokens);
+  return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/grouped_gemm.h"
 #include "compiler/planner/operations.h"
 
 #include <algorithm>
@@ -128,20 +129,24 @@ KernelPlan unpermute(const Layer& layer) {
   };
 }
 
-KernelPlan grouped_gemm(const Layer& layer, int32_t sections, int32_t section_n, int32_t k,
-                        std::vector<KernelArgument> arguments) {
-  arguments.push_back({"counts", "counts"});
-  arguments.push_back({"offs", "offs"});
-  const GroupedGemmSpec spec{
-      .local_experts = layer.local_experts, .sections = sections, .section_n = section_n, .k = k};
-  return {
+// `a` and `b` have their scales beside them: x_q and x_scale_inv.
+KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
+                        std::string_view b, std::string_view d) {
+  const GroupedGemmSpec spec = choose_tiles(problem);
+  KernelPlan kernel{
       .spec = spec,
-      .arguments = std::move(arguments),
-      .reasons = {fmt::format("tile {}x{}x{}: one weight scale per tile and K block, and a tile "
-                              "shape that does not depend on the number of tokens",
-                              spec.tile_m, spec.tile_n, spec.tile_k),
-                  "group sizes are read on the device; the host never waits for them"},
+      .arguments = {{"a_scale_inv", fmt::format("{}_scale_inv", a)},
+                    {"b_scale_inv", fmt::format("{}_scale_inv", b)},
+                    {"d", std::string(d)},
+                    {"counts", "counts"},
+                    {"offs", "offs"}},
+      .tensor_maps = grouped_gemm_tensor_maps(
+          spec, layer.max_permuted_rows,
+          {.a = fmt::format("{}_q", a), .b = fmt::format("{}_q", b), .d = std::string(d)}),
+      .reasons = tile_reasons(problem, spec),
   };
+  kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
+  return kernel;
 }
 
 KernelPlan quantize_weights(int32_t sections, int32_t section_rows, int32_t columns,
@@ -169,20 +174,19 @@ KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& tar
     case Operation::kPermutePad: return permute_pad(layer);
     case Operation::kQuantizePermutePad: return quantize_permute_pad(layer, options);
     case Operation::kGemmFc1:
-      return grouped_gemm(layer, 2, layer.intermediate, layer.hidden,
-                          {{"a", "permuted_q"},
-                           {"a_scale_inv", "permuted_scale_inv"},
-                           {"b", "w1_q"},
-                           {"b_scale_inv", "w1_scale_inv"},
-                           {"d", "h1"}});
+      return grouped_gemm(layer,
+                          {.local_experts = layer.local_experts,
+                           .sections = 2,
+                           .section_n = layer.intermediate,
+                           .k = layer.hidden},
+                          "permuted", "w1", "h1");
     case Operation::kSwigluQuantize: return swiglu_quantize(layer);
     case Operation::kGemmFc2:
-      return grouped_gemm(layer, 1, layer.hidden, layer.intermediate,
-                          {{"a", "act_q"},
-                           {"a_scale_inv", "act_scale_inv"},
-                           {"b", "w2_q"},
-                           {"b_scale_inv", "w2_scale_inv"},
-                           {"d", "h2"}});
+      return grouped_gemm(layer,
+                          {.local_experts = layer.local_experts,
+                           .section_n = layer.hidden,
+                           .k = layer.intermediate},
+                          "act", "w2", "h2");
     case Operation::kUnpermute: return unpermute(layer);
   }
   return {};

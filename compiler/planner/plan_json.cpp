@@ -31,6 +31,8 @@ Json kernel_json(const KernelPlan& kernel) {
   Json arguments = Json::object();
   for (const KernelArgument& argument : kernel.arguments)
     arguments[argument.role] = argument.tensor;
+  Json tensor_maps = Json::object();
+  for (const TensorMapPlan& map : kernel.tensor_maps) tensor_maps[map.role] = map.tensor;
   return {{"operation", kernel.operation},
           {"phase", to_string(kernel.phase)},
           {"spec", to_string(kernel.spec)},
@@ -39,6 +41,7 @@ Json kernel_json(const KernelPlan& kernel) {
           {"ctas_per_sm", kernel.launch.ctas_per_sm},
           {"shared_bytes", kernel.launch.shared_bytes},
           {"arguments", arguments},
+          {"tensor_maps", tensor_maps},
           {"min_bytes", kernel.min_bytes},
           {"multiply_adds", kernel.multiply_adds},
           {"reasons", kernel.reasons}};

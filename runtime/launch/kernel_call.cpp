@@ -14,7 +14,12 @@ namespace {
 using compiler::KernelArgument;
 using compiler::KernelPlan;
 using compiler::Plan;
+using compiler::TensorBox;
+using compiler::TensorMapPlan;
 using compiler::TensorPlan;
+
+// Of a record with tensor maps.
+constexpr std::size_t kRecordAlignment = alignof(device::TensorMap);
 
 tl::unexpected<Error> wrong_plan(const KernelPlan& kernel, std::string_view what,
                                  std::string_view name) {
@@ -23,8 +28,15 @@ tl::unexpected<Error> wrong_plan(const KernelPlan& kernel, std::string_view what
 }
 
 template <typename Value>
-void put(std::span<std::byte> record, std::size_t offset, Value value) {
+void put(std::span<std::byte> record, std::size_t offset, const Value& value) {
   std::memcpy(record.data() + offset, &value, sizeof(value));
+}
+
+// The place of a role in the record, or null.
+template <typename Place>
+const Place* find_role(std::span<const Place> places, std::string_view role) {
+  const auto place = std::ranges::find(places, role, &Place::role);
+  return place == places.end() ? nullptr : &*place;
 }
 
 }  // namespace
@@ -43,18 +55,25 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
     if (number.value) put(call.record_, number.offset, *number.value);
     if (!number.value) call.tokens_offset_ = static_cast<std::ptrdiff_t>(number.offset);
   }
-  if (kernel.arguments.size() > kMostArguments)
-    return wrong_plan(kernel, "too many arguments, from", kernel.arguments[kMostArguments].role);
-  for (const KernelArgument& argument : kernel.arguments) {
-    const auto pointer = std::ranges::find(record.pointers, argument.role, &RecordPointer::role);
-    if (pointer == record.pointers.end()) return wrong_plan(kernel, "no parameter", argument.role);
-    const auto tensor = std::ranges::find(plan.tensors, argument.tensor, &TensorPlan::name);
-    if (tensor == plan.tensors.end()) return wrong_plan(kernel, "no tensor", argument.tensor);
+  const auto add = [&](std::string_view role, std::string_view name, const auto* place,
+                       const TensorBox* box) -> Result<void> {
+    if (place == nullptr) return wrong_plan(kernel, "no parameter", role);
+    if (call.arguments_.size() == kMostArguments)
+      return wrong_plan(kernel, "too many arguments, from", role);
+    const auto tensor = std::ranges::find(plan.tensors, name, &TensorPlan::name);
+    if (tensor == plan.tensors.end()) return wrong_plan(kernel, "no tensor", name);
     call.arguments_.push_back({.name = tensor->name,
                                .slot = static_cast<std::size_t>(tensor - plan.tensors.begin()),
-                               .offset = pointer->offset,
-                               .is_written = pointer->is_written});
-  }
+                               .offset = place->offset,
+                               .is_written = place->is_written,
+                               .box = box});
+    return {};
+  };
+  for (const KernelArgument& argument : kernel.arguments)
+    MOEJIT_TRY(
+        add(argument.role, argument.tensor, find_role(record.pointers, argument.role), nullptr));
+  for (const TensorMapPlan& map : kernel.tensor_maps)
+    MOEJIT_TRY(add(map.role, map.tensor, find_role(record.maps, map.role), &map.box));
   return call;
 }
 
@@ -62,17 +81,29 @@ int64_t KernelCall::ctas(int64_t tokens, int32_t sm_count) const {
   return cta_count(*kernel_, *layer_, tokens, sm_count);
 }
 
+Result<void> KernelCall::put_argument(const Argument& argument, const Device& device, void* address,
+                                      std::span<std::byte> record) {
+  if (argument.box == nullptr) {
+    put(record, argument.offset, address);
+    return {};
+  }
+  MOEJIT_TRY_ASSIGN(const device::TensorMap map, device.encode_tensor_map(*argument.box, address));
+  put(record, argument.offset, map);
+  return {};
+}
+
 Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Stream stream) const {
   const int64_t cta_count = ctas(tensors.tokens, device.sm_count());
   if (cta_count == 0) return {};
-  alignas(16) Record record = record_;
+  alignas(kRecordAlignment) Record record = record_;
   if (tokens_offset_ >= 0) put(record, static_cast<std::size_t>(tokens_offset_), tensors.tokens);
   std::array<MemoryRegion, kMostArguments> regions;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
-    put(record, argument.offset, tensors.address[argument.slot]);
+    void* const address = tensors.address[argument.slot];
+    MOEJIT_TRY(put_argument(argument, device, address, record));
     regions[i] = {.name = argument.name,
-                  .address = tensors.address[argument.slot],
+                  .address = address,
                   .bytes = tensors.bytes[argument.slot],
                   .writable = argument.is_written};
   }

@@ -13,8 +13,8 @@
 
 namespace moejit::runtime {
 
-inline constexpr std::size_t kMostArguments = 16;
-inline constexpr std::size_t kMostParamBytes = 128;
+inline constexpr std::size_t kMostArguments = 16;  // tensor maps among them
+inline constexpr std::size_t kMostParamBytes = 1024;
 
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
@@ -33,20 +33,24 @@ class KernelCall {
  private:
   KernelCall() = default;
 
-  // A tensor's address goes to this place of the record.
+  // A tensor's address, or its tensor map, goes to this place of the record.
   struct Argument {
     std::string_view name;  // of the tensor, in the plan
     std::size_t slot = 0;   // in Plan::tensors
     std::size_t offset = 0;
     bool is_written = false;
+    const compiler::TensorBox* box = nullptr;  // in the plan; null: an address
   };
   using Record = std::array<std::byte, kMostParamBytes>;
+
+  static Result<void> put_argument(const Argument& argument, const Device& device, void* address,
+                                   std::span<std::byte> record);
 
   const compiler::KernelPlan* kernel_ = nullptr;
   const compiler::Layer* layer_ = nullptr;
   std::unique_ptr<LoadedKernel> loaded_;
   std::vector<Argument> arguments_;
-  alignas(16) Record record_{};  // with the numbers that do not change
+  Record record_{};  // with the numbers that do not change
   std::size_t record_bytes_ = 0;
   std::ptrdiff_t tokens_offset_ = -1;  // where T goes, or -1
 };

@@ -51,9 +51,7 @@ constexpr std::array kTileChainPointers = {
 };
 
 constexpr std::array kGroupedGemmPointers = {
-    MOEJIT_POINTER(GroupedGemmParams, a, kRead),
     MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, b, kRead),
     MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
     MOEJIT_POINTER(GroupedGemmParams, d, kWritten),
     MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
@@ -61,6 +59,16 @@ constexpr std::array kGroupedGemmPointers = {
 };
 
 #undef MOEJIT_POINTER
+#define MOEJIT_MAP(record, field, access) \
+  RecordMap { #field, offsetof(record, field), access }
+
+constexpr std::array kGroupedGemmMaps = {
+    MOEJIT_MAP(GroupedGemmParams, a_map, kRead),
+    MOEJIT_MAP(GroupedGemmParams, b_map, kRead),
+    MOEJIT_MAP(GroupedGemmParams, d_map, kWritten),
+};
+
+#undef MOEJIT_MAP
 
 ParamRecord record(const compiler::RouteSpec&, const Layer& layer) {
   return {.bytes = sizeof(RouteParams),
@@ -87,7 +95,9 @@ ParamRecord record(const compiler::TileChainSpec&, const Layer& layer) {
 }
 
 ParamRecord record(const compiler::GroupedGemmSpec&, const Layer&) {
-  return {.bytes = sizeof(GroupedGemmParams), .pointers = kGroupedGemmPointers};
+  return {.bytes = sizeof(GroupedGemmParams),
+          .pointers = kGroupedGemmPointers,
+          .maps = kGroupedGemmMaps};
 }
 
 }  // namespace

@@ -19,6 +19,13 @@ struct RecordPointer {
   bool is_written = false;
 };
 
+// A tensor map likewise, by the name that TensorMapPlan::role gives it.
+struct RecordMap {
+  std::string_view role;
+  std::size_t offset = 0;
+  bool is_written = false;
+};
+
 // A number of a parameter record: T of the call, or a value that the plan fixes.
 struct RecordNumber {
   std::size_t offset = 0;
@@ -29,6 +36,7 @@ struct RecordNumber {
 struct ParamRecord {
   std::size_t bytes = 0;
   std::span<const RecordPointer> pointers;
+  std::span<const RecordMap> maps;
   std::array<RecordNumber, 2> numbers{};
   std::size_t number_count = 0;
 };

@@ -1,39 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The grouped GEMM skeleton: rows of A and D belong to groups whose sizes only the device knows,
-// and each group has its own B. A persistent CTA takes tile after tile.
+// The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. Of the
+// producer, one warp walks over the tiles and one copies their operands into a ring of stages; the
+// two math warpgroups multiply, promote and store, 64 rows of the tile each.
 //
-//   Scheduler  which tile comes next:    Scheduler(params), bool next(GemmTile&)
-//   Mainloop   the tile's accumulators:  run(params, tile, Accumulators<Shape>&), kSharedBytes,
-//                                        kCtasPerSm
-//   Epilogue   what becomes of them:     run(params, tile, Accumulators<Shape>)
+//   Scheduler  which tile comes next:       Scheduler(params), GemmTile next()
+//   Mainloop   a part's sums:               run<kW, Stages>(k_steps, part, queue, scales, reader,
+//                                             sums)
+//   Scales     what partial sums are        Scales(params), prime(), start(), fetch_next(),
+//   advance(),
+//              multiplied with:             factors<kW>(i), promote<kW>()
+//   Epilogue   what becomes of the sums:    run<kW>(params, tile, part, staging, sums)
 //
 // Each can be replaced alone as long as it speaks the records of tile.cuh. Complete emitted
 // examples are tests/golden/sources/*_gemm_*.cu.
 
-#include "moejit_device/gemm/epilogue_store.cuh"
-#include "moejit_device/gemm/mainloop_mma_sync_fp8_blockscaled.cuh"
-#include "moejit_device/gemm/scheduler.cuh"
-#include "moejit_device/gemm/tile.cuh"
-#include "moejit_device/params/grouped_gemm_params.h"
+#include "moejit_device/gemm/mainloop.cuh"
+#include "moejit_device/gemm/pipeline.cuh"
+#include "moejit_device/gemm/tile_queue.cuh"
+#include "moejit_device/ptx/clock.cuh"
 
 namespace moejit::device {
 
-template <typename Shape, typename Scheduler, typename Mainloop, typename Epilogue>
+template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
 struct GroupedGemm {
-  static constexpr int32_t kThreads = Shape::kThreads;
-  static constexpr int32_t kCtasPerSm = Mainloop::kCtasPerSm;
-  static constexpr int32_t kSharedBytes = Mainloop::kSharedBytes;
+  using Stages = Pipeline<Shape, 0>;
+  static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
+  static constexpr uint32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
+  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1, kStaging + kStagingBytes>;
 
-  MOEJIT_DEVICE static void run(const GroupedGemmParams& params) {
-    Scheduler scheduler(params);
-    GemmTile tile;
-    while (scheduler.next(tile)) {
-      Accumulators<Shape> sum = {};
-      if (tile.rows > 0) Mainloop::run(params, tile, sum);
-      Epilogue::run(params, tile, sum);
+  static constexpr int32_t kThreads = Shape::kThreads;
+  static constexpr int32_t kCtasPerSm = 1;
+  static constexpr int32_t kSharedBytes = Queue::kEnd;
+  static_assert(kSharedBytes <= 232448, "shared memory of a CTA on Hopper");
+
+  template <typename Params>
+  MOEJIT_DEVICE static void run(const Params& params) {
+    if (ptx::thread_index() == 0) {
+      Stages::init();
+      Queue::init();
+      ptx::fence_mbarrier_init();
     }
+    ptx::sync_cta();  // the mbarriers are initialised
+    const int32_t warpgroup = ptx::warpgroup_index();
+    if (warpgroup == Shape::kMathWarpgroups) {
+      ptx::release_registers<40>();
+      if (ptx::warp_index() == 4 * Shape::kMathWarpgroups) load(params);
+      if (ptx::warp_index() == 4 * Shape::kMathWarpgroups + 1) schedule(params);
+    } else {
+      ptx::claim_registers<232>();
+      multiply(params, warpgroup);
+    }
+  }
+
+ private:
+  // A warp of the producer walks over the tiles, several ahead of everybody else.
+  template <typename Params>
+  MOEJIT_DEVICE static void schedule(const Params& params) {
+    Scheduler scheduler(params);
+    Queue queue;
+    GemmTile tile;
+    do {
+      tile = scheduler.next();
+      if (ptx::lane_index() == 0) queue.put(tile);
+      ptx::sync_warp();  // the first lane is back
+    } while (tile.group >= 0);
+  }
+
+  // Another one copies operands: its first lane starts the copies.
+  template <typename Params>
+  MOEJIT_DEVICE static void load(const Params& params) {
+    if (ptx::lane_index() == 0) {
+      ptx::prefetch_tensor_map(params.a_map);
+      ptx::prefetch_tensor_map(params.b_map);
+    }
+    Queue queue;
+    typename Stages::Position position;
+    while (true) {
+      const GemmTile tile = queue.front();
+      if (tile.group < 0) break;
+      if (ptx::lane_index() == 0) {
+        Stages::template load<Mainloop::kStepElements, ptx::CachePolicy::kNormal,
+                              ptx::CachePolicy::kNormal>(params.a_map, params.b_map, tile,
+                                                         position);
+      }
+      queue.pop();
+    }
+  }
+
+  template <typename Params>
+  MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
+    const auto staging =
+        ptx::shared<Bytes16>(kStaging) +
+        warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
+    Queue queue;
+    StageReader<Stages> reader;
+    Scales scales(params);
+    start_clock(params);
+    scales.prime(queue.front());
+    while (true) {
+      const GemmTile tile = queue.front();
+      if (tile.group < 0) break;
+      const bool is_narrow = Shape::is_narrow(tile.column);
+      const bool is_tail = tile.rows <= Shape::kTailRows;
+      if constexpr (Shape::kWideTiles > 0) {
+        if (!is_narrow && !is_tail) {
+          compute<Shape::kWideColumns>(params, warpgroup, queue, scales, reader, staging);
+        }
+        if (!is_narrow && is_tail) {
+          compute<Shape::kWideColumns / 2>(params, warpgroup, queue, scales, reader, staging);
+        }
+      }
+      if constexpr (Shape::kNarrowTiles > 0) {
+        if (is_narrow && !is_tail) {
+          compute<Shape::kNarrowColumns>(params, warpgroup, queue, scales, reader, staging);
+        }
+        if (is_narrow && is_tail) {
+          compute<Shape::kNarrowColumns / 2>(params, warpgroup, queue, scales, reader, staging);
+        }
+      }
+      queue.pop();
+    }
+    Epilogue::finish();
+    stop_clock(params);
+  }
+
+  // Kept in memory meanwhile, not in registers. Differences of unsigned numbers may wrap.
+  template <typename Params>
+  MOEJIT_DEVICE static void start_clock(const Params& params) {
+    if (params.elapsed == nullptr || ptx::cta_index() > 0 || ptx::thread_index() > 0) return;
+    ptx::store(ptx::global(params.elapsed), 0 - ptx::sm_clock());
+    ptx::store(ptx::global(params.elapsed) + 1, 0 - ptx::global_nanoseconds());
+  }
+  template <typename Params>
+  MOEJIT_DEVICE static void stop_clock(const Params& params) {
+    if (params.elapsed == nullptr || ptx::cta_index() > 0 || ptx::thread_index() > 0) return;
+    const auto clocks = ptx::global(params.elapsed);
+    ptx::store(clocks, ptx::load(clocks) + ptx::sm_clock());
+    ptx::store(clocks + 1, ptx::load(clocks + 1) + ptx::global_nanoseconds());
+  }
+
+  // Reads the tile anew for the epilogue: in the main loop registers are scarce.
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void compute(const Params& params, int32_t warpgroup, const Queue& queue,
+                                    Scales& scales, StageReader<Stages>& reader,
+                                    ptx::SharedPtr<Bytes16> staging) {
+    float sums[kW / 2];
+#pragma unroll
+    for (int32_t i = 0; i < kW / 2; ++i) sums[i] = 0.0f;
+    {
+      const GemmTile tile = queue.front();
+      const WarpgroupPart part = warpgroup_part<Shape>(tile, warpgroup);
+      scales.start(tile, part);
+      if (tile.k_steps == 0) {
+        scales.prime(queue.following());
+      } else {
+        constexpr int32_t kSteps = Scheduler::kSteps;
+        Mainloop::template run<kW, Stages>(kSteps > 0 ? kSteps : tile.k_steps, part, queue, scales,
+                                           reader, sums);
+      }
+    }
+    const GemmTile tile = queue.front();
+    Epilogue::template run<kW>(params, tile, warpgroup_part<Shape>(tile, warpgroup), staging, sums);
   }
 };
 

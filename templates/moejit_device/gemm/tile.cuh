@@ -1,75 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the parts of a grouped GEMM tell each other: the tile of D that a CTA works on, how its
-// warps divide it, and where a lane's accumulators lie in it.
+// What the parts of a grouped GEMM tell each other: the shape of a CTA's tile and where one lies.
 
 #include "moejit_device/core/integer.cuh"
-#include "moejit_device/ptx/thread.cuh"
+#include "moejit_device/ptx/warpgroup.cuh"
 
 namespace moejit::device {
 
-// The matrices of all groups: D[rows, kN] = A[rows, kK] * B[group][kN, kK]^T. The columns of D are
-// kSections parts of kSectionN; tiles and B's scales restart at each.
-template <int32_t kLocalExpertsValue, int32_t kSectionsValue, int32_t kSectionNValue,
-          int32_t kKValue>
-struct GemmProblem {
-  static constexpr int32_t kLocalExperts = kLocalExpertsValue;
-  static constexpr int32_t kSections = kSectionsValue;
-  static constexpr int32_t kSectionN = kSectionNValue;
-  static constexpr int32_t kK = kKValue;
-  static constexpr int32_t kN = kSections * kSectionN;
-  static_assert(kSectionN % 16 == 0, "columns are stored 16 bytes at a time");
-  static_assert(kK % 16 == 0, "rows of A and B are copied 16 bytes at a time");
-};
-
-// A CTA's tile and its division among warps: kWarpsM x kWarpsN warps, row-major.
-template <int32_t kTileMValue, int32_t kTileNValue, int32_t kTileKValue, int32_t kWarpsMValue,
-          int32_t kWarpsNValue>
+// Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
+// of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
+// more than 64 rows is a tail. A step of the contraction takes 128 bytes of each row of A and B.
+template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
+          int32_t kNarrowTilesValue, int32_t kStagesValue>
 struct GemmTileShape {
-  static constexpr int32_t kTileM = kTileMValue;
-  static constexpr int32_t kTileN = kTileNValue;
-  static constexpr int32_t kTileK = kTileKValue;
-  static constexpr int32_t kWarpsM = kWarpsMValue;
-  static constexpr int32_t kWarpsN = kWarpsNValue;
-  static constexpr int32_t kThreads = 32 * kWarpsM * kWarpsN;
-  static constexpr int32_t kWarpM = kTileM / kWarpsM;
-  static constexpr int32_t kWarpN = kTileN / kWarpsN;
-  static constexpr int32_t kFragmentsM = kWarpM / 16;
-  static constexpr int32_t kFragmentsN = kWarpN / 8;
-  static_assert(kTileM % kWarpsM == 0 && kWarpM % 16 == 0, "a warp takes whole 16-row fragments");
-  static_assert(kTileN % kWarpsN == 0 && kWarpN % 32 == 0, "a warp stores 32 columns at a time");
+  static constexpr int32_t kWideColumns = kWideColumnsValue;
+  static constexpr int32_t kWideTiles = kWideTilesValue;
+  static constexpr int32_t kNarrowColumns = kNarrowColumnsValue;
+  static constexpr int32_t kNarrowTiles = kNarrowTilesValue;
+  static constexpr int32_t kStages = kStagesValue;
+  static constexpr int32_t kColumnTiles = kWideTiles + kNarrowTiles;  // of a section
+  static constexpr int32_t kRows = 128;
+  static constexpr int32_t kTailRows = 64;
+  static constexpr int32_t kStepBytes = 128;
+  static constexpr int32_t kMathWarpgroups = 2;
+  static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
+  static_assert(kWideColumns % 64 == 0 && kNarrowColumns % 64 == 0,
+                "B is copied 64 rows at a time");
+  static_assert(kNarrowColumns < kWideColumns, "the wide tiles are the wide ones");
+  static_assert(kStages >= 2, "a stage is filled while another is used");
+  static_assert(kColumnTiles > 0, "D has columns");
+
+  MOEJIT_DEVICE static int32_t column(int32_t tile) {
+    return tile < kWideTiles ? tile * kWideColumns
+                             : kWideTiles * kWideColumns + (tile - kWideTiles) * kNarrowColumns;
+  }
+  MOEJIT_DEVICE static bool is_narrow(int32_t column) {
+    if constexpr (kNarrowTiles == 0) return false;
+    if constexpr (kWideTiles == 0) return true;
+    return column >= kWideTiles * kWideColumns;
+  }
 };
 
-// One tile of D. The group's rows end inside or beyond it; rows from `rows` on are pad rows, rows
-// from `padded_rows` on belong to the next group or to nobody.
+// One tile. Coordinates count elements of the tensor maps: rows of A and B, and the contraction.
+// 48 bytes that the producer hands to the math warps through shared memory.
 struct GemmTile {
-  int32_t group;
-  int32_t first_row;     // in A and D
-  int32_t rows;          // real rows, 0 to tile_m; 0 where the tile has nothing but pad rows
-  int32_t padded_rows;   // real and pad rows, 1 to tile_m
-  int32_t n_tile;        // which of the group's column tiles; also the row of its scales in B's
-  int32_t first_column;  // in D
-  int32_t columns;       // columns of the section in this tile, multiple of 16
+  int32_t group;        // -1: there are no more tiles
+  int32_t a_row;        // first row of A
+  int32_t b_row;        // first row of B
+  int32_t k_begin;      // first element of the contraction
+  int32_t k_steps;      // may be 0: nothing is multiplied, the epilogue has zeros
+  int32_t d_row;        // first row of D
+  int32_t rows;         // real rows, 0 to 128; 0 has k_steps 0
+  int32_t padded_rows;  // real and pad rows, 1 to 128: the others belong to somebody else
+  int32_t section;      // of D's columns
+  int32_t column;       // first one within the section
+  int32_t unused[2];
+};
+static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
+
+// The part of a tile that a math warpgroup computes: 64 rows and all columns, or, of a tail, all
+// rows and half of the columns.
+struct WarpgroupPart {
+  int32_t row;     // in the tile
+  int32_t column;  // likewise
 };
 
-// A lane's share of a tile, in the order of mma_m16n8k32's results: value[i][j] holds
-//   [0], [1]: row 16i + lane / 4,     columns 8j + 2 * (lane % 4) and the next
-//   [2], [3]: row 16i + lane / 4 + 8, the same columns
-// counted from the warp's corner.
 template <typename Shape>
-struct Accumulators {
-  float value[Shape::kFragmentsM][Shape::kFragmentsN][4];
-};
-
-// Corner of this warp's part, within the tile.
-template <typename Shape>
-MOEJIT_DEVICE int32_t warp_row() {
-  return ptx::warp_index() / Shape::kWarpsN * Shape::kWarpM;
-}
-template <typename Shape>
-MOEJIT_DEVICE int32_t warp_column() {
-  return ptx::warp_index() % Shape::kWarpsN * Shape::kWarpN;
+MOEJIT_DEVICE WarpgroupPart warpgroup_part(const GemmTile& tile, int32_t warpgroup) {
+  if (tile.rows > Shape::kTailRows) return {.row = warpgroup * 64, .column = 0};
+  const int32_t columns =
+      Shape::is_narrow(tile.column) ? Shape::kNarrowColumns : Shape::kWideColumns;
+  return {.row = 0, .column = warpgroup * (columns / 2)};
 }
 
 }  // namespace moejit::device

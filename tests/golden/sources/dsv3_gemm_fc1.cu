@@ -1,29 +1,33 @@
 // gemm_fc1: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each expert
-// grouped_gemm local_experts=32 sections=2 section_n=2048 k=7168 tile=128x128x128 warps=2x4
-//   stages=3
+// grouped_gemm operands=F8_E4M3 scales=row_block epilogue=store_bf16 local_experts=32 sections=1
+//   section_n=4096 k=7168 column_tiles=20x192+2x128 stages=4 blocks_per_promotion=1
+#include "moejit_device/gemm/epilogue_store_bf16.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
+#include "moejit_device/gemm/row_block_scales.cuh"
+#include "moejit_device/gemm/row_group_scheduler.cuh"
+#include "moejit_device/params/grouped_gemm_params.h"
 
 using namespace moejit::device;
 
-constexpr int32_t kLocalExperts = 32;  // groups of rows
-constexpr int32_t kSections = 2;       // stacked matrices in B, as gate and up
-constexpr int32_t kSectionN = 2048;    // columns of D from each
-constexpr int32_t kK = 7168;           // contraction
-constexpr int32_t kTileM = 128;        // rows of D that a CTA computes at a time
-constexpr int32_t kTileN = 128;        // columns likewise
-constexpr int32_t kTileK = 128;        // contraction between two scalings
-constexpr int32_t kWarpsM = 2;         // warps that share the rows of a tile
-constexpr int32_t kWarpsN = 4;         // warps that share its columns
-constexpr int32_t kStages = 3;         // blocks of the contraction in shared memory
-constexpr int32_t kThreads = 256;      // per CTA
+constexpr int32_t kGroups = 32;             // groups of rows, one for each expert
+constexpr int32_t kSections = 1;            // stacked matrices in B, as gate and up
+constexpr int32_t kSectionN = 4096;         // columns of D from each
+constexpr int32_t kK = 7168;                // contraction
+constexpr int32_t kStepElements = 128;      // elements of it in a stage
+constexpr int32_t kWideColumns = 192;       // columns of a wide tile
+constexpr int32_t kWideTiles = 20;          // of a section; behind them
+constexpr int32_t kNarrowColumns = 128;     // columns of a narrow tile
+constexpr int32_t kNarrowTiles = 2;         // of a section
+constexpr int32_t kStages = 4;              // steps of the contraction in shared memory
+constexpr int32_t kBlocksPerPromotion = 1;  // steps added up before they are scaled
 
-using Problem = GemmProblem<kLocalExperts, kSections, kSectionN, kK>;
-using Shape = GemmTileShape<kTileM, kTileN, kTileK, kWarpsM, kWarpsN>;
-using Kernel = GroupedGemm<Shape, GroupedScheduler<Problem, Shape>,
-                           MainloopMmaSyncFp8Blockscaled<Problem, Shape, kStages>,
-                           EpilogueStoreBf16<Problem, Shape>>;
+using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
+using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
+using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
+                           RowBlockScales<Problem, Shape>, EpilogueStoreBf16<Problem>>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_gemm_fc1_e4m3_bf16_128x128x128_e39bc518,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_gemm_fc1_e4m3_bf16_128x192x128_7bb4b40c,
               GroupedGemmParams) {
   Kernel::run(params);
 }

@@ -15,7 +15,7 @@ constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 using Kernel = RowChain<LoadQuantizedRows<kColumns>, TransformIdentity, QuantizeKeep,
                         StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_permute_pad_e4m3_e4m3_1x128_93b5b45d,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_permute_pad_e4m3_e4m3_1x128_dccac7ff,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -14,7 +14,7 @@ constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_7d92b0c0,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_450b0f3f,
               RowChainParams) {
   Kernel::run(params);
 }

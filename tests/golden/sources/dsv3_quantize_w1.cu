@@ -12,7 +12,7 @@ constexpr int32_t kThreads = 256;               // per CTA
 
 using Kernel = TileChain<kSections, kSectionRows, kColumns, kEpsilonBits, kThreads>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_bf16_e4m3_128x128_0e98860a,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_bf16_e4m3_128x128_e9a3100c,
               TileChainParams) {
   Kernel::run(params);
 }

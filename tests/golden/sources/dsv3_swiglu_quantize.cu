@@ -16,7 +16,7 @@ using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
                         Quantize1x128<kEpsilonBits>, StoreGroupedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_a4e4a3f9,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_c7855e12,
               RowChainParams) {
   Kernel::run(params);
 }

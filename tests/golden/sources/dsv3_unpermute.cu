@@ -13,7 +13,7 @@ constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_be65f4c2,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_5248c499,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -16,7 +16,7 @@ constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_permute_pad_bf16_e4m3_1x128_6cfa5c02,
-              RowChainParams) {
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
+              moejit_quantize_permute_pad_bf16_e4m3_1x128_f171cb6f, RowChainParams) {
   Kernel::run(params);
 }

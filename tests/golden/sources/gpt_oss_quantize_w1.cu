@@ -12,7 +12,7 @@ constexpr int32_t kThreads = 256;               // per CTA
 
 using Kernel = TileChain<kSections, kSectionRows, kColumns, kEpsilonBits, kThreads>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_bf16_e4m3_128x128_1b76eb05,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_bf16_e4m3_128x128_71f01069,
               TileChainParams) {
   Kernel::run(params);
 }

@@ -12,7 +12,7 @@ constexpr int32_t kThreads = 256;               // per CTA
 
 using Kernel = TileChain<kSections, kSectionRows, kColumns, kEpsilonBits, kThreads>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_w2_bf16_e4m3_128x128_44589077,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_w2_bf16_e4m3_128x128_75846773,
               TileChainParams) {
   Kernel::run(params);
 }

@@ -9,10 +9,9 @@ constexpr int32_t kLocalExperts = 32;     // E
 constexpr int32_t kTopK = 4;              // K
 constexpr int32_t kSplitsAlignment = 16;  // each expert's rows start at a multiple of this
 constexpr int32_t kWarps = 32;            // of a CTA
-constexpr int32_t kThreads = 1024;        // per CTA
 
 using Kernel = Route<kLocalExperts, kTopK, kSplitsAlignment, kWarps>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_route_i32_e32k4_407210a9, RouteParams) {
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_route_i32_e32k4_ef9ebbc9, RouteParams) {
   Kernel::run(params);
 }

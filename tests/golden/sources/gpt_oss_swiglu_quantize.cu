@@ -16,7 +16,7 @@ using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
                         Quantize1x128<kEpsilonBits>, StoreGroupedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_ef8d4973,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_5c7336a9,
               RowChainParams) {
   Kernel::run(params);
 }

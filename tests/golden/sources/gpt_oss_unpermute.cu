@@ -13,7 +13,7 @@ constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_eb4769cb,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_4e5d3730,
               RowChainParams) {
   Kernel::run(params);
 }

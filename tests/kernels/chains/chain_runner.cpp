@@ -53,6 +53,12 @@ void DeviceBuffer::read(void* destination, int64_t offset, size_t bytes) const {
                                               static_cast<int64_t>(bytes))));
 }
 
+void DeviceBuffer::write(const void* source, int64_t offset, size_t bytes) const {
+  if (address_ == nullptr) return;
+  EXPECT_TRUE(succeeded(
+      device_->copy_to_device(as<std::byte>() + offset, source, static_cast<int64_t>(bytes))));
+}
+
 void Chains::open(uint64_t seed) {
   Result<std::unique_ptr<runtime::Device>> device =
       kTarget == "sim" ? runtime::open_simulator({.seed = seed}) : runtime::open_cuda_device();

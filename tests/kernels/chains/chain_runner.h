@@ -40,10 +40,16 @@ class DeviceBuffer {
     read(values.data(), first * static_cast<int64_t>(sizeof(T)), values.size() * sizeof(T));
     return values;
   }
+  // Overwrites the elements from `first` on.
+  template <typename T>
+  void upload(int64_t first, const std::vector<T>& values) const {
+    write(values.data(), first * static_cast<int64_t>(sizeof(T)), values.size() * sizeof(T));
+  }
   runtime::MemoryRegion region() const { return {name_, address_, bytes_, is_output_}; }
 
  private:
   void read(void* destination, int64_t offset, size_t bytes) const;
+  void write(const void* source, int64_t offset, size_t bytes) const;
 
   runtime::Device* device_;
   std::string name_;
@@ -88,6 +94,13 @@ class Chains : public ::testing::Test {
   template <typename T>
   DeviceBuffer output(std::string name, int64_t count) {
     return {*device_, std::move(name), count * static_cast<int64_t>(sizeof(T)), nullptr};
+  }
+
+  // The buffer as tensor copies see it.
+  device::TensorMap tensor_map(const compiler::TensorBox& box, const DeviceBuffer& buffer) {
+    const auto map = device_->encode_tensor_map(box, buffer.as<void>());
+    EXPECT_TRUE(succeeded(map));
+    return map.value_or(device::TensorMap{});
   }
 
   // Sets every byte of a buffer.

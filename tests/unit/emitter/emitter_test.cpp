@@ -39,7 +39,9 @@ std::vector<KernelPlan> kernels() {
       {.operation = "quantize_w1",
        .spec = TileChainSpec{.sections = 2, .section_rows = 144, .columns = 272}},
       {.operation = "gemm_fc1",
-       .spec = GroupedGemmSpec{.local_experts = 7, .sections = 2, .section_n = 144, .k = 272}},
+       .spec =
+           GroupedGemmSpec{
+               .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1}},
   };
 }
 
@@ -69,13 +71,18 @@ TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
 }
 
 TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
-  const GroupedGemmSpec base{.local_experts = 7, .sections = 2, .section_n = 144, .k = 272};
-  std::vector<GroupedGemmSpec> specs(6, base);
+  const GroupedGemmSpec base{
+      .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1};
+  std::vector<GroupedGemmSpec> specs(10, base);
   specs[1].local_experts = 8;
   specs[2].sections = 1;
   specs[3].section_n = 160;
   specs[4].k = 288;
-  specs[5].stages = 4;
+  specs[5].stages = 3;
+  specs[6].wide_tiles = 2;
+  specs[7].narrow_tiles = 1;
+  specs[8].blocks_per_promotion = 2;
+  specs[9].wide_columns = 256;
   std::set<std::string> names;
   for (const GroupedGemmSpec& spec : specs) {
     names.insert(emitted({.operation = "gemm_fc1", .spec = spec}).entry);

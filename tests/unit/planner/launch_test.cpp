@@ -40,10 +40,10 @@ TEST(BusyCtas, GivesEveryTileOfAMatrixACta) {
 }
 
 TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {
-  const GroupedGemmSpec gemm{.sections = 2, .section_n = 200, .tile_m = 128, .tile_n = 128};
+  const GroupedGemmSpec gemm{.sections = 2, .wide_tiles = 1, .narrow_tiles = 2};
   EXPECT_EQ(busy_ctas(gemm, kLayer, 0), 0);
-  EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 4);
-  EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 4);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 6);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 6);
 }
 
 }  // namespace

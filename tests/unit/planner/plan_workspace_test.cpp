@@ -39,6 +39,17 @@ TEST(PlanWorkspace, NeverOverlapsTensorsThatLiveTogether) {
   }
 }
 
+// A and D of a GEMM are known to it by their tensor maps.
+TEST(PlanWorkspace, KeepsATensorAsLongAsATensorMapNamesIt) {
+  const Result<Plan> plan = plan_layer(dsv3_like_layer(), Target{});
+  ASSERT_TRUE(plan);
+  for (const auto& [tensor, last] : {std::pair("permuted_q", "gemm_fc1"), {"act_q", "gemm_fc2"}}) {
+    const int32_t last_use = find_tensor(*plan, tensor)->last_use;
+    ASSERT_GE(last_use, 0);
+    EXPECT_EQ(plan->kernels[static_cast<size_t>(last_use)].operation, last);
+  }
+}
+
 TEST(PlanWorkspace, SharesMemoryBetweenTensorsThatDoNotLiveTogether) {
   const Result<Plan> shared = plan_layer(dsv3_like_layer(), Target{});
   const Result<Plan> kept = plan_layer(dsv3_like_layer(), Target{}, {.keep_intermediates = true});

@@ -62,6 +62,11 @@ TEST(Planner, BindsEveryArgumentToATensorAndEveryTensorToAKernel) {
           EXPECT_TRUE(roles.insert(argument.role).second) << kernel.operation << argument.role;
           used.insert(argument.tensor);
         }
+        for (const TensorMapPlan& map : kernel.tensor_maps) {
+          EXPECT_NE(find_tensor(plan, map.tensor), nullptr) << map.tensor;
+          EXPECT_TRUE(roles.insert(map.role).second) << kernel.operation << map.role;
+          used.insert(map.tensor);
+        }
       }
       for (const TensorPlan& tensor : plan.tensors)
         EXPECT_TRUE(used.contains(tensor.name)) << tensor.name;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/grouped_gemm.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <tuple>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr int64_t kScaleBlock = 128;
+constexpr int64_t kCopiedBytes = 128;  // of a row of A and B in one step of the contraction
+constexpr int32_t kTileRows = 128;
+constexpr int32_t kPanelRows = 64;  // a panel of D is what one copy stores
+constexpr int32_t kPanelColumns = 64;
+
+// A matrix [rows, k] of operands in boxes of one step of the contraction.
+TensorBox operand_box(const GroupedGemmSpec& spec, int64_t rows, int32_t box_rows) {
+  const int64_t element = size_bytes(spec.operands);
+  return {.dtype = spec.operands,
+          .rank = 2,
+          .dims = {spec.k, rows, 1},
+          .strides_bytes = {spec.k * element, 0},
+          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
+          .is_swizzled = true};
+}
+
+// D as [rows, sections, section_n], so that a box ends with its section.
+TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
+  const int64_t section_bytes = spec.section_n * size_bytes(DType::kBF16);
+  return {.dtype = DType::kBF16,
+          .rank = 3,
+          .dims = {spec.section_n, spec.sections, rows},
+          .strides_bytes = {section_bytes, spec.sections * section_bytes},
+          .box = {kPanelColumns, 1, kPanelRows},
+          .is_swizzled = true};
+}
+
+}  // namespace
+
+ColumnTiles choose_column_tiles(int64_t columns) {
+  constexpr GroupedGemmSpec kWidths;
+  ColumnTiles best;
+  auto best_cost = std::tuple(INT64_MAX, INT64_MAX);
+  // Three narrow tiles are two wide ones.
+  for (int64_t narrow = 0; narrow < 3; ++narrow) {
+    const int64_t left = std::max<int64_t>(0, columns - narrow * kWidths.narrow_columns);
+    const int64_t wide = (left + kWidths.wide_columns - 1) / kWidths.wide_columns;
+    const int64_t covered = wide * kWidths.wide_columns + narrow * kWidths.narrow_columns;
+    const auto cost = std::tuple(covered, wide + narrow);
+    if (cost >= best_cost) continue;
+    best_cost = cost;
+    best = {.wide = static_cast<int32_t>(wide), .narrow = static_cast<int32_t>(narrow)};
+  }
+  return best;
+}
+
+GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
+  GroupedGemmSpec spec = problem;
+  if (spec.section_n % kScaleBlock == 0) {
+    spec.section_n *= spec.sections;
+    spec.sections = 1;
+  }
+  const ColumnTiles tiles = choose_column_tiles(spec.section_n);
+  spec.wide_tiles = tiles.wide;
+  spec.narrow_tiles = tiles.narrow;
+  return spec;
+}
+
+std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec) {
+  std::vector<std::string> reasons;
+  if (problem.sections != spec.sections) {
+    reasons.push_back(
+        fmt::format("the {} sections are one of {} columns: no scale block lies in two of them",
+                    problem.sections, spec.section_n));
+  }
+  const int64_t covered = int64_t{spec.wide_tiles} * spec.wide_columns +
+                          int64_t{spec.narrow_tiles} * spec.narrow_columns;
+  reasons.push_back(fmt::format(
+      "{} column tiles of {} and {} of {} cover {} columns with {} to spare: wide tiles read the "
+      "least for each product, narrow ones end where the columns end; no tile depends on the "
+      "number of tokens",
+      spec.wide_tiles, spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.section_n,
+      covered - spec.section_n));
+  reasons.push_back(fmt::format(
+      "partial sums of {} of k are scaled and added in fp32, since the tensor cores add e4m3 "
+      "products with about 14 bits{}",
+      spec.blocks_per_promotion * kScaleBlock,
+      spec.blocks_per_promotion > 1 ? "; blocks that share their scales are one partial sum" : ""));
+  return reasons;
+}
+
+std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
+                                                    const GemmTensors& tensors) {
+  const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return {{"a_map", tensors.a, operand_box(spec, rows, kTileRows)},
+          {"b_map", tensors.b, operand_box(spec, b_rows, columns)},
+          {"d_map", tensors.d, output_box(spec, rows)}};
+}
+
+}  // namespace moejit::compiler

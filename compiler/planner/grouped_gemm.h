@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// How many tiles cover the columns of a section: wide ones first, then narrow ones.
+struct ColumnTiles {
+  int32_t wide = 0;
+  int32_t narrow = 0;
+  bool operator==(const ColumnTiles&) const = default;
+};
+
+// The cover of `columns` (at least 1) by tiles of GroupedGemmSpec's widths that wastes the fewest;
+// of several the one with the fewest tiles.
+ColumnTiles choose_column_tiles(int64_t columns);
+
+// Completes a spec whose problem is set (operands, local_experts, sections, section_n, k): chooses
+// the column tiles, and makes one section of all where no scale block lies in two.
+GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
+
+// Sentences for what choose_tiles() made of a problem.
+std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
+
+// Names of tensors in a plan: A [P, k], B [E, N, k] and D [P, N].
+struct GemmTensors {
+  std::string a;
+  std::string b;
+  std::string d;
+};
+
+// The tensor maps of a grouped GEMM's parameter record; `rows` is P.
+std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
+                                                    const GemmTensors& tensors);
+
+}  // namespace moejit::compiler

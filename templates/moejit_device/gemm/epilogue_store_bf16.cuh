@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Rounds sums to bf16 and stores them; pad rows get zeros.
+//
+// Each warpgroup has its own staging buffer, barrier and stores, so that one can multiply while the
+// other stores. Staged are panels of 64 rows and 64 columns, swizzled like any box of 128-byte
+// rows. Full parts leave by tensor copies, which run on below the next tile's products; at the
+// ragged end of a group, where the rows behind belong to the next one, threads copy what is theirs.
+
+#include "moejit_device/gemm/mainloop.cuh"
+#include "moejit_device/ptx/barrier.cuh"
+#include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/ptx/mma.cuh"
+
+namespace moejit::device {
+
+template <typename Problem>
+class EpilogueStoreBf16 {
+  static constexpr int32_t kPanelChunks = 64 * 128 / 16;  // 64 rows of 128 bytes
+
+ public:
+  template <typename Shape>
+  static constexpr int32_t kStagingBytes = Shape::kMathWarpgroups * 64 * 2 *
+                                           (Shape::kWideTiles > 0 ? Shape::kWideColumns
+                                                                  : Shape::kNarrowColumns);
+
+  // All threads of a math warpgroup; `staging` is its own.
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void run(const Params& params, const GemmTile& tile,
+                                const WarpgroupPart& part, ptx::SharedPtr<Bytes16> staging,
+                                const float (&sums)[kW / 2]) {
+    const bool is_tail = tile.rows <= 64;
+    const int32_t barrier = 1 + ptx::warp_index() / 4;
+    const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
+    if (is_leader) ptx::wait_tensor_stores_read<0>();
+    // The stores before have read the staging buffer, and so have all threads.
+    ptx::sync_named(barrier, ptx::kWarpgroupThreads);
+    // Pad rows may hold 0 * NaN, so zero is chosen, not computed.
+    if (tile.rows - part.row >= 64) {
+      stage<kW>(staging, sums, true, true);
+    } else {
+      const int32_t row = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
+      stage<kW>(staging, sums, row < tile.rows, row + 8 < tile.rows);
+    }
+    const bool is_whole = !is_tail && tile.padded_rows >= part.row + 64;
+    if (is_whole) ptx::fence_proxy_async();
+    ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panels are written
+    if (!is_whole) {
+      copy_out<kW>(params, tile, part, is_tail ? tile.padded_rows : tile.padded_rows - part.row,
+                   staging);
+    } else if (is_leader) {
+#pragma unroll
+      for (int32_t panel = 0; panel < kW / 64; ++panel) {
+        ptx::store_tensor_3d(params.d_map, staging + panel * kPanelChunks, tile.column + 64 * panel,
+                             tile.section, tile.d_row + part.row);
+      }
+      ptx::commit_tensor_stores();
+    }
+  }
+
+  // Before the CTA ends.
+  MOEJIT_DEVICE static void finish() {
+    if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
+  }
+
+ private:
+  // 16-byte chunk c of row r of a panel lies at chunk c ^ (r % 8) of that row. The upper row is the
+  // thread's first, the lower one 8 further down; those that are not real become zeros.
+  template <int32_t kW>
+  MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float (&sums)[kW / 2],
+                                  bool is_upper, bool is_lower) {
+    const int32_t lane = ptx::lane_index();
+    const int32_t first_row = ptx::warp_index() % 4 * 16;
+    const auto row = staging + (first_row + lane % 16) * 8;
+#pragma unroll
+    for (int32_t j = 0; j < kW / 8; j += 2) {
+      const float* x = sums + 4 * j;
+      const ptx::MatrixFragments f = {
+          {is_upper ? ptx::bf16_pair(x[0], x[1]) : 0u, is_lower ? ptx::bf16_pair(x[2], x[3]) : 0u,
+           is_upper ? ptx::bf16_pair(x[4], x[5]) : 0u, is_lower ? ptx::bf16_pair(x[6], x[7]) : 0u}};
+      const int32_t chunk = (j % 8 + lane / 16) ^ (lane % 8);
+      ptx::store_matrices(row + (j / 8 * kPanelChunks + chunk), f);
+    }
+  }
+
+  // Rows from 64 on exist only below a tail and are pad rows.
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void copy_out(const Params& params, const GemmTile& tile,
+                                     const WarpgroupPart& part, int32_t rows,
+                                     ptx::SharedPtr<Bytes16> staging) {
+    constexpr int32_t kRowChunks = kW / 8;
+    const int32_t column = tile.column + part.column;
+    const auto to =
+        ptx::global(params.d) + (static_cast<int64_t>(tile.d_row + part.row) * Problem::kN +
+                                 tile.section * Problem::kSectionN + column);
+    for (int32_t i = ptx::thread_index() % ptx::kWarpgroupThreads; i < rows * kRowChunks;
+         i += ptx::kWarpgroupThreads) {
+      const int32_t row = i / kRowChunks;
+      const int32_t chunk = i % kRowChunks;
+      if (column + 8 * chunk >= Problem::kSectionN) continue;
+      Bytes16 bytes = {};
+      if (row < 64) {
+        bytes = ptx::load(staging + (chunk / 8 * kPanelChunks + row * 8 + (chunk % 8 ^ row % 8)));
+      }
+      ptx::store(ptx::as<Bytes16>(to + (static_cast<int64_t>(row) * Problem::kN + 8 * chunk)),
+                 bytes);
+    }
+  }
+};
+
+}  // namespace moejit::device

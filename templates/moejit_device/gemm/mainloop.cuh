@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a math warpgroup does with the stages: it multiplies 64 rows with kW columns and keeps the
+// sums in registers.
+//
+// The tensor cores add e4m3 products with about 14 significant bits, and scales change along the
+// contraction. So the partial sums of one scale block, or of two that share their scales, are
+// multiplied with their scales and added to sums in ordinary fp32 registers: promotion. That is
+// what such a kernel is limited by: multiply, wait, promote, multiply is a serial chain, and the
+// other warpgroup has to keep the tensor cores busy meanwhile. Scales are in registers before the
+// wait ends.
+
+#include "moejit_device/gemm/pipeline.cuh"
+#include "moejit_device/ptx/wgmma.cuh"
+
+namespace moejit::device {
+
+struct MultiplyE4m3 {
+  static constexpr int32_t kStepElements = 128;
+  template <int32_t kW>
+  MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
+                                ptx::MatrixDescriptor b, bool accumulate) {
+#pragma unroll
+    for (int32_t k = 0; k < 4; ++k) {
+      ptx::wgmma_e4m3(sum, a + 32 * k, b + 32 * k, accumulate || k > 0);
+    }
+  }
+};
+
+struct MultiplyBf16 {
+  static constexpr int32_t kStepElements = 64;
+  template <int32_t kW>
+  MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
+                                ptx::MatrixDescriptor b, bool accumulate) {
+#pragma unroll
+    for (int32_t k = 0; k < 4; ++k) {
+      ptx::wgmma_bf16(sum, a + 32 * k, b + 32 * k, accumulate || k > 0);
+    }
+  }
+};
+
+// A math warp's side of the pipeline.
+template <typename Stages>
+struct StageReader {
+  typename Stages::Position position;
+
+  MOEJIT_DEVICE void wait() const { ptx::wait(Stages::full(position.stage), position.parity); }
+  // The products that used the stage are complete.
+  MOEJIT_DEVICE static void release(int32_t stage) {
+    if (ptx::lane_index() == 0) ptx::arrive(Stages::empty(stage));
+  }
+};
+
+// Promotes after every kBlocksPerPromotion steps, 1 or 2. With 2, both steps are one chain of WGMMA
+// and must share their scales. Steps come in batches of four, for which the scales are fetched.
+template <typename Multiply, int32_t kBlocksPerPromotion>
+class PromotingMainloop {
+  static_assert(kBlocksPerPromotion == 1 || kBlocksPerPromotion == 2, "one step or two");
+  static constexpr int32_t kBatchSteps = 4;
+
+ public:
+  static constexpr int32_t kStepElements = Multiply::kStepElements;
+
+  // Adds the products of k_steps steps, 1 or more. All threads of a math warpgroup; sums [kW / 2]
+  // in the order of ptx::WgmmaSum.
+  template <int32_t kW, typename Stages, typename Queue, typename Scales>
+  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Queue& queue,
+                                Scales& scales, StageReader<Stages>& reader,
+                                float (&sums)[kW / 2]) {
+    constexpr int32_t kRowBytes = 128;
+    const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
+    const auto b = ptx::matrix_descriptor(Stages::b(0)) + part.column * kRowBytes;
+    int32_t left = k_steps;
+    // Narrower parts are rare: they are spared the code of an unrolled loop.
+    if constexpr (kW == Stages::kTileColumns) {
+#pragma unroll 1
+      for (; left >= kBatchSteps; left -= kBatchSteps) {
+#pragma unroll
+        for (int32_t i = 0; i < kBatchSteps; i += kBlocksPerPromotion) {
+          const auto shadow = [&] {
+            if (i == 0) scales.fetch_next(left == kBatchSteps, queue);
+            if (i + kBlocksPerPromotion == kBatchSteps) scales.advance();
+          };
+          if constexpr (kBlocksPerPromotion == 2) pair<kW>(a, b, i, scales, shadow, reader, sums);
+          if constexpr (kBlocksPerPromotion == 1) single<kW>(a, b, i, scales, shadow, reader, sums);
+        }
+      }
+    }
+    int32_t i = 0;
+#pragma unroll 1
+    while (left > 0) {
+      const bool is_pair = kBlocksPerPromotion == 2 && left >= 2;
+      const int32_t steps = is_pair ? 2 : 1;
+      const auto shadow = [&] {
+        if (i == 0) scales.fetch_next(left <= kBatchSteps, queue);
+        if (left == steps || i + steps == kBatchSteps) scales.advance();
+      };
+      if (is_pair) {
+        pair<kW>(a, b, i, scales, shadow, reader, sums);
+      } else {
+        single<kW>(a, b, i, scales, shadow, reader, sums);
+      }
+      left -= steps;
+      i = (i + steps) % kBatchSteps;
+    }
+  }
+
+ private:
+  // The step `i` of its batch. `shadow` is what there is to do while the tensor cores work.
+  template <int32_t kW, typename Stages, typename Scales, typename Shadow>
+  MOEJIT_DEVICE static void single(ptx::MatrixDescriptor a, ptx::MatrixDescriptor b, int32_t i,
+                                   Scales& scales, const Shadow& shadow,
+                                   StageReader<Stages>& reader, float (&sums)[kW / 2]) {
+    ptx::WgmmaSum<kW> partial;
+    const int32_t stage = reader.position.stage;
+    reader.wait();
+    ptx::wgmma_fence(partial);
+    const auto factors = scales.template factors<kW>(i);
+    Multiply::run(partial, a + stage * Stages::kStageBytes, b + stage * Stages::kStageBytes, false);
+    ptx::wgmma_commit();
+    shadow();
+    ptx::wgmma_wait<0>(partial);
+    reader.release(stage);
+    reader.position.advance();
+    Scales::template promote<kW>(partial, factors, sums);
+  }
+
+  template <int32_t kW, typename Stages, typename Scales, typename Shadow>
+  MOEJIT_DEVICE static void pair(ptx::MatrixDescriptor a, ptx::MatrixDescriptor b, int32_t i,
+                                 Scales& scales, const Shadow& shadow, StageReader<Stages>& reader,
+                                 float (&sums)[kW / 2]) {
+    ptx::WgmmaSum<kW> partial;
+    const int32_t first = reader.position.stage;
+    reader.wait();
+    ptx::wgmma_fence(partial);
+    const auto factors = scales.template factors<kW>(i);
+    Multiply::run(partial, a + first * Stages::kStageBytes, b + first * Stages::kStageBytes, false);
+    ptx::wgmma_commit();
+    reader.position.advance();
+    const int32_t second = reader.position.stage;
+    reader.wait();
+    ptx::wgmma_fence();
+    Multiply::run(partial, a + second * Stages::kStageBytes, b + second * Stages::kStageBytes,
+                  true);
+    ptx::wgmma_commit();
+    shadow();
+    ptx::wgmma_wait<1>();
+    reader.release(first);
+    ptx::wgmma_wait<0>(partial);
+    reader.release(second);
+    reader.position.advance();
+    Scales::template promote<kW>(partial, factors, sums);
+  }
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The ring of stages in shared memory between the producer, which fills them by tensor copies, and
+// the math warps. Stage s holds one step of the contraction: 128 bytes of each row of A, then of B,
+// swizzled. `full` completes when all bytes of a stage have arrived, `empty` when every math warp
+// is done with them. Phases have parity 0, 1, 0, ... in each round over the ring.
+
+#include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/tensor_copy.cuh"
+
+namespace moejit::device {
+
+// A place in the ring and the parity of its current round.
+template <int32_t kStages>
+struct RingPosition {
+  int32_t stage = 0;
+  uint32_t parity = 0;
+  MOEJIT_DEVICE void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+template <typename Shape, uint32_t kFirstByte>
+struct Pipeline {
+  static constexpr int32_t kStages = Shape::kStages;
+  static constexpr int32_t kBytesA = Shape::kRows * Shape::kStepBytes;
+  static constexpr int32_t kTileColumns =
+      Shape::kWideTiles > 0 ? Shape::kWideColumns : Shape::kNarrowColumns;
+  static constexpr int32_t kBytesB = kTileColumns * Shape::kStepBytes;
+  static constexpr int32_t kStageBytes = kBytesA + kBytesB;
+  static constexpr uint32_t kBarriers = kFirstByte + kStages * kStageBytes;
+  static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
+  static_assert(kFirstByte % 1024 == 0, "swizzled boxes are 1024-byte aligned");
+
+  using Position = RingPosition<kStages>;
+
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> a(int32_t stage) {
+    return ptx::shared<Bytes16>(kFirstByte + static_cast<uint32_t>(stage * kStageBytes));
+  }
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> b(int32_t stage) {
+    return ptx::shared<Bytes16>(kFirstByte + static_cast<uint32_t>(stage * kStageBytes + kBytesA));
+  }
+  MOEJIT_DEVICE static ptx::Mbarrier full(int32_t stage) {
+    return ptx::shared<uint64_t>(kBarriers) + stage;
+  }
+  MOEJIT_DEVICE static ptx::Mbarrier empty(int32_t stage) {
+    return ptx::shared<uint64_t>(kBarriers) + (kStages + stage);
+  }
+
+  // One thread; a fence and a CTA barrier follow.
+  MOEJIT_DEVICE static void init() {
+    for (int32_t stage = 0; stage < kStages; ++stage) {
+      ptx::init_mbarrier(full(stage), 1);
+      ptx::init_mbarrier(empty(stage), Shape::kMathWarpgroups * 4);
+    }
+  }
+
+  // Fills stages with a tile's operands, step after step. One thread of the producer. The boxes are
+  // those of full, wide tiles: rows beyond a tile are loaded and not used, which costs less than
+  // more copies. kStepElements of the contraction are 128 bytes.
+  template <int32_t kStepElements, ptx::CachePolicy kPolicyA, ptx::CachePolicy kPolicyB>
+  MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
+                                 const GemmTile& tile, Position& position) {
+    for (int32_t step = 0; step < tile.k_steps; ++step) {
+      const int32_t k = tile.k_begin + step * kStepElements;
+      const ptx::Mbarrier ready = full(position.stage);
+      ptx::wait(empty(position.stage), position.parity ^ 1);
+      ptx::arrive_expecting(ready, kStageBytes);
+      ptx::load_tensor_2d<kPolicyA>(a(position.stage), a_map, ready, k, tile.a_row);
+      ptx::load_tensor_2d<kPolicyB>(b(position.stage), b_map, ready, k, tile.b_row);
+      position.advance();
+    }
+  }
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Which tile comes next where the rows of A and D belong to groups and each group has its own B.
+// Group sizes are known on the device only, so the producer warp of every CTA walks over the groups
+// itself: CTA c of C takes the tiles c, c + C, c + 2C, ... of one fixed order. Which CTA computes a
+// tile does not change its value, so results do not depend on C.
+//
+// The order: groups ascending; in a group, bands of up to 16 row tiles; in a band, columns
+// ascending and rows innermost. The CTAs that run together then share about as many row tiles of
+// A as column tiles of B, and a small group reads each part of B once.
+//
+// A warp looks at 32 groups at once: lane i holds the number of row tiles up to and including the
+// window's group i, so finding a tile's group is one ballot, and 512 experts are 16 steps in all.
+
+#include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/memory.cuh"
+#include "moejit_device/ptx/warp.cuh"
+
+namespace moejit::device {
+
+// D[rows, kSections * kSectionN] = A[rows, kK] * B[group][kSections * kSectionN, kK]^T. A step of
+// the contraction is kStepElements.
+template <int32_t kGroupsValue, int32_t kSectionsValue, int32_t kSectionNValue, int32_t kKValue,
+          int32_t kStepElementsValue>
+struct RowGroupProblem {
+  static constexpr int32_t kGroups = kGroupsValue;
+  static constexpr int32_t kSections = kSectionsValue;
+  static constexpr int32_t kSectionN = kSectionNValue;
+  static constexpr int32_t kK = kKValue;
+  static constexpr int32_t kN = kSections * kSectionN;
+  static constexpr int32_t kStepElements = kStepElementsValue;
+  static constexpr int32_t kSteps = ceil_div(kK, kStepElements);
+  static_assert(kSectionN % 8 == 0, "columns are stored 16 bytes at a time");
+};
+
+template <typename Problem, typename Shape>
+class RowGroupScheduler {
+  static constexpr int32_t kColumnTiles = Problem::kSections * Shape::kColumnTiles;
+  static constexpr int32_t kBandTiles = 16;
+
+ public:
+  // Of every tile that has any; 0 would mean that tiles differ.
+  static constexpr int32_t kSteps = Problem::kSteps;
+
+  template <typename Params>
+  MOEJIT_DEVICE explicit RowGroupScheduler(const Params& params)
+      : counts_(ptx::global(params.counts)),
+        offs_(ptx::global(params.offs)),
+        next_tile_(ptx::cta_index()) {
+    load_window();
+  }
+
+  // This CTA's next tile, or one whose group is -1. All lanes call together and get the same.
+  MOEJIT_DEVICE GemmTile next() {
+    GemmTile tile = {};
+    tile.group = -1;
+    // Tiles of a row of tiles follow each other, so counting row tiles is enough to find a group.
+    const int32_t row_tile = static_cast<int32_t>(next_tile_ / kColumnTiles);
+    int32_t window_tiles = ptx::shuffle(lane_end_, 31);
+    while (row_tile - window_start_ >= window_tiles) {
+      if (window_group_ + 32 >= Problem::kGroups) return tile;
+      window_start_ += window_tiles;
+      window_group_ += 32;
+      load_window();
+      window_tiles = ptx::shuffle(lane_end_, 31);
+    }
+    const uint32_t groups_before = ptx::ballot(lane_end_ <= row_tile - window_start_);
+    const int32_t lane = ptx::population_count(groups_before);
+    const int32_t end_before = ptx::shuffle(lane_end_, larger(lane - 1, 0));
+    const int32_t group_start = window_start_ + (lane == 0 ? 0 : end_before);
+    const int32_t index =
+        static_cast<int32_t>(next_tile_ - static_cast<int64_t>(group_start) * kColumnTiles);
+    next_tile_ += ptx::cta_count();
+    return tile_of_group(window_group_ + lane, index);
+  }
+
+ private:
+  MOEJIT_DEVICE void load_window() {
+    const int32_t group = window_group_ + ptx::lane_index();
+    int32_t tiles = 0;
+    if (group < Problem::kGroups) {
+      tiles = ceil_div(ptx::load(offs_ + (group + 1)) - ptx::load(offs_ + group), Shape::kRows);
+    }
+#pragma unroll
+    for (int32_t distance = 1; distance < 32; distance *= 2) {
+      const int32_t below = ptx::shuffle_up(tiles, distance);
+      if (ptx::lane_index() >= distance) tiles += below;
+    }
+    lane_end_ = tiles;
+  }
+
+  MOEJIT_DEVICE GemmTile tile_of_group(int32_t group, int32_t index) const {
+    const int32_t start = ptx::load(offs_ + group);
+    const int32_t padded = ptx::load(offs_ + (group + 1)) - start;
+    const int32_t count = ptx::load(counts_ + group);
+    const int32_t band = index / (kBandTiles * kColumnTiles);
+    const int32_t in_band = index % (kBandTiles * kColumnTiles);
+    const int32_t band_rows =
+        smaller(ceil_div(padded, Shape::kRows) - band * kBandTiles, kBandTiles);
+    const int32_t column_tile = in_band / band_rows;
+    const int32_t row = (band * kBandTiles + in_band % band_rows) * Shape::kRows;
+    const int32_t section = column_tile / Shape::kColumnTiles;
+    const int32_t column = Shape::column(column_tile % Shape::kColumnTiles);
+    const int32_t rows = larger(smaller(count - row, Shape::kRows), 0);
+    return {.group = group,
+            .a_row = start + row,
+            .b_row = group * Problem::kN + section * Problem::kSectionN + column,
+            .k_begin = 0,
+            .k_steps = rows > 0 ? Problem::kSteps : 0,
+            .d_row = start + row,
+            .rows = rows,
+            .padded_rows = smaller(padded - row, Shape::kRows),
+            .section = section,
+            .column = column,
+            .unused = {}};
+  }
+
+  ptx::GlobalPtr<const int32_t> counts_;
+  ptx::GlobalPtr<const int32_t> offs_;
+  int64_t next_tile_;
+  int32_t window_group_ = 0;  // the window is groups [window_group_, window_group_ + 32)
+  int32_t window_start_ = 0;  // row tiles of all groups before it
+  int32_t lane_end_ = 0;      // row tiles of the window's groups up to this lane's, inclusive
+};
+
+}  // namespace moejit::device

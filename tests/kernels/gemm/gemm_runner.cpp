@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/gemm/gemm_runner.h"
+
+#include "compiler/planner/grouped_gemm.h"
+#include "templates/moejit_device/params/grouped_gemm_params.h"
+#include "tests/kernels/gemm/tile_errors.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/random_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GroupedGemmSpec;
+using reference::block_count;
+using reference::QuantizedRows;
+using reference::QuantizedWeights;
+using reference::RandomStream;
+using reference::Route;
+
+constexpr uint8_t kNaN = 0x7f;
+
+// Rounding to bf16 costs at most 2^-9 of each element and so of a row. Hopper's e4m3 sums add
+// truncation: each of 33 terms loses up to 2^-13 of the largest one, about 2^-14 of it in the mean
+// and with either sign, so that a sum of n groups of 32 random products is off by about
+// sqrt(33 n) 2^-14 L / sqrt(3) for a result of about sqrt(32 n) times a product's size; with L four
+// to twenty times that size it is at most 2^-10 of the result. 2^-8 leaves room for both and none
+// for a wrong element in a row of a few hundred.
+constexpr double kLargestError = 0x1p-8;
+
+uint8_t small_integer(const RandomStream& random, uint64_t i) {
+  return reference::encode_e4m3(static_cast<float>(random.below(i, 5) - 2));
+}
+float power_of_two(const RandomStream& random, uint64_t i) {
+  return std::ldexp(1.0f, static_cast<int>(random.below(i, 5) - 2));
+}
+
+void fill_integers(uint64_t seed, std::vector<uint8_t>& values, std::vector<float>& scales) {
+  const RandomStream random(seed, 0);
+  const RandomStream exponents(seed, 1);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = small_integer(random, i);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = power_of_two(exponents, i);
+}
+
+}  // namespace
+
+Route splits(std::vector<int32_t> counts, int32_t alignment) {
+  Route route{.counts = std::move(counts), .offs = {0}, .row_map = {}};
+  for (const int32_t count : route.counts) {
+    route.offs.push_back(route.offs.back() + (count + alignment - 1) / alignment * alignment);
+  }
+  return route;
+}
+
+Route only_group(const Route& route, std::size_t group) {
+  Route only{.counts = std::vector<int32_t>(route.counts.size(), 0), .offs = {}, .row_map = {}};
+  only.counts[group] = route.counts[group];
+  for (std::size_t i = 0; i < route.offs.size(); ++i) {
+    only.offs.push_back(route.offs[i <= group ? group : group + 1]);
+  }
+  return only;
+}
+
+QuantizedRows integer_rows(int64_t rows, int64_t k, uint64_t seed) {
+  QuantizedRows a{rows, k, std::vector<uint8_t>(rows * k),
+                  std::vector<float>(rows * block_count(k))};
+  fill_integers(seed, a.q, a.scale_inv);
+  return a;
+}
+
+QuantizedWeights integer_weights(const GroupedGemmSpec& spec, uint64_t seed) {
+  QuantizedWeights b{.experts = spec.local_experts,
+                     .rows = spec.sections * spec.section_n,
+                     .cols = spec.k,
+                     .sections = spec.sections};
+  b.q.resize(b.experts * b.rows * b.cols);
+  b.scale_inv.resize(b.experts * b.scale_rows() * block_count(b.cols));
+  fill_integers(seed, b.q, b.scale_inv);
+  return b;
+}
+
+QuantizedRows random_rows(int64_t rows, int64_t k, uint64_t seed) {
+  return reference::quantize_1x128(reference::random_activations(rows, k, seed), rows, k);
+}
+
+QuantizedWeights random_weights(const GroupedGemmSpec& spec, uint64_t seed) {
+  const int64_t n = spec.sections * spec.section_n;
+  return reference::quantize_128x128(reference::random_weights(spec.local_experts, n, spec.k, seed),
+                                     spec.local_experts, n, spec.k, spec.sections);
+}
+
+void poison_pad_rows(const Route& route, QuantizedRows& a) {
+  const auto real = reference::real_rows(route);
+  for (int64_t row = 0; row < a.rows; ++row) {
+    if (real[row] != 0) continue;
+    std::fill_n(a.q.begin() + row * a.cols, a.cols, kNaN);
+    std::fill_n(a.scale_inv.begin() + row * block_count(a.cols), block_count(a.cols),
+                std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
+GroupedGemmSpec GemmTest::problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k) {
+  return compiler::choose_tiles(
+      {.local_experts = experts, .sections = sections, .section_n = section_n, .k = k});
+}
+
+std::vector<uint16_t> GemmTest::multiply_all(const GroupedGemmSpec& spec, const Route& route,
+                                             const QuantizedRows& rows,
+                                             const QuantizedWeights& weights, int64_t ctas) {
+  constexpr int64_t kBeyond = 130;
+  const DeviceBuffer a = input("a", rows.q);
+  const DeviceBuffer a_scale_inv = input("a_scale_inv", rows.scale_inv);
+  const DeviceBuffer b = input("b", weights.q);
+  const DeviceBuffer b_scale_inv = input("b_scale_inv", weights.scale_inv);
+  const DeviceBuffer counts = input("counts", route.counts);
+  const DeviceBuffer offs = input("offs", route.offs);
+  const DeviceBuffer d = output<uint16_t>("d", (rows.rows + kBeyond) * weights.rows);
+  // A ends with the rows that there are; D is longer, so that stores beyond them would be seen.
+  const auto a_maps = compiler::grouped_gemm_tensor_maps(spec, rows.rows, {});
+  const auto d_maps = compiler::grouped_gemm_tensor_maps(spec, rows.rows + kBeyond, {});
+  const device::GroupedGemmParams params{.a_map = tensor_map(a_maps[0].box, a),
+                                         .b_map = tensor_map(a_maps[1].box, b),
+                                         .d_map = tensor_map(d_maps[2].box, d),
+                                         .a_scale_inv = a_scale_inv.as<const float>(),
+                                         .b_scale_inv = b_scale_inv.as<const float>(),
+                                         .d = d.as<device::Bf16>(),
+                                         .counts = counts.as<const int32_t>(),
+                                         .offs = offs.as<const int32_t>()};
+  run(spec, ctas, params, {&a, &a_scale_inv, &b, &b_scale_inv, &counts, &offs, &d});
+  return d.download<uint16_t>();
+}
+
+std::vector<uint16_t> GemmTest::multiply(const GroupedGemmSpec& spec, const Route& route,
+                                         const QuantizedRows& rows, const QuantizedWeights& weights,
+                                         int64_t ctas) {
+  const auto values = multiply_all(spec, route, rows, weights, ctas);
+  EXPECT_TRUE(untouched_from(values, route.rows() * weights.rows));
+  return head(values, route.rows() * weights.rows);
+}
+
+void GemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
+  expect_exact(spec, route, integer_weights(spec, seed + 1), seed);
+}
+
+void GemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route,
+                            const QuantizedWeights& weights, uint64_t seed) {
+  QuantizedRows rows = integer_rows(route.rows(), spec.k, seed);
+  const auto wanted = reference::grouped_gemm(rows, weights, route);
+  poison_pad_rows(route, rows);
+  const auto got = multiply(spec, route, rows, weights);
+  EXPECT_TRUE(matches(compare_bf16({"d", weights.rows}, got, wanted)));
+}
+
+void GemmTest::expect_close(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
+  QuantizedRows rows = random_rows(route.rows(), spec.k, seed);
+  const QuantizedWeights weights = random_weights(spec, seed + 1);
+  const auto wanted = reference::grouped_gemm_exact(rows, weights, route);
+  poison_pad_rows(route, rows);
+  const auto got = multiply(spec, route, rows, weights);
+  const auto compared = compare_bf16_within({"d", weights.rows}, got, wanted.value,
+                                            kOnGpu ? wanted.bound : wanted.fp32_bound);
+  const TileErrors errors = tile_errors(got, wanted.value, weights.rows);
+  EXPECT_TRUE(matches(compared)) << errors.report;
+  EXPECT_LE(errors.worst_row, kLargestError) << errors.report;
+  EXPECT_LE(errors.worst_tile, kLargestError) << errors.report;
+}
+
+}  // namespace moejit::testing

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/gemm.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace moejit::testing {
+
+// Whether kernels run on a GPU: the simulator gets smaller shapes and fewer repetitions.
+inline constexpr bool kOnGpu = std::string_view(MOEJIT_CHAINS_TARGET) == "cuda";
+inline constexpr int32_t by_target(int32_t on_simulator, int32_t on_gpu) {
+  return kOnGpu ? on_gpu : on_simulator;
+}
+
+// Splits of the rows into groups, as the route kernel makes them.
+reference::Route splits(std::vector<int32_t> counts, int32_t alignment);
+
+// The same groups, but all except one without rows. Rows of the others belong to nobody.
+reference::Route only_group(const reference::Route& route, std::size_t group);
+
+// Integers from -2 to 2 and scales from 1/4 to 4: sums of any order are exact.
+reference::QuantizedRows integer_rows(int64_t rows, int64_t k, uint64_t seed = 1);
+reference::QuantizedWeights integer_weights(const compiler::GroupedGemmSpec& spec,
+                                            uint64_t seed = 2);
+reference::QuantizedRows random_rows(int64_t rows, int64_t k, uint64_t seed = 3);
+reference::QuantizedWeights random_weights(const compiler::GroupedGemmSpec& spec,
+                                           uint64_t seed = 4);
+
+// Gives pad rows NaN data and scales: nothing of them may reach a result.
+void poison_pad_rows(const reference::Route& route, reference::QuantizedRows& a);
+
+// A fixture that multiplies with the kernel that the planner makes of a problem.
+class GemmTest : public Chains {
+ protected:
+  // The problem with the planner's tiles.
+  static compiler::GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n,
+                                           int32_t k);
+
+  // All of D [rows + 130, N] after the launch; it is poison before.
+  std::vector<uint16_t> multiply_all(const compiler::GroupedGemmSpec& spec,
+                                     const reference::Route& route,
+                                     const reference::QuantizedRows& rows,
+                                     const reference::QuantizedWeights& weights, int64_t ctas = 3);
+  // D [offs[E], N]; expects that nothing behind it was written.
+  std::vector<uint16_t> multiply(const compiler::GroupedGemmSpec& spec,
+                                 const reference::Route& route,
+                                 const reference::QuantizedRows& rows,
+                                 const reference::QuantizedWeights& weights, int64_t ctas = 3);
+
+  // Expects the reference's bits on small integers, whatever pad rows hold.
+  void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    uint64_t seed = 1);
+  void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    const reference::QuantizedWeights& weights, uint64_t seed = 1);
+
+  // Expects every element within the derived bound on random numbers, and every row and tile within
+  // kLargestError.
+  void expect_close(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    uint64_t seed = 3);
+};
+
+}  // namespace moejit::testing
