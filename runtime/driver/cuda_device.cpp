@@ -51,6 +51,8 @@ class CudaDevice final : public Device {
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                               const void* address) const override {
+    const CurrentContext current(*context_);  // the driver looks the address up in it
+    MOEJIT_TRY(current.check(Stage::kLaunch));
     return encode_cuda_tensor_map(api(), box, address);
   }
 

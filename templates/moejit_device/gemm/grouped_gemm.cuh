@@ -19,6 +19,7 @@
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/gemm/pipeline.cuh"
 #include "moejit_device/gemm/tile_queue.cuh"
+#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/clock.cuh"
 
 namespace moejit::device {
@@ -85,6 +86,7 @@ struct GroupedGemm {
                               ptx::CachePolicy::kNormal>(params.a_map, params.b_map, tile,
                                                          position);
       }
+      ptx::sync_warp();  // the first lane is back
       queue.pop();
     }
   }
@@ -156,7 +158,8 @@ struct GroupedGemm {
       if (tile.k_steps == 0) {
         scales.prime(queue.following());
       } else {
-        constexpr int32_t kSteps = Scheduler::kSteps;
+        // Whole batches, known here, are spared the code of the rest.
+        constexpr int32_t kSteps = Scheduler::kSteps % 4 == 0 ? Scheduler::kSteps : 0;
         Mainloop::template run<kW, Stages>(kSteps > 0 ? kSteps : tile.k_steps, part, queue, scales,
                                            reader, sums);
       }

@@ -70,6 +70,8 @@ class RowBlockScales {
     if (is_last) {
       look_at(queue.following());
     } else {
+      a_at_ += 4;
+      b_at_ += 4;
       step_ += 4;
     }
     fetch();
@@ -105,37 +107,41 @@ class RowBlockScales {
   }
 
  private:
-  // Where the scales of a tile's steps from this lane's on are. Pad rows have none.
+  // Where the scales of a tile's first batch are. Pad rows have none.
   MOEJIT_DEVICE void look_at(const GemmTile& tile) {
     const int32_t lane = ptx::lane_index();
     const int32_t row = warpgroup_part<Shape>(tile, ptx::warp_index() / 4).row +
                         ptx::warp_index() % 4 * 16 + lane / 4;
     const int32_t block = tile.column / 128;
     const int32_t b_row = tile.group * kScaleRows + tile.section * kSectionRows + block;
+    const bool has_steps = tile.k_steps > 0;
     step_ = lane % 4;
-    a_first_ = static_cast<uint32_t>(tile.a_row + row) * kSteps;
-    a_rows_ = tile.rows - row;
-    b_first_ = static_cast<uint32_t>(b_row) * kSteps;
-    b_rows_ = tile.k_steps > 0 ? kSectionRows - block : 0;
+    a_at_ = static_cast<uint32_t>(tile.a_row + row) * kSteps + step_;
+    b_at_ = static_cast<uint32_t>(b_row) * kSteps + step_;
+    exists_ = (row < tile.rows ? kFirstRow : 0) | (row + 8 < tile.rows ? kSecondRow : 0) |
+              (has_steps ? kFirstBlock : 0) |
+              (has_steps && block + 1 < kSectionRows ? kSecondBlock : 0);
   }
 
   MOEJIT_DEVICE void fetch() {
-    const bool is_step = step_ < kSteps;
-    const auto a = a_scale_ + static_cast<int64_t>(a_first_ + step_);
-    const auto b = b_scale_ + static_cast<int64_t>(b_first_ + step_);
-    a_[0] = is_step && a_rows_ > 0 ? ptx::load(a) : 0.0f;
-    a_[1] = is_step && a_rows_ > 8 ? ptx::load(a + 8 * kSteps) : 0.0f;
-    b_[0] = is_step && b_rows_ > 0 ? ptx::load(b) : 0.0f;
-    b_[1] = is_step && b_rows_ > 1 ? ptx::load(b + kSteps) : 0.0f;
+    // The last batch may end before its fourth step.
+    const int32_t exists = kSteps % 4 == 0 || step_ < kSteps ? exists_ : 0;
+    const auto a = a_scale_ + static_cast<int64_t>(a_at_);
+    const auto b = b_scale_ + static_cast<int64_t>(b_at_);
+    a_[0] = (exists & kFirstRow) != 0 ? ptx::load(a) : 0.0f;
+    a_[1] = (exists & kSecondRow) != 0 ? ptx::load(a + 8 * kSteps) : 0.0f;
+    b_[0] = (exists & kFirstBlock) != 0 ? ptx::load(b) : 0.0f;
+    b_[1] = (exists & kSecondBlock) != 0 ? ptx::load(b + kSteps) : 0.0f;
   }
+
+  static constexpr int32_t kFirstRow = 1, kSecondRow = 2, kFirstBlock = 4, kSecondBlock = 8;
 
   ptx::GlobalPtr<const float> a_scale_;
   ptx::GlobalPtr<const float> b_scale_;
-  uint32_t a_first_;
-  uint32_t b_first_;
-  int32_t step_;    // of this lane in the batch that is being fetched
-  int32_t a_rows_;  // rows of A from this lane's first on
-  int32_t b_rows_;  // rows of B's scales from the tile's first on; 0: nothing to multiply
+  uint32_t a_at_;  // element of this lane in the batch that is being fetched
+  uint32_t b_at_;
+  int32_t step_;
+  int32_t exists_;  // which of the four scales there are
   int32_t split_;
   float a_[2];           // being fetched: of rows r and r + 8
   float b_[2];           // of the tile's first and second block of columns

@@ -6,7 +6,6 @@
 // math warps know the tile after theirs and can fetch its scales early.
 
 #include "moejit_device/gemm/tile.cuh"
-#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/mbarrier.cuh"
 
 namespace moejit::device {
@@ -24,7 +23,7 @@ class TileQueue {
   MOEJIT_DEVICE static void init() {
     for (int32_t slot = 0; slot < kSlots; ++slot) {
       ptx::init_mbarrier(full(slot), 1);
-      ptx::init_mbarrier(empty(slot), kReaderWarps);
+      ptx::init_mbarrier(empty(slot), 32 * kReaderWarps);
     }
   }
 
@@ -54,8 +53,7 @@ class TileQueue {
   }
   // All lanes of a reading warp, when nothing of front() is needed any more.
   MOEJIT_DEVICE void pop() {
-    ptx::sync_warp();  // all lanes have read
-    if (ptx::lane_index() == 0) ptx::arrive(empty(slot_));
+    ptx::arrive(empty(slot_));
     advance();
   }
 
