@@ -54,6 +54,28 @@ uint32_t Clock::fenced_of(int32_t thread) const {
   return std::max(fenced_[warp_of(thread)], listed == nullptr ? 0 : listed->fenced);
 }
 
+// Makes entries of the lanes that only the other lists.
+void Clock::list_all_of(const Clock& other) {
+  std::size_t missing = 0;
+  auto own = ahead_.begin();
+  for (const Ahead& theirs : other.ahead_) {
+    while (own != ahead_.end() && own->thread < theirs.thread) ++own;
+    missing += own == ahead_.end() || own->thread != theirs.thread ? 1 : 0;
+  }
+  if (missing == 0) return;
+  // From the back, so that nothing is overwritten before it has moved.
+  std::size_t from = ahead_.size();
+  std::size_t theirs = other.ahead_.size();
+  ahead_.resize(from + missing);
+  for (std::size_t to = ahead_.size(); to-- > 0;) {
+    const int32_t own_thread = from > 0 ? ahead_[from - 1].thread : -1;
+    const int32_t their_thread = theirs > 0 ? other.ahead_[theirs - 1].thread : -1;
+    if (own_thread == their_thread) --theirs;
+    ahead_[to] = own_thread >= their_thread ? ahead_[--from] : Ahead{.thread = their_thread};
+    if (own_thread < their_thread) --theirs;
+  }
+}
+
 void Clock::join(const Clock& other) {
   for (std::size_t i = 0; i < kMaxWarps; ++i) {
     warps_[i] = std::max(warps_[i], other.warps_[i]);
@@ -63,22 +85,30 @@ void Clock::join(const Clock& other) {
   for (std::size_t i = 0; i < other.agents_.size(); ++i) {
     agents_[i] = std::max(agents_[i], other.agents_[i]);
   }
+  list_all_of(other);
+  auto own = ahead_.begin();
   for (const Ahead& theirs : other.ahead_) {
-    Ahead& own = entry(theirs.thread);
-    own.before = std::max(own.before, theirs.before);
-    own.fenced = std::max(own.fenced, theirs.fenced);
+    while (own->thread < theirs.thread) ++own;
+    own->before = std::max(own->before, theirs.before);
+    own->fenced = std::max(own->fenced, theirs.fenced);
   }
 }
 
 void Clock::meet(const Clock& other) {
   // What each knows of the lanes that one of them lists, while the numbers of the warps are whole.
-  for (const Ahead& theirs : other.ahead_) entry(theirs.thread);
+  list_all_of(other);
+  auto theirs = other.ahead_.begin();
   for (Ahead& own : ahead_) {
     const std::size_t warp = warp_of(own.thread);
-    const Ahead* theirs = other.find(own.thread);
-    own.before = std::min(std::max(own.before, warps_[warp]),
-                          std::max(theirs == nullptr ? 0 : theirs->before, other.warps_[warp]));
-    own.fenced = std::min(std::max(own.fenced, fenced_[warp]), other.fenced_of(own.thread));
+    uint32_t before = other.warps_[warp];
+    uint32_t fenced = other.fenced_[warp];
+    if (theirs != other.ahead_.end() && theirs->thread == own.thread) {
+      before = std::max(before, theirs->before);
+      fenced = std::max(fenced, theirs->fenced);
+      ++theirs;
+    }
+    own.before = std::min(std::max(own.before, warps_[warp]), before);
+    own.fenced = std::min(std::max(own.fenced, fenced_[warp]), fenced);
   }
   for (std::size_t i = 0; i < kMaxWarps; ++i) {
     warps_[i] = std::min(warps_[i], other.warps_[i]);
@@ -87,6 +117,25 @@ void Clock::meet(const Clock& other) {
   agents_.resize(std::min(agents_.size(), other.agents_.size()));
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     agents_[i] = std::min(agents_[i], other.agents_[i]);
+  }
+  prune();
+}
+
+void Clock::compact() {
+  for (std::size_t first = 0; first < ahead_.size();) {
+    const std::size_t warp = warp_of(ahead_[first].thread);
+    uint32_t before = UINT32_MAX;
+    uint32_t fenced = UINT32_MAX;
+    std::size_t end = first;
+    for (; end < ahead_.size() && warp_of(ahead_[end].thread) == warp; ++end) {
+      before = std::min(before, ahead_[end].before);
+      fenced = std::min(fenced, ahead_[end].fenced);
+    }
+    if (end - first == sim::kWarpLanes) {
+      warps_[warp] = std::max(warps_[warp], before);
+      fenced_[warp] = std::max(fenced_[warp], fenced);
+    }
+    first = end;
   }
   prune();
 }

@@ -54,8 +54,8 @@ class Clock {
   void add_fenced_thread(int32_t thread, uint32_t before);
 
   uint32_t fenced_of(int32_t thread) const;
-  // Drops what is listed of lanes and known of their warps as well.
-  void prune();
+  // Says of warps what is listed of all 32 of their lanes, and drops what is said twice.
+  void compact();
 
  private:
   struct Ahead {
@@ -65,6 +65,8 @@ class Clock {
   };
   const Ahead* find(int32_t thread) const;
   Ahead& entry(int32_t thread);
+  void list_all_of(const Clock& other);
+  void prune();
 
   std::array<uint32_t, kMaxWarps> warps_{};
   std::array<uint32_t, kMaxWarps> fenced_{};

@@ -93,16 +93,6 @@ void Cta::exited() {
                                                                       : "wait_tensor_stores_read"));
     }
   }
-  const Warpgroup& group = warpgroup_of(self);
-  const int32_t warp_in_group = index % kWarpgroupWarps;
-  for (const Wgmma& wgmma : group.wgmmas) {
-    if ((wgmma.waited_warps >> warp_in_group & 1u) != 0) continue;
-    report(wgmma.site,
-           fmt::format("exits while this wgmma is in flight: {} is missing",
-                       wgmma.group == group.committed[static_cast<std::size_t>(warp_in_group)]
-                           ? "wgmma_commit"
-                           : "wgmma_wait"));
-  }
   Warp& warp = warp_of(self);
   threads_[static_cast<std::size_t>(self)].waiting = Waiting::kExited;
   warp.alive &= ~(1u << (self % sim::kWarpLanes));

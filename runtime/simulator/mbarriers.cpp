@@ -87,6 +87,7 @@ void Cta::complete_if_done(Mbarrier& barrier) {
   }
   barrier.completed.join(barrier.arriving);
   barrier.completed.add_agent(barrier.agent, barrier.phase + 1);
+  barrier.completed.compact();
   barrier.arriving.clear();
   barrier.pending = barrier.arrivals;
   ++barrier.phase;

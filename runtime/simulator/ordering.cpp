@@ -93,7 +93,7 @@ void Ordering::join(uint32_t warps) {
     joined_.add_warp(index, epoch + 1);
     joined_.add_fenced_warp(index, fenced);
   });
-  joined_.prune();
+  joined_.compact();
   for_bits(warps, [&](int32_t index) { warps_[static_cast<std::size_t>(index)].clock = joined_; });
 }
 

@@ -3,6 +3,7 @@
 MOEJIT_KERNEL(128, 1, test_kernel, Params) {
   make_barriers();
   if (thread_index() == 0) load_operands(params);
+  sync_cta();  // the copies are started
 #if BROKEN
   if (thread_index() == 0) wait(full_barrier(), 0);
 #else
