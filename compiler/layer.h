@@ -42,7 +42,8 @@ struct Layer {
   Activation activation = Activation::kSwiglu;
   std::string dtype = "bf16";  // of x, weights and y
   Recipe recipe = Recipe::kFp8Flow;
-  int32_t block_size = 128;        // contraction elements that share a scale
+  int32_t block_size = 128;        // contraction elements of a scale block
+  int32_t scale_sharing_k = 1;     // scale blocks that follow each other there and share a scale
   int32_t splits_alignment = 128;  // each expert's rows start at a multiple of this
   int64_t max_tokens = 0;          // largest T of one call
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for

@@ -52,6 +52,7 @@ std::string_view to_string(QuantizeStage stage) {
     case QuantizeStage::kNone: return "none";
     case QuantizeStage::kKeep: return "keep";
     case QuantizeStage::k1x128: return "1x128";
+    case QuantizeStage::k1x128Pairs: return "1x128_pairs";
   }
   return "unknown";
 }
@@ -96,8 +97,10 @@ std::string text_of(const RowChainSpec& s) {
 }
 
 std::string text_of(const TileChainSpec& s) {
-  return fmt::format("tile_chain sections={} section_rows={} columns={} epsilon={:g} threads={}",
-                     s.sections, s.section_rows, s.columns, s.epsilon, s.threads);
+  return fmt::format(
+      "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
+      "threads={}",
+      s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon, s.threads);
 }
 
 std::string text_of(const GroupedGemmSpec& s) {

@@ -74,9 +74,10 @@ enum class LoadStage {
 };
 enum class TransformStage { kIdentity, kSwigluProbability };
 enum class QuantizeStage {
-  kNone,   // one rounding to bf16
-  kKeep,   // already quantised, passed through
-  k1x128,  // e4m3, one power-of-two scale per row and 128 columns
+  kNone,        // one rounding to bf16
+  kKeep,        // already quantised, passed through
+  k1x128,       // e4m3, one power-of-two scale per row and 128 columns
+  k1x128Pairs,  // likewise, where columns 256i to 256i + 255 share a scale
 };
 enum class StoreStage {
   kRows,             // row r to row r
@@ -101,11 +102,13 @@ struct RowChainSpec {
 };
 
 // Quantises matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
-// of `section_rows` rows; tiles restart at each part (gate and up of w1).
+// of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
+// neighbours in a row of tiles share their scale.
 struct TileChainSpec {
   int32_t sections = 1;
   int32_t section_rows = 0;
   int32_t columns = 0;
+  int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
   int32_t threads = 256;
   bool operator==(const TileChainSpec&) const = default;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <utility>
 
 namespace moejit::cli {
 namespace {
@@ -17,18 +18,27 @@ float block_amax(std::span<const float> values) {
   return amax;
 }
 
-// Takes over the device's choice in blocks at a step of the scale; returns how many.
-int64_t accept_other_scales(std::span<const float> values, const reference::QuantizedRows& got,
-                            reference::QuantizedRows& wanted) {
+// Takes over the device's choice in blocks at a step of the scale; returns how many. `sharing`
+// blocks of a row share each scale.
+int64_t accept_other_scales(std::span<const float> values, int64_t sharing,
+                            const reference::QuantizedRows& got, reference::QuantizedRows& wanted) {
   const int64_t blocks = reference::block_count(wanted.cols);
   int64_t accepted = 0;
   for (int64_t i = 0; i < wanted.rows * blocks; ++i) {
     const float a = got.scale_inv[i], b = wanted.scale_inv[i];
     if (a == b || (a != 2 * b && b != 2 * a)) continue;
-    const int64_t start = i / blocks * wanted.cols + i % blocks * reference::kBlock;
-    const int64_t end = std::min(start + reference::kBlock, (i / blocks + 1) * wanted.cols);
-    const auto block = values.subspan(static_cast<size_t>(start), static_cast<size_t>(end - start));
-    if (!reference::is_near_scale_step(block_amax(block))) continue;
+    const int64_t row = i / blocks * wanted.cols;
+    const int64_t block = i % blocks;
+    const int64_t first_shared = block / sharing * sharing;
+    const auto columns_of = [&](int64_t first, int64_t count) {
+      const int64_t begin = first * reference::kBlock;
+      return std::pair(row + begin, row + std::min(begin + count * reference::kBlock, wanted.cols));
+    };
+    const auto [shared_start, shared_end] = columns_of(first_shared, sharing);
+    if (!reference::is_near_scale_step(block_amax(values.subspan(
+            static_cast<size_t>(shared_start), static_cast<size_t>(shared_end - shared_start)))))
+      continue;
+    const auto [start, end] = columns_of(block, 1);
     wanted.scale_inv[i] = a;
     std::copy(got.q.begin() + start, got.q.begin() + end, wanted.q.begin() + start);
     ++accepted;
@@ -48,13 +58,17 @@ TensorCheck check_of(std::string tensor, const testing::Comparison& comparison,
 
 std::vector<TensorCheck> check_activation(std::span<const uint16_t> h1,
                                           std::span<const float> probs,
-                                          const reference::Route& route, int64_t intermediate,
+                                          const reference::Route& route,
+                                          const reference::LayerShape& shape,
                                           const reference::QuantizedRows& got) {
+  const int64_t intermediate = shape.intermediate;
   const std::vector<float> values = reference::swiglu(h1, probs, route.rows(), intermediate);
-  reference::QuantizedRows wanted = reference::quantize_activation(values, route, intermediate);
+  reference::QuantizedRows wanted =
+      reference::quantize_activation(values, route, intermediate, shape.sharing);
   std::string scale_verdict = "exact";
   if (got.q.size() == wanted.q.size() && got.scale_inv.size() == wanted.scale_inv.size())
-    if (const int64_t accepted = accept_other_scales(values, got, wanted); accepted > 0)
+    if (const int64_t accepted = accept_other_scales(values, shape.sharing, got, wanted);
+        accepted > 0)
       scale_verdict = fmt::format("exact but for {} at a step", accepted);
   return {check_of("act_q",
                    testing::compare_e4m3_within_one_code({"act_q", intermediate}, got.q, wanted.q),

@@ -32,7 +32,8 @@ class ForwardCheck {
                .hidden = layer.hidden,
                .intermediate = layer.intermediate,
                .alignment = layer.splits_alignment,
-               .max_rows = layer.max_permuted_rows},
+               .max_rows = layer.max_permuted_rows,
+               .sharing = layer.scale_sharing_k},
         inputs_(inputs),
         results_(results),
         tokens_(inputs.at("x").shape.front()) {}
@@ -44,10 +45,9 @@ class ForwardCheck {
     if (!check_route()) return std::move(checks_);
     check_permute();
     check_gemm("h1", rows_of("permuted_q", "permuted_scale_inv"), w1());
-    for (TensorCheck& check :
-         check_activation(copy_elements<uint16_t>(results_.at("h1")),
-                          copy_elements<float>(results_.at("permuted_probs")), route_,
-                          shape_.intermediate, rows_of("act_q", "act_scale_inv")))
+    for (TensorCheck& check : check_activation(copy_elements<uint16_t>(results_.at("h1")),
+                                               copy_elements<float>(results_.at("permuted_probs")),
+                                               route_, shape_, rows_of("act_q", "act_scale_inv")))
       checks_.push_back(std::move(check));
     check_gemm("h2", rows_of("act_q", "act_scale_inv"), w2());
     check_unpermute();
@@ -96,8 +96,9 @@ class ForwardCheck {
       const auto weights = inputs_.find(name);
       if (weights == inputs_.end()) continue;  // came quantised
       const std::vector<int64_t>& dims = weights->second.shape;
-      const reference::QuantizedWeights wanted = reference::quantize_128x128(
-          elements<uint16_t>(weights->second), dims[0], dims[1], dims[2], name == "w1" ? 2 : 1);
+      const reference::QuantizedWeights wanted =
+          reference::quantize_128x128(elements<uint16_t>(weights->second), dims[0], dims[1],
+                                      dims[2], name == "w1" ? 2 : 1, shape_.sharing);
       check_codes(name + "_q", dims[2], wanted.q);
       check_floats(name + "_scale_inv", reference::block_count(dims[2]), wanted.scale_inv);
     }
@@ -105,7 +106,8 @@ class ForwardCheck {
 
   void check_quantize() {
     const reference::QuantizedRows wanted =
-        reference::quantize_1x128(elements<uint16_t>(inputs_.at("x")), tokens_, shape_.hidden);
+        reference::quantize_1x128(elements<uint16_t>(inputs_.at("x")), tokens_, shape_.hidden,
+                                  reference::kActivationEps, shape_.sharing);
     check_codes("x_q", shape_.hidden, wanted.q);
     check_floats("x_scale_inv", reference::block_count(shape_.hidden), wanted.scale_inv);
   }
@@ -134,7 +136,7 @@ class ForwardCheck {
     const std::vector<uint16_t> got = gather_rows(elements<uint16_t>(results_.find(tensor)->second),
                                                   weights.rows, sample.source_rows);
     const reference::GemmExact wanted =
-        reference::grouped_gemm_exact(sample.rows, weights, sample.route);
+        reference::grouped_gemm_exact(sample.rows, weights, sample.route, shape_.sharing);
     const Comparison comparison =
         testing::compare_bf16_within({tensor, weights.rows}, got, wanted.value, wanted.bound);
     TensorCheck check = exact(tensor, comparison);

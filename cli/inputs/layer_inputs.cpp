@@ -92,6 +92,26 @@ Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<i
                           layer.max_tokens));
 }
 
+// Weights that came quantised must share the scales that the layer's GEMMs take from the first
+// block of each group.
+Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view name,
+                                 const HostTensor& scales) {
+  const int64_t blocks = scales.shape.back();
+  const std::span<const float> values = elements<float>(scales);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i) % blocks;
+    const auto before = static_cast<size_t>(block % layer.scale_sharing_k);
+    if (values[i] == values[i - before]) continue;
+    return fail(
+        Stage::kFile, ErrorCode::kTensorMismatch,
+        fmt::format("tensor {}: block {} of row {} has the scale {:g}, wanted {:g} as the "
+                    "block before it, with which it shares its scale",
+                    name, block, static_cast<int64_t>(i) / blocks, values[i], values[i - before]),
+        "give bf16 weights, or scale_sharing_k 1 in the layer description");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
@@ -109,6 +129,9 @@ Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
     MOEJIT_TRY_ASSIGN(TensorMap weights, load_expert_weights(plan.layer, options.checkpoint));
     inputs.merge(weights);
   }
+  if (has_quantized_weights(inputs))
+    for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
+      MOEJIT_TRY(check_shared_scales(plan.layer, name, inputs.find(name)->second));
   return inputs;
 }
 

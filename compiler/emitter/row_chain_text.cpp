@@ -29,6 +29,7 @@ std::string quantize_type(QuantizeStage stage) {
     case QuantizeStage::kNone: return "QuantizeNone";
     case QuantizeStage::kKeep: return "QuantizeKeep";
     case QuantizeStage::k1x128: return "Quantize1x128<kEpsilonBits>";
+    case QuantizeStage::k1x128Pairs: return "Quantize1x128Pairs<kEpsilonBits>";
   }
   return {};
 }
@@ -59,6 +60,8 @@ std::string quantize_words(QuantizeStage stage) {
     case QuantizeStage::kNone: return "rounded to bf16";
     case QuantizeStage::kKeep: return "unchanged";
     case QuantizeStage::k1x128: return "to e4m3, one power-of-two scale for 128 columns of a row";
+    case QuantizeStage::k1x128Pairs:
+      return "to e4m3, one power-of-two scale for 256 columns of a row";
   }
   return {};
 }
@@ -79,6 +82,10 @@ std::string summary_of(const RowChainSpec& spec) {
   return fmt::format("{}, {}{}, stored {}", load_words(spec.load),
                      is_gated ? "silu(gate) * up * probability, " : "",
                      quantize_words(spec.quantize), store_words(spec.store));
+}
+
+bool has_new_scales(QuantizeStage stage) {
+  return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs;
 }
 
 bool is_permuted(StoreStage stage) {
@@ -111,7 +118,7 @@ KernelText describe(const RowChainSpec& spec) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
   }
-  if (spec.quantize == QuantizeStage::k1x128) {
+  if (has_new_scales(spec.quantize)) {
     text.constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
   }

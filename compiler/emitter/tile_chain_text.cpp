@@ -10,8 +10,8 @@ KernelText describe(const TileChainSpec& spec) {
       .types = "bf16_e4m3",
       .tile = "128x128",
       .summary = fmt::format(
-          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x128 tile",
-          int64_t{spec.sections} * spec.section_rows, spec.columns),
+          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x{} tile",
+          int64_t{spec.sections} * spec.section_rows, spec.columns, 128 * spec.tiles_per_scale),
       .includes = {"stage/tile_chain.cuh"},
       .params = "TileChainParams",
       .constants =
@@ -19,12 +19,15 @@ KernelText describe(const TileChainSpec& spec) {
               integer_constant("kSections", spec.sections, "stacked parts, tiles restart at each"),
               integer_constant("kSectionRows", spec.section_rows, "rows of each"),
               integer_constant("kColumns", spec.columns, "of a matrix"),
+              integer_constant("kTilesPerScale", spec.tiles_per_scale,
+                               "neighbouring tiles that share a scale"),
               float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"),
               integer_constant("kThreads", spec.threads, "per CTA"),
           },
       .types_used = {{"Kernel",
                       "TileChain",
-                      {"kSections", "kSectionRows", "kColumns", "kEpsilonBits", "kThreads"}}},
+                      {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
+                       "kThreads"}}},
   };
 }
 

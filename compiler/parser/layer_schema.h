@@ -19,6 +19,7 @@ constexpr int32_t kBlockSize = 128;
 constexpr std::size_t kMaxNameBytes = 128;
 
 constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
+constexpr IntRange kScaleSharingRange{.lowest = 1, .highest = 2};
 constexpr IntRange kSplitsAlignmentRange{.lowest = 1, .highest = 4096};
 constexpr IntRange kTokensRange{.lowest = 1, .highest = kMaxTokens};
 // `hidden` and `intermediate`: 16 e4m3 elements fill the 16 bytes of one vector access.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::array kKeys = std::to_array<std::string_view>(
     {"name", "experts", "local_experts", "top_k", "hidden", "intermediate", "activation", "dtype",
-     "recipe", "block_size", "splits_alignment", "max_tokens", "max_permuted_rows", "dispatch",
-     "passes", "recompute"});
+     "recipe", "block_size", "scale_sharing_k", "splits_alignment", "max_tokens",
+     "max_permuted_rows", "dispatch", "passes", "recompute"});
 
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
@@ -120,6 +120,16 @@ Result<int32_t> read_block_size(const JsonView& root) {
              fmt::format("supported: {}", kBlockSize));
 }
 
+Result<int32_t> read_scale_sharing(const JsonView& root, Recipe recipe) {
+  MOEJIT_TRY_ASSIGN(const int32_t blocks,
+                    read_int_at(root, "scale_sharing_k", kScaleSharingRange, 1));
+  if (blocks == 1 || recipe == Recipe::kFp8Flow) return blocks;
+  return root.find("scale_sharing_k")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got {} with the recipe {}, wanted 1", blocks, to_string(recipe)),
+             "blocks share their scales in the recipe fp8_flow alone");
+}
+
 Result<std::vector<Pass>> read_passes(const JsonView& root) {
   const std::optional<JsonView> view = root.find("passes");
   if (!view) return std::vector<Pass>{Pass::kForward};
@@ -169,6 +179,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
+  MOEJIT_TRY_ASSIGN(layer.scale_sharing_k, read_scale_sharing(root, layer.recipe));
   MOEJIT_TRY_ASSIGN(
       layer.splits_alignment,
       read_int_at(root, "splits_alignment", kSplitsAlignmentRange, layer.splits_alignment));

@@ -55,7 +55,7 @@ int64_t busy(const RowChainSpec& spec, const Layer& layer, int64_t tokens) {
 
 int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
   return int64_t{layer.local_experts} * spec.sections * ceil_div(spec.section_rows, 128) *
-         ceil_div(spec.columns, 128);
+         ceil_div(spec.columns, 128 * spec.tiles_per_scale);
 }
 
 int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {

@@ -15,6 +15,11 @@ namespace {
 // cannot raise its neighbours' (semantics of the FP8-Flow-MoE dispatch quantiser).
 constexpr float kActivationEpsilon = 1e-10f;
 
+// Scale blocks that share a scale are quantised together.
+QuantizeStage quantize_stage(const Layer& layer) {
+  return layer.scale_sharing_k == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
+}
+
 KernelPlan route(const Layer& layer, const Target& target) {
   // Each warp has a histogram over the experts, and each CTA two more.
   const int32_t histogram_bytes = 4 * layer.local_experts;
@@ -41,7 +46,9 @@ KernelPlan route(const Layer& layer, const Target& target) {
 
 KernelPlan quantize(const Layer& layer) {
   return {
-      .spec = RowChainSpec{.columns = layer.hidden, .epsilon = kActivationEpsilon},
+      .spec = RowChainSpec{.quantize = quantize_stage(layer),
+                           .columns = layer.hidden,
+                           .epsilon = kActivationEpsilon},
       .arguments = {{"input", "x"}, {"output", "x_q"}, {"output_scale_inv", "x_scale_inv"}},
       .reasons = {"the first of the two explicit casts of the layer"},
   };
@@ -77,7 +84,8 @@ KernelPlan permute_pad(const Layer& layer) {
 
 KernelPlan quantize_permute_pad(const Layer& layer, const PlanOptions& options) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
+      .spec = RowChainSpec{.quantize = quantize_stage(layer),
+                           .store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
                                                                : StoreStage::kPermuted,
                            .columns = layer.hidden,
                            .local_experts = layer.local_experts,
@@ -100,6 +108,7 @@ KernelPlan swiglu_quantize(const Layer& layer) {
   return {
       .spec = RowChainSpec{.load = LoadStage::kGatedRows,
                            .transform = TransformStage::kSwigluProbability,
+                           .quantize = quantize_stage(layer),
                            .store = StoreStage::kGroupedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
@@ -149,14 +158,16 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
   return kernel;
 }
 
-KernelPlan quantize_weights(int32_t sections, int32_t section_rows, int32_t columns,
-                            std::string_view name) {
+KernelPlan quantize_weights(const Layer& layer, int32_t sections, int32_t section_rows,
+                            int32_t columns, std::string_view name) {
   return {
       .phase = Phase::kWeights,
       .spec = TileChainSpec{.sections = sections,
                             .section_rows = section_rows,
                             .columns = columns,
-                            .epsilon = 0.0f},
+                            .tiles_per_scale = layer.scale_sharing_k,
+                            .epsilon = 0.0f,
+                            .threads = 256 * layer.scale_sharing_k},  // the same for each to hold
       .arguments = {{"input", std::string(name)},
                     {"output", fmt::format("{}_q", name)},
                     {"output_scale_inv", fmt::format("{}_scale_inv", name)}},
@@ -167,8 +178,10 @@ KernelPlan quantize_weights(int32_t sections, int32_t section_rows, int32_t colu
 KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& target,
                       const PlanOptions& options) {
   switch (operation) {
-    case Operation::kQuantizeW1: return quantize_weights(2, layer.intermediate, layer.hidden, "w1");
-    case Operation::kQuantizeW2: return quantize_weights(1, layer.hidden, layer.intermediate, "w2");
+    case Operation::kQuantizeW1:
+      return quantize_weights(layer, 2, layer.intermediate, layer.hidden, "w1");
+    case Operation::kQuantizeW2:
+      return quantize_weights(layer, 1, layer.hidden, layer.intermediate, "w2");
     case Operation::kQuantize: return quantize(layer);
     case Operation::kRoute: return route(layer, target);
     case Operation::kPermutePad: return permute_pad(layer);
@@ -178,14 +191,16 @@ KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& tar
                           {.local_experts = layer.local_experts,
                            .sections = 2,
                            .section_n = layer.intermediate,
-                           .k = layer.hidden},
+                           .k = layer.hidden,
+                           .blocks_per_promotion = layer.scale_sharing_k},
                           "permuted", "w1", "h1");
     case Operation::kSwigluQuantize: return swiglu_quantize(layer);
     case Operation::kGemmFc2:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,
                            .section_n = layer.hidden,
-                           .k = layer.intermediate},
+                           .k = layer.intermediate,
+                           .blocks_per_promotion = layer.scale_sharing_k},
                           "act", "w2", "h2");
     case Operation::kUnpermute: return unpermute(layer);
   }

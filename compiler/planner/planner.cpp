@@ -43,6 +43,14 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   Plan plan{.layer = layer, .target = target};
   plan.reasons.push_back(permuted_rows_reason(layer));
 
+  if (layer.scale_sharing_k > 1) {
+    plan.reasons.push_back(
+        fmt::format("{} neighbouring scale blocks along the contraction share a scale: GEMMs stop "
+                    "to scale half "
+                    "as often, and a block quieter than its neighbour is quantised more coarsely",
+                    layer.scale_sharing_k));
+  }
+
   // What is done, in order; then with neighbours joined.
   const std::vector<Operation> operations =
       fuse_operations(forward_operations(), layer, plan.reasons);

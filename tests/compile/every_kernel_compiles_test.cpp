@@ -37,8 +37,11 @@ std::vector<compiler::Layer> layers() {
     if (!layer) continue;
     for (const Dispatch dispatch : {Dispatch::kNone, Dispatch::kFp8}) {
       layer->dispatch = dispatch;
+      layer->scale_sharing_k = 1;
       all.push_back(*layer);
     }
+    layer->scale_sharing_k = 2;
+    all.push_back(*layer);
   }
   return all;
 }
@@ -67,9 +70,11 @@ std::map<std::string, PlannedKernel> kernels() {
 }
 
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
-// at least 512 threads, the GEMM is one CTA of 384 whose warps trade registers among themselves.
+// at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
+// of 384 whose warps trade registers among themselves.
 int32_t register_budget(const compiler::KernelSpec& spec) {
-  return std::holds_alternative<compiler::GroupedGemmSpec>(spec) ? 168 : 96;
+  if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
+  return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 
 // The host's idea of a kernel's launch is the kernel's own.

@@ -20,13 +20,17 @@ using reference::QuantizedRows;
 using reference::QuantizedWeights;
 using reference::ReferenceForward;
 
-class LayerTest : public ::testing::TestWithParam<std::tuple<std::string, Dispatch>> {
+// A case, what is dispatched, and how many scale blocks share a scale.
+using LayerParam = std::tuple<std::string, Dispatch, int64_t>;
+
+class LayerTest : public ::testing::TestWithParam<LayerParam> {
  protected:
   void SetUp() override {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
     auto found = edge_case(std::get<0>(GetParam()));
     ASSERT_TRUE(found);
     edge_ = std::move(*found);
+    edge_.shape.sharing = std::get<2>(GetParam());
     wanted_ = reference_forward(edge_.shape, edge_.inputs);
     auto layer = TestLayer::create(edge_.shape,
                                    {.max_tokens = kMaxTokens, .dispatch = std::get<1>(GetParam())});
@@ -106,10 +110,10 @@ void LayerTest::expect_exact_permuted_rows() {
 }
 
 void LayerTest::expect_gemm(const char* name, const QuantizedRows& a, const QuantizedWeights& b) {
-  reference::GemmExact exact = grouped_gemm_exact(a, b, route());
+  reference::GemmExact exact = grouped_gemm_exact(a, b, route(), edge_.shape.sharing);
   // Where huge row scales meet tiny weight scales, the contract's order of multiplications
   // overflows although the product does not.
-  const std::vector<uint16_t> ordered = grouped_gemm(a, b, route());
+  const std::vector<uint16_t> ordered = grouped_gemm(a, b, route(), edge_.shape.sharing);
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     const double value = reference::float_from_bf16(ordered[i]);
     if (std::isnan(value)) exact.value[i] = value;
@@ -124,7 +128,8 @@ void LayerTest::expect_activation() {
   const int64_t i = edge_.shape.intermediate, blocks = reference::block_count(i);
   const auto h1 = read_rows<uint16_t>("h1", 2 * i);
   const auto probs = read_rows<float>("permuted_probs", 1);
-  const QuantizedRows wanted = reference::swiglu_quantize(h1, probs, route(), i);
+  const QuantizedRows wanted =
+      reference::swiglu_quantize(h1, probs, route(), i, edge_.shape.sharing);
   const QuantizedRows got = device_rows("act_q", "act_scale_inv", i);
   EXPECT_TRUE(matches(compare_f32({"act_scale_inv", blocks}, got.scale_inv, wanted.scale_inv)));
   EXPECT_TRUE(matches(compare_e4m3_within_one_code({"act_q", i}, got.q, wanted.q)));
@@ -155,12 +160,14 @@ TEST_P(LayerTest, MatchesTheReferenceInEveryTensor) {
 
 std::string name_of(const ::testing::TestParamInfo<LayerTest::ParamType>& test) {
   const bool is_fused = std::get<1>(test.param) == Dispatch::kNone;
-  return std::get<0>(test.param) + (is_fused ? "" : "_dispatched");
+  const bool is_shared = std::get<2>(test.param) > 1;
+  return std::get<0>(test.param) + (is_fused ? "" : "_dispatched") + (is_shared ? "_shared" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(EdgeCases, LayerTest,
                          ::testing::Combine(::testing::ValuesIn(edge_case_names()),
-                                            ::testing::Values(Dispatch::kNone)),
+                                            ::testing::Values(Dispatch::kNone),
+                                            ::testing::Values(1)),
                          name_of);
 
 // Quantize and permute_pad as kernels of their own. The simulator takes its time: a few cases.
@@ -171,7 +178,19 @@ std::vector<std::string> dispatched_case_names() {
 
 INSTANTIATE_TEST_SUITE_P(DispatchedEdgeCases, LayerTest,
                          ::testing::Combine(::testing::ValuesIn(dispatched_case_names()),
-                                            ::testing::Values(Dispatch::kFp8)),
+                                            ::testing::Values(Dispatch::kFp8),
+                                            ::testing::Values(1)),
+                         name_of);
+
+std::vector<std::string> shared_scale_case_names() {
+  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  return {"rows_129", "special_values"};
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedScales, LayerTest,
+                         ::testing::Combine(::testing::ValuesIn(shared_scale_case_names()),
+                                            ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
+                                            ::testing::Values(2)),
                          name_of);
 
 }  // namespace

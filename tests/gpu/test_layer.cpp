@@ -36,6 +36,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .hidden = static_cast<int32_t>(shape.hidden),
           .intermediate = static_cast<int32_t>(shape.intermediate),
           .recipe = compiler::Recipe::kFp8Flow,
+          .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .splits_alignment = static_cast<int32_t>(shape.alignment),
           .max_tokens = options.max_tokens,
           .max_permuted_rows = shape.max_rows,

@@ -7,7 +7,8 @@
 //   Load      fetch() starts the loads of a segment, unpack() turns what arrived into values.
 //             Between the two the chain starts the loads of other segments.
 //   Transform apply() maps values to values.
-//   Quantize  apply() maps values to what is stored, with its scale.
+//   Quantize  apply() maps values to what is stored, with its scale. Of kSegmentsPerScale segments
+//             that share one, a warp holds all.
 //   Store     fetch() starts the loads that say where to, store() writes. Rows is the set of rows
 //             that the chain walks over; finish() writes rows that have no input. With kHasPads
 //             a warp that holds pad rows alone calls store_zeros() instead of computing.
@@ -44,6 +45,7 @@ concept TransformStageAfter = requires(typename Load::Fetched fetched) {
 
 template <typename Stage, typename Load, typename Transform>
 concept QuantizeStageAfter = requires(typename Load::Fetched fetched) {
+  Stage::kSegmentsPerScale;
   Stage::apply(Transform::apply(Load::unpack(fetched)));
 };
 

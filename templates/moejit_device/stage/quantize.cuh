@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Quantize stages: values to what is stored.
+// Quantize stages: values to what is stored. kSegmentsPerScale: how many segments of a row that
+// follow each other, from a multiple of that number on, share their scale; a warp holds them
+// together.
 
 #include "moejit_device/core/segment.cuh"
 
@@ -9,11 +11,13 @@ namespace moejit::device {
 
 // One rounding to bf16.
 struct QuantizeNone {
+  static constexpr int32_t kSegmentsPerScale = 1;
   MOEJIT_DEVICE static Bf16Segment apply(const ValueSegment& values) { return pack_bf16(values); }
 };
 
 // Already quantised: bytes and scales pass through.
 struct QuantizeKeep {
+  static constexpr int32_t kSegmentsPerScale = 1;
   MOEJIT_DEVICE static QuantizedSegment apply(const QuantizedSegment& segment) { return segment; }
 };
 
@@ -21,8 +25,21 @@ struct QuantizeKeep {
 // the row are zeros in `values`.
 template <uint32_t kEpsilonBits>
 struct Quantize1x128 {
+  static constexpr int32_t kSegmentsPerScale = 1;
   MOEJIT_DEVICE static QuantizedSegment apply(const ValueSegment& values) {
     const float amax = max_of_segment(max_magnitude<kLaneColumns>(values.value, 0.0f));
+    return quantize_segment(values, e4m3_scale_from_amax<kEpsilonBits>(amax));
+  }
+};
+
+// The same for two segments at a time: both get the scale of their common largest magnitude. The
+// last one of an odd number has an absent segment of zeros beside it, and so its own scale.
+template <uint32_t kEpsilonBits>
+struct Quantize1x128Pairs {
+  static constexpr int32_t kSegmentsPerScale = 2;
+  MOEJIT_DEVICE static QuantizedSegment apply(const ValueSegment& values) {
+    const float own = max_of_segment(max_magnitude<kLaneColumns>(values.value, 0.0f));
+    const float amax = ptx::max_number(own, ptx::shuffle_xor(own, kSegmentLanes));
     return quantize_segment(values, e4m3_scale_from_amax<kEpsilonBits>(amax));
   }
 };

@@ -45,7 +45,9 @@
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 //
-//   MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
+//   Quantize1x128Pairs<kEpsilonBits> in the place of Quantize1x128 where scale blocks share scales.
+//
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
 //     Kernel::run(params);
 //   }
 
@@ -59,9 +61,12 @@
 namespace moejit::device {
 
 // This warp's steps through the list of segments. A step is kSegments sets of 4 segments; set s
-// of it holds the segments 4s to 4s + 3, one for each eight lanes.
-template <int32_t kColumns, int32_t kThreads, int32_t kSegments>
+// of it holds the segments 4s to 4s + 3, one for each eight lanes. Rows are filled up with absent
+// segments to a multiple of kTogether, so that no group of so many is parted.
+template <int32_t kColumns, int32_t kThreads, int32_t kSegments, int32_t kTogether>
 class SegmentWalk {
+  static_assert(kWarpSegments % kTogether == 0, "a warp holds whole groups of segments");
+
  public:
   MOEJIT_DEVICE explicit SegmentWalk(int64_t rows) : rows_(rows) {
     constexpr int32_t kStepSegments = kWarpSegments * kSegments;
@@ -87,12 +92,14 @@ class SegmentWalk {
   MOEJIT_DEVICE SegmentPosition<kColumns> position(Rows& kinds) const {
     SegmentPosition<kColumns> at{row_, index_, RowKind::kAbsent};
     advance<kSet * kWarpSegments>(at.row, at.index);
-    if (at.row < rows_) at.kind = kinds.kind_of(at.row);
+    const bool is_filler = kPerRow > kExisting && at.index >= kExisting;
+    if (at.row < rows_ && !is_filler) at.kind = kinds.kind_of(at.row);
     return at;
   }
 
  private:
-  static constexpr int32_t kPerRow = SegmentPosition<kColumns>::kPerRow;
+  static constexpr int32_t kExisting = SegmentPosition<kColumns>::kPerRow;
+  static constexpr int32_t kPerRow = align_up(kExisting, kTogether);
   static constexpr int32_t kWarps = kThreads / 32;
 
   // Moves on by kCount segments: no division, the quotients are constants.
@@ -121,7 +128,8 @@ struct RowChain {
   static_assert(TransformStageAfter<Transform, Load>,
                 "the transform stage has apply() for what the load stage unpacks");
   static_assert(QuantizeStageAfter<Quantize, Load, Transform>,
-                "the quantize stage has apply() for what the transform stage gives");
+                "the quantize stage has kSegmentsPerScale, and apply() for what the transform "
+                "stage gives");
   static_assert(StoreStageAfter<Store, Load, Transform, Quantize>,
                 "the store stage has Rows, Fetched, fetch(), finish() and a store() for what the "
                 "quantize stage gives");
@@ -137,7 +145,7 @@ struct RowChain {
 
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
     typename Store::Rows rows = Store::Rows::of(params);
-    SegmentWalk<kColumns, kThreads, kSegments> walk(rows.count);
+    SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale> walk(rows.count);
     for (; walk.has_work(); walk.next()) {
       Step step;
       step.template fetch<0>(params, walk, rows);

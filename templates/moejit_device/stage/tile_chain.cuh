@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tile chain: weights in 128x128 tiles, one power-of-two scale each. A CTA holds a tile in
-// registers: every eight lanes a row segment, all loads of the tile in flight at once. The only
-// exchange is the largest magnitude, through shared memory.
+// The tile chain: weights in 128x128 tiles with a power-of-two scale each, which kTilesPerScale
+// neighbours in a row of tiles share; fewer at the row's end. A CTA holds these tiles in registers:
+// every eight lanes a row segment, all loads in flight at once. The only exchange is the largest
+// magnitude, through shared memory.
 //
 // A matrix is kSections stacked parts of kSectionRows rows; tiles restart at each part. In memory
-// order of their scales the tiles of all matrices are one list, dealt out to the CTAs in turn.
+// order of their scales the groups of tiles of all matrices are one list, dealt out to the CTAs in
+// turn.
 //
 // Emitted kernels look like this:
 //
@@ -17,12 +19,14 @@
 //   constexpr int32_t kSections = 2;
 //   constexpr int32_t kSectionRows = 2048;
 //   constexpr int32_t kColumns = 7168;
+//   constexpr int32_t kTilesPerScale = 1;
 //   constexpr uint32_t kEpsilonBits = 0x00000000u;  // 0
 //   constexpr int32_t kThreads = 256;
 //
-//   using Kernel = TileChain<kSections, kSectionRows, kColumns, kEpsilonBits, kThreads>;
+//   using Kernel = TileChain<kSections, kSectionRows, kColumns, kTilesPerScale, kEpsilonBits,
+//                            kThreads>;
 //
-//   MOEJIT_KERNEL(kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_..., TileChainParams) {
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_w1_..., TileChainParams) {
 //     Kernel::run(params);
 //   }
 
@@ -32,9 +36,10 @@
 
 namespace moejit::device {
 
-template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, uint32_t kEpsilonBits,
-          int32_t kThreads_>
+template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
+          uint32_t kEpsilonBits, int32_t kThreads_>
 struct TileChain {
+  static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
   static_assert(kThreads_ % 32 == 0 && 128 % (kThreads_ / kSegmentLanes) == 0,
                 "the threads hold a whole number of rows at a time, 128 of them in whole turns");
@@ -45,20 +50,18 @@ struct TileChain {
   static constexpr int32_t kSharedBytes = 2 * 4 * kWarps;
 
   MOEJIT_DEVICE static void run(const TileChainParams& params) {
-    const int64_t tiles = params.matrices * (kSections * kTileRows) * kTileColumns;
+    const int64_t groups = params.matrices * (kSections * kTileRows) * kTileGroups;
     int32_t turn = 0;
-    for (int64_t tile = ptx::cta_index(); tile < tiles; tile += ptx::cta_count()) {
-      const RowsOfLane rows(tile);
-      Bf16Segment segment[kTurns];
+    for (int64_t group = ptx::cta_index(); group < groups; group += ptx::cta_count()) {
+      const RowsOfLane rows(group);
+      Bf16Segment segment[kSegments];
 #pragma unroll
-      for (int32_t i = 0; i < kTurns; ++i) segment[i] = rows.fetch(params, i);
+      for (int32_t i = 0; i < kSegments; ++i) segment[i] = rows.fetch(params, i);
       const float amax = max_of_cta(max_of(segment), turn);
       const BlockScale scale = e4m3_scale_from_amax<kEpsilonBits>(amax);
 #pragma unroll
-      for (int32_t i = 0; i < kTurns; ++i) rows.store(params, i, segment[i], scale);
-      if (ptx::thread_index() == 0) {
-        ptx::store(ptx::global(params.output_scale_inv) + tile, scale.scale_inv);
-      }
+      for (int32_t i = 0; i < kSegments; ++i) rows.store(params, i, segment[i], scale);
+      rows.store_scales(params, scale.scale_inv);
       turn ^= 1;
     }
   }
@@ -66,45 +69,59 @@ struct TileChain {
  private:
   static constexpr int32_t kTileRows = ceil_div(kSectionRows, kSegmentColumns);
   static constexpr int32_t kTileColumns = ceil_div(kColumns, kSegmentColumns);
+  static constexpr int32_t kTileGroups = ceil_div(kTileColumns, kTilesPerScale);
   static constexpr int32_t kRowsPerTurn = kThreads / kSegmentLanes;
   static constexpr int32_t kTurns = 128 / kRowsPerTurn;
+  static constexpr int32_t kSegments = kTurns * kTilesPerScale;  // that a lane has a share in
 
-  // The rows of a tile that this lane's segment takes in turn.
+  // The rows of a group of tiles that this lane's segments take in turn, tile after tile.
   struct RowsOfLane {
+    int64_t tile_row;    // of all matrices
     int64_t first_row;   // of this lane, in the stack of all sections of all matrices
     int32_t rows_below;  // rows of the section from first_row on
     int32_t tile_column;
 
-    MOEJIT_DEVICE explicit RowsOfLane(int64_t tile) {
-      const int64_t tile_row_of_all = tile / kTileColumns;
-      const int64_t section = tile_row_of_all / kTileRows;
-      const int32_t row = static_cast<int32_t>(tile_row_of_all - section * kTileRows) * 128 +
+    MOEJIT_DEVICE explicit RowsOfLane(int64_t group) {
+      tile_row = group / kTileGroups;
+      const int64_t section = tile_row / kTileRows;
+      const int32_t row = static_cast<int32_t>(tile_row - section * kTileRows) * 128 +
                           ptx::thread_index() / kSegmentLanes;
-      tile_column = static_cast<int32_t>(tile - tile_row_of_all * kTileColumns);
+      tile_column = static_cast<int32_t>(group - tile_row * kTileGroups) * kTilesPerScale;
       first_row = section * kSectionRows + row;
       rows_below = kSectionRows - row;
     }
 
-    MOEJIT_DEVICE SegmentPosition<kColumns> position(int32_t turn) const {
-      const int32_t distance = turn * kRowsPerTurn;
-      const RowKind kind = distance < rows_below ? RowKind::kReal : RowKind::kAbsent;
-      return {first_row + distance, tile_column, kind};
+    MOEJIT_DEVICE bool has_tile(int32_t i) const {
+      return kTileColumns % kTilesPerScale == 0 || tile_column + i < kTileColumns;
     }
-    MOEJIT_DEVICE Bf16Segment fetch(const TileChainParams& params, int32_t turn) const {
-      const SegmentPosition<kColumns> at = position(turn);
+    MOEJIT_DEVICE SegmentPosition<kColumns> position(int32_t i) const {
+      const int32_t distance = i % kTurns * kRowsPerTurn;
+      const bool exists = distance < rows_below && has_tile(i / kTurns);
+      return {first_row + distance, tile_column + i / kTurns,
+              exists ? RowKind::kReal : RowKind::kAbsent};
+    }
+    MOEJIT_DEVICE Bf16Segment fetch(const TileChainParams& params, int32_t i) const {
+      const SegmentPosition<kColumns> at = position(i);
       return fetch_runs(ptx::global(params.input), at, at.row, at.is_real());
     }
-    MOEJIT_DEVICE void store(const TileChainParams& params, int32_t turn,
-                             const Bf16Segment& segment, const BlockScale& scale) const {
+    MOEJIT_DEVICE void store(const TileChainParams& params, int32_t i, const Bf16Segment& segment,
+                             const BlockScale& scale) const {
       const QuantizedSegment quantized = quantize_segment(unpack_bf16(segment), scale);
-      store_bytes(ptx::global(params.output), position(turn), quantized.bytes);
+      store_bytes(ptx::global(params.output), position(i), quantized.bytes);
+    }
+    MOEJIT_DEVICE void store_scales(const TileChainParams& params, float scale_inv) const {
+      const int32_t tile = ptx::thread_index();
+      if (tile >= kTilesPerScale || !has_tile(tile)) return;
+      ptx::store(
+          ptx::global(params.output_scale_inv) + (tile_row * kTileColumns + tile_column) + tile,
+          scale_inv);
     }
   };
 
-  MOEJIT_DEVICE static float max_of(const Bf16Segment (&segment)[kTurns]) {
+  MOEJIT_DEVICE static float max_of(const Bf16Segment (&segment)[kSegments]) {
     float amax = 0.0f;
 #pragma unroll
-    for (int32_t i = 0; i < kTurns; ++i) {
+    for (int32_t i = 0; i < kSegments; ++i) {
       amax = max_magnitude<kLaneColumns>(unpack_bf16(segment[i]).value, amax);
     }
     return amax;

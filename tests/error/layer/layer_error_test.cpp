@@ -220,6 +220,13 @@ const Case kNumbers[] = {
      "layer.json:1: $.block_size: got 64, not supported", "supported: 128"},
     {"zero_block_size", with("block_size", "0"), ErrorCode::kInvalidValue,
      "layer.json:1: $.block_size: got 0, wanted 1 to 65536"},
+    {"no_scale_sharing", with("scale_sharing_k", "0"), ErrorCode::kInvalidValue,
+     "layer.json:1: $.scale_sharing_k: got 0, wanted 1 to 2"},
+    {"scales_shared_by_three", with("scale_sharing_k", "3"), ErrorCode::kInvalidValue,
+     "layer.json:1: $.scale_sharing_k: got 3, wanted 1 to 2"},
+    {"shared_scales_of_bf16", with("recipe", "\"bf16\", \"scale_sharing_k\": 2"),
+     ErrorCode::kInvalidValue,
+     "layer.json:1: $.scale_sharing_k: got 2 with the recipe bf16, wanted 1", "fp8_flow"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Numbers, LayerError, testing::ValuesIn(kNumbers), case_name);

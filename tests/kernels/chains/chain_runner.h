@@ -78,6 +78,11 @@ template <typename T>
   return ::testing::AssertionSuccess();
 }
 
+// The stage that quantises `sharing` scale blocks of a row together.
+inline compiler::QuantizeStage quantize_stage(int64_t sharing) {
+  return sharing == 2 ? compiler::QuantizeStage::k1x128Pairs : compiler::QuantizeStage::k1x128;
+}
+
 // A fixture: the device that this executable is for, and kernels made from specs.
 class Chains : public ::testing::Test {
  protected:

@@ -13,7 +13,8 @@ using reference::block_count;
 enum class Composition { kPermute, kQuantizePermute, kQuantizePermuteKeep };
 
 compiler::RowChainSpec spec_of(Composition composition, const reference::LayerShape& shape) {
-  compiler::RowChainSpec spec{.store = compiler::StoreStage::kPermuted,
+  compiler::RowChainSpec spec{.quantize = quantize_stage(shape.sharing),
+                              .store = compiler::StoreStage::kPermuted,
                               .columns = static_cast<int32_t>(shape.hidden),
                               .local_experts = static_cast<int32_t>(shape.experts),
                               .top_k = static_cast<int32_t>(shape.top_k),
@@ -36,7 +37,8 @@ class PermuteKernel : public Chains {
     const int64_t hidden = shape.hidden;
     const int64_t blocks = block_count(hidden);
     const auto route = reference::route(inputs.topk_ids, inputs.tokens, shape);
-    const auto quantized = reference::quantize_1x128(inputs.x, inputs.tokens, hidden);
+    const auto quantized = reference::quantize_1x128(inputs.x, inputs.tokens, hidden,
+                                                     reference::kActivationEps, shape.sharing);
     const auto wanted = reference::permute_pad(quantized, inputs.topk_probs, route, shape.top_k);
 
     const DeviceBuffer x = input("x", inputs.x);
@@ -127,6 +129,14 @@ TEST_F(PermuteKernel, GivesTheSameForAnyNumberOfCtasAndOrderOfThreads) {
 TEST_F(PermuteKernel, TakesMoreDestinationsThanASegmentHasLanes) {
   expect_equal_on_random({.experts = 12, .top_k = 12, .hidden = 144, .alignment = 8}, 20, 2, 1);
   expect_equal_on_random({.experts = 160, .top_k = 40, .hidden = 16, .alignment = 1}, 9, 2, 2);
+}
+
+TEST_F(PermuteKernel, GivesPairsOfBlocksTheScaleOfBoth) {
+  for (const int64_t hidden : {128, 272, 400}) {
+    SCOPED_TRACE(hidden);
+    expect_equal_on_random(
+        {.experts = 7, .top_k = 3, .hidden = hidden, .alignment = 16, .sharing = 2}, 37, 3, 1);
+  }
 }
 
 TEST_F(PermuteKernel, PadsLargeGroups) {

@@ -16,9 +16,9 @@ using reference::block_count;
 class QuantizeKernel : public Chains {
  protected:
   void expect_equal(const std::vector<uint16_t>& values, int64_t columns, float epsilon,
-                    int64_t ctas) {
+                    int64_t ctas, int64_t sharing = 1) {
     const int64_t rows = static_cast<int64_t>(values.size()) / columns;
-    const auto wanted = reference::quantize_1x128(values, rows, columns, epsilon);
+    const auto wanted = reference::quantize_1x128(values, rows, columns, epsilon, sharing);
     const DeviceBuffer x = input("x", values);
     const DeviceBuffer q = output<uint8_t>("x_q", rows * columns);
     const DeviceBuffer scale_inv = output<float>("x_scale_inv", rows * block_count(columns));
@@ -26,7 +26,9 @@ class QuantizeKernel : public Chains {
                                         .output = q.as<void>(),
                                         .output_scale_inv = scale_inv.as<float>(),
                                         .rows = rows};
-    const compiler::RowChainSpec spec{.columns = static_cast<int32_t>(columns), .epsilon = epsilon};
+    const compiler::RowChainSpec spec{.quantize = quantize_stage(sharing),
+                                      .columns = static_cast<int32_t>(columns),
+                                      .epsilon = epsilon};
     run(spec, ctas, params, {&x, &q, &scale_inv});
     EXPECT_TRUE(matches(compare_e4m3({"x_q", columns}, q.download<uint8_t>(), wanted.q)));
     EXPECT_TRUE(matches(compare_f32({"x_scale_inv", block_count(columns)},
@@ -67,14 +69,29 @@ TEST_F(QuantizeKernel, GivesTheSameForAnyNumberOfCtas) {
   for (const int64_t ctas : {1, 2, 3, 7, 50}) expect_equal(values, 272, 1e-10f, ctas);
 }
 
+// Odd and even numbers of blocks, in rows that begin anywhere in a warp.
+TEST_F(QuantizeKernel, GivesPairsOfBlocksTheScaleOfBoth) {
+  for (const int64_t columns : {16, 128, 144, 256, 272, 640, 2880}) {
+    SCOPED_TRACE(columns);
+    for (const int64_t ctas : {1, 4}) {
+      expect_equal(reference::random_activations(19, columns, 1), columns, 1e-10f, ctas, 2);
+    }
+  }
+  const int64_t rows = 2 * reference::kSpecialBlocks;
+  for (const int64_t columns : {272, 400}) {
+    expect_equal(reference::special_activations(rows, columns, 1), columns, 0.0f, 2, 2);
+  }
+}
+
 TEST_F(QuantizeKernel, TakesNoRows) { expect_equal({}, 272, 1e-10f, 2); }
 
 class WeightsKernel : public Chains {
  protected:
   void expect_equal(const std::vector<uint16_t>& weights, int64_t matrices, int32_t sections,
-                    int32_t section_rows, int32_t columns, int64_t ctas) {
+                    int32_t section_rows, int32_t columns, int64_t ctas, int32_t sharing = 1) {
     const int64_t rows = int64_t{sections} * section_rows;
-    const auto wanted = reference::quantize_128x128(weights, matrices, rows, columns, sections);
+    const auto wanted =
+        reference::quantize_128x128(weights, matrices, rows, columns, sections, sharing);
     const DeviceBuffer w = input("w", weights);
     const DeviceBuffer q = output<uint8_t>("w_q", matrices * rows * columns);
     const DeviceBuffer scale_inv =
@@ -83,8 +100,11 @@ class WeightsKernel : public Chains {
                                          .output = q.as<E4m3>(),
                                          .output_scale_inv = scale_inv.as<float>(),
                                          .matrices = matrices};
-    const compiler::TileChainSpec spec{
-        .sections = sections, .section_rows = section_rows, .columns = columns};
+    const compiler::TileChainSpec spec{.sections = sections,
+                                       .section_rows = section_rows,
+                                       .columns = columns,
+                                       .tiles_per_scale = sharing,
+                                       .threads = 256 * sharing};
     run(spec, ctas, params, {&w, &q, &scale_inv});
     EXPECT_TRUE(matches(compare_e4m3({"w_q", columns}, q.download<uint8_t>(), wanted.q)));
     EXPECT_TRUE(matches(compare_f32({"w_scale_inv", block_count(columns)},
@@ -107,6 +127,18 @@ TEST_F(WeightsKernel, EqualsTheReferenceOnSpecialValues) {
   auto weights = reference::special_activations(288, 272, 3);
   std::fill_n(weights.begin(), 128 * 272, uint16_t{0});  // tiles of zeros: scale 1
   expect_equal(weights, 1, 2, 144, 272, 3);
+}
+
+// Odd and even numbers of tiles in a row of them.
+TEST_F(WeightsKernel, GivesPairsOfTilesTheScaleOfBoth) {
+  for (const int32_t columns : {16, 128, 256, 272, 400}) {
+    SCOPED_TRACE(columns);
+    const auto weights = reference::random_weights(2, 2 * 144, columns, 1);
+    for (const int64_t ctas : {1, 7}) expect_equal(weights, 2, 2, 144, columns, ctas, 2);
+  }
+  auto weights = reference::special_activations(288, 400, 3);
+  std::fill_n(weights.begin(), 128 * 400, uint16_t{0});
+  expect_equal(weights, 1, 2, 144, 400, 3, 2);
 }
 
 TEST_F(WeightsKernel, TakesNoMatrices) { expect_equal({}, 0, 2, 144, 272, 2); }

@@ -32,10 +32,12 @@ class SwigluKernel : public Chains {
 
   // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
   // decide about a scale whose amax lies on a step; none of these inputs has one.)
-  void expect_close(const Activations& in, int64_t experts, int64_t intermediate, int64_t ctas) {
+  void expect_close(const Activations& in, int64_t experts, int64_t intermediate, int64_t ctas,
+                    int64_t sharing = 1) {
     const int64_t blocks = block_count(intermediate);
     const int64_t rows = in.route.rows();
-    const auto wanted = reference::swiglu_quantize(in.h1, in.probs, in.route, intermediate);
+    const auto wanted =
+        reference::swiglu_quantize(in.h1, in.probs, in.route, intermediate, sharing);
     const DeviceBuffer h1 = input("h1", in.h1);
     const DeviceBuffer probs = input("permuted_probs", in.probs);
     const DeviceBuffer counts = input("counts", in.route.counts);
@@ -51,6 +53,7 @@ class SwigluKernel : public Chains {
                                         .rows = in.max_rows};
     const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedRows,
                                       .transform = compiler::TransformStage::kSwigluProbability,
+                                      .quantize = quantize_stage(sharing),
                                       .store = compiler::StoreStage::kGroupedRows,
                                       .columns = static_cast<int32_t>(intermediate),
                                       .local_experts = static_cast<int32_t>(experts),
@@ -74,6 +77,16 @@ TEST_F(SwigluKernel, IsWithinOneCodeForRowsOfAnyLength) {
     const reference::LayerShape shape{
         .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
     expect_close(random(shape, 25, 1), 7, intermediate, 3);
+  }
+}
+
+// A row of 272 columns has three blocks, and pad rows begin anywhere.
+TEST_F(SwigluKernel, GivesPairsOfBlocksTheScaleOfBoth) {
+  for (const int64_t intermediate : {128, 256, 272}) {
+    SCOPED_TRACE(intermediate);
+    const reference::LayerShape shape{
+        .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
+    for (const int64_t ctas : {1, 3}) expect_close(random(shape, 25, 1), 7, intermediate, ctas, 2);
   }
 }
 

@@ -23,13 +23,12 @@ using reference::Route;
 
 constexpr uint8_t kNaN = 0x7f;
 
-// Rounding to bf16 costs at most 2^-9 of each element and so of a row. Hopper's e4m3 sums add
+// Rounding to bf16 costs at most 2^-8 of each element and so of a row. Hopper's e4m3 sums add
 // truncation: each of 33 terms loses up to 2^-13 of the largest one, about 2^-14 of it in the mean
 // and with either sign, so that a sum of n groups of 32 random products is off by about
 // sqrt(33 n) 2^-14 L / sqrt(3) for a result of about sqrt(32 n) times a product's size; with L four
-// to twenty times that size it is at most 2^-10 of the result. 2^-8 leaves room for both and none
-// for a wrong element in a row of a few hundred.
-constexpr double kLargestError = 0x1p-8;
+// to twenty times that size it is at most 2^-10 of the result.
+constexpr double kLargestError = 0x1p-8 + 0x1p-10;
 
 uint8_t small_integer(const RandomStream& random, uint64_t i) {
   return reference::encode_e4m3(static_cast<float>(random.below(i, 5) - 2));
@@ -38,11 +37,16 @@ float power_of_two(const RandomStream& random, uint64_t i) {
   return std::ldexp(1.0f, static_cast<int>(random.below(i, 5) - 2));
 }
 
-void fill_integers(uint64_t seed, std::vector<uint8_t>& values, std::vector<float>& scales) {
+// `blocks` scales lie side by side, of which `sharing` in turn are the same.
+void fill_integers(uint64_t seed, int64_t blocks, int64_t sharing, std::vector<uint8_t>& values,
+                   std::vector<float>& scales) {
   const RandomStream random(seed, 0);
   const RandomStream exponents(seed, 1);
   for (size_t i = 0; i < values.size(); ++i) values[i] = small_integer(random, i);
-  for (size_t i = 0; i < scales.size(); ++i) scales[i] = power_of_two(exponents, i);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const size_t block = i % static_cast<size_t>(blocks);
+    scales[i] = power_of_two(exponents, i - block % static_cast<size_t>(sharing));
+  }
 }
 
 }  // namespace
@@ -64,10 +68,11 @@ Route only_group(const Route& route, std::size_t group) {
   return only;
 }
 
-QuantizedRows integer_rows(int64_t rows, int64_t k, uint64_t seed) {
-  QuantizedRows a{rows, k, std::vector<uint8_t>(rows * k),
-                  std::vector<float>(rows * block_count(k))};
-  fill_integers(seed, a.q, a.scale_inv);
+QuantizedRows integer_rows(const GroupedGemmSpec& spec, int64_t rows, uint64_t seed) {
+  const int64_t blocks = block_count(spec.k);
+  QuantizedRows a{rows, spec.k, std::vector<uint8_t>(rows * spec.k),
+                  std::vector<float>(rows * blocks)};
+  fill_integers(seed, blocks, spec.blocks_per_promotion, a.q, a.scale_inv);
   return a;
 }
 
@@ -78,18 +83,20 @@ QuantizedWeights integer_weights(const GroupedGemmSpec& spec, uint64_t seed) {
                      .sections = spec.sections};
   b.q.resize(b.experts * b.rows * b.cols);
   b.scale_inv.resize(b.experts * b.scale_rows() * block_count(b.cols));
-  fill_integers(seed, b.q, b.scale_inv);
+  fill_integers(seed, block_count(b.cols), spec.blocks_per_promotion, b.q, b.scale_inv);
   return b;
 }
 
-QuantizedRows random_rows(int64_t rows, int64_t k, uint64_t seed) {
-  return reference::quantize_1x128(reference::random_activations(rows, k, seed), rows, k);
+QuantizedRows random_rows(const GroupedGemmSpec& spec, int64_t rows, uint64_t seed) {
+  return reference::quantize_1x128(reference::random_activations(rows, spec.k, seed), rows, spec.k,
+                                   reference::kActivationEps, spec.blocks_per_promotion);
 }
 
 QuantizedWeights random_weights(const GroupedGemmSpec& spec, uint64_t seed) {
   const int64_t n = spec.sections * spec.section_n;
   return reference::quantize_128x128(reference::random_weights(spec.local_experts, n, spec.k, seed),
-                                     spec.local_experts, n, spec.k, spec.sections);
+                                     spec.local_experts, n, spec.k, spec.sections,
+                                     spec.blocks_per_promotion);
 }
 
 void poison_pad_rows(const Route& route, QuantizedRows& a) {
@@ -102,9 +109,13 @@ void poison_pad_rows(const Route& route, QuantizedRows& a) {
   }
 }
 
-GroupedGemmSpec GemmTest::problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k) {
-  return compiler::choose_tiles(
-      {.local_experts = experts, .sections = sections, .section_n = section_n, .k = k});
+GroupedGemmSpec GemmTest::problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k,
+                                  int32_t sharing) {
+  return compiler::choose_tiles({.local_experts = experts,
+                                 .sections = sections,
+                                 .section_n = section_n,
+                                 .k = k,
+                                 .blocks_per_promotion = sharing});
 }
 
 std::vector<uint16_t> GemmTest::multiply_all(const GroupedGemmSpec& spec, const Route& route,
@@ -147,17 +158,18 @@ void GemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route, uin
 
 void GemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route,
                             const QuantizedWeights& weights, uint64_t seed) {
-  QuantizedRows rows = integer_rows(route.rows(), spec.k, seed);
-  const auto wanted = reference::grouped_gemm(rows, weights, route);
+  QuantizedRows rows = integer_rows(spec, route.rows(), seed);
+  const auto wanted = reference::grouped_gemm(rows, weights, route, spec.blocks_per_promotion);
   poison_pad_rows(route, rows);
   const auto got = multiply(spec, route, rows, weights);
   EXPECT_TRUE(matches(compare_bf16({"d", weights.rows}, got, wanted)));
 }
 
 void GemmTest::expect_close(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
-  QuantizedRows rows = random_rows(route.rows(), spec.k, seed);
+  QuantizedRows rows = random_rows(spec, route.rows(), seed);
   const QuantizedWeights weights = random_weights(spec, seed + 1);
-  const auto wanted = reference::grouped_gemm_exact(rows, weights, route);
+  const auto wanted =
+      reference::grouped_gemm_exact(rows, weights, route, spec.blocks_per_promotion);
   poison_pad_rows(route, rows);
   const auto got = multiply(spec, route, rows, weights);
   const auto compared = compare_bf16_within({"d", weights.rows}, got, wanted.value,

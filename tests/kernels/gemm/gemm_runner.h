@@ -23,10 +23,12 @@ reference::Route splits(std::vector<int32_t> counts, int32_t alignment);
 reference::Route only_group(const reference::Route& route, std::size_t group);
 
 // Integers from -2 to 2 and scales from 1/4 to 4: sums of any order are exact.
-reference::QuantizedRows integer_rows(int64_t rows, int64_t k, uint64_t seed = 1);
+reference::QuantizedRows integer_rows(const compiler::GroupedGemmSpec& spec, int64_t rows,
+                                      uint64_t seed = 1);
 reference::QuantizedWeights integer_weights(const compiler::GroupedGemmSpec& spec,
                                             uint64_t seed = 2);
-reference::QuantizedRows random_rows(int64_t rows, int64_t k, uint64_t seed = 3);
+reference::QuantizedRows random_rows(const compiler::GroupedGemmSpec& spec, int64_t rows,
+                                     uint64_t seed = 3);
 reference::QuantizedWeights random_weights(const compiler::GroupedGemmSpec& spec,
                                            uint64_t seed = 4);
 
@@ -36,9 +38,9 @@ void poison_pad_rows(const reference::Route& route, reference::QuantizedRows& a)
 // A fixture that multiplies with the kernel that the planner makes of a problem.
 class GemmTest : public Chains {
  protected:
-  // The problem with the planner's tiles.
+  // The problem with the planner's tiles. `sharing` blocks of k share their scales.
   static compiler::GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n,
-                                           int32_t k);
+                                           int32_t k, int32_t sharing = 1);
 
   // All of D [rows + 130, N] after the launch; it is poison before.
   std::vector<uint16_t> multiply_all(const compiler::GroupedGemmSpec& spec,

@@ -60,6 +60,16 @@ TEST_F(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
   }
 }
 
+// Odd and even numbers of blocks, with a last one that is not full.
+TEST_F(GroupedGemm, AddsUpBlocksThatShareTheirScales) {
+  for (const int32_t k : {128, 256, 400, 1040, 35 * 128 + 16}) {
+    SCOPED_TRACE(k);
+    const GroupedGemmSpec spec = problem(3, 2, 144, k, 2);
+    expect_exact(spec, splits({30, 0, 70}, 16));
+    expect_close(spec, splits({30, 0, 70}, 16));
+  }
+}
+
 TEST_F(GroupedGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
   expect_exact(ragged_, splits({1, 0, 0, 127, 0, 0, 64}, 300));
 }
@@ -73,7 +83,7 @@ TEST_F(GroupedGemm, LetsANanOfAWeightReachItsColumnButNoPadRow) {
 }
 
 TEST_F(GroupedGemm, TouchesNothingWhereAllGroupsAreEmpty) {
-  const QuantizedRows rows = integer_rows(1, ragged_.k);  // never read
+  const QuantizedRows rows = integer_rows(ragged_, 1);  // never read
   const auto route = splits(std::vector<int32_t>(7, 0), 128);
   EXPECT_TRUE(multiply(ragged_, route, rows, integer_weights(ragged_)).empty());
 }
@@ -105,7 +115,7 @@ TEST_F(GroupedGemm, WritesTheRowsOfItsGroupsAndNoOthers) {
   const int64_t n = weights.rows;
   for (const int32_t alignment : {1, 16}) {
     const auto route = splits({0, 1, 63, 64, 129, 200, 0}, alignment);
-    const QuantizedRows rows = random_rows(route.rows(), ragged_.k);
+    const QuantizedRows rows = random_rows(ragged_, route.rows());
     const auto together = multiply(ragged_, route, rows, weights);
     for (std::size_t group = 0; group < route.counts.size(); ++group) {
       SCOPED_TRACE(group);
@@ -121,7 +131,7 @@ TEST_F(GroupedGemm, WritesTheRowsOfItsGroupsAndNoOthers) {
 
 TEST_F(GroupedGemm, DoesNotDependOnTheNumberOfCtas) {
   const auto route = splits(ragged_counts_, 16);
-  const QuantizedRows rows = random_rows(route.rows(), ragged_.k);
+  const QuantizedRows rows = random_rows(ragged_, route.rows());
   const QuantizedWeights weights = random_weights(ragged_);
   const auto one = multiply(ragged_, route, rows, weights, 1);
   for (const int64_t ctas : {2, 5, 9, 40}) {
@@ -133,7 +143,7 @@ TEST_F(GroupedGemm, DoesNotDependOnTheNumberOfCtas) {
 TEST_F(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
   constexpr int64_t kRow = 150;
   const QuantizedWeights weights = random_weights(ragged_);
-  QuantizedRows many = random_rows(200, ragged_.k);
+  QuantizedRows many = random_rows(ragged_, 200);
   const auto copy_row = [&](const QuantizedRows& from, int64_t source, QuantizedRows& to,
                             int64_t target) {
     const int64_t k = from.cols;
@@ -143,7 +153,7 @@ TEST_F(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
   };
   const std::vector<int64_t> copies = {0, 7, 8, 70, 127, 128, 199};
   for (const int64_t row : copies) copy_row(many, kRow, many, row);
-  QuantizedRows one = random_rows(1, ragged_.k);
+  QuantizedRows one = random_rows(ragged_, 1);
   copy_row(many, kRow, one, 0);
 
   const auto alone = multiply(ragged_, splits({0, 0, 0, 0, 1, 0, 0}, 1), one, weights);

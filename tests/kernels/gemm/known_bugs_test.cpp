@@ -21,7 +21,7 @@ TEST_F(KnownBugs, AGroupOfExactly128TokensRepeats) {
   const GroupedGemmSpec spec = problem(4, 1, by_target(192, 1536), by_target(272, 2048));
   const auto route = splits({128, 128, 5, 128}, 128);
   expect_exact(spec, route);
-  const QuantizedRows rows = random_rows(route.rows(), spec.k);
+  const QuantizedRows rows = random_rows(spec, route.rows());
   const QuantizedWeights weights = random_weights(spec);
   const auto first = multiply(spec, route, rows, weights);
   for (int32_t run = 0; run < by_target(2, 50); ++run) {
@@ -74,7 +74,7 @@ class FarOffsets : public GemmTest {
   void expect_exact_at_the_end(const GroupedGemmSpec& spec, int64_t first_row) {
     GroupedGemmSpec last = spec;
     last.local_experts = 1;
-    const QuantizedRows rows = integer_rows(kRows, spec.k);
+    const QuantizedRows rows = integer_rows(spec, kRows);
     const QuantizedWeights weights = integer_weights(last);
     const auto wanted = reference::grouped_gemm(rows, weights, splits({kRows}, 1));
     const int64_t n = weights.rows;

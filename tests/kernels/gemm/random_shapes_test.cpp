@@ -58,7 +58,7 @@ TEST_F(RandomShapes, EqualTheReference) {
 TEST_F(RandomShapes, GiveTheSameBitsInEveryRun) {
   const GroupedGemmSpec spec = problem(7, 2, 144, 1040);
   const auto route = splits({0, 1, 128, 64, 129, 128, 300}, 1);
-  const QuantizedRows rows = random_rows(route.rows(), spec.k);
+  const QuantizedRows rows = random_rows(spec, route.rows());
   const QuantizedWeights weights = random_weights(spec);
   const auto first = multiply(spec, route, rows, weights);
   for (uint64_t run = 1; run < by_target(4, 100); ++run) {

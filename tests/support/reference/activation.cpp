@@ -37,29 +37,33 @@ std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const flo
 }
 
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
-                                  std::int64_t cols) {
+                                  std::int64_t cols, std::int64_t sharing) {
   const std::int64_t blocks = block_count(cols);
   const std::vector<std::uint8_t> is_real = real_rows(route);
   QuantizedRows result{route.rows(), cols, {}, {}};
   result.q.assign(route.rows() * cols, 0);
   result.scale_inv.assign(route.rows() * blocks, 0.0F);
-  for (std::int64_t i = 0; i < route.rows() * blocks; ++i) {
-    if (is_real[i / blocks] == 0) continue;
-    const std::int64_t first_col = i % blocks * kBlock;
-    const std::int64_t first = i / blocks * cols + first_col;
-    const std::int64_t end = first + std::min(kBlock, cols - first_col);
-    float amax = 0.0F;
-    for (std::int64_t k = first; k < end; ++k) amax = std::fmax(amax, std::fabs(values[k]));
-    const float scale_inv = activation_scale_inv(amax);
-    for (std::int64_t k = first; k < end; ++k) result.q[k] = encode_e4m3(values[k] / scale_inv);
-    result.scale_inv[i] = scale_inv;
+  for (std::int64_t row = 0; row < route.rows(); ++row) {
+    if (is_real[row] == 0) continue;
+    for (std::int64_t block = 0; block < blocks; block += sharing) {
+      const std::int64_t first_col = block * kBlock;
+      const std::int64_t first = row * cols + first_col;
+      const std::int64_t end = first + std::min(sharing * kBlock, cols - first_col);
+      float amax = 0.0F;
+      for (std::int64_t k = first; k < end; ++k) amax = std::fmax(amax, std::fabs(values[k]));
+      const float scale_inv = activation_scale_inv(amax);
+      for (std::int64_t k = first; k < end; ++k) result.q[k] = encode_e4m3(values[k] / scale_inv);
+      for (std::int64_t i = block; i < std::min(block + sharing, blocks); ++i)
+        result.scale_inv[row * blocks + i] = scale_inv;
+    }
   }
   return result;
 }
 
 QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
-                              const Route& route, std::int64_t intermediate) {
-  return quantize_activation(swiglu(h1, probs, route.rows(), intermediate), route, intermediate);
+                              const Route& route, std::int64_t intermediate, std::int64_t sharing) {
+  return quantize_activation(swiglu(h1, probs, route.rows(), intermediate), route, intermediate,
+                             sharing);
 }
 
 bool is_near_scale_step(float amax) {

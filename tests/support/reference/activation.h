@@ -18,14 +18,16 @@ std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const flo
 
 // 1x128 blocks of fp32 values: amax at least 1e-10, scale_inv = 2^ceil(log2(amax / 448)),
 // q = cast(y / scale_inv); an infinite amax gives scale 1 and saturates. Pad rows of the route are
-// q 0 and scale 0. values: [rows, cols] with rows = offs[E].
+// q 0 and scale 0. values: [rows, cols] with rows = offs[E]. `sharing` blocks that follow each
+// other get the scale of their common amax, as in quantize_1x128().
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
-                                  std::int64_t cols);
+                                  std::int64_t cols, std::int64_t sharing = 1);
 
 // Both in one. A kernel's sigmoid differs from this one by 2^-17 at most: its codes may differ by
 // one, and a scale by a factor of two where is_near_scale_step(amax).
 QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
-                              const Route& route, std::int64_t intermediate);
+                              const Route& route, std::int64_t intermediate,
+                              std::int64_t sharing = 1);
 
 // True where amax is within 2^-20, relatively, of 448 * 2^k.
 bool is_near_scale_step(float amax);

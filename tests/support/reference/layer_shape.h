@@ -18,6 +18,7 @@ struct LayerShape {
   std::int64_t intermediate = 0;  // I
   std::int64_t alignment = 1;     // every expert's rows start at a multiple of this
   std::int64_t max_rows = 0;      // P, the static bound of permuted rows
+  std::int64_t sharing = 1;       // neighbouring blocks of the contraction that share a scale
 
   bool operator==(const LayerShape&) const = default;
 };

@@ -42,23 +42,27 @@ float quantize_block(std::span<const std::uint16_t> values, const BlockView& blo
 }  // namespace
 
 QuantizedRows quantize_1x128(std::span<const std::uint16_t> values, std::int64_t rows,
-                             std::int64_t cols, float eps) {
+                             std::int64_t cols, float eps, std::int64_t sharing) {
   const std::int64_t blocks = block_count(cols);
   QuantizedRows result{rows, cols, {}, {}};
   result.q.resize(rows * cols);
   result.scale_inv.resize(rows * blocks);
   parallel_for(rows, [&](std::int64_t row) {
-    for (std::int64_t block = 0; block < blocks; ++block) {
+    for (std::int64_t block = 0; block < blocks; block += sharing) {
       const std::int64_t first_col = block * kBlock;
-      const BlockView view{row * cols + first_col, 1, std::min(kBlock, cols - first_col), cols};
-      result.scale_inv[row * blocks + block] = quantize_block(values, view, eps, result.q);
+      const BlockView view{row * cols + first_col, 1, std::min(sharing * kBlock, cols - first_col),
+                           cols};
+      const float scale_inv = quantize_block(values, view, eps, result.q);
+      for (std::int64_t i = block; i < std::min(block + sharing, blocks); ++i)
+        result.scale_inv[row * blocks + i] = scale_inv;
     }
   });
   return result;
 }
 
 QuantizedWeights quantize_128x128(std::span<const std::uint16_t> values, std::int64_t experts,
-                                  std::int64_t rows, std::int64_t cols, std::int64_t sections) {
+                                  std::int64_t rows, std::int64_t cols, std::int64_t sections,
+                                  std::int64_t sharing) {
   QuantizedWeights result{experts, rows, cols, sections, {}, {}};
   const std::int64_t section_rows = rows / sections;
   const std::int64_t blocks_down = block_count(section_rows);
@@ -69,12 +73,14 @@ QuantizedWeights quantize_128x128(std::span<const std::uint16_t> values, std::in
   parallel_for(experts * sections * blocks_down, [&](std::int64_t i) {
     const std::int64_t row_in_section = i % blocks_down * kBlock;
     const std::int64_t first_row = i / blocks_down * section_rows + row_in_section;
-    for (std::int64_t block = 0; block < blocks_across; ++block) {
+    for (std::int64_t block = 0; block < blocks_across; block += sharing) {
       const std::int64_t first_col = block * kBlock;
       const BlockView view{first_row * cols + first_col,
                            std::min(kBlock, section_rows - row_in_section),
-                           std::min(kBlock, cols - first_col), cols};
-      result.scale_inv[i * blocks_across + block] = quantize_block(values, view, 0.0F, result.q);
+                           std::min(sharing * kBlock, cols - first_col), cols};
+      const float scale_inv = quantize_block(values, view, 0.0F, result.q);
+      for (std::int64_t j = block; j < std::min(block + sharing, blocks_across); ++j)
+        result.scale_inv[i * blocks_across + j] = scale_inv;
     }
   });
   return result;

@@ -40,13 +40,18 @@ struct QuantizedWeights {
   }
 };
 
-// values: bf16 [rows, cols]. The last block of a row covers the columns that are left.
+// values: bf16 [rows, cols]. The last block of a row covers the columns that are left. The blocks
+// 0 to sharing - 1 of a row, then as many again, get the scale of their common amax; at the end of
+// the row those that are left.
 QuantizedRows quantize_1x128(std::span<const std::uint16_t> values, std::int64_t rows,
-                             std::int64_t cols, float eps = kActivationEps);
+                             std::int64_t cols, float eps = kActivationEps,
+                             std::int64_t sharing = 1);
 
-// values: bf16 [experts, rows, cols]; blocks at an edge cover what is left. eps is 0.
+// values: bf16 [experts, rows, cols]; blocks at an edge cover what is left. eps is 0. Blocks of the
+// same rows share scales as above.
 QuantizedWeights quantize_128x128(std::span<const std::uint16_t> values, std::int64_t experts,
-                                  std::int64_t rows, std::int64_t cols, std::int64_t sections);
+                                  std::int64_t rows, std::int64_t cols, std::int64_t sections,
+                                  std::int64_t sharing = 1);
 
 // fp32 values of the quantised matrices.
 std::vector<float> dequantize(const QuantizedRows& matrix);

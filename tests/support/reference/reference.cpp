@@ -35,22 +35,22 @@ std::vector<double> unquantized_expert(const LayerShape& shape, const std::vecto
 }  // namespace
 
 ReferenceForward reference_forward(const LayerShape& shape, const LayerInputs& inputs) {
-  const std::int64_t two_i = 2 * shape.intermediate;
-  QuantizedWeights w1 = inputs.w1_quantized
-                            ? *inputs.w1_quantized
-                            : quantize_128x128(inputs.w1, shape.experts, two_i, shape.hidden, 2);
-  QuantizedWeights w2 = inputs.w2_quantized ? *inputs.w2_quantized
-                                            : quantize_128x128(inputs.w2, shape.experts,
-                                                               shape.hidden, shape.intermediate, 1);
+  const std::int64_t experts = shape.experts, hidden = shape.hidden;
+  const std::int64_t intermediate = shape.intermediate, sharing = shape.sharing;
+  QuantizedWeights w1 = inputs.w1_quantized ? *inputs.w1_quantized
+                                            : quantize_128x128(inputs.w1, experts, 2 * intermediate,
+                                                               hidden, 2, sharing);
+  QuantizedWeights w2 =
+      inputs.w2_quantized ? *inputs.w2_quantized
+                          : quantize_128x128(inputs.w2, experts, hidden, intermediate, 1, sharing);
 
-  QuantizedRows x = quantize_1x128(inputs.x, inputs.tokens, shape.hidden);
+  QuantizedRows x = quantize_1x128(inputs.x, inputs.tokens, hidden, kActivationEps, sharing);
   Route routed = route(inputs.topk_ids, inputs.tokens, shape);
   PermutedRows permuted = permute_pad(x, inputs.topk_probs, routed, shape.top_k);
-  std::vector<std::uint16_t> h1 = grouped_gemm(permuted.data, w1, routed);
-  QuantizedRows act = swiglu_quantize(h1, permuted.probs, routed, shape.intermediate);
-  std::vector<std::uint16_t> h2 = grouped_gemm(act, w2, routed);
-  std::vector<std::uint16_t> y =
-      unpermute(h2, routed.row_map, inputs.tokens, shape.top_k, shape.hidden);
+  std::vector<std::uint16_t> h1 = grouped_gemm(permuted.data, w1, routed, sharing);
+  QuantizedRows act = swiglu_quantize(h1, permuted.probs, routed, intermediate, sharing);
+  std::vector<std::uint16_t> h2 = grouped_gemm(act, w2, routed, sharing);
+  std::vector<std::uint16_t> y = unpermute(h2, routed.row_map, inputs.tokens, shape.top_k, hidden);
 
   return {.x_q = std::move(x.q),
           .x_scale_inv = std::move(x.scale_inv),

@@ -17,12 +17,16 @@ class CheckForward : public ::testing::Test {
  protected:
   static constexpr int64_t kTokens = 6, kE = 3, kK = 2, kH = 144, kI = 80;
 
-  void SetUp() override {
+  void SetUp() override { compute(1); }
+
+  // `sharing` scale blocks share a scale.
+  void compute(int32_t sharing) {
     layer_ = {.experts = kE, .local_experts = kE, .top_k = kK, .hidden = kH, .intermediate = kI};
     layer_.splits_alignment = 16;
     layer_.max_tokens = kTokens;
     layer_.max_permuted_rows = 64;
-    const reference::LayerShape shape{kE, kK, kH, kI, 16, 64};
+    layer_.scale_sharing_k = sharing;
+    const reference::LayerShape shape{kE, kK, kH, kI, 16, 64, sharing};
     const reference::LayerInputs in = reference::random_inputs(shape, kTokens, 1);
     const reference::ReferenceForward out = reference::reference_forward(shape, in);
     const int64_t p = out.offs.back(), hb = 2, ib = 1;
@@ -67,6 +71,13 @@ class CheckForward : public ::testing::Test {
 TEST_F(CheckForward, PassesWhatTheReferenceComputes) {
   EXPECT_EQ(check_forward(layer_, inputs_, results_).size(), results_.size());
   EXPECT_TRUE(failed().empty());
+}
+
+TEST_F(CheckForward, PassesBlocksThatShareTheirScalesOnlyWhereTheLayerSaysSo) {
+  compute(2);
+  EXPECT_TRUE(failed().empty());
+  layer_.scale_sharing_k = 1;
+  EXPECT_FALSE(failed().empty());
 }
 
 TEST_F(CheckForward, FindsADamagedByteInEveryTensor) {

@@ -87,6 +87,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "dtype": "bf16",
   "recipe": "fp8_flow",
   "block_size": 128,
+  "scale_sharing_k": 1,
   "splits_alignment": 128,
   "max_tokens": 64,
   "max_permuted_rows": 1024,

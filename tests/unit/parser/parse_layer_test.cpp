@@ -31,6 +31,7 @@ TEST(Parser, FillsInDefaults) {
                        .dtype = "bf16",
                        .recipe = Recipe::kFp8Flow,
                        .block_size = 128,
+                       .scale_sharing_k = 1,
                        .splits_alignment = 128,
                        .max_tokens = 64,
                        .max_permuted_rows = 1024,  // 64 * 2 + 8 * 127 = 1144, whole groups of 128
@@ -44,14 +45,15 @@ TEST(Parser, ReadsEveryField) {
   const Layer layer = parsed(R"({
     "name": "all", "experts": 16, "local_experts": 4, "top_k": 3, "hidden": 2880,
     "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
-    "block_size": 128, "splits_alignment": 16, "max_tokens": 100, "max_permuted_rows": 320,
-    "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert"})");
+    "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
+    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert"})");
   const Layer expected{.name = "all",
                        .experts = 16,
                        .local_experts = 4,
                        .top_k = 3,
                        .hidden = 2880,
                        .intermediate = 1408,
+                       .scale_sharing_k = 2,
                        .splits_alignment = 16,
                        .max_tokens = 100,
                        .max_permuted_rows = 320,
@@ -103,7 +105,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 16u);
+  EXPECT_EQ(layer_keys().size(), 17u);
 }
 
 }  // namespace

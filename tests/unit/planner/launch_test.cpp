@@ -34,9 +34,11 @@ TEST(BusyCtas, FollowsTheRowsOfARowChain) {
   EXPECT_EQ(busy_ctas(chain, kLayer, 33), (66 + 8 * 15 + 31) / 32);
 }
 
-TEST(BusyCtas, GivesEveryTileOfAMatrixACta) {
-  const TileChainSpec chain{.sections = 2, .section_rows = 144, .columns = 272};
+TEST(BusyCtas, GivesEveryTileOrGroupOfTilesACta) {
+  TileChainSpec chain{.sections = 2, .section_rows = 144, .columns = 272};
   EXPECT_EQ(busy_ctas(chain, kLayer, 0), 8 * 2 * 2 * 3);
+  chain.tiles_per_scale = 2;
+  EXPECT_EQ(busy_ctas(chain, kLayer, 0), 8 * 2 * 2 * 2);
 }
 
 TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {

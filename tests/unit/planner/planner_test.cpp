@@ -111,6 +111,27 @@ TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
   EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 32);
 }
 
+TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
+  Layer layer = dsv3_like_layer();
+  layer.dispatch = Dispatch::kFp8;
+  layer.scale_sharing_k = 2;
+  const Plan plan = plan_of(layer);
+  for (const char* name : {"quantize", "swiglu_quantize"}) {
+    EXPECT_EQ(std::get<RowChainSpec>(find_kernel(plan, name)->spec).quantize,
+              QuantizeStage::k1x128Pairs)
+        << name;
+  }
+  for (const char* name : {"quantize_w1", "quantize_w2"})
+    EXPECT_EQ(std::get<TileChainSpec>(find_kernel(plan, name)->spec).tiles_per_scale, 2) << name;
+  for (const char* name : {"gemm_fc1", "gemm_fc2"})
+    EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, name)->spec).blocks_per_promotion, 2)
+        << name;
+  layer.dispatch = Dispatch::kNone;
+  const Plan fused = plan_of(layer);
+  EXPECT_EQ(std::get<RowChainSpec>(find_kernel(fused, "quantize_permute_pad")->spec).quantize,
+            QuantizeStage::k1x128Pairs);
+}
+
 TEST(Planner, IsAPureFunction) {
   EXPECT_EQ(plan_of(dsv3_like_layer()), plan_of(dsv3_like_layer()));
 }

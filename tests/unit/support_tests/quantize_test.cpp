@@ -2,6 +2,7 @@
 #include "tests/support/reference/quantize.h"
 
 #include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/random_inputs.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -123,6 +124,65 @@ TEST(Dequantize, MultipliesByTheScaleOfTheBlock) {
   EXPECT_EQ(weights[287 * 144 + 143], 3.0F);
   EXPECT_EQ(rows[0], -5.0F);
   EXPECT_EQ(rows[287 * 144 + 143], 3.0F);
+}
+
+TEST(Quantize1x128, GivesBlocksThatShareAScaleThatOfTheLouder) {
+  // Three blocks of amax 448, 1 and 2: the first two share, the last stands alone.
+  std::vector<std::uint16_t> values = bf16_zeros(300);
+  values[5] = bf16_from_float(448.0F);
+  values[130] = bf16_from_float(-1.0F);
+  values[299] = bf16_from_float(2.0F);
+
+  const QuantizedRows result = quantize_1x128(values, 1, 300, 0.0F, 2);
+
+  EXPECT_EQ(result.scale_inv, (std::vector<float>{1.0F, 1.0F, 0x1p-7F}));
+  EXPECT_EQ(decode_e4m3(result.q[130]), -1.0F);
+  EXPECT_EQ(decode_e4m3(result.q[299]), 256.0F);
+}
+
+TEST(Quantize128x128, GivesTilesThatShareAScaleThatOfTheLouder) {
+  std::vector<std::uint16_t> values = bf16_zeros(2 * 300);
+  values[300 + 200] = bf16_from_float(448.0F);  // the second tile
+  values[299] = bf16_from_float(2.0F);          // the third
+
+  const QuantizedWeights result = quantize_128x128(values, 1, 2, 300, 1, 2);
+
+  EXPECT_EQ(result.scale_inv, (std::vector<float>{1.0F, 1.0F, 0x1p-7F}));
+}
+
+// The relative error, in the 2-norm, of normally distributed blocks 2^quieter below the block that
+// they share their scale with.
+double error_beside_a_louder_block(int quieter, std::int64_t sharing) {
+  constexpr std::int64_t kRows = 256;
+  const RandomStream random(1, 2);
+  std::vector<std::uint16_t> values;
+  for (std::int64_t i = 0; i < kRows * 256; ++i) {
+    const auto value = static_cast<float>(random.normal(static_cast<std::uint64_t>(i)));
+    values.push_back(bf16_from_float(std::ldexp(value, i % 256 < kBlock ? 0 : -quieter)));
+  }
+  const std::vector<float> recovered =
+      dequantize(quantize_1x128(values, kRows, 256, 0.0F, sharing));
+  double error = 0.0, norm = 0.0;
+  for (std::int64_t i = 0; i < kRows * 256; ++i) {
+    if (i % 256 < kBlock) continue;
+    const double value = float_from_bf16(values[i]);
+    error += (recovered[i] - value) * (recovered[i] - value);
+    norm += value * value;
+  }
+  return std::sqrt(error / norm);
+}
+
+// The table in docs/recipes.md.
+TEST(SharedScales, CostABlockNothingUntilItsNeighbourIs2To11TimesLouder) {
+  const double own = error_beside_a_louder_block(0, 1);
+  EXPECT_NEAR(own, 0.0266, 0.0002);
+  for (const int quieter : {0, 4, 8, 10, 11})
+    EXPECT_LT(error_beside_a_louder_block(quieter, 2), 1.02 * own) << quieter;
+  EXPECT_NEAR(error_beside_a_louder_block(12, 2), 0.029, 0.0005);
+  EXPECT_NEAR(error_beside_a_louder_block(13, 2), 0.039, 0.001);
+  EXPECT_NEAR(error_beside_a_louder_block(14, 2), 0.075, 0.001);
+  EXPECT_NEAR(error_beside_a_louder_block(16, 2), 0.30, 0.01);
+  EXPECT_GT(error_beside_a_louder_block(18, 2), 0.9);
 }
 
 }  // namespace
