@@ -19,6 +19,9 @@ int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
 // The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
 
+// Columns of the operands of wgrad (C): every group starts at a multiple of 128.
+int64_t gradient_columns(const Layer& layer);
+
 // Whether a row chain's input rows are those of the groups, P at most, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);
 

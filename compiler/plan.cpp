@@ -81,6 +81,22 @@ std::string_view to_string(GemmEpilogue epilogue) {
   return "unknown";
 }
 
+std::string_view to_string(GradientScales scales) {
+  switch (scales) {
+    case GradientScales::kTile: return "tile";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GradientOutput output) {
+  switch (output) {
+    case GradientOutput::kBf16: return "bf16";
+    case GradientOutput::kF32: return "f32";
+    case GradientOutput::kF32Add: return "f32_add";
+  }
+  return "unknown";
+}
+
 namespace {
 
 std::string text_of(const RouteSpec& s) {
@@ -110,6 +126,14 @@ std::string text_of(const GroupedGemmSpec& s) {
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
       s.sections, s.section_n, s.k, s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns,
       s.stages, s.blocks_per_promotion);
+}
+
+std::string text_of(const ContractionGroupedGemmSpec& s) {
+  return fmt::format(
+      "contraction_grouped_gemm scales={} output={} local_experts={} rows={} n={} "
+      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}",
+      to_string(s.scales), to_string(s.output), s.local_experts, s.rows, s.n, s.wide_tiles,
+      s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded);
 }
 
 }  // namespace

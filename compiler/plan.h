@@ -118,6 +118,16 @@ struct TileChainSpec {
 enum class GemmScales {
   kRowBlock,  // 1x128 scales of A, 128x128 of B whose blocks restart at each section
 };
+// And a contraction-grouped one, whose contraction runs along the tokens.
+enum class GradientScales {
+  kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
+};
+// What becomes of a weight gradient.
+enum class GradientOutput {
+  kBf16,    // one rounding to bf16
+  kF32,     // overwrites
+  kF32Add,  // one fp32 addition to what is there
+};
 enum class GemmEpilogue {
   kStoreBf16,  // one rounding to bf16
 };
@@ -140,7 +150,26 @@ struct GroupedGemmSpec {
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
-using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec>;
+// D[e][rows, n] = A[rows, columns of e] * B[n, columns of e]^T over groups of columns: wgrad. Tiles
+// as in GroupedGemmSpec, all of 128 rows. A tile leaves in panels of 128 bytes a row,
+// `panels_staged` at a time; to add, `panels_loaded` of them bring their old values and L2 adds the
+// others.
+struct ContractionGroupedGemmSpec {
+  GradientScales scales = GradientScales::kTile;
+  GradientOutput output = GradientOutput::kF32;
+  int32_t local_experts = 0;
+  int32_t rows = 0;
+  int32_t n = 0;
+  int32_t wide_columns = 192, wide_tiles = 0;
+  int32_t narrow_columns = 128, narrow_tiles = 0;
+  int32_t stages = 4;
+  int32_t panels_staged = 3;
+  int32_t panels_loaded = 0;
+  bool operator==(const ContractionGroupedGemmSpec&) const = default;
+};
+
+using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                                ContractionGroupedGemmSpec>;
 
 // When a kernel runs.
 enum class Phase {
@@ -229,6 +258,8 @@ std::string_view to_string(QuantizeStage stage);
 std::string_view to_string(StoreStage stage);
 std::string_view to_string(GemmScales scales);
 std::string_view to_string(GemmEpilogue epilogue);
+std::string_view to_string(GradientScales scales);
+std::string_view to_string(GradientOutput output);
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

@@ -46,6 +46,7 @@ KernelText describe(const RouteSpec& spec);
 KernelText describe(const RowChainSpec& spec);
 KernelText describe(const TileChainSpec& spec);
 KernelText describe(const GroupedGemmSpec& spec);
+KernelText describe(const ContractionGroupedGemmSpec& spec);
 
 // The complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);

@@ -6,7 +6,13 @@
 namespace moejit::compiler {
 namespace {
 
+constexpr int32_t kTileRows = 128, kStepBytes = 128, kBarrierBytes = 8, kSwizzleBytes = 1024;
+
 int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+int32_t align_up(int32_t value, int32_t alignment) {
+  return static_cast<int32_t>(ceil_div(value, alignment)) * alignment;
+}
 
 // Experts that T tokens can reach.
 int64_t most_experts(const Layer& layer, int64_t tokens) {
@@ -24,17 +30,26 @@ LaunchShape shape(const TileChainSpec& spec) {
 }
 
 // As GroupedGemm in templates/moejit_device/gemm adds it up; tests/compile compares.
-LaunchShape shape(const GroupedGemmSpec& spec) {
-  constexpr int32_t kRows = 128, kStepBytes = 128, kBarrierBytes = 8, kSwizzleBytes = 1024;
+LaunchShape gemm_shape(int32_t stages, int32_t columns, int32_t staging) {
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
-  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  const int32_t ring = spec.stages * ((kRows + columns) * kStepBytes + 2 * kBarrierBytes);
-  const int32_t staging = kRows * columns * 2;
+  const int32_t ring = stages * ((kTileRows + columns) * kStepBytes + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
   return {.threads = 3 * 128,  // a producer and two that multiply
           .ctas_per_sm = 1,
-          .shared_bytes = static_cast<int32_t>(ceil_div(ring, kSwizzleBytes)) * kSwizzleBytes +
-                          staging + queue};
+          .shared_bytes = align_up(ring, kSwizzleBytes) + staging + queue};
+}
+
+LaunchShape shape(const GroupedGemmSpec& spec) {
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return gemm_shape(spec.stages, columns, kTileRows * columns * 2);
+}
+
+LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
+  constexpr int32_t kMathWarpgroups = 2, kPanelBytes = 64 * 128;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  const int32_t staging =
+      align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
+  return gemm_shape(spec.stages, columns, kMathWarpgroups * staging);
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
@@ -64,6 +79,11 @@ int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
   return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
 }
 
+int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
+  return int64_t{spec.local_experts} * ceil_div(spec.rows, kTileRows) *
+         (spec.wide_tiles + spec.narrow_tiles);
+}
+
 }  // namespace
 
 LaunchShape launch_shape(const KernelSpec& spec) {
@@ -78,6 +98,14 @@ int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
   const int64_t rows =
       tokens * layer.top_k + most_experts(layer, tokens) * (layer.splits_alignment - 1);
   return std::min(rows, layer.max_permuted_rows);
+}
+
+int64_t gradient_columns(const Layer& layer) {
+  constexpr int64_t kStep = 128;
+  if (layer.splits_alignment % kStep == 0) return layer.max_permuted_rows;
+  const int64_t rows =
+      layer.max_tokens * layer.top_k + most_experts(layer, layer.max_tokens) * (kStep - 1);
+  return ceil_div(rows, kStep) * kStep;
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {

@@ -53,6 +53,16 @@ Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
           .multiply_adds = rows.routed * n * k};
 }
 
+// Operands once, with the columns that align each group to a step, and D once or, to add, twice.
+Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
+  const int64_t elements = int64_t{spec.rows} * spec.n;
+  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
+  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
+  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
+                       spec.local_experts * elements * element_bytes * passes,
+          .multiply_adds = rows.routed * elements};
+}
+
 }  // namespace
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {

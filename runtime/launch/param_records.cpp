@@ -2,6 +2,7 @@
 #include "runtime/launch/param_records.h"
 
 #include "compiler/launch.h"
+#include "moejit_device/params/contraction_grouped_gemm_params.h"
 #include "moejit_device/params/grouped_gemm_params.h"
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
@@ -14,6 +15,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::Layer;
+using device::ContractionGroupedGemmParams;
 using device::GroupedGemmParams;
 using device::RouteParams;
 using device::RowChainParams;
@@ -58,6 +60,13 @@ constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
 };
 
+constexpr std::array kContractionGroupedGemmPointers = {
+    MOEJIT_POINTER(ContractionGroupedGemmParams, a_scale_inv, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, counts, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, offs, kRead),
+};
+
 #undef MOEJIT_POINTER
 #define MOEJIT_MAP(record, field, access) \
   RecordMap { #field, offsetof(record, field), access }
@@ -66,6 +75,12 @@ constexpr std::array kGroupedGemmMaps = {
     MOEJIT_MAP(GroupedGemmParams, a_map, kRead),
     MOEJIT_MAP(GroupedGemmParams, b_map, kRead),
     MOEJIT_MAP(GroupedGemmParams, d_map, kWritten),
+};
+
+constexpr std::array kContractionGroupedGemmMaps = {
+    MOEJIT_MAP(ContractionGroupedGemmParams, a_map, kRead),
+    MOEJIT_MAP(ContractionGroupedGemmParams, b_map, kRead),
+    MOEJIT_MAP(ContractionGroupedGemmParams, d_map, kWritten),
 };
 
 #undef MOEJIT_MAP
@@ -98,6 +113,15 @@ ParamRecord record(const compiler::GroupedGemmSpec&, const Layer&) {
   return {.bytes = sizeof(GroupedGemmParams),
           .pointers = kGroupedGemmPointers,
           .maps = kGroupedGemmMaps};
+}
+
+ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer& layer) {
+  return {.bytes = sizeof(ContractionGroupedGemmParams),
+          .pointers = kContractionGroupedGemmPointers,
+          .maps = kContractionGroupedGemmMaps,
+          .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns),
+                                   gradient_columns(layer)}},
+          .number_count = 1};
 }
 
 }  // namespace

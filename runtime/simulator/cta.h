@@ -66,7 +66,7 @@ class Cta {
                    int32_t rank, sim::Site site);
   void prefetch_tensor(const void* map, int32_t rank, sim::Site site);
   void store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
-                    sim::Site site);
+                    sim::TensorStoreKind kind, sim::Site site);
   void commit_tensor_stores();
   void wait_tensor_stores(int32_t pending_groups);
 

@@ -105,8 +105,17 @@ void Ordering::release(int32_t thread, Clock& clock) {
 
 void Ordering::acquire(int32_t thread, const Clock& clock) { own_lane(thread).clock.join(clock); }
 
+// Lanes that have arrived by themselves are epochs ahead of the others, also with what a warp
+// stores together: the fence gets a later epoch than any of them.
 void Ordering::fence_async(int32_t thread) {
   Lane& lane = own_lane(thread);
+  const auto index = static_cast<int32_t>(warp_index(thread));
+  const Warp& warp = warps_[static_cast<std::size_t>(index)];
+  lane.epoch = std::max(lane.epoch, warp.epoch);
+  for_bits(warp.own, [&](int32_t other) {
+    const auto& ahead = lanes_[static_cast<std::size_t>(index * sim::kWarpLanes + other)];
+    lane.epoch = std::max(lane.epoch, ahead.epoch);
+  });
   lane.clock.add_fenced_thread(thread, ++lane.epoch);
 }
 

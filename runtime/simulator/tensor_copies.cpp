@@ -100,9 +100,14 @@ TensorStores& Cta::stores_of_thread() {
 }
 
 void Cta::store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
-                       sim::Site site) {
+                       sim::TensorStoreKind kind, sim::Site site) {
   TensorCopy copy = make_copy(map, at, rank, source, "stores", site);
   copy.is_load = false;
+  copy.store_kind = kind;
+  if (kind == sim::TensorStoreKind::kAddF32 && copy.map.element_bytes != 4) {
+    report(site, fmt::format("adds fp32 numbers through a tensor map of {}-byte elements",
+                             copy.map.element_bytes));
+  }
   TensorStores& own = stores_of_thread();
   copy.number = own.started++;
   own.not_waited.push_back({copy.number, own.committed, site});

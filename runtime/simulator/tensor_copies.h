@@ -12,6 +12,7 @@ namespace moejit::runtime {
 // A copy of a box between global and shared memory.
 struct TensorCopy {
   bool is_load = true;
+  sim::TensorStoreKind store_kind = sim::TensorStoreKind::kWrite;  // of a store
   SimTensorMap map;
   std::array<int32_t, 3> at{0, 0, 0};  // of the box's first element
   uint32_t offset = 0;                 // of the box in shared memory

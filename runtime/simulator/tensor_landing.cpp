@@ -10,6 +10,22 @@ namespace moejit::runtime {
 
 // Moving the bytes of tensor copies, at whatever time the simulator chose.
 
+namespace {
+
+// sums += what is in memory, `bytes` of fp32 numbers.
+void add_f32(const void* memory, std::byte* sums, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
+    float old = 0.0f;
+    float sum = 0.0f;
+    std::memcpy(&old, static_cast<const std::byte*>(memory) + at, sizeof(float));
+    std::memcpy(&sum, sums + at, sizeof(float));
+    sum += old;
+    std::memcpy(sums + at, &sum, sizeof(float));
+  }
+}
+
+}  // namespace
+
 void Cta::land(const CopyPiece& piece) {
   const TensorCopy& copy = piece.copy;
   for (int32_t row = piece.first_row; row < piece.end_row; ++row) {
@@ -68,11 +84,18 @@ void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
     const auto rest = static_cast<uint64_t>(target.end - at);
     size = static_cast<uint32_t>(
         std::min<uint64_t>({16, std::bit_floor(rest), address & ~(address - 1)}));
-    if (!launch_->memory->access(address, size, sim::Access::kWrite, writer)) {
-      std::string what = launch_->memory->explain(address, size, sim::Access::kWrite, writer);
+    const auto check = [&](sim::Access access) {
+      if (launch_->memory->access(address, size, access, writer)) return;
+      std::string what = launch_->memory->explain(address, size, access, writer);
       report_of(copy.thread, copy.site, what);
+    };
+    auto* to = reinterpret_cast<void*>(address);
+    if (copy.store_kind == sim::TensorStoreKind::kAddF32) {
+      check(sim::Access::kRead);
+      add_f32(to, bytes.data() + at, size);
     }
-    std::memcpy(reinterpret_cast<void*>(address), bytes.data() + at, size);
+    check(sim::Access::kWrite);
+    std::memcpy(to, bytes.data() + at, size);
   }
 }
 

@@ -45,6 +45,12 @@ enum class Access : uint32_t {
   kAtomic,
 };
 
+// What a tensor store does with global memory.
+enum class TensorStoreKind : uint32_t {
+  kWrite,
+  kAddF32,
+};
+
 // Instructions that all 32 lanes of a warp execute together.
 enum class Collective : uint32_t {
   kShuffle,
@@ -126,7 +132,7 @@ struct Calls {
                       const int32_t* at, int32_t rank, Site);
   void (*prefetch_tensor)(Machine*, const void* map, const int32_t* at, int32_t rank, Site);
   void (*store_tensor)(Machine*, const void* map, uint32_t source, const int32_t* at, int32_t rank,
-                       Site);
+                       TensorStoreKind kind, Site);
   void (*commit_tensor_stores)(Machine*);
   void (*wait_tensor_stores)(Machine*, int32_t pending_groups);
   void (*fence_proxy_async)(Machine*);

@@ -4,6 +4,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
+#include "compiler/planner/contraction_grouped_gemm.h"
 #include "tests/support/matchers.h"
 
 #include <atomic>
@@ -69,11 +70,36 @@ std::map<std::string, PlannedKernel> kernels() {
   return all;
 }
 
+// Weight gradients in every output and each of the planner's ways to add.
+void add_gradients(std::map<std::string, PlannedKernel>& all) {
+  using compiler::GradientOutput;
+  struct Case {
+    GradientOutput output;
+    int64_t mean_columns;
+    int32_t rows, n;
+  };
+  constexpr Case kCases[] = {
+      {GradientOutput::kBf16, 4096, 4096, 7168},   {GradientOutput::kF32, 4096, 4096, 7168},
+      {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
+      {GradientOutput::kF32Add, 256, 2048, 768},
+  };
+  for (const Case& one : kCases) {
+    const compiler::KernelSpec spec = compiler::choose_tiles(
+        compiler::ContractionGroupedGemmSpec{
+            .output = one.output, .local_experts = 8, .rows = one.rows, .n = one.n},
+        one.mean_columns);
+    const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  }
+}
+
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
 // of 384 whose warps trade registers among themselves.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
+  if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 
@@ -100,7 +126,8 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
 }
 
 TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
-  const auto all = kernels();
+  auto all = kernels();
+  add_gradients(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

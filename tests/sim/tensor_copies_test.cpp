@@ -170,5 +170,47 @@ TEST(SimulatedTensorStores, WriteOnlyWhatIsInside) {
   }
 }
 
+// A box of fp32 numbers is added to what is there, at columns 24 to 55 of 40.
+constexpr const char* kAdd = R"(
+struct Params {
+  float* output;
+  TensorMap map;
+};
+MOEJIT_KERNEL(32, 1, test_kernel, Params) {
+  const int32_t t = thread_index();
+  for (int32_t i = t; i < 4 * 32; i += 32) {
+    store(shared<float>(1024) + i, 0.5f * static_cast<float>(i));
+  }
+  fence_proxy_async();
+  sync_cta();
+  if (t == 0) {
+    add_tensor_3d(params.map, shared<float>(1024), 24, 0, 0);
+    commit_tensor_stores();
+    wait_tensor_stores<0>();
+  }
+}
+)";
+
+TEST(SimulatedTensorStores, AddToWhatIsThere) {
+  const TensorBox box{.dtype = DType::kF32,
+                      .rank = 3,
+                      .dims = {40, 4, 1},
+                      .strides_bytes = {160, 640},
+                      .box = {32, 4, 1}};
+  std::vector<float> old(160);
+  for (std::size_t i = 0; i < old.size(); ++i) old[i] = static_cast<float>(i);
+  std::vector<float> wanted = old;
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t x = 24; x < 40; ++x) {
+      wanted[40 * row + x] += 0.5f * static_cast<float>(32 * row + x - 24);
+    }
+  }
+  std::vector<SimBuffer> buffers{buffer_of("output", old)};
+  const auto result =
+      run_test_kernel(kAdd, {.threads = 32, .shared_bytes = 4096, .maps = {{0, box}}}, buffers);
+  ASSERT_TRUE(result.has_value()) << to_string(result.error());
+  EXPECT_EQ(values_of<float>(buffers[0]), wanted);
+}
+
 }  // namespace
 }  // namespace moejit::runtime

@@ -25,11 +25,15 @@ class EpilogueStoreBf16 {
                                            (Shape::kWideTiles > 0 ? Shape::kWideColumns
                                                                   : Shape::kNarrowColumns);
 
-  // All threads of a math warpgroup; `staging` is its own.
+  static constexpr bool kHasStorers = false;
+
+  // `staging` is the warpgroup's own.
+  MOEJIT_DEVICE explicit EpilogueStoreBf16(ptx::SharedPtr<Bytes16> staging) : staging_(staging) {}
+
+  // All threads of a math warpgroup.
   template <int32_t kW, typename Params>
-  MOEJIT_DEVICE static void run(const Params& params, const GemmTile& tile,
-                                const WarpgroupPart& part, ptx::SharedPtr<Bytes16> staging,
-                                const float (&sums)[kW / 2]) {
+  MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
+                         const float (&sums)[kW / 2]) const {
     const bool is_tail = tile.rows <= 64;
     const int32_t barrier = 1 + ptx::warp_index() / 4;
     const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
@@ -38,29 +42,29 @@ class EpilogueStoreBf16 {
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
     // Pad rows may hold 0 * NaN, so zero is chosen, not computed.
     if (tile.rows - part.row >= 64) {
-      stage<kW>(staging, sums, true, true);
+      stage<kW>(staging_, sums, true, true);
     } else {
       const int32_t row = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
-      stage<kW>(staging, sums, row < tile.rows, row + 8 < tile.rows);
+      stage<kW>(staging_, sums, row < tile.rows, row + 8 < tile.rows);
     }
     const bool is_whole = !is_tail && tile.padded_rows >= part.row + 64;
     if (is_whole) ptx::fence_proxy_async();
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panels are written
     if (!is_whole) {
       copy_out<kW>(params, tile, part, is_tail ? tile.padded_rows : tile.padded_rows - part.row,
-                   staging);
+                   staging_);
     } else if (is_leader) {
 #pragma unroll
       for (int32_t panel = 0; panel < kW / 64; ++panel) {
-        ptx::store_tensor_3d(params.d_map, staging + panel * kPanelChunks, tile.column + 64 * panel,
-                             tile.section, tile.d_row + part.row);
+        ptx::store_tensor_3d(params.d_map, staging_ + panel * kPanelChunks,
+                             tile.column + 64 * panel, tile.section, tile.d_row + part.row);
       }
       ptx::commit_tensor_stores();
     }
   }
 
   // Before the CTA ends.
-  MOEJIT_DEVICE static void finish() {
+  MOEJIT_DEVICE void finish() const {
     if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
   }
 
@@ -107,6 +111,8 @@ class EpilogueStoreBf16 {
                  bytes);
     }
   }
+
+  ptx::SharedPtr<Bytes16> staging_;
 };
 
 }  // namespace moejit::device

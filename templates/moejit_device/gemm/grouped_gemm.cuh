@@ -11,7 +11,10 @@
 //   Scales     what partial sums are        Scales(params), prime(), start(), fetch_next(),
 //   advance(),
 //              multiplied with:             factors<kW>(i), promote<kW>()
-//   Epilogue   what becomes of the sums:    run<kW>(params, tile, part, staging, sums)
+//   Epilogue   what becomes of the sums:    Epilogue(staging), finish(),
+//                                           run<kW>(params, tile, part, sums); where kHasStorers,
+//                                           a warp beside each math warpgroup runs
+//                                           serve<Shape, Queue>(params, staging)
 //
 // Each can be replaced alone as long as it speaks the records of tile.cuh. Complete emitted
 // examples are tests/golden/sources/*_gemm_*.cu.
@@ -29,7 +32,8 @@ struct GroupedGemm {
   using Stages = Pipeline<Shape, 0>;
   static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
   static constexpr uint32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
-  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1, kStaging + kStagingBytes>;
+  static constexpr int32_t kStorers = Epilogue::kHasStorers ? Shape::kMathWarpgroups : 0;
+  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1 + kStorers, kStaging + kStagingBytes>;
 
   static constexpr int32_t kThreads = Shape::kThreads;
   static constexpr int32_t kCtasPerSm = 1;
@@ -41,6 +45,9 @@ struct GroupedGemm {
     if (ptx::thread_index() == 0) {
       Stages::init();
       Queue::init();
+      if constexpr (kStorers > 0) {
+        for (int32_t i = 0; i < kStorers; ++i) Epilogue::init(staging_of(i));
+      }
       ptx::fence_mbarrier_init();
     }
     ptx::sync_cta();  // the mbarriers are initialised
@@ -49,6 +56,10 @@ struct GroupedGemm {
       ptx::release_registers<40>();
       if (ptx::warp_index() == 4 * Shape::kMathWarpgroups) load(params);
       if (ptx::warp_index() == 4 * Shape::kMathWarpgroups + 1) schedule(params);
+      if constexpr (kStorers > 0) {
+        const int32_t storer = ptx::warp_index() - (4 * Shape::kMathWarpgroups + 2);
+        if (storer >= 0) Epilogue::template serve<Shape, Queue>(params, staging_of(storer));
+      }
     } else {
       ptx::claim_registers<232>();
       multiply(params, warpgroup);
@@ -56,6 +67,12 @@ struct GroupedGemm {
   }
 
  private:
+  // Of a math warpgroup.
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
+    return ptx::shared<Bytes16>(kStaging) +
+           warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
+  }
+
   // A warp of the producer walks over the tiles, several ahead of everybody else.
   template <typename Params>
   MOEJIT_DEVICE static void schedule(const Params& params) {
@@ -93,38 +110,32 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
-    const auto staging =
-        ptx::shared<Bytes16>(kStaging) +
-        warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
     Queue queue;
     StageReader<Stages> reader;
     Scales scales(params);
+    Epilogue epilogue(staging_of(warpgroup));
     start_clock(params);
     scales.prime(queue.front());
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
       const bool is_narrow = Shape::is_narrow(tile.column);
-      const bool is_tail = tile.rows <= Shape::kTailRows;
+      const bool is_tail = Shape::kTailRows > 0 && tile.rows <= Shape::kTailRows;
       if constexpr (Shape::kWideTiles > 0) {
-        if (!is_narrow && !is_tail) {
-          compute<Shape::kWideColumns>(params, warpgroup, queue, scales, reader, staging);
-        }
-        if (!is_narrow && is_tail) {
-          compute<Shape::kWideColumns / 2>(params, warpgroup, queue, scales, reader, staging);
+        if (!is_narrow) {
+          compute_part<Shape::kWideColumns>(params, warpgroup, is_tail, queue, scales, reader,
+                                            epilogue);
         }
       }
       if constexpr (Shape::kNarrowTiles > 0) {
-        if (is_narrow && !is_tail) {
-          compute<Shape::kNarrowColumns>(params, warpgroup, queue, scales, reader, staging);
-        }
-        if (is_narrow && is_tail) {
-          compute<Shape::kNarrowColumns / 2>(params, warpgroup, queue, scales, reader, staging);
+        if (is_narrow) {
+          compute_part<Shape::kNarrowColumns>(params, warpgroup, is_tail, queue, scales, reader,
+                                              epilogue);
         }
       }
       queue.pop();
     }
-    Epilogue::finish();
+    epilogue.finish();
     stop_clock(params);
   }
 
@@ -143,11 +154,22 @@ struct GroupedGemm {
     ptx::store(clocks + 1, ptx::load(clocks + 1) + ptx::global_nanoseconds());
   }
 
+  // Of a tail, a warpgroup's part has half of the columns.
+  template <int32_t kColumns, typename Params>
+  MOEJIT_DEVICE static void compute_part(const Params& params, int32_t warpgroup, bool is_tail,
+                                         const Queue& queue, Scales& scales,
+                                         StageReader<Stages>& reader, Epilogue& epilogue) {
+    if (!is_tail) compute<kColumns>(params, warpgroup, queue, scales, reader, epilogue);
+    if constexpr (Shape::kTailRows > 0) {
+      if (is_tail) compute<kColumns / 2>(params, warpgroup, queue, scales, reader, epilogue);
+    }
+  }
+
   // Reads the tile anew for the epilogue: in the main loop registers are scarce.
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE static void compute(const Params& params, int32_t warpgroup, const Queue& queue,
                                     Scales& scales, StageReader<Stages>& reader,
-                                    ptx::SharedPtr<Bytes16> staging) {
+                                    Epilogue& epilogue) {
     float sums[kW / 2];
 #pragma unroll
     for (int32_t i = 0; i < kW / 2; ++i) sums[i] = 0.0f;
@@ -165,7 +187,7 @@ struct GroupedGemm {
       }
     }
     const GemmTile tile = queue.front();
-    Epilogue::template run<kW>(params, tile, warpgroup_part<Shape>(tile, warpgroup), staging, sums);
+    epilogue.template run<kW>(params, tile, warpgroup_part<Shape>(tile, warpgroup), sums);
   }
 };
 

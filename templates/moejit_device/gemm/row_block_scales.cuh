@@ -9,35 +9,11 @@
 // holds one step. Shuffles hand the products out just before the tensor cores start. During a
 // tile's last batch the next tile's first is on its way.
 
-#include "moejit_device/gemm/mainloop.cuh"
-#include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/warp.cuh"
 
 namespace moejit::device {
-
-// What partial sums are multiplied with: by row half (rows r and r + 8 of a thread) and by kUnit
-// columns.
-template <int32_t kW>
-struct ScaleFactors {
-  static constexpr int32_t kUnit = kW % 64 == 0 ? 64 : 32;
-  float value[2][kW / kUnit];
-};
-
-// sums = fma(partial, factor, sums).
-template <int32_t kW>
-MOEJIT_DEVICE void promote_scaled(const ptx::WgmmaSum<kW>& partial, const ScaleFactors<kW>& factors,
-                                  float (&sums)[kW / 2]) {
-#pragma unroll
-  for (int32_t j = 0; j < kW / 8; ++j) {
-#pragma unroll
-    for (int32_t i = 0; i < 4; ++i) {
-      sums[4 * j + i] = ptx::fused_multiply_add(
-          partial(4 * j + i), factors.value[i / 2][8 * j / ScaleFactors<kW>::kUnit],
-          sums[4 * j + i]);
-    }
-  }
-}
 
 template <typename Problem, typename Shape>
 class RowBlockScales {

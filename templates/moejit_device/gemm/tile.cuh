@@ -10,9 +10,10 @@ namespace moejit::device {
 
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
 // of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
-// more than 64 rows is a tail. A step of the contraction takes 128 bytes of each row of A and B.
+// more than kTailRows rows, 64 or none, is a tail. A step of the contraction takes 128 bytes of
+// each row of A and B.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
-          int32_t kNarrowTilesValue, int32_t kStagesValue>
+          int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64>
 struct GemmTileShape {
   static constexpr int32_t kWideColumns = kWideColumnsValue;
   static constexpr int32_t kWideTiles = kWideTilesValue;
@@ -21,7 +22,7 @@ struct GemmTileShape {
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kColumnTiles = kWideTiles + kNarrowTiles;  // of a section
   static constexpr int32_t kRows = 128;
-  static constexpr int32_t kTailRows = 64;
+  static constexpr int32_t kTailRows = kTailRowsValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
@@ -68,7 +69,8 @@ struct WarpgroupPart {
 
 template <typename Shape>
 MOEJIT_DEVICE WarpgroupPart warpgroup_part(const GemmTile& tile, int32_t warpgroup) {
-  if (tile.rows > Shape::kTailRows) return {.row = warpgroup * 64, .column = 0};
+  if (Shape::kTailRows == 0 || tile.rows > Shape::kTailRows)
+    return {.row = warpgroup * 64, .column = 0};
   const int32_t columns =
       Shape::is_narrow(tile.column) ? Shape::kNarrowColumns : Shape::kWideColumns;
   return {.row = 0, .column = warpgroup * (columns / 2)};

@@ -47,6 +47,24 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y, int32_t z) {
+  if constexpr (kPolicy == CachePolicy::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(kPolicy))
+        : "memory");
+  }
+}
+
 // Brings a box into L2.
 MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map),
@@ -64,12 +82,31 @@ MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, in
       "r"(source.address), "r"(x), "r"(y)
       : "memory");
 }
-template <typename T>
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
                                    int32_t z) {
+  if constexpr (kPolicy == CachePolicy::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+            "l"(&map),
+        "r"(source.address), "r"(x), "r"(y), "r"(z)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint "
+        "[%0, {%2, %3, %4}], [%1], %5;" ::"l"(&map),
+        "r"(source.address), "r"(x), "r"(y), "r"(z), "l"(static_cast<uint64_t>(kPolicy))
+        : "memory");
+  }
+}
+
+// The same, but adds to what global memory holds (fp32), each element once.
+template <typename T>
+MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                 int32_t z) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
-          &map),
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
+      "[%0, {%2, %3, %4}], [%1];" ::"l"(&map),
       "r"(source.address), "r"(x), "r"(y), "r"(z)
       : "memory");
 }

@@ -27,6 +27,14 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
   m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, site);
 }
 
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y, int32_t z, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[3] = {x, y, z};
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, site);
+}
+
 MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y,
                                       Site site = Site::here()) {
   Machine* m = machine();
@@ -39,14 +47,21 @@ MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, in
                                    Site site = Site::here()) {
   Machine* m = machine();
   const int32_t at[2] = {x, y};
-  m->calls->store_tensor(m, &map, source.address, at, 2, site);
+  m->calls->store_tensor(m, &map, source.address, at, 2, sim::TensorStoreKind::kWrite, site);
 }
-template <typename T>
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
                                    int32_t z, Site site = Site::here()) {
   Machine* m = machine();
   const int32_t at[3] = {x, y, z};
-  m->calls->store_tensor(m, &map, source.address, at, 3, site);
+  m->calls->store_tensor(m, &map, source.address, at, 3, sim::TensorStoreKind::kWrite, site);
+}
+template <typename T>
+MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                 int32_t z, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[3] = {x, y, z};
+  m->calls->store_tensor(m, &map, source.address, at, 3, sim::TensorStoreKind::kAddF32, site);
 }
 
 MOEJIT_DEVICE void commit_tensor_stores() {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/kernel_text.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr int32_t kStepElements = 128;
+
+std::string scales_type(GradientScales scales) {
+  switch (scales) {
+    case GradientScales::kTile: return "TileScales<Problem, Shape>";
+  }
+  return {};
+}
+
+std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) {
+  const bool adds = spec.output == GradientOutput::kF32Add;
+  return {
+      integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
+      integer_constant("kRows", spec.rows, "of A and D"),
+      integer_constant("kN", spec.n, "rows of B, columns of D"),
+      integer_constant("kStepElements", kStepElements, "of the contraction in a stage"),
+      {"bool", "kAdds", adds ? "true" : "false", "to what D holds; then empty groups are skipped"},
+      integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
+      integer_constant("kWideTiles", spec.wide_tiles, "in a row of tiles; behind them"),
+      integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
+      integer_constant("kNarrowTiles", spec.narrow_tiles, "in a row of tiles"),
+      integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"),
+      integer_constant("kTailRows", 0, "no tile is treated as a tail"),
+      integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"),
+      integer_constant("kPanelsStaged", spec.panels_staged, "64 rows x 128 bytes of D at a time"),
+      integer_constant("kPanelsLoaded", spec.panels_loaded, "of a tile, whose old values come"),
+  };
+}
+
+}  // namespace
+
+KernelText describe(const ContractionGroupedGemmSpec& spec) {
+  const bool is_bf16 = spec.output == GradientOutput::kBf16;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return {
+      .types = is_bf16 ? "e4m3_bf16" : "e4m3_f32",
+      .tile = fmt::format("128x{}x{}", columns, kStepElements),
+      .summary = fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
+                             "expert]^T",
+                             spec.rows, spec.n, spec.output == GradientOutput::kF32Add ? "+=" : "=",
+                             spec.rows, spec.n),
+      .includes = {"gemm/contraction_group_scheduler.cuh", "gemm/epilogue_store_gradient.cuh",
+                   "gemm/grouped_gemm.cuh", "gemm/tile_scales.cuh",
+                   "params/contraction_grouped_gemm_params.h"},
+      .params = "ContractionGroupedGemmParams",
+      .constants = constants_of(spec),
+      .types_used =
+          {
+              {"Problem",
+               "ContractionGroupProblem",
+               {"kGroups", "kRows", "kN", "kStepElements", "kAdds"}},
+              {"Shape",
+               "GemmTileShape",
+               {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",
+                "kTailRows"}},
+              {"Mainloop", "PromotingMainloop", {"MultiplyE4m3", "kBlocksPerPromotion"}},
+              {"Epilogue",
+               "EpilogueStoreGradient",
+               {"Problem", is_bf16 ? "Bf16" : "float", "kAdds", "kPanelsStaged", "kPanelsLoaded"}},
+              {"Kernel",
+               "GroupedGemm",
+               {"Shape", "ContractionGroupScheduler<Problem, Shape>", "Mainloop",
+                scales_type(spec.scales), "Epilogue"}},
+          },
+  };
+}
+
+}  // namespace moejit::compiler

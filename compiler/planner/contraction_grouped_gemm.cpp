@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/contraction_grouped_gemm.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr int32_t kStepBytes = 128;
+constexpr int32_t kTileRows = 128;
+constexpr int32_t kPanelRows = 64;
+constexpr int32_t kPanelBytes = 128;  // of a row
+
+DType element_of(GradientOutput output) {
+  return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+TensorBox operand_box(int64_t rows, int64_t columns, int32_t box_rows) {
+  return {.dtype = DType::kF8E4M3,
+          .rank = 2,
+          .dims = {columns, rows, 1},
+          .strides_bytes = {columns, 0},
+          .box = {kStepBytes, box_rows, 1},
+          .is_swizzled = true};
+}
+
+// A box ends with its group's matrix.
+TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
+  const DType element = element_of(spec.output);
+  const int64_t row_bytes = spec.n * size_bytes(element);
+  return {.dtype = element,
+          .rank = 3,
+          .dims = {spec.n, spec.rows, spec.local_experts},
+          .strides_bytes = {row_bytes, spec.rows * row_bytes},
+          .box = {static_cast<int32_t>(kPanelBytes / size_bytes(element)), kPanelRows, 1},
+          .is_swizzled = true};
+}
+
+}  // namespace
+
+// The bounds are those that were best on an H200, with 8 experts of 4096 x 7168 and 128 of 1536 x
+// 2048 (docs/performance/tried.md).
+ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns) {
+  constexpr int64_t kMany = 2048;
+  constexpr int64_t kFew = 768;
+  ContractionGroupedGemmSpec spec = problem;
+  const ColumnTiles tiles = choose_column_tiles(spec.n);
+  spec.wide_tiles = tiles.wide;
+  spec.narrow_tiles = tiles.narrow;
+  if (spec.output != GradientOutput::kF32Add || mean_columns >= kMany) return spec;
+  spec.panels_loaded = 3;
+  if (mean_columns >= kFew) return spec;
+  spec.stages = 3;
+  spec.panels_staged = 6;
+  spec.panels_loaded = 4;
+  return spec;
+}
+
+std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
+                                      int64_t mean_columns) {
+  std::vector<std::string> reasons = {
+      fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
+                  spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n),
+      fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
+                  "own",
+                  spec.panels_staged)};
+  if (spec.output == GradientOutput::kF32Add) {
+    reasons.push_back(fmt::format(
+        "about {} tokens a group: the old values of the first {} panels of a tile are loaded, L2 "
+        "adds the others, about 300 G elements a second",
+        mean_columns, spec.panels_loaded));
+  }
+  return reasons;
+}
+
+std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
+    const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors) {
+  const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return {{"a_map", tensors.a, operand_box(spec.rows, columns, kTileRows)},
+          {"b_map", tensors.b, operand_box(spec.n, columns, box_rows)},
+          {"d_map", tensors.d, output_box(spec)}};
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/planner/grouped_gemm.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Completes a spec whose problem is set (scales, output, local_experts, rows, n): chooses the
+// column tiles and how tiles leave. `mean_columns`: tokens of a group to expect, which decide about
+// speed alone.
+ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns);
+
+// Sentences for what choose_tiles() made of a problem.
+std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec, int64_t mean_columns);
+
+// The tensor maps of a contraction-grouped GEMM's parameter record for A [rows, columns],
+// B [n, columns] and D [E, rows, n]; `columns` is a multiple of 128.
+std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
+    const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/contraction_grouped_gemm.h"
+
+#include "compiler/launch.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::compiler {
+namespace {
+
+ContractionGroupedGemmSpec problem(GradientOutput output) {
+  return {.output = output, .local_experts = 8, .rows = 4096, .n = 7168};
+}
+
+TEST(ContractionGroupedGemm, CoversTheColumnsAsOtherGemmsDo) {
+  const auto spec = choose_tiles(problem(GradientOutput::kF32), 4096);
+  EXPECT_EQ(spec.wide_tiles, 36);
+  EXPECT_EQ(spec.narrow_tiles, 2);
+}
+
+TEST(ContractionGroupedGemm, LoadsMoreOldValuesTheFewerTokensThereAre) {
+  const auto many = choose_tiles(problem(GradientOutput::kF32Add), 4096);
+  const auto some = choose_tiles(problem(GradientOutput::kF32Add), 1024);
+  const auto few = choose_tiles(problem(GradientOutput::kF32Add), 512);
+  EXPECT_EQ(many.panels_loaded, 0);
+  EXPECT_EQ(some.panels_loaded, 3);
+  EXPECT_EQ(few.panels_loaded, 4);
+  EXPECT_EQ(few.panels_staged, 6);
+  EXPECT_EQ(few.stages, 3);
+}
+
+TEST(ContractionGroupedGemm, LoadsNothingWhereItOverwrites) {
+  for (const auto output : {GradientOutput::kBf16, GradientOutput::kF32}) {
+    EXPECT_EQ(choose_tiles(problem(output), 256).panels_loaded, 0);
+  }
+}
+
+TEST(ContractionGroupedGemm, FitsIntoSharedMemory) {
+  for (const int64_t mean : {4096, 1024, 512}) {
+    const auto shape = launch_shape(choose_tiles(problem(GradientOutput::kF32Add), mean));
+    EXPECT_LE(shape.shared_bytes, 232448);
+  }
+}
+
+TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
+  const auto spec = choose_tiles(problem(GradientOutput::kF32), 4096);
+  const auto maps =
+      contraction_grouped_gemm_tensor_maps(spec, 32768, {.a = "dy", .b = "act", .d = "dw2"});
+  ASSERT_EQ(maps.size(), 3u);
+  EXPECT_EQ(maps[0].box.dims, (std::array<int64_t, 3>{32768, 4096, 1}));
+  EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 3>{128, 192, 1}));
+  EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 3>{7168, 4096, 8}));
+  EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 2>{4 * 7168, 4 * 7168 * 4096}));
+  EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 3>{32, 64, 1}));
+}
+
+TEST(GradientColumns, AlignEveryGroupToAStep) {
+  Layer layer{.local_experts = 4, .top_k = 2};
+  layer.max_tokens = 100;
+  layer.splits_alignment = 128;
+  layer.max_permuted_rows = 640;
+  EXPECT_EQ(gradient_columns(layer), 640);
+  layer.splits_alignment = 16;
+  // 200 rows and up to 127 more for each of 4 experts, in whole steps.
+  EXPECT_EQ(gradient_columns(layer), 768);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
