@@ -8,6 +8,7 @@
 // rows. Full parts leave by tensor copies, which run on below the next tile's products; at the
 // ragged end of a group, where the rows behind belong to the next one, threads copy what is theirs.
 
+#include "moejit_device/gemm/copy_rows_out.cuh"
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
@@ -51,8 +52,9 @@ class EpilogueStoreBf16 {
     if (is_whole) ptx::fence_proxy_async();
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panels are written
     if (!is_whole) {
-      copy_out<kW>(params, tile, part, is_tail ? tile.padded_rows : tile.padded_rows - part.row,
-                   staging_);
+      // Rows from 64 on exist only below a tail and are pad rows.
+      copy_rows_out<Problem, kW>(params, tile, part, 64,
+                                 is_tail ? tile.padded_rows : tile.padded_rows - part.row, staging_);
     } else if (is_leader) {
 #pragma unroll
       for (int32_t panel = 0; panel < kW / 64; ++panel) {
@@ -85,30 +87,6 @@ class EpilogueStoreBf16 {
            is_upper ? ptx::bf16_pair(x[4], x[5]) : 0u, is_lower ? ptx::bf16_pair(x[6], x[7]) : 0u}};
       const int32_t chunk = (j % 8 + lane / 16) ^ (lane % 8);
       ptx::store_matrices(row + (j / 8 * kPanelChunks + chunk), f);
-    }
-  }
-
-  // Rows from 64 on exist only below a tail and are pad rows.
-  template <int32_t kW, typename Params>
-  MOEJIT_DEVICE static void copy_out(const Params& params, const GemmTile& tile,
-                                     const WarpgroupPart& part, int32_t rows,
-                                     ptx::SharedPtr<Bytes16> staging) {
-    constexpr int32_t kRowChunks = kW / 8;
-    const int32_t column = tile.column + part.column;
-    const auto to =
-        ptx::global(params.d) + (static_cast<int64_t>(tile.d_row + part.row) * Problem::kN +
-                                 tile.section * Problem::kSectionN + column);
-    for (int32_t i = ptx::thread_index() % ptx::kWarpgroupThreads; i < rows * kRowChunks;
-         i += ptx::kWarpgroupThreads) {
-      const int32_t row = i / kRowChunks;
-      const int32_t chunk = i % kRowChunks;
-      if (column + 8 * chunk >= Problem::kSectionN) continue;
-      Bytes16 bytes = {};
-      if (row < 64) {
-        bytes = ptx::load(staging + (chunk / 8 * kPanelChunks + row * 8 + (chunk % 8 ^ row % 8)));
-      }
-      ptx::store(ptx::as<Bytes16>(to + (static_cast<int64_t>(row) * Problem::kN + 8 * chunk)),
-                 bytes);
     }
   }
 

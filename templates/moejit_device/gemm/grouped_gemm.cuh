@@ -3,14 +3,14 @@
 
 // The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. Of the
 // producer, one warp walks over the tiles and one copies their operands into a ring of stages; the
-// two math warpgroups multiply, promote and store, 64 rows of the tile each.
+// two math warpgroups multiply, promote and store a part of the tile each.
 //
+//   Shape      tiles and their parts:       part(tile, warpgroup), dispatch<Kernel>(tile, ...)
 //   Scheduler  which tile comes next:       Scheduler(params), GemmTile next()
 //   Mainloop   a part's sums:               run<kW, Stages>(k_steps, part, queue, scales, reader,
-//                                             sums)
+//                                           sums)
 //   Scales     what partial sums are        Scales(params), prime(), start(), fetch_next(),
-//   advance(),
-//              multiplied with:             factors<kW>(i), promote<kW>()
+//              multiplied with:             advance(), factors<kW>(i), promote<kW>()
 //   Epilogue   what becomes of the sums:    Epilogue(staging), finish(),
 //                                           run<kW>(params, tile, part, sums); where kHasStorers,
 //                                           a warp beside each math warpgroup runs
@@ -67,6 +67,8 @@ struct GroupedGemm {
   }
 
  private:
+  friend Shape;  // calls compute()
+
   // Of a math warpgroup.
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
     return ptx::shared<Bytes16>(kStaging) +
@@ -99,9 +101,7 @@ struct GroupedGemm {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
       if (ptx::lane_index() == 0) {
-        Stages::template load<Mainloop::kStepElements, ptx::CachePolicy::kNormal,
-                              ptx::CachePolicy::kNormal>(params.a_map, params.b_map, tile,
-                                                         position);
+        Stages::template load<Mainloop::kStepElements>(params.a_map, params.b_map, tile, position);
       }
       ptx::sync_warp();  // the first lane is back
       queue.pop();
@@ -119,20 +119,8 @@ struct GroupedGemm {
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      const bool is_narrow = Shape::is_narrow(tile.column);
-      const bool is_tail = Shape::kTailRows > 0 && tile.rows <= Shape::kTailRows;
-      if constexpr (Shape::kWideTiles > 0) {
-        if (!is_narrow) {
-          compute_part<Shape::kWideColumns>(params, warpgroup, is_tail, queue, scales, reader,
+      Shape::template dispatch<GroupedGemm>(tile, params, warpgroup, queue, scales, reader,
                                             epilogue);
-        }
-      }
-      if constexpr (Shape::kNarrowTiles > 0) {
-        if (is_narrow) {
-          compute_part<Shape::kNarrowColumns>(params, warpgroup, is_tail, queue, scales, reader,
-                                              epilogue);
-        }
-      }
       queue.pop();
     }
     epilogue.finish();
@@ -152,17 +140,6 @@ struct GroupedGemm {
     const auto clocks = ptx::global(params.elapsed);
     ptx::store(clocks, ptx::load(clocks) + ptx::sm_clock());
     ptx::store(clocks + 1, ptx::load(clocks + 1) + ptx::global_nanoseconds());
-  }
-
-  // Of a tail, a warpgroup's part has half of the columns.
-  template <int32_t kColumns, typename Params>
-  MOEJIT_DEVICE static void compute_part(const Params& params, int32_t warpgroup, bool is_tail,
-                                         const Queue& queue, Scales& scales,
-                                         StageReader<Stages>& reader, Epilogue& epilogue) {
-    if (!is_tail) compute<kColumns>(params, warpgroup, queue, scales, reader, epilogue);
-    if constexpr (Shape::kTailRows > 0) {
-      if (is_tail) compute<kColumns / 2>(params, warpgroup, queue, scales, reader, epilogue);
-    }
   }
 
   // Reads the tile anew for the epilogue: in the main loop registers are scarce.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a math warpgroup does with the stages: it multiplies 64 rows with kW columns and keeps the
-// sums in registers.
+// What a math warpgroup does with the stages: it multiplies 64 rows of the m side of WGMMA with kW
+// of the n side and keeps the sums in registers. The m side is A, or B where the tiles are swapped.
 //
 // The tensor cores add e4m3 products with about 14 significant bits, and scales change along the
 // contraction. So the partial sums of one scale block, or of two that share their scales, are
@@ -69,11 +69,14 @@ class PromotingMainloop {
                                 Scales& scales, StageReader<Stages>& reader,
                                 float (&sums)[kW / 2]) {
     constexpr int32_t kRowBytes = 128;
+    using Shape = typename Stages::TileShape;
     const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
     const auto b = ptx::matrix_descriptor(Stages::b(0)) + part.column * kRowBytes;
+    const auto m = Shape::kIsSwapped ? b : a;
+    const auto n = Shape::kIsSwapped ? a : b;
     int32_t left = k_steps;
     // Narrower parts are rare: they are spared the code of an unrolled loop.
-    if constexpr (kW == Stages::kTileColumns) {
+    if constexpr (Shape::template kUnrolls<kW>) {
 #pragma unroll 1
       for (; left >= kBatchSteps; left -= kBatchSteps) {
 #pragma unroll
@@ -82,8 +85,8 @@ class PromotingMainloop {
             if (i == 0) scales.fetch_next(left == kBatchSteps, queue);
             if (i + kBlocksPerPromotion == kBatchSteps) scales.advance();
           };
-          if constexpr (kBlocksPerPromotion == 2) pair<kW>(a, b, i, scales, shadow, reader, sums);
-          if constexpr (kBlocksPerPromotion == 1) single<kW>(a, b, i, scales, shadow, reader, sums);
+          if constexpr (kBlocksPerPromotion == 2) pair<kW>(m, n, i, scales, shadow, reader, sums);
+          if constexpr (kBlocksPerPromotion == 1) single<kW>(m, n, i, scales, shadow, reader, sums);
         }
       }
     }
@@ -97,9 +100,9 @@ class PromotingMainloop {
         if (left == steps || i + steps == kBatchSteps) scales.advance();
       };
       if (is_pair) {
-        pair<kW>(a, b, i, scales, shadow, reader, sums);
+        pair<kW>(m, n, i, scales, shadow, reader, sums);
       } else {
-        single<kW>(a, b, i, scales, shadow, reader, sums);
+        single<kW>(m, n, i, scales, shadow, reader, sums);
       }
       left -= steps;
       i = (i + steps) % kBatchSteps;
@@ -109,7 +112,7 @@ class PromotingMainloop {
  private:
   // The step `i` of its batch. `shadow` is what there is to do while the tensor cores work.
   template <int32_t kW, typename Stages, typename Scales, typename Shadow>
-  MOEJIT_DEVICE static void single(ptx::MatrixDescriptor a, ptx::MatrixDescriptor b, int32_t i,
+  MOEJIT_DEVICE static void single(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n, int32_t i,
                                    Scales& scales, const Shadow& shadow,
                                    StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     ptx::WgmmaSum<kW> partial;
@@ -117,7 +120,7 @@ class PromotingMainloop {
     reader.wait();
     ptx::wgmma_fence(partial);
     const auto factors = scales.template factors<kW>(i);
-    Multiply::run(partial, a + stage * Stages::kStageBytes, b + stage * Stages::kStageBytes, false);
+    Multiply::run(partial, m + stage * Stages::kStageBytes, n + stage * Stages::kStageBytes, false);
     ptx::wgmma_commit();
     shadow();
     ptx::wgmma_wait<0>(partial);
@@ -127,7 +130,7 @@ class PromotingMainloop {
   }
 
   template <int32_t kW, typename Stages, typename Scales, typename Shadow>
-  MOEJIT_DEVICE static void pair(ptx::MatrixDescriptor a, ptx::MatrixDescriptor b, int32_t i,
+  MOEJIT_DEVICE static void pair(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n, int32_t i,
                                  Scales& scales, const Shadow& shadow, StageReader<Stages>& reader,
                                  float (&sums)[kW / 2]) {
     ptx::WgmmaSum<kW> partial;
@@ -135,13 +138,13 @@ class PromotingMainloop {
     reader.wait();
     ptx::wgmma_fence(partial);
     const auto factors = scales.template factors<kW>(i);
-    Multiply::run(partial, a + first * Stages::kStageBytes, b + first * Stages::kStageBytes, false);
+    Multiply::run(partial, m + first * Stages::kStageBytes, n + first * Stages::kStageBytes, false);
     ptx::wgmma_commit();
     reader.position.advance();
     const int32_t second = reader.position.stage;
     reader.wait();
     ptx::wgmma_fence();
-    Multiply::run(partial, a + second * Stages::kStageBytes, b + second * Stages::kStageBytes,
+    Multiply::run(partial, m + second * Stages::kStageBytes, n + second * Stages::kStageBytes,
                   true);
     ptx::wgmma_commit();
     shadow();

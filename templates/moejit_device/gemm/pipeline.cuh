@@ -26,11 +26,11 @@ struct RingPosition {
 
 template <typename Shape, uint32_t kFirstByte>
 struct Pipeline {
+  using TileShape = Shape;
   static constexpr int32_t kStages = Shape::kStages;
   static constexpr int32_t kBytesA = Shape::kRows * Shape::kStepBytes;
-  static constexpr int32_t kTileColumns =
-      Shape::kWideTiles > 0 ? Shape::kWideColumns : Shape::kNarrowColumns;
-  static constexpr int32_t kBytesB = kTileColumns * Shape::kStepBytes;
+  static constexpr int32_t kBoxBytesA = Shape::kBoxRowsA * Shape::kStepBytes;
+  static constexpr int32_t kBytesB = Shape::kTileColumns * Shape::kStepBytes;
   static constexpr int32_t kStageBytes = kBytesA + kBytesB;
   static constexpr uint32_t kBarriers = kFirstByte + kStages * kStageBytes;
   static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
@@ -59,19 +59,28 @@ struct Pipeline {
     }
   }
 
-  // Fills stages with a tile's operands, step after step. One thread of the producer. The boxes are
-  // those of full, wide tiles: rows beyond a tile are loaded and not used, which costs less than
-  // more copies. kStepElements of the contraction are 128 bytes.
-  template <int32_t kStepElements, ptx::CachePolicy kPolicyA, ptx::CachePolicy kPolicyB>
+  // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
+  // is that of the widest tile: rows beyond a tile are loaded and not used. kStepElements of the
+  // contraction are 128 bytes.
+  template <int32_t kStepElements>
   MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
                                  const GemmTile& tile, Position& position) {
     for (int32_t step = 0; step < tile.k_steps; ++step) {
       const int32_t k = tile.k_begin + step * kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
-      ptx::arrive_expecting(ready, kStageBytes);
-      ptx::load_tensor_2d<kPolicyA>(a(position.stage), a_map, ready, k, tile.a_row);
-      ptx::load_tensor_2d<kPolicyB>(b(position.stage), b_map, ready, k, tile.b_row);
+      if constexpr (Shape::kBoxRowsA == Shape::kRows) {
+        ptx::arrive_expecting(ready, kStageBytes);
+        ptx::load_tensor_2d(a(position.stage), a_map, ready, k, tile.a_row);
+      } else {
+        const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
+        ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
+        for (int32_t box = 0; box < boxes; ++box) {
+          ptx::load_tensor_2d(a(position.stage) + box * (kBoxBytesA / 16), a_map, ready, k,
+                              tile.a_row + box * Shape::kBoxRowsA);
+        }
+      }
+      ptx::load_tensor_2d<Shape::kPolicyB>(b(position.stage), b_map, ready, k, tile.b_row);
       position.advance();
     }
   }

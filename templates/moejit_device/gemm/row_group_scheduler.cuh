@@ -80,7 +80,8 @@ class RowGroupScheduler {
     const int32_t group = window_group_ + ptx::lane_index();
     int32_t tiles = 0;
     if (group < Problem::kGroups) {
-      tiles = ceil_div(ptx::load(offs_ + (group + 1)) - ptx::load(offs_ + group), Shape::kRows);
+      const int32_t padded = ptx::load(offs_ + (group + 1)) - ptx::load(offs_ + group);
+      tiles = row_tiles(ptx::load(counts_ + group), padded);
     }
 #pragma unroll
     for (int32_t distance = 1; distance < 32; distance *= 2) {
@@ -90,14 +91,24 @@ class RowGroupScheduler {
     lane_end_ = tiles;
   }
 
+  // Tiles for the rows of a group. Where pad rows have none of their own, they belong to the last.
+  MOEJIT_DEVICE static int32_t row_tiles(int32_t count, int32_t padded) {
+    if constexpr (Shape::kHasPadTiles) return ceil_div(padded, Shape::kRows);
+    return ceil_div(larger(count, smaller(padded, 1)), Shape::kRows);
+  }
+  // Of the tile from whose first row on the group has that many.
+  MOEJIT_DEVICE static int32_t padded_rows(int32_t count, int32_t padded) {
+    if constexpr (Shape::kHasPadTiles) return smaller(padded, Shape::kRows);
+    return count > Shape::kRows ? Shape::kRows : padded;
+  }
+
   MOEJIT_DEVICE GemmTile tile_of_group(int32_t group, int32_t index) const {
     const int32_t start = ptx::load(offs_ + group);
     const int32_t padded = ptx::load(offs_ + (group + 1)) - start;
     const int32_t count = ptx::load(counts_ + group);
     const int32_t band = index / (kBandTiles * kColumnTiles);
     const int32_t in_band = index % (kBandTiles * kColumnTiles);
-    const int32_t band_rows =
-        smaller(ceil_div(padded, Shape::kRows) - band * kBandTiles, kBandTiles);
+    const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBandTiles, kBandTiles);
     const int32_t column_tile = in_band / band_rows;
     const int32_t row = (band * kBandTiles + in_band % band_rows) * Shape::kRows;
     const int32_t section = column_tile / Shape::kColumnTiles;
@@ -110,7 +121,7 @@ class RowGroupScheduler {
             .k_steps = rows > 0 ? Problem::kSteps : 0,
             .d_row = start + row,
             .rows = rows,
-            .padded_rows = smaller(padded - row, Shape::kRows),
+            .padded_rows = padded_rows(count - row, padded - row),
             .section = section,
             .column = column,
             .unused = {}};

@@ -4,9 +4,33 @@
 // What the parts of a grouped GEMM tell each other: the shape of a CTA's tile and where one lies.
 
 #include "moejit_device/core/integer.cuh"
+#include "moejit_device/ptx/tensor_copy.cuh"
 #include "moejit_device/ptx/warpgroup.cuh"
 
 namespace moejit::device {
+
+// One tile. Coordinates count elements of the tensor maps: rows of A and B, and the contraction.
+// 48 bytes that the producer hands to the math warps through shared memory.
+struct GemmTile {
+  int32_t group;        // -1: there are no more tiles
+  int32_t a_row;        // first row of A
+  int32_t b_row;        // first row of B
+  int32_t k_begin;      // first element of the contraction
+  int32_t k_steps;      // may be 0: nothing is multiplied, the epilogue has zeros
+  int32_t d_row;        // first row of D
+  int32_t rows;         // real rows, 0 to the shape's kRows; 0 has k_steps 0
+  int32_t padded_rows;  // real and pad rows, 1 or more: the others belong to somebody else
+  int32_t section;      // of D's columns
+  int32_t column;       // first one within the section
+  int32_t unused[2];
+};
+static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
+
+// Where the part of a tile starts that a math warpgroup computes.
+struct WarpgroupPart {
+  int32_t row;     // in the tile
+  int32_t column;  // likewise
+};
 
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
 // of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
@@ -20,12 +44,20 @@ struct GemmTileShape {
   static constexpr int32_t kNarrowColumns = kNarrowColumnsValue;
   static constexpr int32_t kNarrowTiles = kNarrowTilesValue;
   static constexpr int32_t kStages = kStagesValue;
+  static constexpr int32_t kTileColumns = kWideTiles > 0 ? kWideColumns : kNarrowColumns;
   static constexpr int32_t kColumnTiles = kWideTiles + kNarrowTiles;  // of a section
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kTailRows = kTailRowsValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
+  static constexpr bool kIsSwapped = false;   // A is the m side of WGMMA
+  static constexpr bool kHasPadTiles = true;  // pad rows that fill tiles have tiles of their own
+  // Copied at once. Rows beyond a tile are copied too, which costs less than more copies.
+  static constexpr int32_t kBoxRowsA = kRows;
+  static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
+  template <int32_t kW>
+  static constexpr bool kUnrolls = kW == kTileColumns;  // the other widths are rare
   static_assert(kWideColumns % 64 == 0 && kNarrowColumns % 64 == 0,
                 "B is copied 64 rows at a time");
   static_assert(kNarrowColumns < kWideColumns, "the wide tiles are the wide ones");
@@ -41,39 +73,42 @@ struct GemmTileShape {
     if constexpr (kWideTiles == 0) return true;
     return column >= kWideTiles * kWideColumns;
   }
-};
 
-// One tile. Coordinates count elements of the tensor maps: rows of A and B, and the contraction.
-// 48 bytes that the producer hands to the math warps through shared memory.
-struct GemmTile {
-  int32_t group;        // -1: there are no more tiles
-  int32_t a_row;        // first row of A
-  int32_t b_row;        // first row of B
-  int32_t k_begin;      // first element of the contraction
-  int32_t k_steps;      // may be 0: nothing is multiplied, the epilogue has zeros
-  int32_t d_row;        // first row of D
-  int32_t rows;         // real rows, 0 to 128; 0 has k_steps 0
-  int32_t padded_rows;  // real and pad rows, 1 to 128: the others belong to somebody else
-  int32_t section;      // of D's columns
-  int32_t column;       // first one within the section
-  int32_t unused[2];
-};
-static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
+  MOEJIT_DEVICE static bool is_tail(const GemmTile& tile) {
+    if constexpr (kTailRows == 0) return false;
+    return tile.rows <= kTailRows;
+  }
 
-// The part of a tile that a math warpgroup computes: 64 rows and all columns, or, of a tail, all
-// rows and half of the columns.
-struct WarpgroupPart {
-  int32_t row;     // in the tile
-  int32_t column;  // likewise
+  // 64 rows and all columns, or, of a tail, all rows and half of the columns.
+  MOEJIT_DEVICE static WarpgroupPart part(const GemmTile& tile, int32_t warpgroup) {
+    if (!is_tail(tile)) return {.row = warpgroup * 64, .column = 0};
+    const int32_t columns = is_narrow(tile.column) ? kNarrowColumns : kWideColumns;
+    return {.row = 0, .column = warpgroup * (columns / 2)};
+  }
+
+  // Calls Kernel::compute<kW>() with the n of WGMMA that the tile's parts take.
+  template <typename Kernel, typename... Arguments>
+  MOEJIT_DEVICE static void dispatch(const GemmTile& tile, Arguments&... arguments) {
+    const bool narrow = is_narrow(tile.column);
+    const bool tail = is_tail(tile);
+    if constexpr (kWideTiles > 0) {
+      if (!narrow && !tail) Kernel::template compute<kWideColumns>(arguments...);
+    }
+    if constexpr (kWideTiles > 0 && kTailRows > 0) {
+      if (!narrow && tail) Kernel::template compute<kWideColumns / 2>(arguments...);
+    }
+    if constexpr (kNarrowTiles > 0) {
+      if (narrow && !tail) Kernel::template compute<kNarrowColumns>(arguments...);
+    }
+    if constexpr (kNarrowTiles > 0 && kTailRows > 0) {
+      if (narrow && tail) Kernel::template compute<kNarrowColumns / 2>(arguments...);
+    }
+  }
 };
 
 template <typename Shape>
 MOEJIT_DEVICE WarpgroupPart warpgroup_part(const GemmTile& tile, int32_t warpgroup) {
-  if (Shape::kTailRows == 0 || tile.rows > Shape::kTailRows)
-    return {.row = warpgroup * 64, .column = 0};
-  const int32_t columns =
-      Shape::is_narrow(tile.column) ? Shape::kNarrowColumns : Shape::kWideColumns;
-  return {.row = 0, .column = warpgroup * (columns / 2)};
+  return Shape::part(tile, warpgroup);
 }
 
 }  // namespace moejit::device

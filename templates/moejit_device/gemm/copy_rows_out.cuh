@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The way from staged panels to D for rows that no box of a tensor copy fits.
+
+#include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/memory.cuh"
+
+namespace moejit::device {
+
+// Stores the first `rows` rows and kColumns columns of a part; columns beyond the section are left
+// out. Panels of 64 rows and 64 columns lie behind each other from `staging` on: 16-byte chunk c of
+// row r at chunk c ^ (r % 8) of that row. Rows from `staged_rows` on become zeros. All threads of a
+// math warpgroup.
+template <typename Problem, int32_t kColumns, typename Params>
+MOEJIT_DEVICE void copy_rows_out(const Params& params, const GemmTile& tile,
+                                 const WarpgroupPart& part, int32_t staged_rows, int32_t rows,
+                                 ptx::SharedPtr<Bytes16> staging) {
+  constexpr int32_t kRowChunks = kColumns / 8;
+  constexpr int32_t kPanelChunks = 64 * 8;
+  const int32_t column = tile.column + part.column;
+  const auto to =
+      ptx::global(params.d) + (static_cast<int64_t>(tile.d_row + part.row) * Problem::kN +
+                               tile.section * Problem::kSectionN + column);
+  for (int32_t i = ptx::thread_index() % ptx::kWarpgroupThreads; i < rows * kRowChunks;
+       i += ptx::kWarpgroupThreads) {
+    const int32_t row = i / kRowChunks;
+    const int32_t chunk = i % kRowChunks;
+    if (column + 8 * chunk >= Problem::kSectionN) continue;
+    Bytes16 bytes = {};
+    if (row < staged_rows) {
+      bytes = ptx::load(staging + (chunk / 8 * kPanelChunks + row * 8 + (chunk % 8 ^ row % 8)));
+    }
+    ptx::store(ptx::as<Bytes16>(to + (static_cast<int64_t>(row) * Problem::kN + 8 * chunk)), bytes);
+  }
+}
+
+}  // namespace moejit::device
