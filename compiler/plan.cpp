@@ -119,13 +119,20 @@ std::string text_of(const TileChainSpec& s) {
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon, s.threads);
 }
 
+std::string tiles_text(const GroupedGemmSpec& s) {
+  if (s.is_swapped)
+    return fmt::format("column_tiles={}x{} swapped_rows={}", s.narrow_tiles, s.narrow_columns,
+                       s.tile_rows);
+  return fmt::format("column_tiles={}x{}+{}x{}", s.wide_tiles, s.wide_columns, s.narrow_tiles,
+                     s.narrow_columns);
+}
+
 std::string text_of(const GroupedGemmSpec& s) {
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} local_experts={} sections={} section_n={} "
-      "k={} column_tiles={}x{}+{}x{} stages={} blocks_per_promotion={}",
+      "k={} {} stages={} blocks_per_promotion={}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
-      s.sections, s.section_n, s.k, s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns,
-      s.stages, s.blocks_per_promotion);
+      s.sections, s.section_n, s.k, tiles_text(s), s.stages, s.blocks_per_promotion);
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {

@@ -133,8 +133,9 @@ enum class GemmEpilogue {
 };
 
 // D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA
-// computes 128 rows and, of the columns of a section, first `wide_tiles` times `wide_columns`, then
-// `narrow_tiles` times `narrow_columns`.
+// computes `tile_rows` rows and, of the columns of a section, first `wide_tiles` times
+// `wide_columns`, then `narrow_tiles` times `narrow_columns`. Swapped, for groups of few rows: rows
+// of B are the m side of WGMMA, and all tiles are narrow.
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // A and B
   GemmScales scales = GemmScales::kRowBlock;
@@ -145,6 +146,8 @@ struct GroupedGemmSpec {
   int32_t k = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
+  bool is_swapped = false;
+  int32_t tile_rows = 128;           // 16, 32 or 64 where swapped
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
   int32_t blocks_per_promotion = 1;  // stages that are added up before scales are applied
   bool operator==(const GroupedGemmSpec&) const = default;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emitter/kernel_text.h"
 
+#include <algorithm>
 #include <fmt/core.h>
+#include <iterator>
 
 namespace moejit::compiler {
 namespace {
@@ -12,36 +14,74 @@ std::string multiply_type(DType operands) {
   return operands == DType::kBF16 ? "MultiplyBf16" : "MultiplyE4m3";
 }
 
-std::string scales_type(GemmScales scales) {
-  switch (scales) {
-    case GemmScales::kRowBlock: return "RowBlockScales<Problem, Shape>";
+// A stage of the kernel: its type, and the file of that name.
+struct Part {
+  std::string type;
+  std::string include;
+};
+
+Part scales_part(const GroupedGemmSpec& spec) {
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+      if (spec.is_swapped)
+        return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
+      return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
   }
   return {};
 }
 
-std::string epilogue_type(GemmEpilogue epilogue) {
-  switch (epilogue) {
-    case GemmEpilogue::kStoreBf16: return "EpilogueStoreBf16<Problem>";
+Part epilogue_part(const GroupedGemmSpec& spec) {
+  switch (spec.epilogue) {
+    case GemmEpilogue::kStoreBf16:
+      if (spec.is_swapped)
+        return {"SwappedEpilogueStoreBf16<Problem>", "gemm/swapped_epilogue_store_bf16.cuh"};
+      return {"EpilogueStoreBf16<Problem>", "gemm/epilogue_store_bf16.cuh"};
   }
   return {};
+}
+
+ComposedType shape_type(const GroupedGemmSpec& spec) {
+  if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
+  return {"Shape",
+          "GemmTileShape",
+          {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
+}
+
+std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
+  if (spec.is_swapped) {
+    return {integer_constant("kRows", spec.tile_rows, "most rows of a tile"),
+            integer_constant("kColumnTiles", spec.narrow_tiles, "of 128 columns, in a section")};
+  }
+  return {integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
+          integer_constant("kWideTiles", spec.wide_tiles, "of a section; behind them"),
+          integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
+          integer_constant("kNarrowTiles", spec.narrow_tiles, "of a section")};
+}
+
+std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
+  std::vector<std::string> includes = {epilogue_part(spec).include, "gemm/grouped_gemm.cuh",
+                                       scales_part(spec).include, "gemm/row_group_scheduler.cuh",
+                                       "params/grouped_gemm_params.h"};
+  if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
+  std::ranges::sort(includes);
+  return includes;
 }
 
 std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   const auto step = static_cast<int32_t>(kStepBytes / size_bytes(spec.operands));
-  return {
+  std::vector<NamedConstant> constants = {
       integer_constant("kGroups", spec.local_experts, "groups of rows, one for each expert"),
       integer_constant("kSections", spec.sections, "stacked matrices in B, as gate and up"),
       integer_constant("kSectionN", spec.section_n, "columns of D from each"),
       integer_constant("kK", spec.k, "contraction"),
       integer_constant("kStepElements", step, "elements of it in a stage"),
-      integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
-      integer_constant("kWideTiles", spec.wide_tiles, "of a section; behind them"),
-      integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
-      integer_constant("kNarrowTiles", spec.narrow_tiles, "of a section"),
-      integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"),
-      integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
-                       "steps added up before they are scaled"),
   };
+  std::ranges::copy(tile_constants(spec), std::back_inserter(constants));
+  constants.push_back(
+      integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
+  constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
+                                       "steps added up before they are scaled"));
+  return constants;
 }
 
 }  // namespace
@@ -50,12 +90,11 @@ KernelText describe(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
       .types = spec.operands == DType::kBF16 ? "bf16_bf16" : "e4m3_bf16",
-      .tile = fmt::format("128x{}x{}", columns, kStepBytes / size_bytes(spec.operands)),
+      .tile =
+          fmt::format("{}x{}x{}", spec.tile_rows, columns, kStepBytes / size_bytes(spec.operands)),
       .summary = fmt::format("D[P, {}] = A[P, {}] * B[expert]^T, one B for the rows of each expert",
                              int64_t{spec.sections} * spec.section_n, spec.k),
-      .includes = {"gemm/epilogue_store_bf16.cuh", "gemm/grouped_gemm.cuh",
-                   "gemm/row_block_scales.cuh", "gemm/row_group_scheduler.cuh",
-                   "params/grouped_gemm_params.h"},
+      .includes = includes_of(spec),
       .params = "GroupedGemmParams",
       .constants = constants_of(spec),
       .types_used =
@@ -63,16 +102,14 @@ KernelText describe(const GroupedGemmSpec& spec) {
               {"Problem",
                "RowGroupProblem",
                {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
-              {"Shape",
-               "GemmTileShape",
-               {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}},
+              shape_type(spec),
               {"Mainloop",
                "PromotingMainloop",
                {multiply_type(spec.operands), "kBlocksPerPromotion"}},
               {"Kernel",
                "GroupedGemm",
-               {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop", scales_type(spec.scales),
-                epilogue_type(spec.epilogue)}},
+               {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop", scales_part(spec).type,
+                epilogue_part(spec).type}},
           },
   };
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/grouped_gemm.h"
 
+#include "compiler/launch.h"
+
 #include <algorithm>
 #include <fmt/core.h>
 #include <tuple>
@@ -9,9 +11,9 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int64_t kScaleBlock = 128;
-constexpr int64_t kCopiedBytes = 128;  // of a row of A and B in one step of the contraction
-constexpr int32_t kTileRows = 128;
-constexpr int32_t kPanelRows = 64;  // a panel of D is what one copy stores
+constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
+constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has rows for
+constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
 constexpr int32_t kPanelColumns = 64;
 
 // A matrix [rows, k] of operands in boxes of one step of the contraction.
@@ -36,6 +38,34 @@ TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
           .is_swizzled = true};
 }
 
+// One section where no scale block lies in two.
+GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
+  if (problem.section_n % kScaleBlock == 0) {
+    problem.section_n *= problem.sections;
+    problem.sections = 1;
+  }
+  return problem;
+}
+
+std::string column_tiles_reason(const GroupedGemmSpec& spec) {
+  const int64_t covered = int64_t{spec.wide_tiles} * spec.wide_columns +
+                          int64_t{spec.narrow_tiles} * spec.narrow_columns;
+  return fmt::format(
+      "{} column tiles of {} and {} of {} cover {} columns with {} to spare: wide tiles read the "
+      "least for each product, narrow ones end where the columns end; no tile depends on the "
+      "number of tokens",
+      spec.wide_tiles, spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.section_n,
+      covered - spec.section_n);
+}
+
+std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
+  return fmt::format(
+      "reading the weights is what takes the time, so their rows are the m side of WGMMA, {} to a "
+      "tile, and up to {} tokens the n side: {} stages of {} KiB of weights are on their way to "
+      "each SM; a token's result does not depend on the n of its tile",
+      spec.narrow_columns, spec.tile_rows, spec.stages, spec.narrow_columns * kCopiedBytes / 1024);
+}
+
 }  // namespace
 
 ColumnTiles choose_column_tiles(int64_t columns) {
@@ -56,14 +86,22 @@ ColumnTiles choose_column_tiles(int64_t columns) {
 }
 
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
-  GroupedGemmSpec spec = problem;
-  if (spec.section_n % kScaleBlock == 0) {
-    spec.section_n *= spec.sections;
-    spec.sections = 1;
-  }
+  GroupedGemmSpec spec = join_sections(problem);
   const ColumnTiles tiles = choose_column_tiles(spec.section_n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
+  return spec;
+}
+
+GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
+  constexpr int32_t kMostStages = 12;
+  GroupedGemmSpec spec = join_sections(problem);
+  spec.is_swapped = true;
+  spec.tile_rows = largest_group <= 16 ? 16 : largest_group <= 32 ? 32 : 64;
+  spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
+  for (spec.stages = kMostStages; launch_shape(spec).shared_bytes > Target{}.shared_memory_bytes;) {
+    --spec.stages;
+  }
   return spec;
 }
 
@@ -74,14 +112,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         fmt::format("the {} sections are one of {} columns: no scale block lies in two of them",
                     problem.sections, spec.section_n));
   }
-  const int64_t covered = int64_t{spec.wide_tiles} * spec.wide_columns +
-                          int64_t{spec.narrow_tiles} * spec.narrow_columns;
-  reasons.push_back(fmt::format(
-      "{} column tiles of {} and {} of {} cover {} columns with {} to spare: wide tiles read the "
-      "least for each product, narrow ones end where the columns end; no tile depends on the "
-      "number of tokens",
-      spec.wide_tiles, spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.section_n,
-      covered - spec.section_n));
+  reasons.push_back(spec.is_swapped ? swapped_tiles_reason(spec) : column_tiles_reason(spec));
   reasons.push_back(fmt::format(
       "partial sums of {} of k are scaled and added in fp32, since the tensor cores add e4m3 "
       "products with about 14 bits{}",
@@ -94,9 +125,11 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
                                                     const GemmTensors& tensors) {
   const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  return {{"a_map", tensors.a, operand_box(spec, rows, kTileRows)},
-          {"b_map", tensors.b, operand_box(spec, b_rows, columns)},
-          {"d_map", tensors.d, output_box(spec, rows)}};
+  const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
+  std::vector<TensorMapPlan> maps = {{"a_map", tensors.a, operand_box(spec, rows, a_box_rows)},
+                                     {"b_map", tensors.b, operand_box(spec, b_rows, columns)}};
+  if (!spec.is_swapped) maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
+  return maps;
 }
 
 }  // namespace moejit::compiler

@@ -24,7 +24,14 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // the column tiles, and makes one section of all where no scale block lies in two.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
-// Sentences for what choose_tiles() made of a problem.
+// Up to that many rows of an expert in the mean, tiles are swapped.
+inline constexpr int64_t kMostSwappedRows = 64;
+
+// The same with swapped tiles, of as many rows as the largest group has (1 or more), up to 64, and
+// with as many stages as fit into shared memory. Larger groups are right too, but slower.
+GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
+
+// Sentences for what choose_tiles() or choose_swapped_tiles() made of a problem.
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
 // Names of tensors in a plan: A [P, k], B [E, N, k] and D [P, N].
@@ -34,7 +41,8 @@ struct GemmTensors {
   std::string d;
 };
 
-// The tensor maps of a grouped GEMM's parameter record; `rows` is P.
+// The tensor maps of a grouped GEMM's parameter record; `rows` is P. Swapped tiles store D without
+// one.
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors);
 

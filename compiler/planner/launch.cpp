@@ -30,9 +30,9 @@ LaunchShape shape(const TileChainSpec& spec) {
 }
 
 // As GroupedGemm in templates/moejit_device/gemm adds it up; tests/compile compares.
-LaunchShape gemm_shape(int32_t stages, int32_t columns, int32_t staging) {
+LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t staging) {
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
-  const int32_t ring = stages * ((kTileRows + columns) * kStepBytes + 2 * kBarrierBytes);
+  const int32_t ring = stages * ((rows + columns) * kStepBytes + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
   return {.threads = 3 * 128,  // a producer and two that multiply
           .ctas_per_sm = 1,
@@ -41,7 +41,7 @@ LaunchShape gemm_shape(int32_t stages, int32_t columns, int32_t staging) {
 
 LaunchShape shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  return gemm_shape(spec.stages, columns, kTileRows * columns * 2);
+  return gemm_shape(spec.stages, spec.tile_rows, columns, spec.tile_rows * columns * 2);
 }
 
 LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
@@ -49,7 +49,7 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
-  return gemm_shape(spec.stages, columns, kMathWarpgroups * staging);
+  return gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
@@ -74,8 +74,11 @@ int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
 }
 
 int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
-  // Every expert that has rows may have one tile that is not full.
-  const int64_t row_tiles = most_permuted_rows(layer, tokens) / 128 + most_experts(layer, tokens);
+  // Every expert that has rows may have one tile that is not full. Swapped tiles take their group's
+  // pad rows along.
+  const int64_t rows = spec.is_swapped ? std::min(tokens * layer.top_k, layer.max_permuted_rows)
+                                       : most_permuted_rows(layer, tokens);
+  const int64_t row_tiles = rows / spec.tile_rows + most_experts(layer, tokens);
   return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
 }
 

@@ -138,10 +138,30 @@ KernelPlan unpermute(const Layer& layer) {
   };
 }
 
+// Rows of an expert in the mean, at most.
+int64_t mean_rows(const Layer& layer) {
+  const int64_t rows = std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
+  return (rows + layer.local_experts - 1) / layer.local_experts;
+}
+
+std::string tile_kind_reason(const Layer& layer) {
+  const int64_t rows = mean_rows(layer);
+  if (rows <= kMostSwappedRows)
+    return fmt::format(
+        "swapped tiles: {} tokens give an expert {} rows in the mean, no more than {}",
+        layer.max_tokens, rows, kMostSwappedRows);
+  return fmt::format(
+      "tiles of 128 rows: {} tokens give an expert {} rows in the mean, more than {}",
+      layer.max_tokens, rows, kMostSwappedRows);
+}
+
 // `a` and `b` have their scales beside them: x_q and x_scale_inv.
 KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
                         std::string_view b, std::string_view d) {
-  const GroupedGemmSpec spec = choose_tiles(problem);
+  // A token goes to an expert once.
+  const GroupedGemmSpec spec = mean_rows(layer) <= kMostSwappedRows
+                                   ? choose_swapped_tiles(problem, layer.max_tokens)
+                                   : choose_tiles(problem);
   KernelPlan kernel{
       .spec = spec,
       .arguments = {{"a_scale_inv", fmt::format("{}_scale_inv", a)},
@@ -154,6 +174,7 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
           {.a = fmt::format("{}_q", a), .b = fmt::format("{}_q", b), .d = std::string(d)}),
       .reasons = tile_reasons(problem, spec),
   };
+  kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

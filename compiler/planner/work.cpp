@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 
+#include <algorithm>
+
 namespace moejit::compiler {
 namespace {
 
@@ -47,8 +49,10 @@ Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t n = int64_t{spec.sections} * spec.section_n;
   const int64_t k = spec.k;
   const int64_t k_blocks = ceil_div(k, 128);
+  // Few rows cannot reach all experts.
+  const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
   const int64_t weights =
-      spec.local_experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
+      experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
   return {.min_bytes = rows.routed * (k + 4 * k_blocks) + weights + 2 * rows.padded * n,
           .multiply_adds = rows.routed * n * k};
 }

@@ -43,6 +43,13 @@ std::vector<compiler::Layer> layers() {
     }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);
+    // Swapped tiles of each size.
+    for (const auto& [tokens, sharing] : {std::pair{16, 1}, {32, 2}, {64, 1}}) {
+      layer->max_tokens = tokens;
+      layer->max_permuted_rows = worst_case_permuted_rows(*layer);
+      layer->scale_sharing_k = sharing;
+      all.push_back(*layer);
+    }
   }
   return all;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted text of every operation of two layers, compared with the files in sources/.
+// The emitted text of every operation of three layers, compared with the files in sources/.
 // `source_golden_test --update` writes them anew; a reader then judges the difference.
 
 #include "compiler/compiler.h"
@@ -26,8 +26,8 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A slice of DeepSeek-V3 that gets its tokens from other ranks, and gpt-oss-20b, whose sizes are no
-// multiples of 128, on one rank.
+// A slice of DeepSeek-V3 that gets its tokens from other ranks, gpt-oss-20b, whose sizes are no
+// multiples of 128, on one rank, and the same for decoding.
 std::vector<compiler::Layer> layers() {
   compiler::Layer dsv3{.name = "dsv3",
                        .experts = 256,
@@ -46,7 +46,10 @@ std::vector<compiler::Layer> layers() {
                           .intermediate = 2880,
                           .splits_alignment = 16,
                           .max_tokens = 8192};
-  std::vector<compiler::Layer> all = {dsv3, gpt_oss};
+  compiler::Layer decode = gpt_oss;
+  decode.name = "gpt_oss_decode";
+  decode.max_tokens = 128;
+  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode};
   for (compiler::Layer& layer : all) layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return all;
 }

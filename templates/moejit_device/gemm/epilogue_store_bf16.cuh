@@ -54,7 +54,8 @@ class EpilogueStoreBf16 {
     if (!is_whole) {
       // Rows from 64 on exist only below a tail and are pad rows.
       copy_rows_out<Problem, kW>(params, tile, part, 64,
-                                 is_tail ? tile.padded_rows : tile.padded_rows - part.row, staging_);
+                                 is_tail ? tile.padded_rows : tile.padded_rows - part.row,
+                                 staging_);
     } else if (is_leader) {
 #pragma unroll
       for (int32_t panel = 0; panel < kW / 64; ++panel) {

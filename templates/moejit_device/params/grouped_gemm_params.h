@@ -9,9 +9,9 @@ namespace moejit::device {
 // sections, k contraction. Rows of D from a group's count to the next group's start are written
 // as zeros; rows from offs[E] on are untouched.
 struct GroupedGemmParams {
-  TensorMap a_map;           // A [P, k], boxes of 128 rows x 128 bytes, swizzled
-  TensorMap b_map;           // B [E * N, k], boxes of the widest tile's columns x 128 bytes
-  TensorMap d_map;           // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled
+  TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
+  TensorMap b_map;  // B [E * N, k], boxes of the widest tile's columns x 128 bytes
+  TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64; not if swapped
   const float* a_scale_inv;  // [P, ceil(k / 128)]
   const float* b_scale_inv;  // [E, sections * ceil(section_n / 128), ceil(k / 128)]
   Bf16* d;                   // [P, N]

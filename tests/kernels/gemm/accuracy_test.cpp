@@ -32,9 +32,14 @@ class Accuracy : public GemmTest {
     return codes;
   }
 
-  // The largest relative error of a tile, in the 2-norm, with all scales 1.
+  // The largest relative error of a tile of either kind, in the 2-norm, with all scales 1.
   double worst_tile(int32_t sharing, bool is_positive) {
-    const GroupedGemmSpec spec = problem(1, 1, 192, by_target(1040, 7168), sharing);
+    const int32_t k = by_target(1040, 7168);
+    return std::max(worst_tile_of(problem(1, 1, 192, k, sharing), is_positive),
+                    worst_tile_of(swapped_problem(1, 1, 192, k, sharing), is_positive));
+  }
+
+  double worst_tile_of(const GroupedGemmSpec& spec, bool is_positive) {
     QuantizedRows rows = integer_rows(spec, kRows);
     QuantizedWeights weights = integer_weights(spec);
     rows.q = normal_codes(rows.q.size(), 1, is_positive);
@@ -42,7 +47,8 @@ class Accuracy : public GemmTest {
     std::ranges::fill(rows.scale_inv, 1.0f);
     std::ranges::fill(weights.scale_inv, 1.0f);
     const auto route = splits({kRows}, 1);
-    const auto wanted = reference::grouped_gemm_exact(rows, weights, route, sharing);
+    const auto wanted =
+        reference::grouped_gemm_exact(rows, weights, route, spec.blocks_per_promotion);
     const auto got = multiply(spec, route, rows, weights);
     return tile_errors(got, wanted.value, weights.rows).worst_tile;
   }

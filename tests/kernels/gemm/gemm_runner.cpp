@@ -118,6 +118,22 @@ GroupedGemmSpec GemmTest::problem(int32_t experts, int32_t sections, int32_t sec
                                  .blocks_per_promotion = sharing});
 }
 
+GroupedGemmSpec GemmTest::swapped_problem(int32_t experts, int32_t sections, int32_t section_n,
+                                          int32_t k, int32_t sharing, int64_t largest_group) {
+  return compiler::choose_swapped_tiles({.local_experts = experts,
+                                         .sections = sections,
+                                         .section_n = section_n,
+                                         .k = k,
+                                         .blocks_per_promotion = sharing},
+                                        largest_group);
+}
+
+device::TensorMap GemmTest::map_of(const std::vector<compiler::TensorMapPlan>& maps,
+                                   std::string_view role, const DeviceBuffer& buffer) {
+  const auto map = std::ranges::find(maps, role, &compiler::TensorMapPlan::role);
+  return map == maps.end() ? device::TensorMap{} : tensor_map(map->box, buffer);
+}
+
 std::vector<uint16_t> GemmTest::multiply_all(const GroupedGemmSpec& spec, const Route& route,
                                              const QuantizedRows& rows,
                                              const QuantizedWeights& weights, int64_t ctas) {
@@ -132,9 +148,9 @@ std::vector<uint16_t> GemmTest::multiply_all(const GroupedGemmSpec& spec, const 
   // A ends with the rows that there are; D is longer, so that stores beyond them would be seen.
   const auto a_maps = compiler::grouped_gemm_tensor_maps(spec, rows.rows, {});
   const auto d_maps = compiler::grouped_gemm_tensor_maps(spec, rows.rows + kBeyond, {});
-  const device::GroupedGemmParams params{.a_map = tensor_map(a_maps[0].box, a),
-                                         .b_map = tensor_map(a_maps[1].box, b),
-                                         .d_map = tensor_map(d_maps[2].box, d),
+  const device::GroupedGemmParams params{.a_map = map_of(a_maps, "a_map", a),
+                                         .b_map = map_of(a_maps, "b_map", b),
+                                         .d_map = map_of(d_maps, "d_map", d),
                                          .a_scale_inv = a_scale_inv.as<const float>(),
                                          .b_scale_inv = b_scale_inv.as<const float>(),
                                          .d = d.as<device::Bf16>(),

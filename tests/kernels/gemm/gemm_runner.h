@@ -41,6 +41,14 @@ class GemmTest : public Chains {
   // The problem with the planner's tiles. `sharing` blocks of k share their scales.
   static compiler::GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n,
                                            int32_t k, int32_t sharing = 1);
+  // The same with swapped tiles, of which one is enough for `largest_group` rows.
+  static compiler::GroupedGemmSpec swapped_problem(int32_t experts, int32_t sections,
+                                                   int32_t section_n, int32_t k,
+                                                   int32_t sharing = 1, int64_t largest_group = 64);
+
+  // The map of a field of the kernel's parameters, empty where the plan has none for it.
+  device::TensorMap map_of(const std::vector<compiler::TensorMapPlan>& maps, std::string_view role,
+                           const DeviceBuffer& buffer);
 
   // All of D [rows + 130, N] after the launch; it is poison before.
   std::vector<uint16_t> multiply_all(const compiler::GroupedGemmSpec& spec,

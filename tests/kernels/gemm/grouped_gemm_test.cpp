@@ -6,6 +6,7 @@
 #include "tests/support/reference/number_formats.h"
 
 #include <algorithm>
+#include <set>
 
 namespace moejit::testing {
 namespace {
@@ -15,45 +16,43 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::QuantizedWeights;
 
-class GroupedGemm : public GemmTest {
+// With tiles of 128 rows, or with swapped ones.
+enum class Tiles { k128Rows, kSwapped };
+
+class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles> {
  protected:
+  static bool is_swapped() { return GetParam() == Tiles::kSwapped; }
+  static GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k,
+                                 int32_t sharing = 1) {
+    return is_swapped() ? swapped_problem(experts, sections, section_n, k, sharing)
+                        : GemmTest::problem(experts, sections, section_n, k, sharing);
+  }
+
   // Two sections whose only tile has 48 columns to spare, and a last block of 16 of the
   // contraction.
   const GroupedGemmSpec ragged_ = problem(7, 2, 144, 272);
   const std::vector<int32_t> ragged_counts_ = {0, 1, 17, 0, 129, 128, 0};
 };
 
-TEST_F(GroupedGemm, EqualsTheReferenceOnSmallIntegersForAnyAlignment) {
+TEST_P(GroupedGemm, EqualsTheReferenceOnSmallIntegersForAnyAlignment) {
   for (const int32_t alignment : {1, 16, 100, 128}) {
     SCOPED_TRACE(alignment);
     expect_exact(ragged_, splits(ragged_counts_, alignment));
   }
 }
 
-// A tail has at most 64 rows and another division of labour, a tile at most 128.
-TEST_F(GroupedGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
+// A tail has at most 64 rows and another division of labour, a tile at most 128. Swapped ones have
+// 64 at most, and widths of 16, 32 and 64.
+TEST_P(GroupedGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
   for (const int32_t alignment : {1, 128}) {
     SCOPED_TRACE(alignment);
     expect_exact(ragged_, splits({64, 65, 127, 128, 129, 192, 193}, alignment));
+    expect_exact(ragged_, splits({15, 16, 17, 32, 33, 63, 130}, alignment));
   }
 }
 
-TEST_F(GroupedGemm, EqualsTheReferenceInTilesOfBothWidths) {
-  const GroupedGemmSpec spec = problem(3, 1, 448, 272);
-  ASSERT_EQ(spec.wide_tiles, 1);
-  ASSERT_EQ(spec.narrow_tiles, 2);
-  expect_exact(spec, splits({65, 10, 128}, 16));
-}
-
-TEST_F(GroupedGemm, EqualsTheReferenceWithNarrowTilesAlone) {
-  const GroupedGemmSpec spec = problem(3, 2, 128, 144);
-  ASSERT_EQ(spec.wide_tiles, 0);
-  ASSERT_EQ(spec.sections, 1);
-  expect_exact(spec, splits({65, 10, 128}, 16));
-}
-
 // More steps than stages, than the batches of scales (4 and 32), and than the loop's unrolling.
-TEST_F(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
+TEST_P(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
   for (const int32_t k : {16, 128, 512, 640, 32 * 128, 35 * 128 + 16}) {
     SCOPED_TRACE(k);
     expect_exact(problem(3, 1, 192, k), splits({30, 0, 70}, 16));
@@ -61,7 +60,7 @@ TEST_F(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
 }
 
 // Odd and even numbers of blocks, with a last one that is not full.
-TEST_F(GroupedGemm, AddsUpBlocksThatShareTheirScales) {
+TEST_P(GroupedGemm, AddsUpBlocksThatShareTheirScales) {
   for (const int32_t k : {128, 256, 400, 1040, 35 * 128 + 16}) {
     SCOPED_TRACE(k);
     const GroupedGemmSpec spec = problem(3, 2, 144, k, 2);
@@ -70,11 +69,11 @@ TEST_F(GroupedGemm, AddsUpBlocksThatShareTheirScales) {
   }
 }
 
-TEST_F(GroupedGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
+TEST_P(GroupedGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
   expect_exact(ragged_, splits({1, 0, 0, 127, 0, 0, 64}, 300));
 }
 
-TEST_F(GroupedGemm, LetsANanOfAWeightReachItsColumnButNoPadRow) {
+TEST_P(GroupedGemm, LetsANanOfAWeightReachItsColumnButNoPadRow) {
   QuantizedWeights weights = integer_weights(ragged_);
   const int64_t expert = 4;
   const int64_t column = 150;
@@ -82,14 +81,14 @@ TEST_F(GroupedGemm, LetsANanOfAWeightReachItsColumnButNoPadRow) {
   expect_exact(ragged_, splits(ragged_counts_, 16), weights);
 }
 
-TEST_F(GroupedGemm, TouchesNothingWhereAllGroupsAreEmpty) {
+TEST_P(GroupedGemm, TouchesNothingWhereAllGroupsAreEmpty) {
   const QuantizedRows rows = integer_rows(ragged_, 1);  // never read
   const auto route = splits(std::vector<int32_t>(7, 0), 128);
   EXPECT_TRUE(multiply(ragged_, route, rows, integer_weights(ragged_)).empty());
 }
 
 // The walk over the groups takes 32 at a time.
-TEST_F(GroupedGemm, FindsFewRowsAmongManyGroups) {
+TEST_P(GroupedGemm, FindsFewRowsAmongManyGroups) {
   const GroupedGemmSpec spec = problem(70, 1, 32, 16);
   std::vector<int32_t> counts(70, 0);
   for (const int32_t expert : {0, 31, 32, 63, 69}) counts[expert] = expert + 1;
@@ -100,17 +99,17 @@ TEST_F(GroupedGemm, FindsFewRowsAmongManyGroups) {
 }
 
 // More than the 16 row tiles of a band.
-TEST_F(GroupedGemm, CoversGroupsOfManyRowTiles) {
+TEST_P(GroupedGemm, CoversGroupsOfManyRowTiles) {
   expect_exact(problem(2, 2, 144, 16), splits({2200, 5}, 16));
 }
 
-TEST_F(GroupedGemm, StaysWithinTheBoundOnRandomNumbers) {
+TEST_P(GroupedGemm, StaysWithinTheBoundOnRandomNumbers) {
   expect_close(ragged_, splits(ragged_counts_, 16));
   expect_close(problem(3, 1, 448, 1040), splits({65, 10, 128}, 16));
 }
 
 // Each group alone: rows around it, which neighbours own in the other launch, stay poison.
-TEST_F(GroupedGemm, WritesTheRowsOfItsGroupsAndNoOthers) {
+TEST_P(GroupedGemm, WritesTheRowsOfItsGroupsAndNoOthers) {
   const QuantizedWeights weights = random_weights(ragged_);
   const int64_t n = weights.rows;
   for (const int32_t alignment : {1, 16}) {
@@ -129,7 +128,7 @@ TEST_F(GroupedGemm, WritesTheRowsOfItsGroupsAndNoOthers) {
   }
 }
 
-TEST_F(GroupedGemm, DoesNotDependOnTheNumberOfCtas) {
+TEST_P(GroupedGemm, DoesNotDependOnTheNumberOfCtas) {
   const auto route = splits(ragged_counts_, 16);
   const QuantizedRows rows = random_rows(ragged_, route.rows());
   const QuantizedWeights weights = random_weights(ragged_);
@@ -139,29 +138,75 @@ TEST_F(GroupedGemm, DoesNotDependOnTheNumberOfCtas) {
   }
 }
 
-// Expert 4 has one row in one launch, and in the other 200, of which some are that same row.
-TEST_F(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
+// Expert 4 has one row in one launch, and in others some among which are that same row: in tiles
+// with other rows, of other widths, and behind the first.
+TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
   constexpr int64_t kRow = 150;
-  const QuantizedWeights weights = random_weights(ragged_);
-  QuantizedRows many = random_rows(ragged_, 200);
-  const auto copy_row = [&](const QuantizedRows& from, int64_t source, QuantizedRows& to,
-                            int64_t target) {
-    const int64_t k = from.cols;
-    std::copy_n(&from.q[source * k], k, &to.q[target * k]);
-    std::copy_n(&from.scale_inv[source * block_count(k)], block_count(k),
+  const GroupedGemmSpec spec = problem(7, 2, 144, by_target(272, 7168));
+  const QuantizedWeights weights = random_weights(spec);
+  const QuantizedRows given = random_rows(spec, 200);
+  const auto copy_row = [&](QuantizedRows& to, int64_t target) {
+    const int64_t k = given.cols;
+    std::copy_n(&given.q[kRow * k], k, &to.q[target * k]);
+    std::copy_n(&given.scale_inv[kRow * block_count(k)], block_count(k),
                 &to.scale_inv[target * block_count(k)]);
   };
-  const std::vector<int64_t> copies = {0, 7, 8, 70, 127, 128, 199};
-  for (const int64_t row : copies) copy_row(many, kRow, many, row);
-  QuantizedRows one = random_rows(ragged_, 1);
-  copy_row(many, kRow, one, 0);
-
-  const auto alone = multiply(ragged_, splits({0, 0, 0, 0, 1, 0, 0}, 1), one, weights);
-  const auto among = multiply(ragged_, splits({0, 0, 0, 0, 200, 0, 0}, 1), many, weights);
-  for (const int64_t row : copies) {
-    const std::vector<uint16_t> bits(&among[row * weights.rows], &among[(row + 1) * weights.rows]);
-    EXPECT_EQ(bits, alone) << "row " << row;
+  QuantizedRows one = random_rows(spec, 1);
+  copy_row(one, 0);
+  const auto alone = multiply(spec, splits({0, 0, 0, 0, 1, 0, 0}, 1), one, weights);
+  for (const int32_t count : {9, 16, 20, 32, 50, 64, 80, 200}) {
+    QuantizedRows many = random_rows(spec, count);
+    const std::set<int64_t> copies = {0,        7, 8 % count, count / 2, std::min(70, count - 1),
+                                      count - 1};
+    for (const int64_t row : copies) copy_row(many, row);
+    const auto among = multiply(spec, splits({0, 0, 0, 0, count, 0, 0}, 1), many, weights);
+    for (const int64_t row : copies) {
+      const std::vector<uint16_t> bits(&among[row * weights.rows],
+                                       &among[(row + 1) * weights.rows]);
+      EXPECT_EQ(bits, alone) << "row " << row << " of " << count;
+    }
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm, ::testing::Values(Tiles::k128Rows, Tiles::kSwapped),
+                         [](const auto& tiles) {
+                           return tiles.param == Tiles::kSwapped ? "Swapped" : "Of128Rows";
+                         });
+
+using ColumnTiles = GemmTest;
+
+TEST_F(ColumnTiles, AreRightInBothWidths) {
+  const GroupedGemmSpec spec = problem(3, 1, 448, 272);
+  ASSERT_EQ(spec.wide_tiles, 1);
+  ASSERT_EQ(spec.narrow_tiles, 2);
+  expect_exact(spec, splits({65, 10, 128}, 16));
+}
+
+TEST_F(ColumnTiles, AreRightIfAllAreNarrow) {
+  const GroupedGemmSpec spec = problem(3, 2, 128, 144);
+  ASSERT_EQ(spec.wide_tiles, 0);
+  ASSERT_EQ(spec.sections, 1);
+  expect_exact(spec, splits({65, 10, 128}, 16));
+}
+
+using SwappedTiles = GemmTest;
+
+// The planner takes fewer rows where no group of a layer can have more.
+TEST_F(SwappedTiles, OfFewerRowsAreRightForGroupsOfAnySize) {
+  for (const int32_t rows : {16, 32}) {
+    const GroupedGemmSpec spec = swapped_problem(7, 2, 144, 272, 1, rows);
+    ASSERT_EQ(spec.tile_rows, rows);
+    for (const int32_t alignment : {1, 128}) {
+      expect_exact(spec, splits({0, 1, 15, 16, 17, 32, 33}, alignment));
+      expect_exact(spec, splits({130, 0, 64, 1, 31, 0, 48}, alignment));
+    }
+    expect_close(spec, splits({0, 20, 16, 0, 33, 1, 5}, 16));
+  }
+}
+
+// Groups of more than 16 tiles are walked in bands; the pad rows are all the last one's.
+TEST_F(SwappedTiles, CoverGroupsOfManyTilesAndTheirPadRows) {
+  expect_exact(swapped_problem(3, 1, 144, 16, 1, 16), splits({16 * 16 + 1, 5, 16 * 32}, 400));
 }
 
 }  // namespace

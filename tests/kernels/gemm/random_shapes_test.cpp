@@ -16,8 +16,14 @@ class RandomShapes : public GemmTest {
  protected:
   // Few problems, since each is a kernel to compile.
   const std::vector<GroupedGemmSpec> problems_ = {
-      problem(7, 2, 144, 272), problem(3, 1, 448, 400),  problem(40, 2, 96, 144),
-      problem(5, 1, 328, 896), problem(9, 2, 256, 1040),
+      problem(7, 2, 144, 272),
+      problem(3, 1, 448, 400),
+      problem(40, 2, 96, 144),
+      problem(5, 1, 328, 896),
+      problem(9, 2, 256, 1040),
+      swapped_problem(7, 2, 144, 400),
+      swapped_problem(40, 1, 448, 272, 1, 32),
+      swapped_problem(9, 2, 200, 1040, 2),
   };
 
   // Groups that are empty, small, around the sizes of tiles, or large.
@@ -40,7 +46,7 @@ class RandomShapes : public GemmTest {
 };
 
 TEST_F(RandomShapes, EqualTheReference) {
-  constexpr int32_t kShapes = by_target(12, 200);
+  constexpr int32_t kShapes = by_target(16, 200);
   for (int32_t shape = 0; shape < kShapes && !HasFailure(); ++shape) {
     SCOPED_TRACE(shape);
     const RandomStream random(static_cast<uint64_t>(shape), 7);
@@ -56,15 +62,17 @@ TEST_F(RandomShapes, EqualTheReference) {
 }
 
 TEST_F(RandomShapes, GiveTheSameBitsInEveryRun) {
-  const GroupedGemmSpec spec = problem(7, 2, 144, 1040);
-  const auto route = splits({0, 1, 128, 64, 129, 128, 300}, 1);
-  const QuantizedRows rows = random_rows(spec, route.rows());
-  const QuantizedWeights weights = random_weights(spec);
-  const auto first = multiply(spec, route, rows, weights);
-  for (uint64_t run = 1; run < by_target(4, 100); ++run) {
-    open(run);
-    ASSERT_EQ(first, multiply(spec, route, rows, weights, 1 + static_cast<int64_t>(run) % 7))
-        << "run " << run;
+  for (const GroupedGemmSpec& spec : {problem(7, 2, 144, 1040), swapped_problem(7, 2, 144, 1040)}) {
+    SCOPED_TRACE(to_string(spec));
+    const auto route = splits({0, 1, 128, 64, 129, 33, 300}, 1);
+    const QuantizedRows rows = random_rows(spec, route.rows());
+    const QuantizedWeights weights = random_weights(spec);
+    const auto first = multiply(spec, route, rows, weights);
+    for (uint64_t run = 1; run < by_target(4, 100); ++run) {
+      open(run);
+      ASSERT_EQ(first, multiply(spec, route, rows, weights, 1 + static_cast<int64_t>(run) % 7))
+          << "run " << run;
+    }
   }
 }
 

@@ -42,6 +42,13 @@ std::vector<KernelPlan> kernels() {
        .spec =
            GroupedGemmSpec{
                .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1}},
+      {.operation = "gemm_fc2",
+       .spec = GroupedGemmSpec{.local_experts = 7,
+                               .section_n = 144,
+                               .k = 272,
+                               .narrow_tiles = 2,
+                               .is_swapped = true,
+                               .tile_rows = 64}},
   };
 }
 
@@ -73,7 +80,7 @@ TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
 TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
   const GroupedGemmSpec base{
       .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1};
-  std::vector<GroupedGemmSpec> specs(10, base);
+  std::vector<GroupedGemmSpec> specs(12, base);
   specs[1].local_experts = 8;
   specs[2].sections = 1;
   specs[3].section_n = 160;
@@ -83,6 +90,9 @@ TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
   specs[7].narrow_tiles = 1;
   specs[8].blocks_per_promotion = 2;
   specs[9].wide_columns = 256;
+  specs[10].is_swapped = true;
+  specs[11] = specs[10];
+  specs[11].tile_rows = 32;
   std::set<std::string> names;
   for (const GroupedGemmSpec& spec : specs) {
     names.insert(emitted({.operation = "gemm_fc1", .spec = spec}).entry);

@@ -48,5 +48,13 @@ TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {
   EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 6);
 }
 
+// Pad rows make no swapped tiles.
+TEST(BusyCtas, CountsTokensForSwappedTiles) {
+  const GroupedGemmSpec gemm{.sections = 2, .narrow_tiles = 3, .is_swapped = true, .tile_rows = 32};
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 0), 0);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 6);
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (200 / 32 + 8) * 6);
+}
+
 }  // namespace
 }  // namespace moejit::compiler

@@ -89,6 +89,39 @@ TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
   EXPECT_EQ(find_kernel(plan, "gemm_fc1")->multiply_adds, t * 8 * 4096 * 7168);
 }
 
+// 8 choices of a token.
+TEST(Planner, CountsTheWeightsOfAsManyExpertsAsRowsCanReach) {
+  Layer layer = dsv3_like_layer();
+  layer.max_tokens = 1;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const int64_t n = 4096, h = 7168, p = layer.max_permuted_rows;
+  EXPECT_EQ(find_kernel(plan_of(layer), "gemm_fc1")->min_bytes,
+            8 * (h + 224) + 8 * (n * h + 4 * 32 * 56) + 2 * p * n);
+}
+
+TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
+  Layer layer = dsv3_like_layer();
+  const auto spec_of = [&](const char* name) {
+    return std::get<GroupedGemmSpec>(find_kernel(plan_of(layer), name)->spec);
+  };
+  EXPECT_FALSE(spec_of("gemm_fc1").is_swapped);
+  layer.max_permuted_rows = 256 * 64;
+  EXPECT_TRUE(spec_of("gemm_fc1").is_swapped);
+
+  layer.max_tokens = 2048;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  for (const char* name : {"gemm_fc1", "gemm_fc2"}) {
+    EXPECT_TRUE(spec_of(name).is_swapped);
+    EXPECT_EQ(spec_of(name).tile_rows, 64);
+  }
+  EXPECT_EQ(find_kernel(plan_of(layer), "gemm_fc1")->reasons.front(),
+            "swapped tiles: 2048 tokens give an expert 64 rows in the mean, no more than 64");
+  layer.max_tokens = 2049;
+  EXPECT_FALSE(spec_of("gemm_fc1").is_swapped);
+  layer.max_tokens = 30;
+  EXPECT_EQ(spec_of("gemm_fc2").tile_rows, 32);
+}
+
 TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
   EXPECT_EQ(std::get<RouteSpec>(find_kernel(plan_of(dsv3_like_layer()), "route")->spec).warps, 32);
 
