@@ -16,6 +16,12 @@ LaunchShape launch_shape(const KernelSpec& spec);
 // CTAs that T tokens give work to, whatever their routing. Results never depend on it.
 int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
 
+// The same for one kernel alone: a chain over so many rows, one over so many matrices, and a GEMM
+// of so many permuted rows, pad rows among them, in so many groups.
+int64_t busy_ctas(const RowChainSpec& spec, int64_t rows);
+int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices);
+int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
+
 // The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
 

@@ -247,6 +247,9 @@ struct PlanOptions {
   // Every intermediate stays readable after a call: nothing shares workspace, and tensors that a
   // fused kernel would keep in registers are written too (x_q of quantize_permute_pad).
   bool keep_intermediates = false;
+  // Grouped GEMMs tell how long they ran, and the caller gives each an output for it:
+  // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same.
+  bool measure_gemms = false;
 };
 
 // A tensor of the plan by name, or null.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/grouped_gemm.h"
 
+#include "compiler/compiler.h"
 #include "compiler/launch.h"
 
 #include <algorithm>
@@ -130,6 +131,40 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
                                      {"b_map", tensors.b, operand_box(spec, b_rows, columns)}};
   if (!spec.is_swapped) maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   return maps;
+}
+
+KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec,
+                               int64_t rows, const GemmTensors& tensors) {
+  KernelPlan kernel{
+      .spec = spec,
+      .arguments = {{"a_scale_inv", tensors.a_scale_inv},
+                    {"b_scale_inv", tensors.b_scale_inv},
+                    {"d", tensors.d},
+                    {"counts", "counts"},
+                    {"offs", "offs"}},
+      .tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors),
+      .reasons = tile_reasons(problem, spec),
+  };
+  kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
+  return kernel;
+}
+
+KernelPlan plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows) {
+  const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
+  KernelPlan kernel = grouped_gemm_kernel(
+      problem,
+      mean_rows <= kMostSwappedRows ? choose_swapped_tiles(problem, rows) : choose_tiles(problem),
+      rows,
+      {.a = "a", .b = "b", .d = "d", .a_scale_inv = "a_scale_inv", .b_scale_inv = "b_scale_inv"});
+  const auto& spec = std::get<GroupedGemmSpec>(kernel.spec);
+  kernel.operation = "grouped_gemm";
+  kernel.arguments.push_back({"elapsed", "elapsed"});
+  kernel.launch = launch_shape(kernel.spec);
+  kernel.launch.max_ctas = busy_ctas(spec, rows, spec.local_experts);
+  const Work work = count_work(spec, {.routed = rows, .padded = rows});
+  kernel.min_bytes = work.min_bytes;
+  kernel.multiply_adds = work.multiply_adds;
+  return kernel;
 }
 
 }  // namespace moejit::compiler

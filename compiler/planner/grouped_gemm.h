@@ -34,16 +34,23 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 // Sentences for what choose_tiles() or choose_swapped_tiles() made of a problem.
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
-// Names of tensors in a plan: A [P, k], B [E, N, k] and D [P, N].
+// Names of tensors in a plan: A [P, k], B [E, N, k] and D [P, N]; the scales of A and B.
 struct GemmTensors {
   std::string a;
   std::string b;
   std::string d;
+  std::string a_scale_inv = {};
+  std::string b_scale_inv = {};
 };
 
 // The tensor maps of a grouped GEMM's parameter record; `rows` is P. Swapped tiles store D without
 // one.
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors);
+
+// A grouped GEMM of P = `rows` permuted rows with the tiles chosen in `spec`, all but operation,
+// launch and work. Group sizes are in the tensors "counts" and "offs".
+KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec,
+                               int64_t rows, const GemmTensors& tensors);
 
 }  // namespace moejit::compiler

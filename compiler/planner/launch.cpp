@@ -64,22 +64,18 @@ int64_t busy(const RowChainSpec& spec, const Layer& layer, int64_t tokens) {
   // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
     rows = std::max(rows, (most_permuted_rows(layer, tokens) - tokens * layer.top_k) / 8);
-  const int64_t segments = rows * ceil_div(spec.columns, 128);
-  return ceil_div(segments, int64_t{spec.threads} / 8 * spec.segments_in_flight);
+  return busy_ctas(spec, rows);
 }
 
 int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
-  return int64_t{layer.local_experts} * spec.sections * ceil_div(spec.section_rows, 128) *
-         ceil_div(spec.columns, 128 * spec.tiles_per_scale);
+  return busy_ctas(spec, layer.local_experts);
 }
 
 int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
-  // Every expert that has rows may have one tile that is not full. Swapped tiles take their group's
-  // pad rows along.
+  // Swapped tiles take their group's pad rows along.
   const int64_t rows = spec.is_swapped ? std::min(tokens * layer.top_k, layer.max_permuted_rows)
                                        : most_permuted_rows(layer, tokens);
-  const int64_t row_tiles = rows / spec.tile_rows + most_experts(layer, tokens);
-  return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
+  return busy_ctas(spec, rows, most_experts(layer, tokens));
 }
 
 int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
@@ -95,6 +91,22 @@ LaunchShape launch_shape(const KernelSpec& spec) {
 
 int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens) {
   return std::visit([&](const auto& kind) { return busy(kind, layer, tokens); }, spec);
+}
+
+int64_t busy_ctas(const RowChainSpec& spec, int64_t rows) {
+  const int64_t segments = rows * ceil_div(spec.columns, 128);
+  return ceil_div(segments, int64_t{spec.threads} / 8 * spec.segments_in_flight);
+}
+
+int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices) {
+  return matrices * spec.sections * ceil_div(spec.section_rows, 128) *
+         ceil_div(spec.columns, 128 * spec.tiles_per_scale);
+}
+
+int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
+  // Every group that has rows may have one tile that is not full.
+  const int64_t row_tiles = rows / spec.tile_rows + groups;
+  return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {

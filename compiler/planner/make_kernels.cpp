@@ -162,20 +162,13 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
   const GroupedGemmSpec spec = mean_rows(layer) <= kMostSwappedRows
                                    ? choose_swapped_tiles(problem, layer.max_tokens)
                                    : choose_tiles(problem);
-  KernelPlan kernel{
-      .spec = spec,
-      .arguments = {{"a_scale_inv", fmt::format("{}_scale_inv", a)},
-                    {"b_scale_inv", fmt::format("{}_scale_inv", b)},
-                    {"d", std::string(d)},
-                    {"counts", "counts"},
-                    {"offs", "offs"}},
-      .tensor_maps = grouped_gemm_tensor_maps(
-          spec, layer.max_permuted_rows,
-          {.a = fmt::format("{}_q", a), .b = fmt::format("{}_q", b), .d = std::string(d)}),
-      .reasons = tile_reasons(problem, spec),
-  };
+  KernelPlan kernel = grouped_gemm_kernel(problem, spec, layer.max_permuted_rows,
+                                          {.a = fmt::format("{}_q", a),
+                                           .b = fmt::format("{}_q", b),
+                                           .d = std::string(d),
+                                           .a_scale_inv = fmt::format("{}_scale_inv", a),
+                                           .b_scale_inv = fmt::format("{}_scale_inv", b)});
   kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
-  kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }
 
@@ -234,6 +227,8 @@ KernelPlan make_kernel(Operation operation, const Layer& layer, const Target& ta
                        const PlanOptions& options) {
   KernelPlan kernel = kernel_for(operation, layer, target, options);
   kernel.operation = to_string(operation);
+  if (options.measure_gemms && is_gemm(operation))
+    kernel.arguments.push_back({"elapsed", elapsed_tensor(operation)});
   return kernel;
 }
 

@@ -67,6 +67,9 @@ std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Opera
       tensor("h2", kBF16, kWorkspace, {p, h}),
   };
   tensors.insert(tensors.end(), permuted.begin(), permuted.end());
+  for (const Operation operation : operations)
+    if (options.measure_gemms && is_gemm(operation))
+      tensors.push_back(tensor(elapsed_tensor(operation), kI64, kOutput, {Dim{"2", 2}}));
   return tensors;
 }
 

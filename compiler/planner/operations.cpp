@@ -22,6 +22,14 @@ std::string_view to_string(Operation operation) {
   return "unknown";
 }
 
+bool is_gemm(Operation operation) {
+  return operation == Operation::kGemmFc1 || operation == Operation::kGemmFc2;
+}
+
+std::string elapsed_tensor(Operation operation) {
+  return fmt::format("{}_elapsed", to_string(operation));
+}
+
 std::vector<Operation> forward_operations() {
   return {Operation::kQuantizeW1,     Operation::kQuantizeW2, Operation::kQuantize,
           Operation::kRoute,          Operation::kPermutePad, Operation::kGemmFc1,

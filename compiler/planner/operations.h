@@ -3,6 +3,7 @@
 
 #include "compiler/plan.h"
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,10 @@ enum class Operation {
 };
 
 std::string_view to_string(Operation operation);
+bool is_gemm(Operation operation);
+
+// Name of the tensor in which a GEMM tells how long it ran (PlanOptions::measure_gemms).
+std::string elapsed_tensor(Operation operation);
 
 // What a forward pass of recipe fp8_flow does, in order; weights first. No two operations are
 // fused yet, every operation reads only what earlier ones wrote.

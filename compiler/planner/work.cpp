@@ -46,15 +46,7 @@ Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
 }
 
 Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
-  const int64_t n = int64_t{spec.sections} * spec.section_n;
-  const int64_t k = spec.k;
-  const int64_t k_blocks = ceil_div(k, 128);
-  // Few rows cannot reach all experts.
-  const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
-  const int64_t weights =
-      experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
-  return {.min_bytes = rows.routed * (k + 4 * k_blocks) + weights + 2 * rows.padded * n,
-          .multiply_adds = rows.routed * n * k};
+  return count_work(spec, rows);
 }
 
 // Operands once, with the columns that align each group to a step, and D once or, to add, twice.
@@ -68,6 +60,18 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
 }
 
 }  // namespace
+
+Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
+  const int64_t n = int64_t{spec.sections} * spec.section_n;
+  const int64_t k = spec.k;
+  const int64_t k_blocks = ceil_div(k, 128);
+  // Few rows cannot reach all experts.
+  const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
+  const int64_t weights =
+      experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
+  return {.min_bytes = rows.routed * (k + 4 * k_blocks) + weights + 2 * rows.padded * n,
+          .multiply_adds = rows.routed * n * k};
+}
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {
   return std::visit([&](const auto& spec) { return work(spec, layer, rows); }, kernel.spec);

@@ -58,6 +58,7 @@ constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, d, kWritten),
     MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, elapsed, kWritten),
 };
 
 constexpr std::array kContractionGroupedGemmPointers = {

@@ -148,5 +148,36 @@ TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {
   EXPECT_EQ(box.box[0], 64);
 }
 
+TEST(PlanGroupedGemm, GivesTheKernelThatALayerHas) {
+  Layer layer = dsv3_like_layer();
+  layer.scale_sharing_k = 2;
+  const Plan plan = plan_layer(layer, {}).value();
+  const KernelPlan& fc1 = *find_kernel(plan, "gemm_fc1");
+  const KernelPlan alone = plan_grouped_gemm({.local_experts = layer.local_experts,
+                                              .sections = 2,
+                                              .section_n = layer.intermediate,
+                                              .k = layer.hidden,
+                                              .blocks_per_promotion = 2},
+                                             layer.max_permuted_rows);
+  EXPECT_EQ(alone.spec, fc1.spec);
+  EXPECT_EQ(alone.launch, fc1.launch);
+  EXPECT_EQ(alone.reasons, fc1.reasons);
+  ASSERT_EQ(alone.tensor_maps.size(), fc1.tensor_maps.size());
+  for (size_t i = 0; i < alone.tensor_maps.size(); ++i) {
+    EXPECT_EQ(alone.tensor_maps[i].role, fc1.tensor_maps[i].role);
+    EXPECT_EQ(alone.tensor_maps[i].box, fc1.tensor_maps[i].box);
+  }
+}
+
+TEST(PlanGroupedGemm, CountsAllRows) {
+  const KernelPlan kernel =
+      plan_grouped_gemm({.local_experts = 3, .section_n = 256, .k = 512}, 300);
+  EXPECT_EQ(kernel.multiply_adds, 300 * 256 * 512);
+  // A and its scales, B and its scales, D.
+  EXPECT_EQ(kernel.min_bytes, 300 * (512 + 16) + 3 * (256 * 512 + 4 * 2 * 4) + 300 * 256 * 2);
+  // Two full row tiles and one for each group that may have one that is not; two column tiles.
+  EXPECT_EQ(kernel.launch.max_ctas, (2 + 3) * 2);
+}
+
 }  // namespace
 }  // namespace moejit::compiler

@@ -165,6 +165,23 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
             QuantizeStage::k1x128Pairs);
 }
 
+TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
+  const Plan plain = plan_layer(dsv3_like_layer(), {}).value();
+  const Plan measured = plan_layer(dsv3_like_layer(), {}, {.measure_gemms = true}).value();
+  EXPECT_EQ(find_tensor(plain, "gemm_fc1_elapsed"), nullptr);
+  for (const std::string operation : {"gemm_fc1", "gemm_fc2"}) {
+    const TensorPlan* tensor = find_tensor(measured, operation + "_elapsed");
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(tensor->dtype, DType::kI64);
+    EXPECT_EQ(tensor->bytes, 16);
+    EXPECT_EQ(tensor->role, TensorRole::kOutput);
+    const KernelPlan& kernel = *find_kernel(measured, operation);
+    EXPECT_EQ(kernel.arguments.back(), (KernelArgument{"elapsed", operation + "_elapsed"}));
+    EXPECT_EQ(kernel.spec, find_kernel(plain, operation)->spec);
+  }
+  EXPECT_EQ(measured.workspace_bytes, plain.workspace_bytes);
+}
+
 TEST(Planner, IsAPureFunction) {
   EXPECT_EQ(plan_of(dsv3_like_layer()), plan_of(dsv3_like_layer()));
 }
