@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/bench/clock_sample.h"
 #include "cli/execution/device_memory.h"
 #include "compiler/kernel_source.h"
 #include "runtime/engine.h"
@@ -27,13 +28,7 @@ class ClockProbe {
   // One probe on the default stream. Error kInternal: more than kMostSamples.
   Result<void> run();
 
-  struct Sample {
-    uint64_t cycles = 0;
-    uint64_t nanoseconds = 0;
-    double megahertz() const {
-      return 1000.0 * static_cast<double>(cycles) / static_cast<double>(nanoseconds);
-    }
-  };
+  using Sample = ClockSample;
   // All probes since the last call in their order; waits for them.
   Result<std::vector<Sample>> take_samples();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -48,20 +49,23 @@ Result<double> warm_up(const Launch& launch, runtime::Device& device, double mic
 }
 
 Result<HotRun> time_hot(const Launch& launch, int64_t count, runtime::Device& device,
-                        ClockProbe& probe, int64_t interval, GpuMonitor* monitor) {
+                        ClockProbe* probe, int64_t interval, GpuMonitor* monitor) {
   if (monitor != nullptr) monitor->start();
-  const Result<double> timed = time_launches(launch, count, device, &probe, interval);
+  const Result<double> timed = time_launches(launch, count, device, probe, interval);
   GpuSamples gpu = monitor == nullptr ? GpuSamples{} : monitor->stop();
   MOEJIT_TRY_ASSIGN(const double elapsed, timed);
-  MOEJIT_TRY_ASSIGN(const auto samples, probe.take_samples());
+  std::vector<ClockSample> samples;
+  if (probe != nullptr) {
+    MOEJIT_TRY_ASSIGN(samples, probe->take_samples());
+  }
   double probing = 0.0, megahertz = 0.0;
-  for (const ClockProbe::Sample& sample : samples) {
+  for (const ClockSample& sample : samples) {
     probing += 1e-3 * static_cast<double>(sample.nanoseconds);
     megahertz += sample.megahertz();
   }
   const double net = std::max(elapsed - probing, 0.0);
   return HotRun{.microseconds = net / static_cast<double>(count),
-                .megahertz = megahertz / static_cast<double>(samples.size()),
+                .megahertz = megahertz / static_cast<double>(std::max<size_t>(1, samples.size())),
                 .launches = count,
                 .seconds = 1e-6 * net,
                 .gpu = std::move(gpu)};
@@ -69,7 +73,7 @@ Result<HotRun> time_hot(const Launch& launch, int64_t count, runtime::Device& de
 
 }  // namespace
 
-Result<HotRun> run_hot(const Launch& launch, runtime::Device& device, ClockProbe& probe,
+Result<HotRun> run_hot(const Launch& launch, runtime::Device& device, ClockProbe* probe,
                        double seconds, GpuMonitor* monitor) {
   const double wanted = 1e6 * seconds;
   MOEJIT_TRY_ASSIGN(double per_launch, warm_up(launch, device, wanted / 2));

@@ -2,6 +2,7 @@
 #include "cli/bench/measure.h"
 
 #include "cli/bench/cache_sweep.h"
+#include "cli/bench/median.h"
 #include "cli/execution/kernel_timer.h"
 #include "cli/execution/time_mark.h"
 
@@ -10,23 +11,32 @@
 namespace moejit::cli {
 namespace {
 
+using compiler::Plan;
+
 constexpr int64_t kCopyBytes = int64_t{512} << 20;
 constexpr int32_t kWarmUps = 3;
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
+// The output in which a kernel tells its clock, or null.
+const compiler::TensorPlan* elapsed_tensor(const Plan& plan, size_t kernel) {
+  for (const compiler::KernelArgument& argument : plan.kernels[kernel].arguments)
+    if (argument.role == "elapsed") return find_tensor(plan, argument.tensor);
+  return nullptr;
 }
 
-// Empties the caches before each kernel and asks for the clock behind it. The sweep also keeps the
-// device busy until the host has queued mark, kernel and mark, so that no launch latency is
-// measured.
+// What the kernel's last launch told; waits for it.
+Result<ClockSample> read_elapsed(ForwardSession& session, size_t kernel) {
+  MOEJIT_TRY_ASSIGN(const HostTensor tensor, session.read(*elapsed_tensor(session.plan(), kernel)));
+  const std::span<const uint64_t> values = elements<uint64_t>(tensor);
+  return ClockSample{.cycles = values[0], .nanoseconds = values[1]};
+}
+
+// Empties the caches before each kernel and asks for the clock behind those that do not tell it.
+// The sweep also keeps the device busy until the host has queued mark, kernel and mark, so that no
+// launch latency is measured.
 class CoolTimer final : public runtime::LaunchObserver {
  public:
-  CoolTimer(runtime::Device& device, CacheSweep& sweep, ClockProbe& probe)
-      : sweep_(sweep), probe_(probe), timer_(device) {}
+  CoolTimer(ForwardSession& session, runtime::Device& device, CacheSweep& sweep, ClockProbe& probe)
+      : session_(session), sweep_(sweep), probe_(probe), timer_(device) {}
 
   Result<void> before(size_t kernel_index) override {
     MOEJIT_TRY(sweep_.run());
@@ -34,18 +44,24 @@ class CoolTimer final : public runtime::LaunchObserver {
   }
   Result<void> after(size_t kernel_index) override {
     MOEJIT_TRY(timer_.after(kernel_index));
-    return probe_.run();
+    return tells_clock(session_.plan().kernels[kernel_index]) ? Result<void>{} : probe_.run();
   }
 
   // Adds the launches of one pass.
   Result<void> add_pass() {
     MOEJIT_TRY_ASSIGN(const auto times, timer_.take_samples());
-    MOEJIT_TRY_ASSIGN(const auto clocks, probe_.take_samples());
-    for (size_t i = 0; i < times.size(); ++i) {
-      const size_t kernel = times[i].kernel_index;
+    MOEJIT_TRY_ASSIGN(const auto probed, probe_.take_samples());
+    auto next_probed = probed.begin();
+    for (const auto& [kernel, microseconds] : times) {
+      ClockSample clock;
+      if (tells_clock(session_.plan().kernels[kernel])) {
+        MOEJIT_TRY_ASSIGN(clock, read_elapsed(session_, kernel));
+      } else {
+        clock = *next_probed++;
+      }
       if (kernel >= launches_.size()) launches_.resize(kernel + 1);
-      launches_[kernel].microseconds.push_back(times[i].microseconds);
-      launches_[kernel].megahertz.push_back(clocks[i].megahertz());
+      launches_[kernel].microseconds.push_back(microseconds);
+      launches_[kernel].megahertz.push_back(clock.megahertz());
     }
     return {};
   }
@@ -60,6 +76,7 @@ class CoolTimer final : public runtime::LaunchObserver {
   struct Launches {
     std::vector<double> microseconds, megahertz;
   };
+  ForwardSession& session_;
   CacheSweep& sweep_;
   ClockProbe& probe_;
   KernelTimer timer_;
@@ -73,12 +90,17 @@ Result<void> run_pass(ForwardSession& session, runtime::LaunchObserver* observer
 
 }  // namespace
 
+bool tells_clock(const compiler::KernelPlan& kernel) {
+  return std::ranges::find(kernel.arguments, "elapsed", &compiler::KernelArgument::role) !=
+         kernel.arguments.end();
+}
+
 Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engine& engine,
                                           runtime::Device& device, ClockProbe& probe,
                                           int32_t repeat) {
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(engine, device));
   for (int32_t i = 0; i < kWarmUps; ++i) MOEJIT_TRY(run_pass(session));
-  CoolTimer timer(device, sweep, probe);
+  CoolTimer timer(session, device, sweep, probe);
   for (int32_t i = 0; i < repeat; ++i) {
     MOEJIT_TRY(run_pass(session, &timer));
     MOEJIT_TRY(timer.add_pass());
@@ -92,8 +114,13 @@ Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device
   std::vector<HotRun> runs;
   // In the order of the plan, so that each kernel finds what the one before it left.
   for (size_t i = 0; i < session.plan().kernels.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(HotRun run, run_hot([&] { return session.launch_kernel(i); }, device, probe,
-                                          seconds, monitor));
+    const bool is_told = tells_clock(session.plan().kernels[i]);
+    MOEJIT_TRY_ASSIGN(HotRun run, run_hot([&] { return session.launch_kernel(i); }, device,
+                                          is_told ? nullptr : &probe, seconds, monitor));
+    if (is_told) {
+      MOEJIT_TRY_ASSIGN(const ClockSample clock, read_elapsed(session, i));
+      run.megahertz = clock.megahertz();
+    }
     runs.push_back(std::move(run));
   }
   return runs;
@@ -101,7 +128,7 @@ Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device
 
 Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
                                double seconds, GpuMonitor* monitor) {
-  return run_hot([&] { return session.forward(); }, device, probe, seconds, monitor);
+  return run_hot([&] { return session.forward(); }, device, &probe, seconds, monitor);
 }
 
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat) {

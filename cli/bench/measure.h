@@ -12,8 +12,13 @@ namespace moejit::cli {
 // Medians over single launches, each after the caches were emptied.
 struct CoolRun {
   double microseconds = 0.0;
-  double megahertz = 0.0;  // of the SMs, right behind the launch
+  double megahertz = 0.0;  // of the SMs: during the launch or right behind it
 };
+
+// Whether the kernel itself tells the clock that it ran at (PlanOptions::measure_gemms). Probes
+// tell the others'. They are no use behind a GEMM: where the power limit holds the clock down, it
+// rises as soon as the GEMM ends.
+bool tells_clock(const compiler::KernelPlan& kernel);
 
 struct KernelTimes {
   std::vector<CoolRun> cool;  // by index into Plan::kernels
@@ -25,8 +30,8 @@ Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engi
                                           runtime::Device& device, ClockProbe& probe,
                                           int32_t repeat);
 
-// One kernel of the plan after the other, each for `seconds`. Leaves the tensors as
-// update_weights() and forward() do.
+// One kernel of the plan after the other, each for `seconds`; the clock of those that tell it is
+// that of the last launch. Leaves the tensors as update_weights() and forward() do.
 Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
                                         ClockProbe& probe, double seconds,
                                         GpuMonitor* monitor = nullptr);

@@ -91,7 +91,8 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_gpu(command));
   runtime::Device& device = *target.device;
-  MOEJIT_TRY_ASSIGN(const Plan plan, compiler::plan_layer(layer, device.target()));
+  MOEJIT_TRY_ASSIGN(const Plan plan,
+                    compiler::plan_layer(layer, device.target(), {.measure_gemms = true}));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(command.cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);

@@ -74,13 +74,18 @@ nlohmann::ordered_json gpu_json(const BenchReport& report) {
 std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahertz); }
 
 nlohmann::ordered_json json_of(const Line& line) {
-  nlohmann::ordered_json json{
-      {"operation", line.kernel->operation},     {"phase", to_string(line.kernel->phase)},
-      {"cool_us", line.cool.microseconds},       {"cool_mhz", line.cool.megahertz},
-      {"hot_us", line.hot.microseconds},         {"hot_mhz", line.hot.megahertz},
-      {"hot_launches", line.hot.launches},       {"hot_seconds", line.hot.seconds},
-      {"min_bytes", line.work.min_bytes},        {"share_of_copy", line.share_of_copy()},
-      {"multiply_adds", line.work.multiply_adds}};
+  nlohmann::ordered_json json{{"operation", line.kernel->operation},
+                              {"phase", to_string(line.kernel->phase)},
+                              {"cool_us", line.cool.microseconds},
+                              {"cool_mhz", line.cool.megahertz},
+                              {"hot_us", line.hot.microseconds},
+                              {"hot_mhz", line.hot.megahertz},
+                              {"clock_of", tells_clock(*line.kernel) ? "kernel" : "probe"},
+                              {"hot_launches", line.hot.launches},
+                              {"hot_seconds", line.hot.seconds},
+                              {"min_bytes", line.work.min_bytes},
+                              {"share_of_copy", line.share_of_copy()},
+                              {"multiply_adds", line.work.multiply_adds}};
   add_samples(json, line.hot.gpu);
   if (!line.multiplies()) return json;
   json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(*line.kernel);

@@ -42,7 +42,7 @@ class BenchTest : public ::testing::Test {
   static std::unique_ptr<ForwardSession> create_session() {
     cli::TensorMap inputs = cli::random_tokens(layer(), kTokens, 1);
     inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
-    const auto plan = plan_layer(layer(), test_device().device->target());
+    const auto plan = plan_layer(layer(), test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
     auto session =
         ForwardSession::create(*plan, *test_device().engine, *test_device().device, inputs);
@@ -81,6 +81,26 @@ TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
   }
   for (const char* name : {"y", "w1_q", "w2_scale_inv", "status"})
     EXPECT_EQ(read(*session_, name).bytes, read(*once, name).bytes) << name;
+}
+
+TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
+  const auto runs = measure_hot(*session_, *test_device().device, *probe_, 0.002);
+  ASSERT_TRUE(succeeded(runs));
+  int32_t gemms = 0;
+  for (size_t i = 0; i < runs->size(); ++i) {
+    const compiler::KernelPlan& kernel = session_->plan().kernels[i];
+    EXPECT_EQ(cli::tells_clock(kernel), kernel.operation.starts_with("gemm_")) << kernel.operation;
+    if (!cli::tells_clock(kernel)) continue;
+    ++gemms;
+    const cli::HostTensor elapsed = read(*session_, kernel.operation + "_elapsed");
+    const auto values = cli::elements<int64_t>(elapsed);
+    ASSERT_EQ(values.size(), 2u);
+    EXPECT_GT(values[0], 0);
+    const double nanoseconds = static_cast<double>(values[1]);
+    EXPECT_DOUBLE_EQ((*runs)[i].megahertz, 1000.0 * static_cast<double>(values[0]) / nanoseconds);
+    EXPECT_LE(1e-3 * nanoseconds, 1e6 * (*runs)[i].seconds);
+  }
+  EXPECT_EQ(gemms, 2);
 }
 
 TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {

@@ -24,7 +24,7 @@ Plan plan() {
                               .splits_alignment = 128,
                               .max_tokens = 1000,
                               .max_permuted_rows = 1024};
-  Plan plan = plan_layer(layer, {}).value();
+  Plan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
   std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
     return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";
   });
@@ -62,6 +62,7 @@ TEST(BenchReport, HasTimeClockAndUtilisationOfEachKernel) {
   EXPECT_EQ(gemm["cool_mhz"], 1280.0);
   EXPECT_EQ(gemm["hot_us"], 8.0);
   EXPECT_EQ(gemm["hot_mhz"], 640.0);
+  EXPECT_EQ(gemm["clock_of"], "kernel");
   EXPECT_EQ(gemm["hot_launches"], 9);
   EXPECT_DOUBLE_EQ(gemm["util_cool"], 0.5);
   EXPECT_DOUBLE_EQ(gemm["util_hot"], 0.5);
@@ -74,6 +75,7 @@ TEST(BenchReport, JudgesOnlyKernelsThatMultiplyByTheMatrixUnits) {
   const auto& quantize = json["kernels"][0];
   EXPECT_EQ(quantize["operation"], "quantize_w1");
   EXPECT_EQ(quantize["phase"], "weights");
+  EXPECT_EQ(quantize["clock_of"], "probe");
   EXPECT_FALSE(quantize.contains("util_cool"));
   EXPECT_FALSE(quantize.contains("flops_hot"));
   // w1 [1, 1024, 1024]: 2 bytes read and 1 written for each element, a scale for each 128 x 128.

@@ -40,7 +40,7 @@ class HotRunTest : public ::testing::Test {
           }
           return {};
         },
-        *device_, *probe_, seconds);
+        *device_, probe_.get(), seconds);
   }
 
   std::unique_ptr<runtime::Device> device_;
@@ -55,6 +55,13 @@ TEST_F(HotRunTest, LastsAtLeastAsLongAsAsked) {
   EXPECT_GE(hot->microseconds, 50.0);
   EXPECT_GT(hot->megahertz, 0.0);
   EXPECT_NEAR(hot->microseconds * static_cast<double>(hot->launches), 1e6 * hot->seconds, 1e-3);
+}
+
+TEST_F(HotRunTest, HasNoClockWithoutAProbe) {
+  const auto hot = run_hot([]() -> Result<void> { return {}; }, *device_, nullptr, 0.005);
+  ASSERT_TRUE(succeeded(hot));
+  EXPECT_GE(hot->seconds, 0.005);
+  EXPECT_EQ(hot->megahertz, 0.0);
 }
 
 TEST_F(HotRunTest, WarmsUpForHalfOfThat) {
@@ -86,7 +93,7 @@ TEST_F(HotRunTest, EndsWithTheErrorOfALaunch) {
         if (++launches < 5) return {};
         return fail(Stage::kLaunch, ErrorCode::kDriver, "the fifth");
       },
-      *device_, *probe_, 0.02);
+      *device_, probe_.get(), 0.02);
   ASSERT_FALSE(hot.has_value());
   EXPECT_EQ(hot.error().message, "the fifth");
   EXPECT_EQ(launches, 5);
