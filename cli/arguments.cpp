@@ -145,17 +145,21 @@ void add_run(CLI::App& app, Action& action) {
 
 void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   const auto command = add_command<BenchCommand>(
-      app, action, "bench",
-      "Time each kernel on the GPU against the copy bandwidth of the same run",
+      app, action, "bench", "Time each kernel of a layer on the GPU, or grouped GEMMs without one",
       "  moejit bench layer.json\n"
-      "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n",
+      "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
+      "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
       run_bench);
   command->command_line = command_line;
   CLI::App* sub = app.get_subcommand("bench");
-  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("LAYER", command->layer, "Layer description");
+  CLI::Option* gemms =
+      sub->add_option("--gemms", command->gemms, "File of GEMM cases (docs/cli.md)");
+  sub->add_option("--case", command->cases, "Only the case of this name; may be repeated")
+      ->needs(gemms);
   sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
   add_cache_options(*sub, command->cache);
-  sub->add_option("--tokens", command->tokens, "T; default: max_tokens");
+  sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
   sub->add_option("--repeat", command->repeat, "Cool launches whose median counts")
       ->capture_default_str();
   sub->add_option("--hot-seconds", command->hot_seconds,

@@ -46,29 +46,8 @@ std::vector<Line> lines_of(const Plan& plan, const BenchReport& report) {
                      .hot = report.times.hot[i],
                      .work = count_work(plan.kernels[i], plan.layer, report.rows),
                      .copy_bytes_per_second = report.copy_bytes_per_second,
-                     .sm_count = report.sm_count});
+                     .sm_count = report.run.sm_count});
   return lines;
-}
-
-// Adds what a monitor saw during the hot launches, and nothing where there was none.
-void add_samples(nlohmann::ordered_json& json, const GpuSamples& gpu) {
-  if (gpu.count == 0) return;
-  json["hot_gpu_samples"] = gpu.count;
-  if (gpu.mean_watts) json["hot_watts"] = *gpu.mean_watts;
-  if (gpu.most_watts) json["hot_most_watts"] = *gpu.most_watts;
-  if (gpu.mean_megahertz) json["hot_driver_mhz"] = *gpu.mean_megahertz;
-  if (gpu.most_degrees) json["hot_most_celsius"] = *gpu.most_degrees;
-  json["hot_throttle_reasons"] = gpu.throttle_reasons;
-}
-
-nlohmann::ordered_json gpu_json(const BenchReport& report) {
-  nlohmann::ordered_json json{{"name", report.gpu}, {"sm_count", report.sm_count}};
-  const GpuSettings& settings = report.settings;
-  if (settings.driver_version) json["driver"] = *settings.driver_version;
-  if (!report.cuda_version.empty()) json["cuda"] = report.cuda_version;
-  if (settings.power_limit_watts) json["power_limit_watts"] = *settings.power_limit_watts;
-  if (settings.most_megahertz) json["most_mhz"] = *settings.most_megahertz;
-  return json;
 }
 
 std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahertz); }
@@ -114,13 +93,12 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
                {"TFLOP/s hot", kRight},
                {"util", kRight}});
   for (const Line& line : lines_of(plan, report)) {
-    const std::optional<double> watts = line.hot.gpu.mean_watts;
     std::vector<std::string> cells = {line.kernel->operation,
                                       time_text(line.cool.microseconds),
                                       clock_text(line.cool.megahertz),
                                       time_text(line.hot.microseconds),
                                       clock_text(line.hot.megahertz),
-                                      watts ? fmt::format("{:.0f}", *watts) : "-",
+                                      watts_text(line.hot.gpu),
                                       bytes_text(line.work.min_bytes),
                                       fmt::format("{:.0f}", line.bytes_per_second() * 1e-9),
                                       fmt::format("{:.2f}", line.share_of_copy())};
@@ -135,12 +113,12 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
   return fmt::format(
              "layer \"{}\", target {}, {} tokens, {} routed rows, {} with pad rows\n"
              "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n\n",
-             plan.layer.name, report.target, report.rows.tokens, report.rows.routed,
+             plan.layer.name, report.run.target, report.rows.tokens, report.rows.routed,
              report.rows.padded, report.copy_bytes_per_second * 1e-9) +
          table.text() +
          fmt::format("\nforward pass, hot: {} at {} MHz\ncompiled: {}, from cache: {}\n",
                      time_text(report.forward.microseconds), clock_text(report.forward.megahertz),
-                     report.counters.compiled, report.counters.from_cache);
+                     report.run.counters.compiled, report.run.counters.from_cache);
 }
 
 std::string bench_json(const Plan& plan, const BenchReport& report) {
@@ -148,13 +126,7 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   json["layer"] = plan.layer.name;
   json["description"] = nlohmann::ordered_json::parse(compiler::to_json(plan.layer));
   json["target"] = compiler::to_string(plan.target);
-  json["device"] = report.target;
-  json["gpu"] = gpu_json(report);
-  json["date"] = report.date;
-  json["command_line"] = report.command_line;
-  json["moejit"] = MOEJIT_VERSION;
-  json["repeat"] = report.repeat;
-  json["hot_seconds"] = report.hot_seconds;
+  add_run(json, report.run);
   json["tokens"] = report.rows.tokens;
   json["routed_rows"] = report.rows.routed;
   json["padded_rows"] = report.rows.padded;
@@ -163,8 +135,8 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   for (const Line& line : lines_of(plan, report)) json["kernels"].push_back(json_of(line));
   json["forward_hot_us"] = report.forward.microseconds;
   json["forward_hot_mhz"] = report.forward.megahertz;
-  json["compiled"] = report.counters.compiled;
-  json["from_cache"] = report.counters.from_cache;
+  json["compiled"] = report.run.counters.compiled;
+  json["from_cache"] = report.run.counters.from_cache;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -71,7 +71,9 @@ struct RunCommand {
 Result<void> run_run(const RunCommand& command, Terminal& terminal);
 
 struct BenchCommand {
-  std::string layer;
+  std::string layer;               // a description, or
+  std::string gemms;               // a file of GEMM cases,
+  std::vector<std::string> cases;  // of which only these; empty: all
   std::string target = "auto";
   CacheOptions cache;
   std::optional<int64_t> tokens;  // default: max_tokens

@@ -6,7 +6,7 @@ import os
 import struct
 
 import tool
-from tool import TINY, safetensors, tensor, with_header
+from tool import GEMMS, TINY, safetensors, tensor, with_header
 
 USAGE, FILE, TOOLCHAIN, DEVICE, KERNEL = 2, 3, 4, 5, 6
 E, T, K, H, I = 8, 4, 2, 256, 128
@@ -67,6 +67,14 @@ class CommandLineErrors(Refusal):
                         "0.001 to 60")
         self.refuse(["bench", TINY, "--tokens", "0"], USAGE, "--tokens")
         self.refuse(["bench", TINY, "--target", "sim"], USAGE, "GPU", "simulator")
+        self.refuse(["bench"], USAGE, "layer description", "--gemms")
+        self.refuse(["bench", TINY, "--gemms", GEMMS], USAGE, "layer description", "--gemms")
+        self.refuse(["bench", TINY, "--case", "dsv3_fc1"], USAGE, "--case", "--gemms")
+        self.refuse(["bench", "--gemms", GEMMS, "--tokens", "8"], USAGE, "--tokens", "--gemms")
+        self.refuse(["bench", "--gemms", GEMMS, "--case", "dsv4"], USAGE, "dsv4", "dsv3_fc1")
+        self.refuse(["bench", "--gemms", GEMMS, "--repeat", "0"], USAGE, "--repeat")
+        self.refuse(["bench", "--gemms", GEMMS, "--target", "sim"], USAGE, "GPU", "simulator")
+        self.refuse(["bench", "--gemms", TINY], USAGE, "$.name", "unknown key")
 
 
 class LayerErrors(Refusal):

@@ -32,13 +32,13 @@ Plan plan() {
 }
 
 BenchReport report() {
-  BenchReport report{.command_line = "moejit bench layer.json --json",
-                     .date = "2026-11-21T12:00:00Z",
-                     .target = "cuda:sm_90a on NVIDIA H200",
-                     .gpu = "NVIDIA H200",
-                     .sm_count = 100,
-                     .repeat = 20,
-                     .hot_seconds = 0.35,
+  BenchReport report{.run = {.command_line = "moejit bench layer.json --json",
+                             .date = "2026-11-21T12:00:00Z",
+                             .target = "cuda:sm_90a on NVIDIA H200",
+                             .gpu = "NVIDIA H200",
+                             .sm_count = 100,
+                             .repeat = 20,
+                             .hot_seconds = 0.35},
                      .rows = {.tokens = 1000, .routed = 1000, .padded = 1024},
                      .copy_bytes_per_second = 4e12};
   // The GEMM multiplies 1000 x 1024 x 1024 = 1 048 576 000 times; 100 SMs at their peak do that in
@@ -100,8 +100,8 @@ TEST(BenchReport, SaysHowItWasMade) {
 
 TEST(BenchReport, HasWhatTheDriverToldAndNothingElse) {
   BenchReport watched = report();
-  watched.cuda_version = "13.0";
-  watched.settings = {.driver_version = "580.0.1", .power_limit_watts = 700.0};
+  watched.run.cuda_version = "13.0";
+  watched.run.settings = {.driver_version = "580.0.1", .power_limit_watts = 700.0};
   watched.times.hot[1].gpu = {
       .count = 30, .mean_watts = 650.0, .most_watts = 690.0, .throttle_reasons = {"sw_power_cap"}};
   const auto json = nlohmann::json::parse(bench_json(plan(), watched));

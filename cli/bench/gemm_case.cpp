@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/gemm_case.h"
+
+#include "compiler/support/json_document.h"
+#include "compiler/support/json_view.h"
+#include "tests/support/reference/random_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/core.h>
+#include <numeric>
+
+namespace moejit::cli {
+namespace {
+
+constexpr std::array kKeys =
+    std::to_array<std::string_view>({"name", "operation", "groups", "rows_per_group", "ragged",
+                                     "splits_alignment", "n", "k", "sections", "scale_sharing_k"});
+constexpr std::array kOperations = std::to_array<std::string_view>({"grouped_gemm"});
+
+constexpr int64_t kMostRows = INT32_MAX;  // rows are counted in int32 on the device
+constexpr double kRaggedShare = 0.3;
+constexpr uint64_t kRaggedSeed = 1;
+constexpr IntRange kGroupsRange{.lowest = 1, .highest = 4096};
+constexpr IntRange kRowsRange{.lowest = 1, .highest = int64_t{1} << 20};
+constexpr IntRange kAlignmentRange{.lowest = 1, .highest = 4096};
+constexpr IntRange kSectionsRange{.lowest = 1, .highest = 16};
+constexpr IntRange kDepthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
+constexpr IntRange kSharingRange{.lowest = 1, .highest = 2};
+
+// A section is a matrix of its own, and 16 e4m3 elements fill the 16 bytes of a vector access.
+IntRange width_range(int32_t sections) {
+  return {.lowest = int64_t{16} * sections,
+          .highest = 262144 / (16 * sections) * (int64_t{16} * sections),
+          .multiple_of = int64_t{16} * sections};
+}
+
+Result<int32_t> read_int_at(const JsonView& object, std::string_view key, const IntRange& range) {
+  MOEJIT_TRY_ASSIGN(const JsonView view, object.at(key));
+  MOEJIT_TRY_ASSIGN(const int64_t number, view.read_int(range));
+  return static_cast<int32_t>(number);
+}
+
+Result<int32_t> read_int_at(const JsonView& object, std::string_view key, const IntRange& range,
+                            int32_t default_value) {
+  if (!object.find(key)) return default_value;
+  return read_int_at(object, key, range);
+}
+
+Result<std::string> read_name(const JsonView& object) {
+  MOEJIT_TRY_ASSIGN(const JsonView view, object.at("name"));
+  MOEJIT_TRY_ASSIGN(std::string name, view.read_string());
+  const bool is_word = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  });
+  if (is_word && name.size() <= 64) return name;
+  return view.fail(
+      ErrorCode::kInvalidValue,
+      fmt::format("got {}, wanted 1 to 64 lower-case letters, digits, _ - and .", view.got()));
+}
+
+Result<GemmOperation> read_operation(const JsonView& object) {
+  MOEJIT_TRY_ASSIGN(const JsonView view, object.at("operation"));
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(kOperations));
+  return static_cast<GemmOperation>(index);
+}
+
+// The most rows that groups of this case can have, pad rows included.
+int64_t most_rows(const GemmCase& gemm) {
+  const double largest = gemm.rows_per_group * (gemm.is_ragged ? 1.0 + kRaggedShare : 1.0);
+  return gemm.groups * (static_cast<int64_t>(std::ceil(largest)) + gemm.splits_alignment - 1);
+}
+
+// Later fields are bounded by earlier ones, so the order matters.
+Result<GemmCase> read_case(const JsonView& object) {
+  MOEJIT_TRY(object.check_keys(gemm_case_keys()));
+  GemmCase gemm;
+  MOEJIT_TRY_ASSIGN(gemm.name, read_name(object));
+  MOEJIT_TRY_ASSIGN(gemm.operation, read_operation(object));
+  MOEJIT_TRY_ASSIGN(gemm.groups, read_int_at(object, "groups", kGroupsRange));
+  MOEJIT_TRY_ASSIGN(gemm.rows_per_group, read_int_at(object, "rows_per_group", kRowsRange));
+  if (const auto ragged = object.find("ragged")) {
+    MOEJIT_TRY_ASSIGN(gemm.is_ragged, ragged->read_bool());
+  }
+  MOEJIT_TRY_ASSIGN(gemm.splits_alignment,
+                    read_int_at(object, "splits_alignment", kAlignmentRange, 128));
+  if (most_rows(gemm) > kMostRows)
+    return object.find("rows_per_group")
+        ->fail(ErrorCode::kInvalidValue,
+               fmt::format("got {} rows in each of {} groups, which may be {} with pad rows, "
+                           "wanted at most {}",
+                           gemm.rows_per_group, gemm.groups, most_rows(gemm), kMostRows));
+  MOEJIT_TRY_ASSIGN(gemm.sections, read_int_at(object, "sections", kSectionsRange, 1));
+  MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(gemm.sections)));
+  MOEJIT_TRY_ASSIGN(gemm.k, read_int_at(object, "k", kDepthRange));
+  MOEJIT_TRY_ASSIGN(gemm.scale_sharing_k, read_int_at(object, "scale_sharing_k", kSharingRange, 1));
+  return gemm;
+}
+
+}  // namespace
+
+std::string_view to_string(GemmOperation operation) {
+  return kOperations[static_cast<std::size_t>(operation)];
+}
+
+std::span<const std::string_view> gemm_case_keys() { return kKeys; }
+
+Result<std::vector<GemmCase>> parse_gemm_cases(std::string_view json,
+                                               std::string_view source_name) {
+  constexpr std::array kRootKeys = std::to_array<std::string_view>({"gemms"});
+  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name}));
+  const JsonView root(document);
+  MOEJIT_TRY(root.check_keys(kRootKeys));
+  MOEJIT_TRY_ASSIGN(const JsonView list, root.at("gemms"));
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> objects, list.read_array());
+  std::vector<GemmCase> gemms;
+  for (const JsonView& object : objects) {
+    MOEJIT_TRY_ASSIGN(GemmCase gemm, read_case(object));
+    if (std::ranges::find(gemms, gemm.name, &GemmCase::name) != gemms.end())
+      return object.find("name")->fail(
+          ErrorCode::kInvalidValue,
+          fmt::format("got \"{}\" twice, wanted each name once", gemm.name));
+    gemms.push_back(std::move(gemm));
+  }
+  return gemms;
+}
+
+int64_t GemmGroups::real_rows() const {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+GemmGroups make_groups(const GemmCase& gemm) {
+  const reference::RandomStream random(kRaggedSeed, 0);
+  GemmGroups groups{.counts = {}, .offs = {0}};
+  for (int32_t group = 0; group < gemm.groups; ++group) {
+    const double off = kRaggedShare * (2.0 * random.uniform(static_cast<uint64_t>(group)) - 1.0);
+    const double rows = gemm.rows_per_group * (gemm.is_ragged ? 1.0 + off : 1.0);
+    const auto count = static_cast<int32_t>(std::lround(rows));
+    const int32_t alignment = gemm.splits_alignment;
+    groups.counts.push_back(count);
+    groups.offs.push_back(groups.offs.back() + (count + alignment - 1) / alignment * alignment);
+  }
+  return groups;
+}
+
+compiler::GroupedGemmSpec problem_of(const GemmCase& gemm) {
+  return {.local_experts = gemm.groups,
+          .sections = gemm.sections,
+          .section_n = gemm.n / gemm.sections,
+          .k = gemm.k,
+          .blocks_per_promotion = gemm.scale_sharing_k};
+}
+
+}  // namespace moejit::cli

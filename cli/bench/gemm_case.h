@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "compiler/support/error.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::cli {
+
+enum class GemmOperation {
+  kGroupedGemm,  // D[P, n] = A[P, k] * B[group][n, k]^T for the rows of each group
+};
+std::string_view to_string(GemmOperation operation);
+
+// A GEMM that `moejit bench --gemms` measures; docs/cli.md describes each field under the same
+// name, and parse_gemm_cases() guarantees the ranges stated there.
+struct GemmCase {
+  std::string name;
+  GemmOperation operation = GemmOperation::kGroupedGemm;
+  int32_t groups = 0;
+  int32_t rows_per_group = 0;
+  bool is_ragged = false;          // groups differ by up to 30 % from rows_per_group
+  int32_t splits_alignment = 128;  // each group starts at a multiple of this
+  int32_t n = 0;
+  int32_t k = 0;
+  int32_t sections = 1;
+  int32_t scale_sharing_k = 1;
+  bool operator==(const GemmCase&) const = default;
+};
+
+// Reads {"gemms": [...]}. Errors are those of a layer description: place, what was got and wanted.
+Result<std::vector<GemmCase>> parse_gemm_cases(std::string_view json, std::string_view source_name);
+
+// Every key that a case may have.
+std::span<const std::string_view> gemm_case_keys();
+
+// Where the rows of the groups are; the same for equal cases.
+struct GemmGroups {
+  std::vector<int32_t> counts;  // [groups] real rows
+  std::vector<int32_t> offs;    // [groups + 1] first row of each
+  int64_t real_rows() const;
+  int64_t rows() const { return offs.back(); }
+};
+GemmGroups make_groups(const GemmCase& gemm);
+
+// What the planner takes.
+compiler::GroupedGemmSpec problem_of(const GemmCase& gemm);
+
+}  // namespace moejit::cli

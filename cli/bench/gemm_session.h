@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/bench/clock_sample.h"
+#include "cli/bench/gemm_operands.h"
+#include "compiler/compiler.h"
+#include "templates/moejit_device/params/grouped_gemm_params.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace moejit::cli {
+
+// The kernel of a case, loaded, with operands and result on a device. Engine and device must live
+// longer.
+class GemmSession {
+ public:
+  // Plans, compiles, loads and fills the operands. Errors: of the compiler, the cache, the device.
+  static Result<std::unique_ptr<GemmSession>> create(const GemmCase& gemm, runtime::Engine& engine,
+                                                     runtime::Device& device, uint64_t seed);
+
+  const GemmCase& gemm() const { return gemm_; }
+  const GemmGroups& groups() const { return groups_; }
+  const compiler::KernelPlan& kernel() const { return kernel_; }
+  const GemmOperands& operands() const { return operands_; }
+  const NamedMemory& result() const { return d_; }  // BF16 [P, n]
+
+  // Queues one launch on the default stream; all give the same result.
+  Result<void> launch();
+  // What the last launch counted; waits for it.
+  Result<ClockSample> elapsed();
+  // `count` elements of one of the memories above from element `first` on; waits for all launches.
+  template <typename T>
+  Result<std::vector<T>> read(const NamedMemory& from, int64_t first, int64_t count) {
+    std::vector<T> values(static_cast<size_t>(count));
+    MOEJIT_TRY(device_.synchronize(nullptr));
+    MOEJIT_TRY(device_.copy_to_host(values.data(), from.as<const T>() + first,
+                                    count * static_cast<int64_t>(sizeof(T))));
+    return values;
+  }
+
+ private:
+  explicit GemmSession(runtime::Device& device) : device_(device) {}
+  Result<void> fill_params();
+
+  runtime::Device& device_;
+  GemmCase gemm_;
+  GemmGroups groups_;
+  compiler::KernelPlan kernel_;
+  std::unique_ptr<runtime::LoadedKernel> loaded_;
+  GemmOperands operands_;
+  NamedMemory d_, elapsed_;
+  device::GroupedGemmParams params_{};
+  std::array<runtime::MemoryRegion, 8> regions_;
+};
+
+}  // namespace moejit::cli

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/bench_gemms.h"
+
+#include "cli/bench/measure_gemm.h"
+#include "cli/check/check_gemm.h"
+#include "cli/commands/gemms_report.h"
+#include "cli/execution/open_engine.h"
+#include "compiler/support/file.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace moejit::cli {
+namespace {
+
+// Those of the file whose names the command gives; all where it gives none.
+Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {
+  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
+  MOEJIT_TRY_ASSIGN(std::vector<GemmCase> cases, parse_gemm_cases(text, command.gemms));
+  std::vector<std::string> names;
+  for (const GemmCase& gemm : cases) names.push_back(gemm.name);
+  for (const std::string& name : command.cases)
+    if (std::ranges::find(names, name) == names.end())
+      return fail(Stage::kCommand, ErrorCode::kUsage,
+                  fmt::format("{} has no case \"{}\", wanted one of {}", command.gemms, name,
+                              fmt::join(names, ", ")));
+  if (command.cases.empty()) return cases;
+  std::erase_if(cases, [&](const GemmCase& gemm) {
+    return std::ranges::find(command.cases, gemm.name) == command.cases.end();
+  });
+  return cases;
+}
+
+Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
+                              runtime::Engine& engine, runtime::Device& device, CacheSweep& sweep,
+                              GpuMonitor* monitor) {
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<GemmSession> session,
+                    GemmSession::create(gemm, engine, device, command.seed));
+  GemmResult result{
+      .gemm = gemm,
+      .kernel = session->kernel(),
+      .rows = {.routed = session->groups().real_rows(), .padded = session->groups().rows()}};
+  MOEJIT_TRY(session->launch());
+  MOEJIT_TRY_ASSIGN(const testing::Comparison check, check_gemm(*session, command.seed));
+  if (!check.is_equal())
+    return fail(
+        Stage::kLaunch, ErrorCode::kCheckFailed,
+        fmt::format("case \"{}\" differs from the reference: {}", gemm.name, check.message));
+  result.worst_ratio = check.worst_ratio;
+  MOEJIT_TRY_ASSIGN(result.cool, measure_cool(*session, sweep, device, command.repeat));
+  MOEJIT_TRY_ASSIGN(result.hot, measure_hot(*session, device, command.hot_seconds, monitor));
+  return result;
+}
+
+}  // namespace
+
+Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(const std::vector<GemmCase> cases, read_cases(command));
+  MOEJIT_TRY(check_bench_options(command));
+  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
+  runtime::Device& device = *target.device;
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
+  const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
+  BenchRun run = describe_run(command, target, monitor.get());
+  std::vector<GemmResult> results;
+  Result<void> outcome;
+  for (const GemmCase& gemm : cases) {
+    terminal.show_progress("cases", static_cast<int64_t>(results.size()),
+                           static_cast<int64_t>(cases.size()));
+    Result<GemmResult> result = bench_case(gemm, command, *engine, device, sweep, monitor.get());
+    if (!result) {
+      outcome = tl::make_unexpected(std::move(result).error());
+      break;
+    }
+    results.push_back(std::move(*result));
+  }
+  terminal.clear_progress();
+  run.counters = engine->counters();
+  terminal.print(command.is_json ? gemms_json(results, run) : gemms_table(results, run));
+  return outcome;
+}
+
+}  // namespace moejit::cli

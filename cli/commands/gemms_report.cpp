@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/gemms_report.h"
+
+#include "cli/bench/utilization.h"
+#include "cli/terminal/table.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::cli {
+namespace {
+
+// One case's line.
+struct Line {
+  const GemmResult& result;
+  int32_t sm_count = 0;
+  compiler::Work work =
+      count_work(std::get<compiler::GroupedGemmSpec>(result.kernel.spec), result.rows);
+
+  double flops(double microseconds) const {
+    return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
+  }
+  double util(double microseconds, double megahertz) const {
+    return utilization(work.multiply_adds, sm_count, peak_multiply_adds(result.kernel),
+                       {microseconds, megahertz});
+  }
+};
+
+nlohmann::ordered_json json_of(const GemmCase& gemm) {
+  return {{"name", gemm.name},
+          {"operation", to_string(gemm.operation)},
+          {"groups", gemm.groups},
+          {"rows_per_group", gemm.rows_per_group},
+          {"ragged", gemm.is_ragged},
+          {"splits_alignment", gemm.splits_alignment},
+          {"n", gemm.n},
+          {"k", gemm.k},
+          {"sections", gemm.sections},
+          {"scale_sharing_k", gemm.scale_sharing_k}};
+}
+
+nlohmann::ordered_json json_of(const Line& line) {
+  const GemmResult& result = line.result;
+  const CoolRun& cool = result.cool;
+  const HotRun& hot = result.hot;
+  nlohmann::ordered_json json = json_of(result.gemm);
+  json["spec"] = to_string(result.kernel.spec);
+  json["real_rows"] = result.rows.routed;
+  json["padded_rows"] = result.rows.padded;
+  json["worst_error_of_bound"] = result.worst_ratio;
+  json["multiply_adds"] = line.work.multiply_adds;
+  json["min_bytes"] = line.work.min_bytes;
+  json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(result.kernel);
+  json["cool_us"] = cool.microseconds;
+  json["cool_mhz"] = cool.megahertz;
+  json["flops_cool"] = line.flops(cool.microseconds);
+  json["util_cool"] = line.util(cool.microseconds, cool.megahertz);
+  json["hot_us"] = hot.microseconds;
+  json["hot_mhz"] = hot.megahertz;
+  json["hot_launches"] = hot.launches;
+  json["hot_seconds"] = hot.seconds;
+  json["flops_hot"] = line.flops(hot.microseconds);
+  json["util_hot"] = line.util(hot.microseconds, hot.megahertz);
+  add_samples(json, hot.gpu);
+  return json;
+}
+
+}  // namespace
+
+std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& run) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"case"},
+               {"rows", kRight},
+               {"error/bound", kRight},
+               {"cool", kRight},
+               {"MHz", kRight},
+               {"TFLOP/s", kRight},
+               {"util", kRight},
+               {"hot", kRight},
+               {"MHz", kRight},
+               {"W", kRight},
+               {"TFLOP/s", kRight},
+               {"util", kRight}});
+  for (const GemmResult& result : results) {
+    const Line line{result, run.sm_count};
+    const CoolRun& cool = result.cool;
+    const HotRun& hot = result.hot;
+    table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
+               fmt::format("{:.2f}", result.worst_ratio), time_text(cool.microseconds),
+               fmt::format("{:.0f}", cool.megahertz),
+               fmt::format("{:.0f}", line.flops(cool.microseconds) * 1e-12),
+               fmt::format("{:.3f}", line.util(cool.microseconds, cool.megahertz)),
+               time_text(hot.microseconds), fmt::format("{:.0f}", hot.megahertz),
+               watts_text(hot.gpu), fmt::format("{:.0f}", line.flops(hot.microseconds) * 1e-12),
+               fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz))});
+  }
+  return fmt::format("target {}\n\n{}\ncompiled: {}, from cache: {}\n", run.target, table.text(),
+                     run.counters.compiled, run.counters.from_cache);
+}
+
+std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {
+  nlohmann::ordered_json json;
+  add_run(json, run);
+  json["gemms"] = nlohmann::ordered_json::array();
+  for (const GemmResult& result : results)
+    json["gemms"].push_back(json_of(Line{result, run.sm_count}));
+  json["compiled"] = run.counters.compiled;
+  json["from_cache"] = run.counters.from_cache;
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/bench/gemm_case.h"
+#include "cli/bench/measure.h"
+#include "cli/commands/bench_run.h"
+#include "compiler/compiler.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// What was found of one case.
+struct GemmResult {
+  GemmCase gemm;
+  compiler::KernelPlan kernel;
+  compiler::CallRows rows;
+  double worst_ratio = 0.0;  // of the check: the largest error over its bound
+  CoolRun cool;
+  HotRun hot;
+};
+
+std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& run);
+std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run);
+
+}  // namespace moejit::cli

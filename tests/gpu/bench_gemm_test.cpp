@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case of `moejit bench --gemms` from its operands to its figures, so small that these mean
+// nothing.
+#include "cli/bench/measure_gemm.h"
+#include "cli/check/check_gemm.h"
+#include "tests/gpu/test_layer.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+#include <set>
+
+namespace moejit::testing {
+namespace {
+
+using cli::GemmCase;
+using cli::GemmSession;
+
+constexpr uint64_t kSeed = 3;
+
+GemmCase small() {
+  return {.name = "small",
+          .groups = 3,
+          .rows_per_group = 100,
+          .is_ragged = true,
+          .splits_alignment = 16,
+          .n = 288,
+          .k = 400,
+          .sections = 2};
+}
+
+class BenchGemm : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
+  }
+  static runtime::Device& device() { return *test_device().device; }
+  static std::unique_ptr<GemmSession> launched(const GemmCase& gemm) {
+    auto session = GemmSession::create(gemm, *test_device().engine, device(), kSeed);
+    EXPECT_TRUE(succeeded(session));
+    if (!session) return nullptr;
+    EXPECT_TRUE(succeeded((*session)->launch()));
+    return std::move(*session);
+  }
+  static void expect_correct(GemmSession& session) {
+    const auto check = cli::check_gemm(session, kSeed);
+    ASSERT_TRUE(succeeded(check));
+    EXPECT_TRUE(check->is_equal()) << check->message;
+    EXPECT_GT(check->worst_ratio, 0.0);  // real rows were among them, and random
+  }
+};
+
+TEST_F(BenchGemm, ResultsAreThoseOfTheReference) {
+  GemmCase gemm = small();
+  expect_correct(*launched(gemm));
+  gemm.scale_sharing_k = 2;
+  expect_correct(*launched(gemm));
+  expect_correct(*launched({.groups = 2, .rows_per_group = 70, .n = 512, .k = 256, .sections = 2}));
+}
+
+TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
+  GemmCase gemm = small();
+  gemm.is_ragged = false;  // 100 rows and 12 pad rows
+  const std::unique_ptr<GemmSession> session = launched(gemm);
+  const auto write = [&](int64_t row, int64_t rows, uint16_t bits) {
+    const std::vector<uint16_t> values(static_cast<size_t>(rows * small().n), bits);
+    EXPECT_TRUE(succeeded(device().synchronize(nullptr)));
+    EXPECT_TRUE(
+        succeeded(device().copy_to_device(session->result().as<uint16_t>() + row * small().n,
+                                          values.data(), static_cast<int64_t>(2 * values.size()))));
+  };
+  const cli::GemmGroups& groups = session->groups();
+  write(groups.offs[1] + groups.counts[1], 1, 0x3f80);
+  const auto pad_row = cli::check_gemm(*session, kSeed);
+  ASSERT_TRUE(succeeded(pad_row));
+  EXPECT_FALSE(pad_row->is_equal());
+
+  ASSERT_TRUE(succeeded(session->launch()));
+  expect_correct(*session);
+  write(groups.offs[2], groups.counts[2], 0x4000);
+  const auto group = cli::check_gemm(*session, kSeed);
+  ASSERT_TRUE(succeeded(group));
+  EXPECT_FALSE(group->is_equal());
+}
+
+TEST_F(BenchGemm, OperandsAreQuantisedRandomNumbers) {
+  const std::unique_ptr<GemmSession> session = launched(small());
+  const auto b = session->read<uint8_t>(session->operands().b, 0, session->operands().b.bytes);
+  ASSERT_TRUE(succeeded(b));
+  EXPECT_GT(std::set(b->begin(), b->end()).size(), 200u);  // of the 254 numbers of e4m3
+  const auto scales = session->read<float>(session->operands().a_scale_inv, 0, 4);
+  ASSERT_TRUE(succeeded(scales));
+  for (const float scale : *scales) {
+    // The largest of 16 or 128 values lies between 1.1 and 4.9.
+    EXPECT_GE(scale, 0x1p-8f);
+    EXPECT_LE(scale, 0x1p-6f);
+  }
+}
+
+TEST_F(BenchGemm, HotRunsCountTheirClock) {
+  const std::unique_ptr<GemmSession> session = launched(small());
+  const auto run = cli::measure_hot(*session, device(), 0.002);
+  ASSERT_TRUE(succeeded(run));
+  EXPECT_GE(run->seconds, 0.002);
+  const auto clock = session->elapsed();
+  ASSERT_TRUE(succeeded(clock));
+  EXPECT_GT(clock->nanoseconds, 0u);
+  EXPECT_DOUBLE_EQ(run->megahertz, clock->megahertz());
+  expect_correct(*session);
+}
+
+TEST_F(BenchGemm, CoolRunsHaveTimeAndClock) {
+  if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
+  const std::unique_ptr<GemmSession> session = launched(small());
+  auto sweep = cli::CacheSweep::create(*test_device().engine, device());
+  ASSERT_TRUE(succeeded(sweep));
+  const auto run = cli::measure_cool(*session, *sweep, device(), 3);
+  ASSERT_TRUE(succeeded(run));
+  EXPECT_GT(run->microseconds, 0.0);
+  EXPECT_GT(run->megahertz, 200.0);
+}
+
+}  // namespace
+}  // namespace moejit::testing

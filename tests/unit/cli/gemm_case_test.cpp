@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/gemm_case.h"
+
+#include "compiler/support/file.h"
+#include "tests/support/matchers.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+namespace moejit::cli {
+namespace {
+
+using testing::succeeded;
+
+std::string file_of(const std::string& cases) { return "{\"gemms\": [" + cases + "]}"; }
+
+constexpr const char* kValid =
+    R"("name": "a", "operation": "grouped_gemm", "groups": 8, "rows_per_group": 100, "k": 64)";
+
+std::string one(const std::string& rest) { return file_of("{" + std::string(kValid) + rest + "}"); }
+
+TEST(GemmCases, HaveDefaultsForWhatIsLeftOut) {
+  const auto cases = parse_gemm_cases(one(R"(, "n": 48)"), "gemms.json");
+  ASSERT_TRUE(succeeded(cases));
+  EXPECT_EQ(
+      *cases,
+      (std::vector<GemmCase>{{.name = "a", .groups = 8, .rows_per_group = 100, .n = 48, .k = 64}}));
+}
+
+TEST(GemmCases, ReadEveryField) {
+  const auto cases =
+      parse_gemm_cases(one(R"(, "n": 96, "sections": 3, "ragged": true, "splits_alignment": 1,
+             "scale_sharing_k": 2)"),
+                       "gemms.json");
+  ASSERT_TRUE(succeeded(cases));
+  EXPECT_EQ(cases->front(), (GemmCase{.name = "a",
+                                      .groups = 8,
+                                      .rows_per_group = 100,
+                                      .is_ragged = true,
+                                      .splits_alignment = 1,
+                                      .n = 96,
+                                      .k = 64,
+                                      .sections = 3,
+                                      .scale_sharing_k = 2}));
+  const compiler::GroupedGemmSpec problem = problem_of(cases->front());
+  EXPECT_EQ(
+      problem,
+      (compiler::GroupedGemmSpec{
+          .local_experts = 8, .sections = 3, .section_n = 32, .k = 64, .blocks_per_promotion = 2}));
+}
+
+struct Wrong {
+  std::string text;
+  ErrorCode code;
+  std::string message;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.text; }
+
+class GemmCaseError : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(GemmCaseError, NamesThePlaceWhatWasGotAndWhatIsWanted) {
+  const auto cases = parse_gemm_cases(GetParam().text, "gemms.json");
+  ASSERT_FALSE(cases.has_value());
+  EXPECT_EQ(cases.error().code, GetParam().code);
+  EXPECT_EQ(cases.error().message, GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GemmCaseError,
+    ::testing::Values(
+        Wrong{"{}", ErrorCode::kMissingKey, "gemms.json:1: $.gemms: missing key"},
+        Wrong{one(""), ErrorCode::kMissingKey, "gemms.json:1: $.gemms[0].n: missing key"},
+        Wrong{one(R"(, "n": 40)"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].n: got 40, wanted a multiple of 16 from 16 to 262144"},
+        Wrong{one(R"(, "n": 48, "sections": 2)"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].n: got 48, wanted a multiple of 32 from 32 to 262144"},
+        Wrong{one(R"(, "n": 48, "ragged": 1)"), ErrorCode::kWrongType,
+              "gemms.json:1: $.gemms[0].ragged: got 1, wanted true or false"},
+        Wrong{one(R"(, "n": 48, "scale_sharing_k": 3)"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].scale_sharing_k: got 3, wanted 1 to 2"},
+        Wrong{one(R"(, "n": 48, "rows": 3)"), ErrorCode::kUnknownKey,
+              "gemms.json:1: $.gemms[0].rows: unknown key"},
+        Wrong{file_of(R"({"name": "a b"})"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].name: got \"a b\", wanted 1 to 64 lower-case letters, "
+              "digits, _ - and ."},
+        Wrong{file_of(R"({"name": "a", "operation": "gemm"})"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].operation: got \"gemm\", wanted \"grouped_gemm\""},
+        Wrong{file_of(R"({"name": "a", "operation": "grouped_gemm", "groups": 4096,
+                          "rows_per_group": 1000000, "n": 16, "k": 16})"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:2: $.gemms[0].rows_per_group: got 1000000 rows in each of 4096 groups, "
+              "which may be 4096520192 with pad rows, wanted at most 2147483647"},
+        Wrong{file_of("{" + std::string(kValid) + ", \"n\": 16}, {" + std::string(kValid) +
+                      ", \"n\": 16}"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[1].name: got \"a\" twice, wanted each name once"}));
+
+TEST(GemmCases, OfTheDocsParse) {
+  const std::string path = std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/gemms/hopper.json";
+  const auto text = read_text_file(path);
+  ASSERT_TRUE(succeeded(text));
+  const auto cases = parse_gemm_cases(*text, path);
+  ASSERT_TRUE(succeeded(cases));
+  EXPECT_GE(cases->size(), 20u);
+}
+
+TEST(GemmCases, AreDescribedFieldByFieldInTheDocs) {
+  const auto page = read_text_file(std::string(MOEJIT_SOURCE_DIR) + "/docs/cli.md");
+  ASSERT_TRUE(succeeded(page));
+  for (const std::string_view key : gemm_case_keys())
+    EXPECT_NE(page->find("\n| `" + std::string(key) + "` |"), std::string::npos) << key;
+}
+
+TEST(GemmGroups, AreOfEqualSizeAndAligned) {
+  const GemmGroups groups =
+      make_groups({.groups = 3, .rows_per_group = 100, .splits_alignment = 16});
+  EXPECT_EQ(groups.counts, (std::vector<int32_t>{100, 100, 100}));
+  EXPECT_EQ(groups.offs, (std::vector<int32_t>{0, 112, 224, 336}));
+  EXPECT_EQ(groups.real_rows(), 300);
+  EXPECT_EQ(groups.rows(), 336);
+}
+
+TEST(GemmGroups, DifferByUpTo30PercentWhereRagged) {
+  const GemmCase gemm{
+      .groups = 200, .rows_per_group = 1000, .is_ragged = true, .splits_alignment = 1};
+  const GemmGroups groups = make_groups(gemm);
+  EXPECT_EQ(groups.counts, make_groups(gemm).counts);
+  const auto [least, most] = std::ranges::minmax(groups.counts);
+  EXPECT_GE(least, 700);
+  EXPECT_LT(least, 720);
+  EXPECT_GT(most, 1280);
+  EXPECT_LE(most, 1300);
+  EXPECT_EQ(groups.real_rows(), groups.rows());
+}
+
+}  // namespace
+}  // namespace moejit::cli
