@@ -27,10 +27,12 @@ Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
 }
 
 Result<void> GemmSession::fill_params() {
-  const auto& maps = kernel_.tensor_maps;  // of a, b and d
+  const auto& maps = kernel_.tensor_maps;  // of a and b, and of d where tensor copies store it
   MOEJIT_TRY_ASSIGN(params_.a_map, device_.encode_tensor_map(maps[0].box, operands_.a.address()));
   MOEJIT_TRY_ASSIGN(params_.b_map, device_.encode_tensor_map(maps[1].box, operands_.b.address()));
-  MOEJIT_TRY_ASSIGN(params_.d_map, device_.encode_tensor_map(maps[2].box, d_.address()));
+  if (maps.size() > 2) {
+    MOEJIT_TRY_ASSIGN(params_.d_map, device_.encode_tensor_map(maps[2].box, d_.address()));
+  }
   params_.a_scale_inv = operands_.a_scale_inv.as<const float>();
   params_.b_scale_inv = operands_.b_scale_inv.as<const float>();
   params_.d = d_.as<device::Bf16>();

@@ -55,6 +55,9 @@ TEST_F(BenchGemm, ResultsAreThoseOfTheReference) {
   gemm.scale_sharing_k = 2;
   expect_correct(*launched(gemm));
   expect_correct(*launched({.groups = 2, .rows_per_group = 70, .n = 512, .k = 256, .sections = 2}));
+  // Few enough rows for swapped tiles.
+  expect_correct(
+      *launched({.groups = 2, .rows_per_group = 20, .splits_alignment = 16, .n = 256, .k = 256}));
 }
 
 TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
