@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
-for a section per result file (*.json, as `moejit bench --json` prints them, in the order of their
-names) and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
+for a section per result file (*.json, as `moejit bench [--gemms] --json` prints them, in the order of
+their names) and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
 """
@@ -110,13 +110,42 @@ def section(result):
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
+def gemm_row(gemm):
+    rows = f"{gemm['rows_per_group']}{' +- 30 %' if gemm['ragged'] else ''}"
+    return {
+        "case": gemm["name"],
+        "groups x rows": f"{gemm['groups']} x {rows}",
+        "N, K": f"{gemm['n']}, {gemm['k']}",
+        "cool": time_text(gemm["cool_us"]),
+        "TFLOP/s, cool": f"{gemm['flops_cool'] * 1e-12:.0f}",
+        "util, cool": f"{gemm['util_cool']:.3f}",
+        "hot": time_text(gemm["hot_us"]),
+        "MHz, hot": f"{gemm['hot_mhz']:.0f}",
+        "TFLOP/s, hot": f"{gemm['flops_hot'] * 1e-12:.0f}",
+        "util, hot": f"{gemm['util_hot']:.3f}",
+        "TB/s, hot": f"{gemm['min_bytes'] / gemm['hot_us'] * 1e-6:.2f}",
+    }
+
+
+def gemms_section(result):
+    paragraphs = [
+        "## Grouped GEMMs",
+        f"{gpu_text(result['gpu'])}, {result['date'][:10]}. Useful multiply-adds, those of real rows and columns, alone "
+        "are counted; TB/s are least bytes over time. `shared` stands for `scale_sharing_k` 2, `ragged` for "
+        "`splits_alignment` 1 where groups are small.",
+        f"```sh\n{result['command_line']}\n```",
+        table([gemm_row(gemm) for gemm in result["gemms"]]),
+    ]
+    return "\n\n".join(paragraphs)
+
+
 def page(folder):
     """The text of docs/performance.md from the files of a folder."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
     def filled(match):
         if match.group(1) == "results":
-            return "\n\n".join(map(section, results)) or NO_RESULTS
+            return "\n\n".join(gemms_section(result) if "gemms" in result else section(result) for result in results) or NO_RESULTS
         return (folder / match.group(1)).read_text(encoding="utf-8").rstrip("\n")
 
     return PLACE.sub(filled, (folder / "page.md").read_text(encoding="utf-8"))
