@@ -27,6 +27,9 @@ template <typename Problem, typename Element, bool kAdds, int32_t kPanelsStaged,
 class EpilogueStoreGradient {
   using Panel = GradientPanel<Element>;
   using Staging = ptx::SharedPtr<Bytes16>;
+  // With the hint, results in bf16 are written 1 % faster; fp32 that is added to loses 2 %.
+  static constexpr auto kPolicy =
+      sizeof(Element) == 2 ? ptx::CachePolicy::kEvictFirst : ptx::CachePolicy::kNormal;
   static_assert(kPanelsLoaded <= kPanelsStaged, "old values come in the first round");
   static_assert(kAdds || kPanelsLoaded == 0, "old values are for adding");
 
@@ -110,9 +113,8 @@ class EpilogueStoreGradient {
       const int32_t panels = smaller(panels_of<Shape>(tile), kPanelsLoaded);
       ptx::arrive_expecting(ready(staging), panels * Panel::kBytes);
       for (int32_t i = 0; i < panels; ++i) {
-        ptx::load_tensor_3d<ptx::CachePolicy::kEvictFirst>(
-            staging + i * Panel::kChunks, params.d_map, ready(staging),
-            tile.column + i * Panel::kColumns, tile.d_row + row, tile.group);
+        ptx::load_tensor_3d(staging + i * Panel::kChunks, params.d_map, ready(staging),
+                            tile.column + i * Panel::kColumns, tile.d_row + row, tile.group);
       }
     }
   }
@@ -132,8 +134,7 @@ class EpilogueStoreGradient {
         if (kAdds && i >= kPanelsLoaded) {
           ptx::add_tensor_3d(params.d_map, panel, column, tile.d_row + row, tile.group);
         } else {
-          ptx::store_tensor_3d<ptx::CachePolicy::kEvictFirst>(params.d_map, panel, column,
-                                                              tile.d_row + row, tile.group);
+          ptx::store_tensor_3d<kPolicy>(params.d_map, panel, column, tile.d_row + row, tile.group);
         }
       }
       ptx::commit_tensor_stores();
