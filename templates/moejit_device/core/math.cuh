@@ -23,4 +23,10 @@ MOEJIT_DEVICE float sigmoid(float x) {
   return ptx::multiply(x >= 0.0f ? 1.0f : power, reciprocal);
 }
 
+// ((gate * sigmoid(gate)) * up) * prob, each operation rounded to fp32.
+MOEJIT_DEVICE float swiglu(float gate, float up, float prob) {
+  const float silu = ptx::multiply(gate, sigmoid(gate));
+  return ptx::multiply(ptx::multiply(silu, up), prob);
+}
+
 }  // namespace moejit::device

@@ -48,12 +48,13 @@ MOEJIT_DEVICE BlockScale e4m3_scale_from_amax(float amax) {
           .scale_inv = is_one ? 1.0f : ptx::float_from_bits(inverse_bits)};
 }
 
-// Four values times `scale`, one e4m3 byte each, the first in the lowest byte.
+// Two or four values times `scale`, one e4m3 byte each, the first in the lowest byte.
+MOEJIT_DEVICE uint16_t quantize_pair(const float* value, float scale) {
+  return ptx::e4m3_pair(ptx::multiply(value[0], scale), ptx::multiply(value[1], scale));
+}
 MOEJIT_DEVICE uint32_t quantize_quad(const float* value, float scale) {
-  const uint32_t low =
-      ptx::e4m3_pair(ptx::multiply(value[0], scale), ptx::multiply(value[1], scale));
-  const uint32_t high =
-      ptx::e4m3_pair(ptx::multiply(value[2], scale), ptx::multiply(value[3], scale));
+  const uint32_t low = quantize_pair(value, scale);
+  const uint32_t high = quantize_pair(value + 2, scale);
   return low | (high << 16);
 }
 

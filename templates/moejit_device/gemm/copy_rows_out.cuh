@@ -22,8 +22,8 @@ MOEJIT_DEVICE void copy_rows_out(const Params& params, const GemmTile& tile,
   const auto to =
       ptx::global(params.d) + (static_cast<int64_t>(tile.d_row + part.row) * Problem::kN +
                                tile.section * Problem::kSectionN + column);
-  for (int32_t i = ptx::thread_index() % ptx::kWarpgroupThreads; i < rows * kRowChunks;
-       i += ptx::kWarpgroupThreads) {
+  for (int32_t i = ptx::made_here(ptx::thread_index() % ptx::kWarpgroupThreads);
+       i < rows * kRowChunks; i += ptx::kWarpgroupThreads) {
     const int32_t row = i / kRowChunks;
     const int32_t chunk = i % kRowChunks;
     if (column + 8 * chunk >= Problem::kSectionN) continue;

@@ -16,26 +16,26 @@
 
 namespace moejit::device {
 
-template <typename Problem>
+// kTailRows as in GemmTileShape.
+template <typename Problem, int32_t kTailRows = 64>
 class EpilogueStoreBf16 {
   static constexpr int32_t kPanelChunks = 64 * 128 / 16;  // 64 rows of 128 bytes
 
  public:
   template <typename Shape>
   static constexpr int32_t kStagingBytes = Shape::kMathWarpgroups * 64 * 2 *
-                                           (Shape::kWideTiles > 0 ? Shape::kWideColumns
-                                                                  : Shape::kNarrowColumns);
+                                           (Shape::kTileColumns / Shape::kTileSections);
 
   static constexpr bool kHasStorers = false;
 
   // `staging` is the warpgroup's own.
   MOEJIT_DEVICE explicit EpilogueStoreBf16(ptx::SharedPtr<Bytes16> staging) : staging_(staging) {}
 
-  // All threads of a math warpgroup.
+  // All threads of a math warpgroup. sums [kW / 2], of columns of one section.
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
-                         const float (&sums)[kW / 2]) const {
-    const bool is_tail = tile.rows <= 64;
+                         const float* sums) const {
+    const bool is_tail = kTailRows > 0 && tile.rows <= kTailRows;
     const int32_t barrier = 1 + ptx::warp_index() / 4;
     const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
     if (is_leader) ptx::wait_tensor_stores_read<0>();
@@ -75,8 +75,8 @@ class EpilogueStoreBf16 {
   // 16-byte chunk c of row r of a panel lies at chunk c ^ (r % 8) of that row. The upper row is the
   // thread's first, the lower one 8 further down; those that are not real become zeros.
   template <int32_t kW>
-  MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float (&sums)[kW / 2],
-                                  bool is_upper, bool is_lower) {
+  MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float* sums, bool is_upper,
+                                  bool is_lower) {
     const int32_t lane = ptx::lane_index();
     const int32_t first_row = ptx::warp_index() % 4 * 16;
     const auto row = staging + (first_row + lane % 16) * 8;

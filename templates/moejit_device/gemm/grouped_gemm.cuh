@@ -154,8 +154,9 @@ struct GroupedGemm {
       const GemmTile tile = queue.front();
       const WarpgroupPart part = warpgroup_part<Shape>(tile, warpgroup);
       scales.start(tile, part);
-      if (tile.k_steps == 0) {
+      if (Shape::kHasEmptyParts ? part.row >= tile.rows : tile.k_steps == 0) {
         scales.prime(queue.following());
+        if constexpr (Shape::kHasEmptyParts) reader.skip(tile.k_steps);  // the other warpgroup's
       } else {
         // Whole batches, known here, are spared the code of the rest.
         constexpr int32_t kSteps = Scheduler::kSteps % 4 == 0 ? Scheduler::kSteps : 0;

@@ -12,6 +12,7 @@
 // wait ends.
 
 #include "moejit_device/gemm/pipeline.cuh"
+#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/wgmma.cuh"
 
 namespace moejit::device {
@@ -49,6 +50,15 @@ struct StageReader {
   // The products that used the stage are complete.
   MOEJIT_DEVICE static void release(int32_t stage) {
     if (ptx::lane_index() == 0) ptx::arrive(Stages::empty(stage));
+  }
+  // Lets stages pass that others use.
+  MOEJIT_DEVICE void skip(int32_t steps) {
+    for (int32_t step = 0; step < steps; ++step) {
+      wait();
+      ptx::sync_warp();  // no lane still waits for this round of the ring
+      release(position.stage);
+      position.advance();
+    }
   }
 };
 

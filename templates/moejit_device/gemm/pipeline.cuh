@@ -2,9 +2,9 @@
 #pragma once
 
 // The ring of stages in shared memory between the producer, which fills them by tensor copies, and
-// the math warps. Stage s holds one step of the contraction: 128 bytes of each row of A, then of B,
-// swizzled. `full` completes when all bytes of a stage have arrived, `empty` when every math warp
-// is done with them. Phases have parity 0, 1, 0, ... in each round over the ring.
+// the math warps. Stage s holds one step of the contraction: 128 bytes of each row of A, then of B
+// by sections, swizzled. `full` completes when all bytes of a stage have arrived, `empty` when
+// every math warp is done with them. Phases have parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -31,6 +31,7 @@ struct Pipeline {
   static constexpr int32_t kBytesA = Shape::kRows * Shape::kStepBytes;
   static constexpr int32_t kBoxBytesA = Shape::kBoxRowsA * Shape::kStepBytes;
   static constexpr int32_t kBytesB = Shape::kTileColumns * Shape::kStepBytes;
+  static constexpr int32_t kSectionBytesB = kBytesB / Shape::kTileSections;
   static constexpr int32_t kStageBytes = kBytesA + kBytesB;
   static constexpr uint32_t kBarriers = kFirstByte + kStages * kStageBytes;
   static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
@@ -81,6 +82,10 @@ struct Pipeline {
         }
       }
       ptx::load_tensor_2d<Shape::kPolicyB>(b(position.stage), b_map, ready, k, tile.b_row);
+      if constexpr (Shape::kTileSections == 2) {
+        ptx::load_tensor_2d<Shape::kPolicyB>(b(position.stage) + kSectionBytesB / 16, b_map, ready,
+                                             k, tile.b_row + Shape::kSectionN);
+      }
       position.advance();
     }
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 // Scales of 1x128 blocks of A's rows and of 128x128 blocks of B, which is constant for all rows of
-// a tile and changes at most once in its columns.
+// a tile and changes at most once in its columns: within a section, or from one to the next.
 //
 // A load in the serial chain of the main loop costs the latency of L2 in every step, so values are
 // fetched into registers a batch of four steps ahead: of the four lanes that share two rows each
@@ -20,6 +20,8 @@ class RowBlockScales {
   static constexpr int32_t kSectionRows = ceil_div(Problem::kSectionN, 128);
   static constexpr int32_t kScaleRows = Problem::kSections * kSectionRows;  // of a group's B
   static constexpr int32_t kSteps = Problem::kSteps;
+  // From the tile's first block of B to its second.
+  static constexpr int32_t kBlockDistance = Shape::kTileSections == 1 ? 1 : kSectionRows;
 
  public:
   template <typename Params>
@@ -76,9 +78,25 @@ class RowBlockScales {
     return factors;
   }
 
+  // The same for a tile with two sections, of the columns of one, which are one block.
+  template <int32_t kW, int32_t kSection>
+  MOEJIT_DEVICE ScaleFactors<kW> section_factors(int32_t i) const {
+    const int32_t source = (ptx::lane_index() & ~3) + i;
+    ScaleFactors<kW> factors;
+#pragma unroll
+    for (int32_t row = 0; row < 2; ++row) {
+      const float factor = ptx::shuffle(product_[row][kSection], source);
+#pragma unroll
+      for (int32_t unit = 0; unit < kW / ScaleFactors<kW>::kUnit; ++unit) {
+        factors.value[row][unit] = factor;
+      }
+    }
+    return factors;
+  }
+
   template <int32_t kW>
   MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial,
-                                    const ScaleFactors<kW>& factors, float (&sums)[kW / 2]) {
+                                    const ScaleFactors<kW>& factors, float* sums) {
     promote_scaled<kW>(partial, factors, sums);
   }
 
@@ -94,9 +112,10 @@ class RowBlockScales {
     step_ = lane % 4;
     a_at_ = static_cast<uint32_t>(tile.a_row + row) * kSteps + step_;
     b_at_ = static_cast<uint32_t>(b_row) * kSteps + step_;
-    exists_ = (row < tile.rows ? kFirstRow : 0) | (row + 8 < tile.rows ? kSecondRow : 0) |
-              (has_steps ? kFirstBlock : 0) |
-              (has_steps && block + 1 < kSectionRows ? kSecondBlock : 0);
+    exists_ =
+        (row < tile.rows ? kFirstRow : 0) | (row + 8 < tile.rows ? kSecondRow : 0) |
+        (has_steps ? kFirstBlock : 0) |
+        (has_steps && (Shape::kTileSections == 2 || block + 1 < kSectionRows) ? kSecondBlock : 0);
   }
 
   MOEJIT_DEVICE void fetch() {
@@ -107,7 +126,7 @@ class RowBlockScales {
     a_[0] = (exists & kFirstRow) != 0 ? ptx::load(a) : 0.0f;
     a_[1] = (exists & kSecondRow) != 0 ? ptx::load(a + 8 * kSteps) : 0.0f;
     b_[0] = (exists & kFirstBlock) != 0 ? ptx::load(b) : 0.0f;
-    b_[1] = (exists & kSecondBlock) != 0 ? ptx::load(b + kSteps) : 0.0f;
+    b_[1] = (exists & kSecondBlock) != 0 ? ptx::load(b + kBlockDistance * kSteps) : 0.0f;
   }
 
   static constexpr int32_t kFirstRow = 1, kSecondRow = 2, kFirstBlock = 4, kSecondBlock = 8;
@@ -120,7 +139,7 @@ class RowBlockScales {
   int32_t exists_;  // which of the four scales there are
   int32_t split_;
   float a_[2];           // being fetched: of rows r and r + 8
-  float b_[2];           // of the tile's first and second block of columns
+  float b_[2];           // of the tile's first and second block of B
   float product_[2][2];  // of this batch
 };
 

@@ -36,7 +36,9 @@ struct RowGroupProblem {
 
 template <typename Problem, typename Shape>
 class RowGroupScheduler {
-  static constexpr int32_t kColumnTiles = Problem::kSections * Shape::kColumnTiles;
+  static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
+  static constexpr int32_t kColumnTiles =
+      Problem::kSections / Shape::kTileSections * Shape::kColumnTiles;
   static constexpr int32_t kBandTiles = 16;
 
  public:
@@ -111,7 +113,7 @@ class RowGroupScheduler {
     const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBandTiles, kBandTiles);
     const int32_t column_tile = in_band / band_rows;
     const int32_t row = (band * kBandTiles + in_band % band_rows) * Shape::kRows;
-    const int32_t section = column_tile / Shape::kColumnTiles;
+    const int32_t section = column_tile / Shape::kColumnTiles * Shape::kTileSections;
     const int32_t column = Shape::column(column_tile % Shape::kColumnTiles);
     const int32_t rows = larger(smaller(count - row, Shape::kRows), 0);
     return {.group = group,

@@ -16,10 +16,10 @@ struct ScaleFactors {
   float value[2][kW / kUnit];
 };
 
-// sums = fma(partial, factor, sums).
+// sums = fma(partial, factor, sums), for sums [kW / 2].
 template <int32_t kW>
 MOEJIT_DEVICE void promote_scaled(const ptx::WgmmaSum<kW>& partial, const ScaleFactors<kW>& factors,
-                                  float (&sums)[kW / 2]) {
+                                  float* sums) {
 #pragma unroll
   for (int32_t j = 0; j < kW / 8; ++j) {
 #pragma unroll

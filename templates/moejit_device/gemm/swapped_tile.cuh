@@ -18,6 +18,7 @@ struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
   static constexpr int32_t kTileColumns = 128;
   static constexpr int32_t kColumnTiles = kColumnTilesValue;
+  static constexpr int32_t kTileSections = 1;
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
@@ -26,6 +27,7 @@ struct SwappedTileShape {
   // Tiles without real rows would be done at once; where they alternate with others, half of the
   // CTAs would get all of the work.
   static constexpr bool kHasPadTiles = false;
+  static constexpr bool kHasEmptyParts = false;
   static constexpr int32_t kBoxRowsA = 16;  // those that a tile has no rows for are not copied
   static constexpr auto kPolicyB = ptx::CachePolicy::kEvictFirst;  // read once, and A again
   template <int32_t kW>

@@ -20,7 +20,7 @@ struct GemmTile {
   int32_t d_row;        // first row of D
   int32_t rows;         // real rows, 0 to the shape's kRows; 0 has k_steps 0
   int32_t padded_rows;  // real and pad rows, 1 or more: the others belong to somebody else
-  int32_t section;      // of D's columns
+  int32_t section;      // of D's columns, the first of a tile's
   int32_t column;       // first one within the section
   int32_t unused[2];
 };
@@ -46,13 +46,15 @@ struct GemmTileShape {
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kTileColumns = kWideTiles > 0 ? kWideColumns : kNarrowColumns;
   static constexpr int32_t kColumnTiles = kWideTiles + kNarrowTiles;  // of a section
+  static constexpr int32_t kTileSections = 1;
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kTailRows = kTailRowsValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
-  static constexpr bool kIsSwapped = false;   // A is the m side of WGMMA
-  static constexpr bool kHasPadTiles = true;  // pad rows that fill tiles have tiles of their own
+  static constexpr bool kIsSwapped = false;      // A is the m side of WGMMA
+  static constexpr bool kHasPadTiles = true;     // pad rows that fill tiles have tiles of their own
+  static constexpr bool kHasEmptyParts = false;  // parts without real rows, of tiles with some
   // Copied at once. Rows beyond a tile are copied too, which costs less than more copies.
   static constexpr int32_t kBoxRowsA = kRows;
   static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;

@@ -6,15 +6,20 @@
 namespace moejit::device {
 
 // D = A * B[e]^T for the rows of each group e. P permuted rows, E groups, N columns of D in
-// sections, k contraction. Rows of D from a group's count to the next group's start are written
-// as zeros; rows from offs[E] on are untouched.
+// sections, k contraction. Stored are D, its activation Q, or both, as the epilogue says; what it
+// does not use is null. Rows from a group's count to the next group's start are written as zeros,
+// with scale 0; rows from offs[E] on are untouched.
 struct GroupedGemmParams {
   TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
-  TensorMap b_map;  // B [E * N, k], boxes of the widest tile's columns x 128 bytes
-  TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64; not if swapped
+  TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes
+  TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled; not if swapped
+  TensorMap q_map;  // Q [P, section_n], boxes of 64 x 128, swizzled
   const float* a_scale_inv;  // [P, ceil(k / 128)]
   const float* b_scale_inv;  // [E, sections * ceil(section_n / 128), ceil(k / 128)]
+  const float* probs;        // [P]: what rows of Q are multiplied with
   Bf16* d;                   // [P, N]
+  E4m3* q;                   // [P, section_n]: the activation of D's two sections, gate and up
+  float* q_scale_inv;        // [P, ceil(section_n / 128)]
   const int32_t* counts;     // [E]
   const int32_t* offs;       // [E + 1]
   uint64_t* elapsed;         // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted

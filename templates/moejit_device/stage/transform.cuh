@@ -15,7 +15,7 @@ struct TransformIdentity {
   }
 };
 
-// ((gate * sigmoid(gate)) * up) * prob, each operation rounded to fp32.
+// SwiGLU times the row's probability.
 struct TransformSwigluProbability {
   MOEJIT_DEVICE static ValueSegment apply(const GatedSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.gate);
@@ -23,8 +23,7 @@ struct TransformSwigluProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const float silu = ptx::multiply(gate.value[i], sigmoid(gate.value[i]));
-      result.value[i] = ptx::multiply(ptx::multiply(silu, up.value[i]), segment.prob);
+      result.value[i] = swiglu(gate.value[i], up.value[i], segment.prob);
     }
     return result;
   }

@@ -38,5 +38,6 @@ MOEJIT_DEVICE int32_t cta_index() { return machine()->cta; }
 MOEJIT_DEVICE int32_t cta_count() { return machine()->cta_count; }
 MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
 MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
+MOEJIT_DEVICE int32_t made_here(int32_t value) { return value; }
 
 }  // namespace moejit::device::ptx

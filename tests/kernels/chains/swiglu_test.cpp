@@ -24,8 +24,10 @@ class SwigluKernel : public Chains {
     reference::LayerShape shape = layer;
     shape.max_rows = reference::enough_rows(tokens, shape) + shape.alignment;
     const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed);
+    std::vector<float> probs = reference::random_probs(shape.max_rows, 8, seed);
+    probs.resize(static_cast<size_t>(shape.max_rows));
     return {.h1 = reference::random_activations(shape.max_rows, 2 * shape.intermediate, seed),
-            .probs = reference::random_probs(shape.max_rows, 1, seed),
+            .probs = std::move(probs),
             .route = reference::route(ids, tokens, shape),
             .max_rows = shape.max_rows};
   }
