@@ -79,7 +79,7 @@ void add_plan(CLI::App& app, Action& action) {
 void add_emit(CLI::App& app, Action& action) {
   const auto command =
       add_command<EmitCommand>(app, action, "emit", "Print the CUDA source of a layer's kernels",
-                               "  moejit emit layer.json --operation gemm_fc1\n"
+                               "  moejit emit layer.json --operation gemm_fc2\n"
                                "  moejit emit layer.json --output-dir sources\n",
                                run_emit);
   CLI::App* sub = app.get_subcommand("emit");

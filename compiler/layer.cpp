@@ -96,7 +96,8 @@ std::string to_json(const Layer& layer) {
   add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("passes", json_list(layer.passes));
-  add("recompute", json_string(to_string(layer.recompute)), true);
+  add("recompute", json_string(to_string(layer.recompute)));
+  add("fuse_activation", layer.fuse_activation ? "true" : "false", true);
   return text + "}\n";
 }
 

@@ -50,6 +50,7 @@ struct Layer {
   Dispatch dispatch = Dispatch::kNone;
   std::vector<Pass> passes = {Pass::kForward};
   Recompute recompute = Recompute::kNone;
+  bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
 
   bool operator==(const Layer&) const = default;
 };

@@ -11,6 +11,16 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   return nullptr;
 }
 
+bool stores_result(const GroupedGemmSpec& spec) {
+  return spec.epilogue != GemmEpilogue::kSwigluQuantize;
+}
+
+bool stores_activation(const GroupedGemmSpec& spec) {
+  return spec.epilogue != GemmEpilogue::kStoreBf16;
+}
+
+int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
+
 std::string_view to_string(TensorRole role) {
   switch (role) {
     case TensorRole::kInput: return "input";
@@ -77,6 +87,8 @@ std::string_view to_string(GemmScales scales) {
 std::string_view to_string(GemmEpilogue epilogue) {
   switch (epilogue) {
     case GemmEpilogue::kStoreBf16: return "store_bf16";
+    case GemmEpilogue::kSwigluQuantize: return "swiglu_quantize";
+    case GemmEpilogue::kStoreAndSwigluQuantize: return "store_and_swiglu_quantize";
   }
   return "unknown";
 }
@@ -123,16 +135,21 @@ std::string tiles_text(const GroupedGemmSpec& s) {
   if (s.is_swapped)
     return fmt::format("column_tiles={}x{} swapped_rows={}", s.narrow_tiles, s.narrow_columns,
                        s.tile_rows);
+  if (tile_sections(s) > 1)
+    return fmt::format("column_tiles={}x{} tile_sections={}", s.narrow_tiles, s.narrow_columns,
+                       tile_sections(s));
   return fmt::format("column_tiles={}x{}+{}x{}", s.wide_tiles, s.wide_columns, s.narrow_tiles,
                      s.narrow_columns);
 }
 
 std::string text_of(const GroupedGemmSpec& s) {
+  const std::string epsilon =
+      stores_activation(s) ? fmt::format("epsilon={:g} ", s.epsilon) : std::string();
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} local_experts={} sections={} section_n={} "
-      "k={} {} stages={} blocks_per_promotion={}",
+      "k={} {} {}stages={} blocks_per_promotion={}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
-      s.sections, s.section_n, s.k, tiles_text(s), s.stages, s.blocks_per_promotion);
+      s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, s.blocks_per_promotion);
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {

@@ -129,13 +129,16 @@ enum class GradientOutput {
   kF32Add,  // one fp32 addition to what is there
 };
 enum class GemmEpilogue {
-  kStoreBf16,  // one rounding to bf16
+  kStoreBf16,               // one rounding to bf16
+  kSwigluQuantize,          // that, then silu(gate) * up * probability to e4m3, 1x128 scales
+  kStoreAndSwigluQuantize,  // both are stored
 };
 
 // D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA
 // computes `tile_rows` rows and, of the columns of a section, first `wide_tiles` times
 // `wide_columns`, then `narrow_tiles` times `narrow_columns`. Swapped, for groups of few rows: rows
-// of B are the m side of WGMMA, and all tiles are narrow.
+// of B are the m side of WGMMA, and all tiles are narrow. Gated, where the epilogue joins gate and
+// up: a tile has the same columns of both sections, and all tiles are narrow.
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // A and B
   GemmScales scales = GemmScales::kRowBlock;
@@ -148,10 +151,19 @@ struct GroupedGemmSpec {
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
   int32_t tile_rows = 128;           // 16, 32 or 64 where swapped
+  float epsilon = 0.0f;              // smallest amax of an epilogue that quantises
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
-  int32_t blocks_per_promotion = 1;  // stages that are added up before scales are applied
+  int32_t blocks_per_promotion = 1;  // stages that are added up before scales are applied; 1 where
+                                     // gated
   bool operator==(const GroupedGemmSpec&) const = default;
 };
+
+// What the epilogue stores: D, its activation Q [P, section_n], or both.
+bool stores_result(const GroupedGemmSpec& spec);
+bool stores_activation(const GroupedGemmSpec& spec);
+
+// Sections of D whose same columns are in one tile: 2 where gated, else 1.
+int32_t tile_sections(const GroupedGemmSpec& spec);
 
 // D[e][rows, n] = A[rows, columns of e] * B[n, columns of e]^T over groups of columns: wgrad. Tiles
 // as in GroupedGemmSpec, all of 128 rows. A tile leaves in panels of 128 bytes a row,

@@ -10,9 +10,7 @@ namespace {
 
 constexpr int32_t kStepBytes = 128;  // of a row of A and B in a stage
 
-std::string multiply_type(DType operands) {
-  return operands == DType::kBF16 ? "MultiplyBf16" : "MultiplyE4m3";
-}
+bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
 
 // A stage of the kernel: its type, and the file of that name.
 struct Part {
@@ -36,11 +34,23 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
       if (spec.is_swapped)
         return {"SwappedEpilogueStoreBf16<Problem>", "gemm/swapped_epilogue_store_bf16.cuh"};
       return {"EpilogueStoreBf16<Problem>", "gemm/epilogue_store_bf16.cuh"};
+    case GemmEpilogue::kSwigluQuantize:
+      return {"EpilogueSwigluQuantize<Problem, kEpsilonBits>", "gemm/epilogue_swiglu_quantize.cuh"};
+    case GemmEpilogue::kStoreAndSwigluQuantize:
+      return {"EpilogueStoreAndSwigluQuantize<Problem, kEpsilonBits>",
+              "gemm/epilogue_swiglu_quantize.cuh"};
   }
   return {};
 }
 
+ComposedType mainloop_type(const GroupedGemmSpec& spec) {
+  const std::string multiply = spec.operands == DType::kBF16 ? "MultiplyBf16" : "MultiplyE4m3";
+  if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
+  return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
+}
+
 ComposedType shape_type(const GroupedGemmSpec& spec) {
+  if (is_gated(spec)) return {"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
   if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
   return {"Shape",
           "GemmTileShape",
@@ -48,6 +58,7 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
 }
 
 std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
+  if (is_gated(spec)) return {};  // the section says it all
   if (spec.is_swapped) {
     return {integer_constant("kRows", spec.tile_rows, "most rows of a tile"),
             integer_constant("kColumnTiles", spec.narrow_tiles, "of 128 columns, in a section")};
@@ -63,6 +74,10 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
                                        scales_part(spec).include, "gemm/row_group_scheduler.cuh",
                                        "params/grouped_gemm_params.h"};
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
+  if (is_gated(spec)) {
+    includes.push_back("gemm/gated_mainloop.cuh");
+    includes.push_back("gemm/gated_tile.cuh");
+  }
   std::ranges::sort(includes);
   return includes;
 }
@@ -79,9 +94,25 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   std::ranges::copy(tile_constants(spec), std::back_inserter(constants));
   constants.push_back(
       integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
-  constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
-                                       "steps added up before they are scaled"));
+  if (is_gated(spec)) {
+    constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  } else {
+    constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
+                                         "steps added up before they are scaled"));
+  }
   return constants;
+}
+
+std::string summary_of(const GroupedGemmSpec& spec) {
+  const std::string product =
+      fmt::format("D[P, {}] = A[P, {}] * B[expert]^T, one B for the rows of each expert",
+                  int64_t{spec.sections} * spec.section_n, spec.k);
+  if (!stores_activation(spec)) return product;
+  return fmt::format(
+      "{}; silu(gate) * up * probability of D{}, to e4m3, one power-of-two scale for 128 columns "
+      "of a row",
+      product, stores_result(spec) ? ", which is stored too" : "");
 }
 
 }  // namespace
@@ -89,11 +120,11 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
 KernelText describe(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = spec.operands == DType::kBF16 ? "bf16_bf16" : "e4m3_bf16",
-      .tile =
-          fmt::format("{}x{}x{}", spec.tile_rows, columns, kStepBytes / size_bytes(spec.operands)),
-      .summary = fmt::format("D[P, {}] = A[P, {}] * B[expert]^T, one B for the rows of each expert",
-                             int64_t{spec.sections} * spec.section_n, spec.k),
+      .types = fmt::format("{}_{}", spec.operands == DType::kBF16 ? "bf16" : "e4m3",
+                           stores_activation(spec) ? "e4m3" : "bf16"),
+      .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
+                          kStepBytes / size_bytes(spec.operands)),
+      .summary = summary_of(spec),
       .includes = includes_of(spec),
       .params = "GroupedGemmParams",
       .constants = constants_of(spec),
@@ -103,9 +134,7 @@ KernelText describe(const GroupedGemmSpec& spec) {
                "RowGroupProblem",
                {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
               shape_type(spec),
-              {"Mainloop",
-               "PromotingMainloop",
-               {multiply_type(spec.operands), "kBlocksPerPromotion"}},
+              mainloop_type(spec),
               {"Kernel",
                "GroupedGemm",
                {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop", scales_part(spec).type,

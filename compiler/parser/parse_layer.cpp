@@ -16,7 +16,7 @@ namespace {
 constexpr std::array kKeys = std::to_array<std::string_view>(
     {"name", "experts", "local_experts", "top_k", "hidden", "intermediate", "activation", "dtype",
      "recipe", "block_size", "scale_sharing_k", "splits_alignment", "max_tokens",
-     "max_permuted_rows", "dispatch", "passes", "recompute"});
+     "max_permuted_rows", "dispatch", "passes", "recompute", "fuse_activation"});
 
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
@@ -78,6 +78,12 @@ Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const In
                             int32_t default_value) {
   if (!root.find(key)) return default_value;
   return read_int_at(root, key, range);
+}
+
+Result<bool> read_bool_at(const JsonView& root, std::string_view key, bool default_value) {
+  const std::optional<JsonView> view = root.find(key);
+  if (!view) return default_value;
+  return view->read_bool();
 }
 
 Result<std::string> read_name(const JsonView& root) {
@@ -191,6 +197,8 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
+  MOEJIT_TRY_ASSIGN(layer.fuse_activation,
+                    read_bool_at(root, "fuse_activation", layer.fuse_activation));
   return layer;
 }
 

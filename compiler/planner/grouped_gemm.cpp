@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr int64_t kScaleBlock = 128;
+constexpr int32_t kScaleBlock = 128;
 constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
 constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has rows for
 constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
@@ -39,6 +39,16 @@ TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
           .is_swizzled = true};
 }
 
+// Q as [rows, section_n], a scale block wide.
+TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
+  return {.dtype = DType::kF8E4M3,
+          .rank = 2,
+          .dims = {spec.section_n, rows, 1},
+          .strides_bytes = {spec.section_n, 0},
+          .box = {kScaleBlock, kPanelRows, 1},
+          .is_swizzled = true};
+}
+
 // One section where no scale block lies in two.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   if (problem.section_n % kScaleBlock == 0) {
@@ -46,6 +56,20 @@ GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
     problem.sections = 1;
   }
   return problem;
+}
+
+GroupedGemmSpec choose_gated_tiles(GroupedGemmSpec spec) {
+  spec.narrow_columns = kScaleBlock;
+  spec.narrow_tiles = (spec.section_n + kScaleBlock - 1) / kScaleBlock;
+  return spec;
+}
+
+std::string gated_tiles_reason(const GroupedGemmSpec& spec) {
+  return fmt::format(
+      "{} column tiles of {} columns of gate and the same of up, with {} to spare: both of an "
+      "element are in one thread, and a row's {} of the activation in one warp",
+      spec.narrow_tiles, spec.narrow_columns,
+      spec.narrow_tiles * spec.narrow_columns - spec.section_n, kScaleBlock);
 }
 
 std::string column_tiles_reason(const GroupedGemmSpec& spec) {
@@ -87,11 +111,17 @@ ColumnTiles choose_column_tiles(int64_t columns) {
 }
 
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
+  if (tile_sections(problem) > 1) return choose_gated_tiles(problem);
   GroupedGemmSpec spec = join_sections(problem);
   const ColumnTiles tiles = choose_column_tiles(spec.section_n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
   return spec;
+}
+
+int64_t mean_rows(const Layer& layer) {
+  const int64_t rows = std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
+  return (rows + layer.local_experts - 1) / layer.local_experts;
 }
 
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
@@ -113,7 +143,9 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         fmt::format("the {} sections are one of {} columns: no scale block lies in two of them",
                     problem.sections, spec.section_n));
   }
-  reasons.push_back(spec.is_swapped ? swapped_tiles_reason(spec) : column_tiles_reason(spec));
+  reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
+                    : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
+                                              : column_tiles_reason(spec));
   reasons.push_back(fmt::format(
       "partial sums of {} of k are scaled and added in fp32, since the tensor cores add e4m3 "
       "products with about 14 bits{}",
@@ -129,7 +161,9 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
   std::vector<TensorMapPlan> maps = {{"a_map", tensors.a, operand_box(spec, rows, a_box_rows)},
                                      {"b_map", tensors.b, operand_box(spec, b_rows, columns)}};
-  if (!spec.is_swapped) maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
+  if (stores_result(spec) && !spec.is_swapped)
+    maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
+  if (stores_activation(spec)) maps.push_back({"q_map", tensors.q, activation_box(spec, rows)});
   return maps;
 }
 
@@ -137,14 +171,18 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
                                int64_t rows, const GemmTensors& tensors) {
   KernelPlan kernel{
       .spec = spec,
-      .arguments = {{"a_scale_inv", tensors.a_scale_inv},
-                    {"b_scale_inv", tensors.b_scale_inv},
-                    {"d", tensors.d},
-                    {"counts", "counts"},
-                    {"offs", "offs"}},
+      .arguments = {{"a_scale_inv", tensors.a_scale_inv}, {"b_scale_inv", tensors.b_scale_inv}},
       .tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors),
       .reasons = tile_reasons(problem, spec),
   };
+  if (stores_result(spec)) kernel.arguments.push_back({"d", tensors.d});
+  if (stores_activation(spec)) {
+    kernel.arguments.push_back({"probs", tensors.probs});
+    kernel.arguments.push_back({"q", tensors.q});
+    kernel.arguments.push_back({"q_scale_inv", tensors.q_scale_inv});
+  }
+  kernel.arguments.push_back({"counts", "counts"});
+  kernel.arguments.push_back({"offs", "offs"});
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

@@ -20,27 +20,36 @@ struct ColumnTiles {
 // of several the one with the fewest tiles.
 ColumnTiles choose_column_tiles(int64_t columns);
 
-// Completes a spec whose problem is set (operands, local_experts, sections, section_n, k): chooses
-// the column tiles, and makes one section of all where no scale block lies in two.
+// Completes a spec whose problem is set (operands, epilogue, local_experts, sections, section_n,
+// k): chooses the column tiles, and makes one section of all where no scale block lies in two and
+// the epilogue does not join them.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
+
+// Rows of an expert in the mean that a layer's largest call has at most.
+int64_t mean_rows(const Layer& layer);
 
 // Up to that many rows of an expert in the mean, tiles are swapped.
 inline constexpr int64_t kMostSwappedRows = 64;
 
 // The same with swapped tiles, of as many rows as the largest group has (1 or more), up to 64, and
-// with as many stages as fit into shared memory. Larger groups are right too, but slower.
+// with as many stages as fit into shared memory. Larger groups are right too, but slower. Not for
+// epilogues that join gate and up.
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
 // Sentences for what choose_tiles() or choose_swapped_tiles() made of a problem.
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
-// Names of tensors in a plan: A [P, k], B [E, N, k] and D [P, N]; the scales of A and B.
+// Names of tensors in a plan: A [P, k], B [E, N, k], and what the epilogue stores of D [P, N] and
+// its activation Q [P, section_n]; the scales of A, B and Q; the factors of Q's rows [P].
 struct GemmTensors {
   std::string a;
   std::string b;
-  std::string d;
+  std::string d = {};
+  std::string q = {};
   std::string a_scale_inv = {};
   std::string b_scale_inv = {};
+  std::string q_scale_inv = {};
+  std::string probs = {};
 };
 
 // The tensor maps of a grouped GEMM's parameter record; `rows` is P. Swapped tiles store D without

@@ -41,7 +41,9 @@ LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t st
 
 LaunchShape shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  return gemm_shape(spec.stages, spec.tile_rows, columns, spec.tile_rows * columns * 2);
+  const int32_t element = stores_result(spec) ? 2 : 1;  // the widest that is staged
+  return gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns,
+                    spec.tile_rows * columns * element);
 }
 
 LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
@@ -106,7 +108,7 @@ int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices) {
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
   // Every group that has rows may have one tile that is not full.
   const int64_t row_tiles = rows / spec.tile_rows + groups;
-  return row_tiles * spec.sections * (spec.wide_tiles + spec.narrow_tiles);
+  return row_tiles * (spec.sections / tile_sections(spec)) * (spec.wide_tiles + spec.narrow_tiles);
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {

@@ -121,7 +121,7 @@ KernelPlan swiglu_quantize(const Layer& layer) {
                     {"output", "act_q"},
                     {"output_scale_inv", "act_scale_inv"}},
       .reasons = {"the routing probability is applied here, so unpermute is a plain sum",
-                  "a kernel of its own: the epilogue of gemm_fc1 does not quantise yet"},
+                  "a kernel of its own, which reads h1 again"},
   };
 }
 
@@ -136,12 +136,6 @@ KernelPlan unpermute(const Layer& layer) {
       .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
       .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
   };
-}
-
-// Rows of an expert in the mean, at most.
-int64_t mean_rows(const Layer& layer) {
-  const int64_t rows = std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
-  return (rows + layer.local_experts - 1) / layer.local_experts;
 }
 
 std::string tile_kind_reason(const Layer& layer) {
@@ -169,6 +163,35 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
                                            .a_scale_inv = fmt::format("{}_scale_inv", a),
                                            .b_scale_inv = fmt::format("{}_scale_inv", b)});
   kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
+  return kernel;
+}
+
+KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, const PlanOptions& options) {
+  const GroupedGemmSpec problem{.epilogue = options.keep_intermediates
+                                                ? GemmEpilogue::kStoreAndSwigluQuantize
+                                                : GemmEpilogue::kSwigluQuantize,
+                                .local_experts = layer.local_experts,
+                                .sections = 2,
+                                .section_n = layer.intermediate,
+                                .k = layer.hidden,
+                                .epsilon = kActivationEpsilon};
+  KernelPlan kernel = grouped_gemm_kernel(problem, choose_tiles(problem), layer.max_permuted_rows,
+                                          {.a = "permuted_q",
+                                           .b = "w1_q",
+                                           .d = "h1",
+                                           .q = "act_q",
+                                           .a_scale_inv = "permuted_scale_inv",
+                                           .b_scale_inv = "w1_scale_inv",
+                                           .q_scale_inv = "act_scale_inv",
+                                           .probs = "permuted_probs"});
+  kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
+  if (stores_result(problem))
+    kernel.reasons.emplace_back("h1 is written too because intermediates are kept");
+  kernel.reasons.emplace_back(
+      "gate and up are rounded to bf16 before they are activated: the bits of h1 and a kernel that "
+      "reads it");
+  kernel.reasons.emplace_back(
+      "the routing probability is applied here, so unpermute is a plain sum");
   return kernel;
 }
 
@@ -209,6 +232,7 @@ KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& tar
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "permuted", "w1", "h1");
     case Operation::kSwigluQuantize: return swiglu_quantize(layer);
+    case Operation::kGemmFc1SwigluQuantize: return gemm_fc1_swiglu_quantize(layer, options);
     case Operation::kGemmFc2:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,

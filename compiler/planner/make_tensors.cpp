@@ -54,18 +54,23 @@ std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Opera
     tensors.push_back(tensor("x_q", kF8E4M3, kWorkspace, {t, h}));
     tensors.push_back(tensor("x_scale_inv", kF32, kWorkspace, {t, hb}, compact));
   }
-  const std::vector<TensorPlan> permuted = {
+  std::vector<TensorPlan> permuted = {
       tensor("counts", kI32, kWorkspace, {e}),
       tensor("offs", kI32, kWorkspace, {Dim{"E+1", e.value + 1}}),
       tensor("row_map", kI32, kWorkspace, {t, k}),
       tensor("permuted_q", kF8E4M3, kWorkspace, {p, h}),
       tensor("permuted_scale_inv", kF32, kWorkspace, {p, hb}, compact),
       tensor("permuted_probs", kF32, kWorkspace, {p}),
-      tensor("h1", kBF16, kWorkspace, {p, i2}),
       tensor("act_q", kF8E4M3, kWorkspace, {p, i}),
       tensor("act_scale_inv", kF32, kWorkspace, {p, ib}, compact),
       tensor("h2", kBF16, kWorkspace, {p, h}),
   };
+  const bool has_h1 =
+      options.keep_intermediates || std::ranges::count(operations, Operation::kGemmFc1) > 0;
+  if (has_h1) {
+    const auto act = std::ranges::find(permuted, "act_q", &TensorPlan::name);
+    permuted.insert(act, tensor("h1", kBF16, kWorkspace, {p, i2}));
+  }
   tensors.insert(tensors.end(), permuted.begin(), permuted.end());
   for (const Operation operation : operations)
     if (options.measure_gemms && is_gemm(operation))

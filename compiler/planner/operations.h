@@ -19,6 +19,7 @@ enum class Operation {
   kQuantizePermutePad,  // quantize and permute_pad in one kernel
   kGemmFc1,
   kSwigluQuantize,
+  kGemmFc1SwigluQuantize,  // both in one kernel
   kGemmFc2,
   kUnpermute,
 };
@@ -36,6 +37,7 @@ std::vector<Operation> forward_operations();
 // Joins neighbours where that saves traffic and nothing else needs the tensor between them. Each
 // decision, taken or not, adds a sentence to `reasons`.
 std::vector<Operation> fuse_operations(const std::vector<Operation>& operations, const Layer& layer,
+                                       const PlanOptions& options,
                                        std::vector<std::string>& reasons);
 
 // Every tensor that these operations touch, shapes at their bounds, lifetimes not yet known.

@@ -53,7 +53,7 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
 
   // What is done, in order; then with neighbours joined.
   const std::vector<Operation> operations =
-      fuse_operations(forward_operations(), layer, plan.reasons);
+      fuse_operations(forward_operations(), layer, options, plan.reasons);
 
   // From here on the set of tensors is fixed.
   plan.tensors = make_tensors(layer, operations, options);

@@ -46,11 +46,11 @@ void print_header(Buffer out, const Plan& plan) {
 }
 
 void print_kernels(Buffer out, const Plan& plan, bool explain) {
-  fmt::format_to(out, "{:<3}{:<9}{:<22}{:<26}{:>10} {:>12} {:>10}\n", "#", "phase", "kernel",
+  fmt::format_to(out, "{:<3}{:<9}{:<26}{:<26}{:>10} {:>12} {:>10}\n", "#", "phase", "kernel",
                  "launch", "shared", "least bytes", "GFLOP");
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
-    fmt::format_to(out, "{:<3}{:<9}{:<22}{:<26}{:>10} {:>12} {:>10.1f}\n", i,
+    fmt::format_to(out, "{:<3}{:<9}{:<26}{:<26}{:>10} {:>12} {:>10.1f}\n", i,
                    to_string(kernel.phase), kernel.operation, launch_text(kernel.launch),
                    bytes_text(kernel.launch.shared_bytes), bytes_text(kernel.min_bytes),
                    2e-9 * static_cast<double>(kernel.multiply_adds));

@@ -69,8 +69,14 @@ Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
   const int64_t weights =
       experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
-  return {.min_bytes = rows.routed * (k + 4 * k_blocks) + weights + 2 * rows.padded * n,
-          .multiply_adds = rows.routed * n * k};
+  Work total{.min_bytes = rows.routed * (k + 4 * k_blocks) + weights,
+             .multiply_adds = rows.routed * n * k};
+  if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
+  if (stores_activation(spec)) {
+    const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);
+    total.min_bytes += 4 * rows.routed + rows.padded * quantized_row;
+  }
+  return total;
 }
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {

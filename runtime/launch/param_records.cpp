@@ -55,7 +55,10 @@ constexpr std::array kTileChainPointers = {
 constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
     MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, probs, kRead),
     MOEJIT_POINTER(GroupedGemmParams, d, kWritten),
+    MOEJIT_POINTER(GroupedGemmParams, q, kWritten),
+    MOEJIT_POINTER(GroupedGemmParams, q_scale_inv, kWritten),
     MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
     MOEJIT_POINTER(GroupedGemmParams, elapsed, kWritten),
@@ -76,6 +79,7 @@ constexpr std::array kGroupedGemmMaps = {
     MOEJIT_MAP(GroupedGemmParams, a_map, kRead),
     MOEJIT_MAP(GroupedGemmParams, b_map, kRead),
     MOEJIT_MAP(GroupedGemmParams, d_map, kWritten),
+    MOEJIT_MAP(GroupedGemmParams, q_map, kWritten),
 };
 
 constexpr std::array kContractionGroupedGemmMaps = {

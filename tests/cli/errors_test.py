@@ -39,7 +39,7 @@ class CommandLineErrors(Refusal):
         self.refuse(["plan", TINY, "more"], USAGE, '"more"')
         self.refuse(["cache"], USAGE, "subcommand")
         self.refuse(["cache", "lss"], USAGE, "lss", "did you mean ls")
-        self.refuse(["emit", TINY, "--operation", "gem_fc1"], USAGE, "gem_fc1", "gemm_fc1")
+        self.refuse(["emit", TINY, "--operation", "gem_fc2"], USAGE, "gem_fc2", "gemm_fc2")
 
     def test_missing_and_contradicting_arguments(self):
         self.refuse(["plan"], USAGE, "LAYER")

@@ -39,6 +39,7 @@ std::vector<compiler::Layer> layers() {
     for (const Dispatch dispatch : {Dispatch::kNone, Dispatch::kFp8}) {
       layer->dispatch = dispatch;
       layer->scale_sharing_k = 1;
+      layer->fuse_activation = dispatch == Dispatch::kNone;
       all.push_back(*layer);
     }
     layer->scale_sharing_k = 2;

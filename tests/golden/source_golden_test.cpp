@@ -27,7 +27,8 @@ std::string read_file(const fs::path& path) {
 }
 
 // A slice of DeepSeek-V3 that gets its tokens from other ranks, gpt-oss-20b, whose sizes are no
-// multiples of 128, on one rank, and the same for decoding.
+// multiples of 128, on one rank and with the activation as a kernel of its own, and the same for
+// decoding.
 std::vector<compiler::Layer> layers() {
   compiler::Layer dsv3{.name = "dsv3",
                        .experts = 256,
@@ -45,7 +46,8 @@ std::vector<compiler::Layer> layers() {
                           .hidden = 2880,
                           .intermediate = 2880,
                           .splits_alignment = 16,
-                          .max_tokens = 8192};
+                          .max_tokens = 8192,
+                          .fuse_activation = false};
   compiler::Layer decode = gpt_oss;
   decode.name = "gpt_oss_decode";
   decode.max_tokens = 128;

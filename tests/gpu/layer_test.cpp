@@ -20,8 +20,9 @@ using reference::QuantizedRows;
 using reference::QuantizedWeights;
 using reference::ReferenceForward;
 
-// A case, what is dispatched, and how many scale blocks share a scale.
-using LayerParam = std::tuple<std::string, Dispatch, int64_t>;
+// A case, what is dispatched, how many scale blocks share a scale, and whether the activation may
+// be part of the first GEMM.
+using LayerParam = std::tuple<std::string, Dispatch, int64_t, bool>;
 
 class LayerTest : public ::testing::TestWithParam<LayerParam> {
  protected:
@@ -32,8 +33,9 @@ class LayerTest : public ::testing::TestWithParam<LayerParam> {
     edge_ = std::move(*found);
     edge_.shape.sharing = std::get<2>(GetParam());
     wanted_ = reference_forward(edge_.shape, edge_.inputs);
-    auto layer = TestLayer::create(edge_.shape,
-                                   {.max_tokens = kMaxTokens, .dispatch = std::get<1>(GetParam())});
+    auto layer = TestLayer::create(edge_.shape, {.max_tokens = kMaxTokens,
+                                                 .dispatch = std::get<1>(GetParam()),
+                                                 .fuse_activation = std::get<3>(GetParam())});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
     ASSERT_TRUE(succeeded(layer_->set_weights(edge_.inputs)));
@@ -161,13 +163,14 @@ TEST_P(LayerTest, MatchesTheReferenceInEveryTensor) {
 std::string name_of(const ::testing::TestParamInfo<LayerTest::ParamType>& test) {
   const bool is_fused = std::get<1>(test.param) == Dispatch::kNone;
   const bool is_shared = std::get<2>(test.param) > 1;
-  return std::get<0>(test.param) + (is_fused ? "" : "_dispatched") + (is_shared ? "_shared" : "");
+  return std::get<0>(test.param) + (is_fused ? "" : "_dispatched") + (is_shared ? "_shared" : "") +
+         (std::get<3>(test.param) ? "" : "_apart");
 }
 
 INSTANTIATE_TEST_SUITE_P(EdgeCases, LayerTest,
                          ::testing::Combine(::testing::ValuesIn(edge_case_names()),
                                             ::testing::Values(Dispatch::kNone),
-                                            ::testing::Values(1)),
+                                            ::testing::Values(1), ::testing::Values(true)),
                          name_of);
 
 // Quantize and permute_pad as kernels of their own. The simulator takes its time: a few cases.
@@ -178,8 +181,20 @@ std::vector<std::string> dispatched_case_names() {
 
 INSTANTIATE_TEST_SUITE_P(DispatchedEdgeCases, LayerTest,
                          ::testing::Combine(::testing::ValuesIn(dispatched_case_names()),
-                                            ::testing::Values(Dispatch::kFp8),
-                                            ::testing::Values(1)),
+                                            ::testing::Values(Dispatch::kFp8), ::testing::Values(1),
+                                            ::testing::Values(true)),
+                         name_of);
+
+// The activation as a kernel of its own.
+std::vector<std::string> unfused_case_names() {
+  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  return {"one_token", "rows_129", "intermediate_272", "alignment_1", "special_values"};
+}
+
+INSTANTIATE_TEST_SUITE_P(UnfusedEdgeCases, LayerTest,
+                         ::testing::Combine(::testing::ValuesIn(unfused_case_names()),
+                                            ::testing::Values(Dispatch::kNone),
+                                            ::testing::Values(1), ::testing::Values(false)),
                          name_of);
 
 std::vector<std::string> shared_scale_case_names() {
@@ -190,7 +205,7 @@ std::vector<std::string> shared_scale_case_names() {
 INSTANTIATE_TEST_SUITE_P(SharedScales, LayerTest,
                          ::testing::Combine(::testing::ValuesIn(shared_scale_case_names()),
                                             ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
-                                            ::testing::Values(2)),
+                                            ::testing::Values(2), ::testing::Values(true)),
                          name_of);
 
 }  // namespace

@@ -57,6 +57,20 @@ TEST_F(RepeatabilityTest, TwoRunsGiveTheSameBits) {
   EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, y_of(inputs_), first)));
 }
 
+TEST_F(RepeatabilityTest, AKernelForGemmAndActivationGivesTheBitsOfTwo) {
+  const auto fused = y_of(inputs_);
+  for (const bool keep_intermediates : {false, true}) {
+    SCOPED_TRACE(keep_intermediates);
+    auto layer = TestLayer::create(kShape, {.max_tokens = 192,
+                                            .keep_intermediates = keep_intermediates,
+                                            .fuse_activation = keep_intermediates});
+    ASSERT_TRUE(succeeded(layer));
+    layer_ = std::move(*layer);
+    ASSERT_TRUE(succeeded(layer_->set_weights(inputs_)));
+    EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, y_of(inputs_), fused)));
+  }
+}
+
 TEST_F(RepeatabilityTest, ATokenDoesNotSeeTheOthers) {
   const auto before = y_of(inputs_);
   const LayerInputs other = random_inputs(kShape, kTokens, 4, {.unrouted_share = 0.0});

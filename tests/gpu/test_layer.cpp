@@ -40,7 +40,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .splits_alignment = static_cast<int32_t>(shape.alignment),
           .max_tokens = options.max_tokens,
           .max_permuted_rows = shape.max_rows,
-          .dispatch = options.dispatch};
+          .dispatch = options.dispatch,
+          .fuse_activation = options.fuse_activation};
 }
 
 }  // namespace

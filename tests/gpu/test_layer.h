@@ -58,6 +58,7 @@ class TestLayer {
     int64_t max_tokens = 0;
     compiler::Dispatch dispatch = compiler::Dispatch::kNone;
     bool keep_intermediates = true;
+    bool fuse_activation = true;
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);

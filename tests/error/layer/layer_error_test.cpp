@@ -272,6 +272,10 @@ const Case kWords[] = {
      "layer.json:1: $.recompute: got \"all\", wanted one of \"none\", \"moe_expert\""},
     {"bool_recompute", with("recompute", "false"), ErrorCode::kWrongType,
      "layer.json:1: $.recompute: got false, wanted one of"},
+    {"string_fuse_activation", with("fuse_activation", "\"false\""), ErrorCode::kWrongType,
+     "layer.json:1: $.fuse_activation: got \"false\", wanted true or false"},
+    {"number_fuse_activation", with("fuse_activation", "0"), ErrorCode::kWrongType,
+     "layer.json:1: $.fuse_activation: got 0, wanted true or false"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Words, LayerError, testing::ValuesIn(kWords), case_name);

@@ -23,7 +23,8 @@ Plan plan() {
                               .recipe = compiler::Recipe::kFp8Flow,
                               .splits_alignment = 128,
                               .max_tokens = 1000,
-                              .max_permuted_rows = 1024};
+                              .max_permuted_rows = 1024,
+                              .fuse_activation = false};
   Plan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
   std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
     return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";

@@ -29,6 +29,15 @@ std::vector<KernelPlan> kernels() {
   RowChainSpec combined = rows;
   combined.load = LoadStage::kCombinedRows;
   combined.quantize = QuantizeStage::kNone;
+  const GroupedGemmSpec fused{.epilogue = GemmEpilogue::kSwigluQuantize,
+                              .local_experts = 7,
+                              .sections = 2,
+                              .section_n = 144,
+                              .k = 272,
+                              .narrow_tiles = 2,
+                              .epsilon = 1e-10f};
+  GroupedGemmSpec fused_kept = fused;
+  fused_kept.epilogue = GemmEpilogue::kStoreAndSwigluQuantize;
   return {
       {.operation = "route",
        .spec = RouteSpec{.local_experts = 7, .top_k = 2, .splits_alignment = 16, .warps = 4}},
@@ -49,6 +58,8 @@ std::vector<KernelPlan> kernels() {
                                .narrow_tiles = 2,
                                .is_swapped = true,
                                .tile_rows = 64}},
+      {.operation = "gemm_fc1_swiglu_quantize", .spec = fused},
+      {.operation = "gemm_fc1_swiglu_quantize", .spec = fused_kept},
   };
 }
 
@@ -98,6 +109,14 @@ TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
     names.insert(emitted({.operation = "gemm_fc1", .spec = spec}).entry);
   }
   EXPECT_EQ(names.size(), specs.size());
+}
+
+TEST(Emitter, NamesFusedKernelsApartThatDifferInWhatTheyStoreOrInEpsilon) {
+  const auto all = kernels();
+  KernelPlan other = all[8];
+  std::get<GroupedGemmSpec>(other.spec).epsilon = 1e-9f;
+  EXPECT_NE(emitted(all[8]).entry, emitted(all[9]).entry);
+  EXPECT_NE(emitted(all[8]).entry, emitted(other).entry);
 }
 
 TEST(Emitter, IncludesOnlyEmbeddedHeaders) {

@@ -60,7 +60,8 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .max_permuted_rows = 480,
                     .dispatch = Dispatch::kNone,
                     .passes = {Pass::kForward, Pass::kBackward},
-                    .recompute = Recompute::kMoeExpert};
+                    .recompute = Recompute::kMoeExpert,
+                    .fuse_activation = false};
   const Result<Layer> read = parse_layer(to_json(layer), "layer.json");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, layer);
@@ -93,7 +94,8 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "max_permuted_rows": 1024,
   "dispatch": "fp8",
   "passes": ["forward"],
-  "recompute": "none"
+  "recompute": "none",
+  "fuse_activation": true
 }
 )");
 }

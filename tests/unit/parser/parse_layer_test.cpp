@@ -37,7 +37,8 @@ TEST(Parser, FillsInDefaults) {
                        .max_permuted_rows = 1024,  // 64 * 2 + 8 * 127 = 1144, whole groups of 128
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward},
-                       .recompute = Recompute::kNone};
+                       .recompute = Recompute::kNone,
+                       .fuse_activation = true};
   EXPECT_EQ(parsed(with("")), expected);
 }
 
@@ -46,7 +47,8 @@ TEST(Parser, ReadsEveryField) {
     "name": "all", "experts": 16, "local_experts": 4, "top_k": 3, "hidden": 2880,
     "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
-    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert"})");
+    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
+    "fuse_activation": false})");
   const Layer expected{.name = "all",
                        .experts = 16,
                        .local_experts = 4,
@@ -59,7 +61,8 @@ TEST(Parser, ReadsEveryField) {
                        .max_permuted_rows = 320,
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward, Pass::kBackward},
-                       .recompute = Recompute::kMoeExpert};
+                       .recompute = Recompute::kMoeExpert,
+                       .fuse_activation = false};
   EXPECT_EQ(layer, expected);
 }
 
@@ -105,7 +108,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 17u);
+  EXPECT_EQ(layer_keys().size(), 18u);
 }
 
 }  // namespace

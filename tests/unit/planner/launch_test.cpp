@@ -42,10 +42,12 @@ TEST(BusyCtas, GivesEveryTileOrGroupOfTilesACta) {
 }
 
 TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {
-  const GroupedGemmSpec gemm{.sections = 2, .wide_tiles = 1, .narrow_tiles = 2};
+  GroupedGemmSpec gemm{.sections = 2, .wide_tiles = 1, .narrow_tiles = 2};
   EXPECT_EQ(busy_ctas(gemm, kLayer, 0), 0);
   EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 6);
   EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 6);
+  gemm.epilogue = GemmEpilogue::kSwigluQuantize;  // both sections in one tile
+  EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 3);
 }
 
 // Pad rows make no swapped tiles.

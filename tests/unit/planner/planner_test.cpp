@@ -21,7 +21,9 @@ Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
 }
 
 TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
-  const Plan plan = plan_of(dsv3_like_layer());
+  Layer layer = dsv3_like_layer();
+  layer.fuse_activation = false;
+  const Plan plan = plan_of(layer);
   const std::vector<std::string> wanted = {
       "quantize_w1", "quantize_w2",     "route",    "quantize_permute_pad",
       "gemm_fc1",    "swiglu_quantize", "gemm_fc2", "unpermute"};
@@ -32,12 +34,55 @@ TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
 TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
+  layer.fuse_activation = false;
   const Plan plan = plan_of(layer);
   const std::vector<std::string> wanted = {"quantize_w1",     "quantize_w2", "quantize",
                                            "route",           "permute_pad", "gemm_fc1",
                                            "swiglu_quantize", "gemm_fc2",    "unpermute"};
   EXPECT_EQ(operation_names(plan), wanted);
   EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
+}
+
+TEST(Planner, JoinsTheFirstGemmAndTheActivation) {
+  const Plan plan = plan_of(dsv3_like_layer());
+  const std::vector<std::string> wanted = {
+      "quantize_w1", "quantize_w2", "route", "quantize_permute_pad", "gemm_fc1_swiglu_quantize",
+      "gemm_fc2",    "unpermute"};
+  EXPECT_EQ(operation_names(plan), wanted);
+  EXPECT_EQ(find_tensor(plan, "h1"), nullptr);
+  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_swiglu_quantize");
+  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue, GemmEpilogue::kSwigluQuantize);
+  EXPECT_GT(std::get<GroupedGemmSpec>(fused->spec).epsilon, 0.0f);
+}
+
+TEST(Planner, KeepsTheActivationApartWhereBlocksOfItShareTheirScales) {
+  Layer layer = dsv3_like_layer();
+  layer.scale_sharing_k = 2;
+  const Plan plan = plan_of(layer);
+  EXPECT_NE(find_kernel(plan, "swiglu_quantize"), nullptr);
+  EXPECT_NE(find_tensor(plan, "h1"), nullptr);
+  EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighbouring blocks of act share a scale"),
+            std::string::npos);
+}
+
+TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
+  Layer layer = dsv3_like_layer();
+  layer.max_tokens = 2048;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const Plan plan = plan_of(layer);
+  EXPECT_NE(find_kernel(plan, "swiglu_quantize"), nullptr);
+  EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 64 rows in the mean"),
+            std::string::npos);
+  layer.max_tokens = 2049;
+  EXPECT_EQ(find_kernel(plan_of(layer), "swiglu_quantize"), nullptr);
+}
+
+TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
+  const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
+  EXPECT_NE(find_tensor(plan, "h1"), nullptr);
+  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_swiglu_quantize");
+  ASSERT_NE(fused, nullptr);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue, GemmEpilogue::kStoreAndSwigluQuantize);
 }
 
 TEST(Planner, KeptIntermediatesIncludeTheQuantisedRowsOfTheFusedKernel) {
@@ -53,6 +98,7 @@ TEST(Planner, BindsEveryArgumentToATensorAndEveryTensorToAKernel) {
     for (const bool keep : {false, true}) {
       Layer layer = dsv3_like_layer();
       layer.dispatch = dispatch;
+      layer.fuse_activation = keep == (dispatch == Dispatch::kFp8);
       const Plan plan = plan_of(layer, {.keep_intermediates = keep});
       std::set<std::string> used;
       for (const KernelPlan& kernel : plan.kernels) {
@@ -79,6 +125,7 @@ TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
   // blocks of 4 bytes a row.
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
+  layer.fuse_activation = false;
   const Plan plan = plan_of(layer);
   const int64_t t = 4096, h = 7168, p = layer.max_permuted_rows, scales = 224;
   EXPECT_EQ(find_kernel(plan, "quantize")->min_bytes, t * (2 * h + h + scales));
@@ -101,6 +148,7 @@ TEST(Planner, CountsTheWeightsOfAsManyExpertsAsRowsCanReach) {
 
 TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
   Layer layer = dsv3_like_layer();
+  layer.fuse_activation = false;
   const auto spec_of = [&](const char* name) {
     return std::get<GroupedGemmSpec>(find_kernel(plan_of(layer), name)->spec);
   };
@@ -120,6 +168,21 @@ TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
   EXPECT_FALSE(spec_of("gemm_fc1").is_swapped);
   layer.max_tokens = 30;
   EXPECT_EQ(spec_of("gemm_fc2").tile_rows, 32);
+}
+
+TEST(Planner, CountsWhatTheFusedGemmNeitherWritesNorReads) {
+  Layer layer = dsv3_like_layer();
+  const KernelPlan fused = *find_kernel(plan_of(layer), "gemm_fc1_swiglu_quantize");
+  const KernelPlan kept =
+      *find_kernel(plan_of(layer, {.keep_intermediates = true}), "gemm_fc1_swiglu_quantize");
+  layer.fuse_activation = false;
+  const Plan apart = plan_of(layer);
+  const KernelPlan* gemm = find_kernel(apart, "gemm_fc1");
+  const KernelPlan* activation = find_kernel(apart, "swiglu_quantize");
+  const int64_t read = 4096 * 8 * 2 * 4096, written = layer.max_permuted_rows * 2 * 4096;
+  EXPECT_EQ(fused.min_bytes, gemm->min_bytes + activation->min_bytes - read - written);
+  EXPECT_EQ(kept.min_bytes, fused.min_bytes + written);
+  EXPECT_EQ(fused.multiply_adds, gemm->multiply_adds);
 }
 
 TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
@@ -168,8 +231,8 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
 TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
   const Plan plain = plan_layer(dsv3_like_layer(), {}).value();
   const Plan measured = plan_layer(dsv3_like_layer(), {}, {.measure_gemms = true}).value();
-  EXPECT_EQ(find_tensor(plain, "gemm_fc1_elapsed"), nullptr);
-  for (const std::string operation : {"gemm_fc1", "gemm_fc2"}) {
+  EXPECT_EQ(find_tensor(plain, "gemm_fc1_swiglu_quantize_elapsed"), nullptr);
+  for (const std::string operation : {"gemm_fc1_swiglu_quantize", "gemm_fc2"}) {
     const TensorPlan* tensor = find_tensor(measured, operation + "_elapsed");
     ASSERT_NE(tensor, nullptr);
     EXPECT_EQ(tensor->dtype, DType::kI64);
