@@ -2,6 +2,7 @@
 #include "compiler/kernel_key.h"
 
 #include "compiler/compiler.h"
+#include "moejit_device/params/contraction_grouped_gemm_params.h"
 #include "moejit_device/params/grouped_gemm_params.h"
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
@@ -22,9 +23,11 @@ constexpr int kSchema = 1;
 constexpr int kLaunchAbi = 1;
 
 std::string launch_abi() {
-  return fmt::format("{}:route={},row_chain={},tile_chain={},grouped_gemm={}", kLaunchAbi,
-                     sizeof(device::RouteParams), sizeof(device::RowChainParams),
-                     sizeof(device::TileChainParams), sizeof(device::GroupedGemmParams));
+  return fmt::format(
+      "{}:route={},row_chain={},tile_chain={},grouped_gemm={},contraction_grouped_gemm={}",
+      kLaunchAbi, sizeof(device::RouteParams), sizeof(device::RowChainParams),
+      sizeof(device::TileChainParams), sizeof(device::GroupedGemmParams),
+      sizeof(device::ContractionGroupedGemmParams));
 }
 
 }  // namespace
