@@ -6,22 +6,12 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr int32_t kStepBytes = 128;
 constexpr int32_t kTileRows = 128;
 constexpr int32_t kPanelRows = 64;
 constexpr int32_t kPanelBytes = 128;  // of a row
 
 DType element_of(GradientOutput output) {
   return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
-TensorBox operand_box(int64_t rows, int64_t columns, int32_t box_rows) {
-  return {.dtype = DType::kF8E4M3,
-          .rank = 2,
-          .dims = {columns, rows, 1},
-          .strides_bytes = {columns, 0},
-          .box = {kStepBytes, box_rows, 1},
-          .is_swizzled = true};
 }
 
 // A box ends with its group's matrix.
@@ -76,8 +66,8 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors) {
   const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  return {{"a_map", tensors.a, operand_box(spec.rows, columns, kTileRows)},
-          {"b_map", tensors.b, operand_box(spec.n, columns, box_rows)},
+  return {{"a_map", tensors.a, operand_box(DType::kF8E4M3, spec.rows, columns, kTileRows)},
+          {"b_map", tensors.b, operand_box(DType::kF8E4M3, spec.n, columns, box_rows)},
           {"d_map", tensors.d, output_box(spec)}};
 }
 

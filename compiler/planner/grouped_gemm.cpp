@@ -17,17 +17,6 @@ constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has ro
 constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
 constexpr int32_t kPanelColumns = 64;
 
-// A matrix [rows, k] of operands in boxes of one step of the contraction.
-TensorBox operand_box(const GroupedGemmSpec& spec, int64_t rows, int32_t box_rows) {
-  const int64_t element = size_bytes(spec.operands);
-  return {.dtype = spec.operands,
-          .rank = 2,
-          .dims = {spec.k, rows, 1},
-          .strides_bytes = {spec.k * element, 0},
-          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
-          .is_swizzled = true};
-}
-
 // D as [rows, sections, section_n], so that a box ends with its section.
 TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
   const int64_t section_bytes = spec.section_n * size_bytes(DType::kBF16);
@@ -92,6 +81,16 @@ std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
 }
 
 }  // namespace
+
+TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
+  const int64_t element = size_bytes(operands);
+  return {.dtype = operands,
+          .rank = 2,
+          .dims = {k, rows, 1},
+          .strides_bytes = {k * element, 0},
+          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
+          .is_swizzled = true};
+}
 
 ColumnTiles choose_column_tiles(int64_t columns) {
   constexpr GroupedGemmSpec kWidths;
@@ -159,8 +158,9 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
-  std::vector<TensorMapPlan> maps = {{"a_map", tensors.a, operand_box(spec, rows, a_box_rows)},
-                                     {"b_map", tensors.b, operand_box(spec, b_rows, columns)}};
+  std::vector<TensorMapPlan> maps = {
+      {"a_map", tensors.a, operand_box(spec.operands, rows, spec.k, a_box_rows)},
+      {"b_map", tensors.b, operand_box(spec.operands, b_rows, spec.k, columns)}};
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   if (stores_activation(spec)) maps.push_back({"q_map", tensors.q, activation_box(spec, rows)});

@@ -52,6 +52,9 @@ struct GemmTensors {
   std::string probs = {};
 };
 
+// A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
+TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows);
+
 // The tensor maps of a grouped GEMM's parameter record; `rows` is P. Swapped tiles store D without
 // one.
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,

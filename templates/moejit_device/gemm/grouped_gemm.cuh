@@ -152,7 +152,7 @@ struct GroupedGemm {
     for (int32_t i = 0; i < kW / 2; ++i) sums[i] = 0.0f;
     {
       const GemmTile tile = queue.front();
-      const WarpgroupPart part = warpgroup_part<Shape>(tile, warpgroup);
+      const WarpgroupPart part = Shape::part(tile, warpgroup);
       scales.start(tile, part);
       if (Shape::kHasEmptyParts ? part.row >= tile.rows : tile.k_steps == 0) {
         scales.prime(queue.following());
@@ -165,7 +165,7 @@ struct GroupedGemm {
       }
     }
     const GemmTile tile = queue.front();
-    epilogue.template run<kW>(params, tile, warpgroup_part<Shape>(tile, warpgroup), sums);
+    epilogue.template run<kW>(params, tile, Shape::part(tile, warpgroup), sums);
   }
 };
 

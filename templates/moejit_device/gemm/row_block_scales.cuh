@@ -104,8 +104,8 @@ class RowBlockScales {
   // Where the scales of a tile's first batch are. Pad rows have none.
   MOEJIT_DEVICE void look_at(const GemmTile& tile) {
     const int32_t lane = ptx::lane_index();
-    const int32_t row = warpgroup_part<Shape>(tile, ptx::warp_index() / 4).row +
-                        ptx::warp_index() % 4 * 16 + lane / 4;
+    const int32_t row =
+        Shape::part(tile, ptx::warp_index() / 4).row + ptx::warp_index() % 4 * 16 + lane / 4;
     const int32_t block = tile.column / 128;
     const int32_t b_row = tile.group * kScaleRows + tile.section * kSectionRows + block;
     const bool has_steps = tile.k_steps > 0;

@@ -108,9 +108,4 @@ struct GemmTileShape {
   }
 };
 
-template <typename Shape>
-MOEJIT_DEVICE WarpgroupPart warpgroup_part(const GemmTile& tile, int32_t warpgroup) {
-  return Shape::part(tile, warpgroup);
-}
-
 }  // namespace moejit::device

@@ -65,13 +65,6 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
-// Brings a box into L2.
-MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map),
-               "r"(x), "r"(y)
-               : "memory");
-}
-
 // Starts the copy of a box from shared to global memory, in this thread's open group.
 template <typename T>
 MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x,

@@ -35,13 +35,6 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
   m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, site);
 }
 
-MOEJIT_DEVICE void prefetch_tensor_2d(const TensorMap& map, int32_t x, int32_t y,
-                                      Site site = Site::here()) {
-  Machine* m = machine();
-  const int32_t at[2] = {x, y};
-  m->calls->prefetch_tensor(m, &map, at, 2, site);
-}
-
 template <typename T>
 MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
                                    Site site = Site::here()) {
