@@ -6,9 +6,21 @@
 #include "compiler/nvrtc/compile.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 
+#include <chrono>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
+namespace {
+
+Result<CompiledKernel> compile_for_simulator_and_time(const KernelSource& source) {
+  const auto start = std::chrono::steady_clock::now();
+  MOEJIT_TRY_ASSIGN(KernelBinary binary, compile_for_simulator(source));
+  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
+  return CompiledKernel{std::move(binary),
+                        {.total = total.count(), .cpu = std::nullopt, .phases = std::nullopt}};
+}
+
+}  // namespace
 
 Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target) {
   return emit(kernel, target);
@@ -29,9 +41,14 @@ Result<std::string> toolchain_description(const Target& target) {
 }
 
 Result<KernelBinary> compile_kernel(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_kernel_and_time(source));
+  return std::move(compiled.binary);
+}
+
+Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source) {
   switch (source.target.kind) {
-    case TargetKind::kCuda: return compile_with_nvrtc(source);
-    case TargetKind::kSim: return compile_for_simulator(source);
+    case TargetKind::kCuda: return compile_with_nvrtc_and_time(source);
+    case TargetKind::kSim: return compile_for_simulator_and_time(source);
   }
   return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
 }

@@ -4,6 +4,7 @@
 // The compiler: layer description in, machine code out. No call here needs a GPU or a driver, and
 // all of them may be called from any thread at the same time.
 
+#include "compiler/compile_time.h"
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
 #include "compiler/layer.h"
@@ -83,5 +84,7 @@ Result<std::string> toolchain_description(const Target& target);
 // Errors: kCompilerMissing (which library or program, where it was looked for), kCompileFailed
 // (the log and the numbered source in `detail`).
 Result<KernelBinary> compile_kernel(const KernelSource& source);
+// The same, with the time that the compiler took.
+Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source);
 
 }  // namespace moejit::compiler

@@ -14,15 +14,16 @@
 namespace moejit::runtime {
 
 using BinaryResult = Result<std::shared_ptr<const compiler::KernelBinary>>;
+using ObtainedResult = Result<ObtainedKernel>;
 
 struct Engine::Impl {
   // Only successes are kept: what failed once may succeed next time.
-  BinaryResult from_memory_or_make(const compiler::KernelSource& source,
-                                   const compiler::KernelKey& key);
-  BinaryResult make(const compiler::KernelSource& source, const compiler::KernelKey& key);
+  ObtainedResult from_memory_or_make(const compiler::KernelSource& source,
+                                     const compiler::KernelKey& key);
+  ObtainedResult make(const compiler::KernelSource& source, const compiler::KernelKey& key);
   std::shared_ptr<const compiler::KernelBinary> from_disk(const compiler::KernelSource& source,
                                                           const compiler::KernelKey& key);
-  BinaryResult compile(const compiler::KernelSource& source, const compiler::KernelKey& key);
+  ObtainedResult compile(const compiler::KernelSource& source, const compiler::KernelKey& key);
   Result<void> open_cache();
 
   EngineOptions options;
@@ -60,36 +61,38 @@ Result<void> Engine::Impl::open_cache() {
   return {};
 }
 
-BinaryResult Engine::Impl::from_memory_or_make(const compiler::KernelSource& source,
-                                               const compiler::KernelKey& key) {
+ObtainedResult Engine::Impl::from_memory_or_make(const compiler::KernelSource& source,
+                                                 const compiler::KernelKey& key) {
   std::promise<BinaryResult> promise;
   {
     std::unique_lock lock(mutex);
     if (const auto found = memory.find(key.digest); found != memory.end()) {
       ++counters.from_memory;
-      return found->second;
+      return ObtainedKernel{found->second, KernelOrigin::kMemory, std::nullopt};
     }
     if (const auto found = in_flight.find(key.digest); found != in_flight.end()) {
       const std::shared_future<BinaryResult> future = found->second;
       ++counters.from_memory;
       lock.unlock();
-      return future.get();
+      MOEJIT_TRY_ASSIGN(auto binary, future.get());
+      return ObtainedKernel{std::move(binary), KernelOrigin::kMemory, std::nullopt};
     }
     in_flight.emplace(key.digest, promise.get_future().share());
   }
-  BinaryResult result = make(source, key);
+  ObtainedResult result = make(source, key);
   {
     const std::lock_guard lock(mutex);
-    if (result) memory.emplace(key.digest, *result);
+    if (result) memory.emplace(key.digest, result->binary);
     in_flight.erase(key.digest);
   }
-  promise.set_value(result);
+  promise.set_value(result.map(&ObtainedKernel::binary));
   return result;
 }
 
-BinaryResult Engine::Impl::make(const compiler::KernelSource& source,
-                                const compiler::KernelKey& key) {
-  if (auto binary = from_disk(source, key)) return binary;
+ObtainedResult Engine::Impl::make(const compiler::KernelSource& source,
+                                  const compiler::KernelKey& key) {
+  if (auto binary = from_disk(source, key))
+    return ObtainedKernel{std::move(binary), KernelOrigin::kCache, std::nullopt};
   if (options.frozen)
     return fail(Stage::kCache, ErrorCode::kCacheMiss,
                 fmt::format("the frozen cache ({}) has no kernel {} for {} (key {})",
@@ -116,16 +119,16 @@ std::shared_ptr<const compiler::KernelBinary> Engine::Impl::from_disk(
   return std::make_shared<const compiler::KernelBinary>(std::move(*binary));
 }
 
-BinaryResult Engine::Impl::compile(const compiler::KernelSource& source,
-                                   const compiler::KernelKey& key) {
-  MOEJIT_TRY_ASSIGN(compiler::KernelBinary compiled, compiler::compile_kernel(source));
-  const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled));
+ObtainedResult Engine::Impl::compile(const compiler::KernelSource& source,
+                                     const compiler::KernelKey& key) {
+  MOEJIT_TRY_ASSIGN(compiler::CompiledKernel compiled, compiler::compile_kernel_and_time(source));
+  const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled.binary));
   const bool is_published =
       cache && cache->put(key.digest, kernel_metadata(*binary, key), binary->bytes);
   const std::lock_guard lock(mutex);
   ++counters.compiled;
   if (cache && !is_published) ++counters.unpublished;
-  return binary;
+  return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled.time};
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
@@ -140,6 +143,10 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 BinaryResult Engine::binary(const compiler::KernelSource& source) {
+  return obtain(source).map(&ObtainedKernel::binary);
+}
+
+ObtainedResult Engine::obtain(const compiler::KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));
   return impl_->from_memory_or_make(source, key);
 }

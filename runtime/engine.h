@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,15 @@ struct EngineCounters {
   int64_t unpublished = 0;  // compiled kernels that could not be written to the cache in use
 };
 
+enum class KernelOrigin { kCompiler, kCache, kMemory };
+
+// A kernel and where this call of the engine found it.
+struct ObtainedKernel {
+  std::shared_ptr<const compiler::KernelBinary> binary;
+  KernelOrigin origin = KernelOrigin::kMemory;
+  std::optional<compiler::CompileTime> compile_time;  // where a compiler made it
+};
+
 // Joins compiler and cache: key -> memory -> disk -> compile and publish. One engine may serve any
 // number of devices and threads; a kernel asked for by several threads at once is made once.
 class Engine {
@@ -50,6 +60,9 @@ class Engine {
   // are not remembered; kCacheMiss where the engine is frozen.
   Result<std::shared_ptr<const compiler::KernelBinary>> binary(
       const compiler::KernelSource& source);
+  // The same, and where it came from. Who waits for another thread that makes it finds it in
+  // memory.
+  Result<ObtainedKernel> obtain(const compiler::KernelSource& source);
 
   EngineCounters counters() const;
   // The cache folder in use, or why there is none ("memory only: ...").

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <fmt/core.h>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -20,14 +23,14 @@ struct Job {
   std::string layer;
   std::string operation;
   compiler::KernelSource source;
-  std::shared_ptr<const compiler::KernelBinary> binary;
+  runtime::ObtainedKernel kernel;
 };
 
 Result<void> add_jobs(const compiler::Plan& plan, std::map<std::string, Job>& jobs) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     const std::string text = source.text;
-    jobs.emplace(text, Job{plan.layer.name, kernel.operation, std::move(source), nullptr});
+    jobs.emplace(text, Job{plan.layer.name, kernel.operation, std::move(source), {}});
   }
   return {};
 }
@@ -67,22 +70,22 @@ class Builder {
  private:
   void work() {
     for (size_t i = next_++; i < jobs_.size() && !has_failed_; i = next_++) {
-      auto binary = make(jobs_[i]);
+      auto kernel = make(jobs_[i]);
       const std::lock_guard lock(mutex_);
-      if (!binary) {
+      if (!kernel) {
         has_failed_ = true;
-        if (!error_) error_ = std::move(binary).error();
+        if (!error_) error_ = std::move(kernel).error();
         return;
       }
-      jobs_[i].binary = std::move(*binary);
+      jobs_[i].kernel = std::move(*kernel);
       terminal_.show_progress(jobs_[i].operation, ++done_, static_cast<int64_t>(jobs_.size()));
     }
   }
 
   // An exception may not leave a thread.
-  Result<std::shared_ptr<const compiler::KernelBinary>> make(const Job& job) {
+  Result<runtime::ObtainedKernel> make(const Job& job) {
     try {
-      return engine_.binary(job.source);
+      return engine_.obtain(job.source);
     } catch (const std::exception& exception) {
       return fail(Stage::kCompile, ErrorCode::kInternal,
                   fmt::format("compiling {}: {}", job.source.entry, exception.what()));
@@ -99,6 +102,42 @@ class Builder {
   std::optional<Error> error_;
 };
 
+double compile_seconds(const Job& job) {
+  return job.kernel.compile_time ? job.kernel.compile_time->total : 0.0;
+}
+
+nlohmann::ordered_json job_json(const Job& job) {
+  nlohmann::ordered_json json{{"layer", job.layer},
+                              {"operation", job.operation},
+                              {"entry", job.source.entry},
+                              {"bytes", job.kernel.binary->bytes.size()},
+                              {"from_cache", !job.kernel.compile_time.has_value()}};
+  if (!job.kernel.compile_time) return json;
+  const compiler::CompileTime& time = *job.kernel.compile_time;
+  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) * 1e-3; };
+  json["compile_seconds"] = rounded(time.total);
+  if (time.cpu) json["cpu_seconds"] = rounded(*time.cpu);
+  if (time.phases) {
+    json["front_end_seconds"] = time.phases->front_end;
+    json["optimizer_seconds"] = time.phases->optimizer;
+    json["assembler_seconds"] = time.phases->assembler;
+  }
+  return json;
+}
+
+// Wall and CPU time, then front end, optimizer and assembler; "-" for what nobody tells.
+std::vector<std::string> time_cells(const Job& job) {
+  if (!job.kernel.compile_time) return {"from cache", "", "", "", ""};
+  const auto text = [](double seconds) { return fmt::format("{:.2f} s", seconds); };
+  const compiler::CompileTime& time = *job.kernel.compile_time;
+  std::vector<std::string> cells = {text(time.total), time.cpu ? text(*time.cpu) : "-"};
+  for (double compiler::CompilePhases::*phase :
+       {&compiler::CompilePhases::front_end, &compiler::CompilePhases::optimizer,
+        &compiler::CompilePhases::assembler})
+    cells.push_back(time.phases ? text((*time.phases).*phase) : "-");
+  return cells;
+}
+
 std::string json_report(const BuildCommand& command, const std::vector<Job>& jobs,
                         const runtime::Engine& engine) {
   const runtime::EngineCounters counters = engine.counters();
@@ -106,11 +145,7 @@ std::string json_report(const BuildCommand& command, const std::vector<Job>& job
   report["target"] = command.target;
   report["cache"] = engine.cache_description();
   report["kernels"] = nlohmann::ordered_json::array();
-  for (const Job& job : jobs)
-    report["kernels"].push_back({{"layer", job.layer},
-                                 {"operation", job.operation},
-                                 {"entry", job.source.entry},
-                                 {"bytes", job.binary->bytes.size()}});
+  for (const Job& job : jobs) report["kernels"].push_back(job_json(job));
   report["corrupt"] = counters.corrupt;
   report["compiled"] = counters.compiled;
   report["from_cache"] = counters.from_cache;
@@ -118,10 +153,22 @@ std::string json_report(const BuildCommand& command, const std::vector<Job>& job
 }
 
 std::string text_report(const std::vector<Job>& jobs, const runtime::Engine& engine) {
-  Table table({{"kernel"}, {"entry"}, {"size", Table::Align::kRight}});
-  for (const Job& job : jobs)
-    table.add({job.operation, job.source.entry,
-               bytes_text(static_cast<int64_t>(job.binary->bytes.size()))});
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"kernel"},
+               {"compile time", kRight},
+               {"CPU time", kRight},
+               {"front end", kRight},
+               {"optimizer", kRight},
+               {"assembler", kRight},
+               {"size", kRight},
+               {"entry"}});
+  for (const Job& job : jobs) {
+    std::vector<std::string> cells = {job.operation};
+    std::ranges::move(time_cells(job), std::back_inserter(cells));
+    cells.push_back(bytes_text(std::ssize(job.kernel.binary->bytes)));
+    cells.push_back(job.source.entry);
+    table.add(std::move(cells));
+  }
   const runtime::EngineCounters counters = engine.counters();
   return table.text() + fmt::format("cache: {}\ncompiled: {}, from cache: {}\n",
                                     engine.cache_description(), counters.compiled,
@@ -141,6 +188,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   const int32_t wanted = command.jobs == 0 ? cores : command.jobs;
   MOEJIT_TRY(Builder(jobs, *engine, terminal)
                  .run(std::min<int32_t>(wanted, static_cast<int32_t>(jobs.size()))));
+  std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
   terminal.print(command.is_json ? json_report(command, jobs, *engine)
                                  : text_report(jobs, *engine));
   return {};

@@ -4,10 +4,13 @@
 #include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile_options.h"
 #include "compiler/nvrtc/nvrtc_api.h"
+#include "compiler/nvrtc/phase_report.h"
 #include "compiler/nvrtc/resource_usage.h"
 #include "templates/embedded_templates.h"
 
 #include <algorithm>
+#include <chrono>
+#include <ctime>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -112,15 +115,48 @@ bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>&
          });
 }
 
+// Older versions are not known to have the option.
+bool tells_phases(const NvrtcApi& api) { return api.is_at_least(12, 6); }
+
+// NVRTC works in the thread that calls it.
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+struct TimedResult {
+  NvrtcResult result = 0;
+  CompileTime time;
+};
+
+TimedResult compile_and_time(const NvrtcApi& api, Program& program,
+                             std::vector<std::string> options) {
+  const PhaseReport report = tells_phases(api) ? PhaseReport::create() : PhaseReport();
+  // No part of the kernel's key: it changes nothing about the bytes.
+  if (std::string option = report.option(); !option.empty()) options.push_back(std::move(option));
+  const double cpu_start = thread_cpu_seconds();
+  const auto start = std::chrono::steady_clock::now();
+  const NvrtcResult result = program.compile(options);
+  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
+  const double cpu = thread_cpu_seconds() - cpu_start;
+  return {result, {.total = total.count(), .cpu = cpu, .phases = report.phases()}};
+}
+
 }  // namespace
 
 Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_with_nvrtc_and_time(source));
+  return std::move(compiled.binary);
+}
+
+Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
                     templates::include_closure(source.text, Flavor::kDevice));
   MOEJIT_TRY_ASSIGN(Program program, create_program(*api, source, headers));
   const std::vector<std::string> options = compile_options(source.target, api->major, api->minor);
-  const NvrtcResult result = program.compile(options);
+  const auto [result, time] = compile_and_time(*api, program, options);
   const std::string log = program.log();
   if (result != 0) {
     return compile_error(*api, source, options,
@@ -139,7 +175,7 @@ Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
   if (const auto complaint = complaint_of(log, usage, forbids_spills(source, headers)))
     return compile_error(*api, source, options, complaint->what, log, complaint->hint);
   binary.usage = usage;
-  return binary;
+  return CompiledKernel{std::move(binary), time};
 }
 
 Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source) {

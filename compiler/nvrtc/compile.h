@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/compile_time.h"
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
 #include "compiler/support/error.h"
@@ -15,6 +16,8 @@ namespace moejit::compiler {
 // Errors: kCompilerMissing; kCompileFailed with NVRTC's log and the numbered source in `detail`,
 // also where the code is right but ptxas made it slow (assembler_report.h says when).
 Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
+// The same, with the time that NVRTC took.
+Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source);
 
 // What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
 // options, the digests of the included headers. No paths.

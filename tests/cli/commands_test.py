@@ -104,12 +104,27 @@ class Kernels(tool.ToolTest):
         if not self.succeed_json("env")["compiler of cuda:sm_90a"]["found"]:
             self.skipTest("there is no NVRTC on this machine")
 
+    def expect_times_slowest_first(self, kernels):
+        times = [kernel["compile_seconds"] for kernel in kernels]
+        self.assertGreater(min(times), 0)
+        self.assertEqual(times, sorted(times, reverse=True))
+        for kernel in kernels:
+            phases = [kernel[f"{phase}_seconds"] for phase in ("front_end", "optimizer", "assembler")]
+            self.assertGreater(sum(phases), 0)
+            self.assertLess(sum(phases), kernel["compile_seconds"] + 0.01)  # they are rounded
+            self.assertLess(kernel["cpu_seconds"], kernel["compile_seconds"] + 0.01)
+
     def test_build_fills_a_cache_that_inspect_and_cache_read(self):
         first = self.succeed_json("build", TINY, "--jobs", "2")
         kernels = len(first["kernels"])
         self.assertEqual((first["compiled"], first["from_cache"]), (kernels, 0))
+        self.assertFalse(any(kernel["from_cache"] for kernel in first["kernels"]))
+        self.expect_times_slowest_first(first["kernels"])
         second = self.succeed_json("build", TINY)
         self.assertEqual((second["compiled"], second["from_cache"]), (0, kernels))
+        self.assertTrue(all(kernel["from_cache"] for kernel in second["kernels"]))
+        self.assertFalse(any("compile_seconds" in kernel for kernel in second["kernels"]))
+        self.assertIn("from cache", self.succeed("build", TINY).stdout)
         frozen = self.succeed_json("build", TINY, "--frozen")
         self.assertEqual(frozen["compiled"], 0)
 

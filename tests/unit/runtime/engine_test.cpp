@@ -59,6 +59,23 @@ TEST_F(EngineTest, CompilesOnceForAllEnginesOfAFolder) {
   EXPECT_EQ(second->cache_description(), folder());
 }
 
+TEST_F(EngineTest, TellsWhereAKernelCameFromAndHowLongItTook) {
+  const auto first = engine();
+  const auto made = first->obtain(source_);
+  ASSERT_TRUE(succeeded(made));
+  EXPECT_EQ(made->origin, KernelOrigin::kCompiler);
+  ASSERT_TRUE(made->compile_time.has_value());
+  EXPECT_GT(made->compile_time->total, 0.0);
+  const auto again = first->obtain(source_);
+  ASSERT_TRUE(succeeded(again));
+  EXPECT_EQ(again->origin, KernelOrigin::kMemory);
+  EXPECT_FALSE(again->compile_time.has_value());
+  const auto read = engine()->obtain(source_);
+  ASSERT_TRUE(succeeded(read));
+  EXPECT_EQ(read->origin, KernelOrigin::kCache);
+  EXPECT_FALSE(read->compile_time.has_value());
+}
+
 TEST_F(EngineTest, MakesACorruptKernelAnewAndSaysSoOnce) {
   ASSERT_TRUE(succeeded(engine()->binary(source_)));
   auto file = read_file(file_of(source_)).value();
