@@ -22,10 +22,7 @@ struct MultiplyE4m3 {
   template <int32_t kW>
   MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
                                 ptx::MatrixDescriptor b, bool accumulate) {
-#pragma unroll
-    for (int32_t k = 0; k < 4; ++k) {
-      ptx::wgmma_e4m3(sum, a + 32 * k, b + 32 * k, accumulate || k > 0);
-    }
+    ptx::wgmma_rows_e4m3(sum, a, b, accumulate);
   }
 };
 
@@ -34,10 +31,7 @@ struct MultiplyBf16 {
   template <int32_t kW>
   MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
                                 ptx::MatrixDescriptor b, bool accumulate) {
-#pragma unroll
-    for (int32_t k = 0; k < 4; ++k) {
-      ptx::wgmma_bf16(sum, a + 32 * k, b + 32 * k, accumulate || k > 0);
-    }
+    ptx::wgmma_rows_bf16(sum, a, b, accumulate);
   }
 };
 

@@ -38,11 +38,14 @@ struct WgmmaSum {
   MOEJIT_DEVICE float operator()(int32_t i) const { return value[i]; }
 };
 
-// Keeps the compiler from moving accesses to the sums across this point.
+template <int32_t kN>
+struct Wgmma;
+
+// Keeps the compiler from moving accesses to the sums across this point. One statement names them
+// all, since each takes the compiler its time.
 template <int32_t kN>
 MOEJIT_DEVICE void pin(WgmmaSum<kN>& sum) {
-#pragma unroll
-  for (int32_t i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(sum.value[i])::"memory");
+  Wgmma<kN>::pin(sum.value);
 }
 
 // Before the first WGMMA of a chain, and whenever the sums were read or written in between.
@@ -62,9 +65,6 @@ MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>&... sums) {
   (pin(sums), ...);
 }
 
-template <int32_t kN>
-struct Wgmma;
-
 // sum[64, kN] (+)= a[64, 32] * b[kN, 32]^T on e4m3; without `accumulate` the old sums are dropped.
 // All threads of a warpgroup call with the same operands.
 template <int32_t kN>
@@ -78,6 +78,21 @@ template <int32_t kN>
 MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                               bool accumulate) {
   Wgmma<kN>::bf16(sum.value, a.bits, b.bits, accumulate);
+}
+
+// sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T on e4m3: the four WGMMAs over whole rows of operands,
+// as one statement.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                   bool accumulate) {
+  Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
+}
+
+// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16: likewise.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                   bool accumulate) {
+  Wgmma<kN>::rows_bf16(sum.value, a.bits, b.bits, accumulate);
 }
 
 // Each shape is an instruction of its own whose text names every register: lists of the registers
@@ -122,24 +137,56 @@ MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescr
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
+#define MOEJIT_WGMMA_E4M3(n, a, b, add)                                                            \
+  "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" MOEJIT_NAMES_##n "}, " a ", " b     \
+  ", " add ", 1, 1;\n"
+
+#define MOEJIT_WGMMA_BF16(n, a, b, add)                                                            \
+  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" MOEJIT_NAMES_##n "}, " a ", " b     \
+  ", " add ", 1, 1, 0, 0;\n"
+
+// Descriptors count 16 bytes; what the first WGMMA made is added to by the others.
+#define MOEJIT_WGMMA_ROWS(instruction, n, a, b)                                                    \
+  instruction(n, "%" a, "%" b, "p")                                                                \
+  "add.s64 ka, %" a ", 2;\nadd.s64 kb, %" b ", 2;\n" instruction(n, "ka", "kb", "1")               \
+  "add.s64 ka, %" a ", 4;\nadd.s64 kb, %" b ", 4;\n" instruction(n, "ka", "kb", "1")               \
+  "add.s64 ka, %" a ", 6;\nadd.s64 kb, %" b ", 6;\n" instruction(n, "ka", "kb", "1")
+
 #define MOEJIT_WGMMA(n, a, b, accumulate)                                                          \
   template <>                                                                                      \
   struct Wgmma<n> {                                                                                \
+    MOEJIT_DEVICE static void pin(float (&d)[(n) / 2]) {                                           \
+      asm volatile("" : MOEJIT_SUMS_##n(d, 0) : : "memory");                                       \
+    }                                                                                              \
     MOEJIT_DEVICE static void e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
                                    int32_t add) {                                                  \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {"                  \
-                   MOEJIT_NAMES_##n                                                                \
-                   "}, %" a ", %" b ", p, 1, 1;\n}\n"                                              \
+                   MOEJIT_WGMMA_E4M3(n, "%" a, "%" b, "p")                                         \
+                   "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
     }                                                                                              \
     MOEJIT_DEVICE static void bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
                                    int32_t add) {                                                  \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {"                  \
-                   MOEJIT_NAMES_##n                                                                \
-                   "}, %" a ", %" b ", p, 1, 1, 0, 0;\n}\n"                                        \
+                   MOEJIT_WGMMA_BF16(n, "%" a, "%" b, "p")                                         \
+                   "}\n"                                                                           \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+    }                                                                                              \
+    MOEJIT_DEVICE static void rows_e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,     \
+                                        int32_t add) {                                             \
+      asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
+                   MOEJIT_WGMMA_ROWS(MOEJIT_WGMMA_E4M3, n, a, b)                                   \
+                   "}\n"                                                                           \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+    }                                                                                              \
+    MOEJIT_DEVICE static void rows_bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,     \
+                                        int32_t add) {                                             \
+      asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
+                   MOEJIT_WGMMA_ROWS(MOEJIT_WGMMA_BF16, n, a, b)                                   \
+                   "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
     }                                                                                              \
@@ -159,6 +206,9 @@ MOEJIT_WGMMA(192, "96", "97", "98")
 MOEJIT_WGMMA(256, "128", "129", "130")
 
 #undef MOEJIT_WGMMA
+#undef MOEJIT_WGMMA_ROWS
+#undef MOEJIT_WGMMA_BF16
+#undef MOEJIT_WGMMA_E4M3
 #undef MOEJIT_SUMS_8
 #undef MOEJIT_NAMES_8
 #undef MOEJIT_SUMS_16

@@ -167,4 +167,20 @@ MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescr
   WgmmaSumParts::issue<sim::WgmmaBf16>(sum, a, b, accumulate, site);
 }
 
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                   bool accumulate, Site site = Site::here()) {
+  for (int32_t k = 0; k < 4; ++k) {
+    wgmma_e4m3(sum, a + 32 * k, b + 32 * k, accumulate || k > 0, site);
+  }
+}
+
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                   bool accumulate, Site site = Site::here()) {
+  for (int32_t k = 0; k < 4; ++k) {
+    wgmma_bf16(sum, a + 32 * k, b + 32 * k, accumulate || k > 0, site);
+  }
+}
+
 }  // namespace moejit::device::ptx
