@@ -11,8 +11,8 @@ namespace moejit::device {
 // Stores the first `rows` rows and kColumns columns of a part; columns beyond the section are left
 // out. Panels of 64 rows and 64 columns lie behind each other from `staging` on: 16-byte chunk c of
 // row r at chunk c ^ (r % 8) of that row. Rows from `staged_rows` on become zeros. All threads of a
-// math warpgroup.
-template <typename Problem, int32_t kColumns, typename Params>
+// math warpgroup. Where few tiles leave this way, a loop that is not unrolled saves compile time.
+template <typename Problem, int32_t kColumns, int32_t kUnroll = 1, typename Params>
 MOEJIT_DEVICE void copy_rows_out(const Params& params, const GemmTile& tile,
                                  const WarpgroupPart& part, int32_t staged_rows, int32_t rows,
                                  ptx::SharedPtr<Bytes16> staging) {
@@ -22,6 +22,7 @@ MOEJIT_DEVICE void copy_rows_out(const Params& params, const GemmTile& tile,
   const auto to =
       ptx::global(params.d) + (static_cast<int64_t>(tile.d_row + part.row) * Problem::kN +
                                tile.section * Problem::kSectionN + column);
+#pragma unroll kUnroll
   for (int32_t i = ptx::made_here(ptx::thread_index() % ptx::kWarpgroupThreads);
        i < rows * kRowChunks; i += ptx::kWarpgroupThreads) {
     const int32_t row = i / kRowChunks;

@@ -94,6 +94,8 @@ class PromotingMainloop {
         }
       }
     }
+    // Whole batches leave no rest, which the compiler would find out late.
+    if (Shape::template kUnrolls<kW> && k_steps % kBatchSteps == 0) return;
     int32_t i = 0;
 #pragma unroll 1
     while (left > 0) {

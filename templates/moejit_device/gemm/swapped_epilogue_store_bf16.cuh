@@ -35,7 +35,7 @@ class SwappedEpilogueStoreBf16 {
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
     stage<kW>(staging_, sums);
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panel is written
-    copy_rows_out<Problem, 64>(params, tile, part, tile.rows, tile.padded_rows, staging_);
+    copy_rows_out<Problem, 64, 4>(params, tile, part, tile.rows, tile.padded_rows, staging_);
   }
 
   // Before the CTA ends.
