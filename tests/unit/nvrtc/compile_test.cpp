@@ -127,5 +127,14 @@ TEST(CompileOptions, LeaveOutWhatAnOlderVersionDoesNotKnow) {
   EXPECT_TRUE(has_no_cache(13, 1));
 }
 
+TEST(CompileOptions, LeaveOutWhatNobodyUsesWhereTheVersionCan) {
+  const auto is_minimal = [](int major) {
+    const auto options = compile_options(Target{}, major, 0);
+    return std::count(options.begin(), options.end(), "--minimal") == 1;
+  };
+  EXPECT_FALSE(is_minimal(12));
+  EXPECT_TRUE(is_minimal(13));
+}
+
 }  // namespace
 }  // namespace moejit::compiler
