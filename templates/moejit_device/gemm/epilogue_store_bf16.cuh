@@ -35,7 +35,7 @@ class EpilogueStoreBf16 {
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
                          const float* sums) const {
-    const bool is_tail = kTailRows > 0 && tile.rows <= kTailRows;
+    const bool is_tail = kTailRows > 0 && part.is_tail;
     const int32_t barrier = 1 + ptx::warp_index() / 4;
     const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
     if (is_leader) ptx::wait_tensor_stores_read<0>();

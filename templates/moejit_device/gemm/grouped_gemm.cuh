@@ -119,12 +119,19 @@ struct GroupedGemm {
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      Shape::template dispatch<GroupedGemm>(tile, params, warpgroup, queue, scales, reader,
+      if (!has_products(tile, warpgroup)) scales.prime(queue.following());
+      Shape::template dispatch<GroupedGemm>(tile, tile, params, warpgroup, queue, scales, reader,
                                             epilogue);
       queue.pop();
     }
     epilogue.finish();
     stop_clock(params);
+  }
+
+  // Whether there is anything to multiply in a warpgroup's part.
+  MOEJIT_DEVICE static bool has_products(const GemmTile& tile, int32_t warpgroup) {
+    if constexpr (Shape::kHasEmptyParts) return Shape::part(tile, warpgroup).row < tile.rows;
+    return tile.k_steps > 0;
   }
 
   // Kept in memory meanwhile, not in registers. Differences of unsigned numbers may wrap.
@@ -142,30 +149,27 @@ struct GroupedGemm {
     ptx::store(clocks + 1, ptx::load(clocks + 1) + ptx::global_nanoseconds());
   }
 
-  // Reads the tile anew for the epilogue: in the main loop registers are scarce.
+  // For every kW there is a body of its own, so what they share stands outside. Reads the tile anew
+  // for the epilogue: in the main loop registers are scarce.
   template <int32_t kW, typename Params>
-  MOEJIT_DEVICE static void compute(const Params& params, int32_t warpgroup, const Queue& queue,
-                                    Scales& scales, StageReader<Stages>& reader,
+  MOEJIT_DEVICE static void compute(const GemmTile& due, const Params& params, int32_t warpgroup,
+                                    const Queue& queue, Scales& scales, StageReader<Stages>& reader,
                                     Epilogue& epilogue) {
     float sums[kW / 2];
 #pragma unroll
     for (int32_t i = 0; i < kW / 2; ++i) sums[i] = 0.0f;
-    {
-      const GemmTile tile = queue.front();
-      const WarpgroupPart part = Shape::part(tile, warpgroup);
-      scales.start(tile, part);
-      if (Shape::kHasEmptyParts ? part.row >= tile.rows : tile.k_steps == 0) {
-        scales.prime(queue.following());
-        if constexpr (Shape::kHasEmptyParts) reader.skip(tile.k_steps);  // the other warpgroup's
-      } else {
-        // Whole batches, known here, are spared the code of the rest.
-        constexpr int32_t kSteps = Scheduler::kSteps % 4 == 0 ? Scheduler::kSteps : 0;
-        Mainloop::template run<kW, Stages>(kSteps > 0 ? kSteps : tile.k_steps, part, queue, scales,
-                                           reader, sums);
-      }
+    const WarpgroupPart part = Shape::part(due, warpgroup);
+    if (has_products(due, warpgroup)) {
+      scales.start(due, part);
+      // Whole batches, known here, are spared the code of the rest.
+      constexpr int32_t kSteps = Scheduler::kSteps % 4 == 0 ? Scheduler::kSteps : 0;
+      Mainloop::template run<kW, Stages>(kSteps > 0 ? kSteps : due.k_steps, part, queue, scales,
+                                         reader, sums);
+    } else if constexpr (Shape::kHasEmptyParts) {
+      reader.skip(due.k_steps);  // the other warpgroup's
     }
     const GemmTile tile = queue.front();
-    epilogue.template run<kW>(params, tile, Shape::part(tile, warpgroup), sums);
+    epilogue.template run<kW>(params, tile, part, sums);
   }
 };
 

@@ -28,8 +28,9 @@ static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
 
 // Where the part of a tile starts that a math warpgroup computes.
 struct WarpgroupPart {
-  int32_t row;     // in the tile
-  int32_t column;  // likewise
+  int32_t row;           // in the tile
+  int32_t column;        // likewise
+  bool is_tail = false;  // all rows of the tile, and half of its columns
 };
 
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
@@ -85,7 +86,7 @@ struct GemmTileShape {
   MOEJIT_DEVICE static WarpgroupPart part(const GemmTile& tile, int32_t warpgroup) {
     if (!is_tail(tile)) return {.row = warpgroup * 64, .column = 0};
     const int32_t columns = is_narrow(tile.column) ? kNarrowColumns : kWideColumns;
-    return {.row = 0, .column = warpgroup * (columns / 2)};
+    return {.row = 0, .column = warpgroup * (columns / 2), .is_tail = true};
   }
 
   // Calls Kernel::compute<kW>() with the n of WGMMA that the tile's parts take.
