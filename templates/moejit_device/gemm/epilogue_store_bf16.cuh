@@ -41,13 +41,8 @@ class EpilogueStoreBf16 {
     if (is_leader) ptx::wait_tensor_stores_read<0>();
     // The stores before have read the staging buffer, and so have all threads.
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
-    // Pad rows may hold 0 * NaN, so zero is chosen, not computed.
-    if (tile.rows - part.row >= 64) {
-      stage<kW>(staging_, sums, true, true);
-    } else {
-      const int32_t row = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
-      stage<kW>(staging_, sums, row < tile.rows, row + 8 < tile.rows);
-    }
+    stage<kW>(staging_, sums);
+    if (tile.rows - part.row < 64) zero_rows<kW>(staging_, tile.rows - part.row);
     const bool is_whole = !is_tail && tile.padded_rows >= part.row + 64;
     if (is_whole) ptx::fence_proxy_async();
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panels are written
@@ -72,22 +67,36 @@ class EpilogueStoreBf16 {
   }
 
  private:
-  // 16-byte chunk c of row r of a panel lies at chunk c ^ (r % 8) of that row. The upper row is the
-  // thread's first, the lower one 8 further down; those that are not real become zeros.
+  // 16-byte chunk c of row r of a panel lies at chunk c ^ (r % 8) of that row.
   template <int32_t kW>
-  MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float* sums, bool is_upper,
-                                  bool is_lower) {
+  MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float* sums) {
     const int32_t lane = ptx::lane_index();
     const int32_t first_row = ptx::warp_index() % 4 * 16;
     const auto row = staging + (first_row + lane % 16) * 8;
 #pragma unroll
     for (int32_t j = 0; j < kW / 8; j += 2) {
       const float* x = sums + 4 * j;
-      const ptx::MatrixFragments f = {
-          {is_upper ? ptx::bf16_pair(x[0], x[1]) : 0u, is_lower ? ptx::bf16_pair(x[2], x[3]) : 0u,
-           is_upper ? ptx::bf16_pair(x[4], x[5]) : 0u, is_lower ? ptx::bf16_pair(x[6], x[7]) : 0u}};
+      const ptx::MatrixFragments f = {{ptx::bf16_pair(x[0], x[1]), ptx::bf16_pair(x[2], x[3]),
+                                       ptx::bf16_pair(x[4], x[5]), ptx::bf16_pair(x[6], x[7])}};
       const int32_t chunk = (j % 8 + lane / 16) ^ (lane % 8);
       ptx::store_matrices(row + (j / 8 * kPanelChunks + chunk), f);
+    }
+  }
+
+  // Rows from `rows` on, which may be negative, are pad rows. Their sums may be 0 * NaN, so they
+  // are replaced, each warp's by the warp that staged them.
+  template <int32_t kW>
+  MOEJIT_DEVICE static void zero_rows(ptx::SharedPtr<Bytes16> staging, int32_t rows) {
+    const int32_t warp_row = ptx::made_here(ptx::thread_index()) / 32 % 4 * 16;
+    const auto warp_staging = staging + warp_row * 8;
+    ptx::sync_warp();  // all lanes have staged
+#pragma unroll 1
+    for (int32_t i = larger(rows - warp_row, 0) * 8 + ptx::made_here(ptx::lane_index()); i < 16 * 8;
+         i += 32) {
+#pragma unroll
+      for (int32_t panel = 0; panel < ceil_div(kW, 64); ++panel) {
+        ptx::store(warp_staging + (panel * kPanelChunks + i), Bytes16{});
+      }
     }
   }
 
