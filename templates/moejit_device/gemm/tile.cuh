@@ -35,7 +35,8 @@ struct WarpgroupPart {
 
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
 // of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
-// more than kTailRows rows, 64 or none, is a tail. A step of the contraction takes 128 bytes of
+// more than kTailRows rows, 64 or none, is a tail, unless it is narrow beside wide ones: few tiles
+// are both, and a body for them has to be compiled. A step of the contraction takes 128 bytes of
 // each row of A and B.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
           int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64>
@@ -61,6 +62,8 @@ struct GemmTileShape {
   static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
   template <int32_t kW>
   static constexpr bool kUnrolls = kW == kTileColumns;  // the other widths are rare
+  template <int32_t kColumns>
+  static constexpr bool kHasTails = kTailRows > 0 && kColumns == kTileColumns;
   static_assert(kWideColumns % 64 == 0 && kNarrowColumns % 64 == 0,
                 "B is copied 64 rows at a time");
   static_assert(kNarrowColumns < kWideColumns, "the wide tiles are the wide ones");
@@ -79,6 +82,9 @@ struct GemmTileShape {
 
   MOEJIT_DEVICE static bool is_tail(const GemmTile& tile) {
     if constexpr (kTailRows == 0) return false;
+    if constexpr (!kHasTails<kNarrowColumns>) {
+      if (is_narrow(tile.column)) return false;
+    }
     return tile.rows <= kTailRows;
   }
 
@@ -97,13 +103,13 @@ struct GemmTileShape {
     if constexpr (kWideTiles > 0) {
       if (!narrow && !tail) Kernel::template compute<kWideColumns>(arguments...);
     }
-    if constexpr (kWideTiles > 0 && kTailRows > 0) {
+    if constexpr (kWideTiles > 0 && kHasTails<kWideColumns>) {
       if (!narrow && tail) Kernel::template compute<kWideColumns / 2>(arguments...);
     }
     if constexpr (kNarrowTiles > 0) {
       if (narrow && !tail) Kernel::template compute<kNarrowColumns>(arguments...);
     }
-    if constexpr (kNarrowTiles > 0 && kTailRows > 0) {
+    if constexpr (kNarrowTiles > 0 && kHasTails<kNarrowColumns>) {
       if (narrow && tail) Kernel::template compute<kNarrowColumns / 2>(arguments...);
     }
   }
