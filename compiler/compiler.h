@@ -58,10 +58,12 @@ Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& ro
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows);
 
 // One grouped GEMM without a layer: the kernel that a layer gets for the same problem (operands,
-// scales, local_experts, sections, section_n, k, blocks_per_promotion; column tiles are chosen
-// here). `rows` is P. Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to
-// tensors "a", "b", "d" and of the arguments' own names. Launch and work are for P rows.
-KernelPlan plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
+// scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
+// blocks_per_promotion; tiles are chosen here). `rows` is P. Arguments and tensor maps are those of
+// params/grouped_gemm_params.h, bound to tensors "a", "b", "d" and of the arguments' own names.
+// Launch and work are for P rows. Errors: parts of the problem that do not go together
+// (kUnsupported).
+Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
 
 // The plan as text for people (`explain` adds the reasons) or JSON for tools.
 std::string print_plan(const Plan& plan, bool explain);

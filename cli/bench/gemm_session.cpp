@@ -13,7 +13,7 @@ Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
   session->gemm_ = gemm;
   session->groups_ = make_groups(gemm);
   const int64_t rows = session->groups_.rows();
-  session->kernel_ = compiler::plan_grouped_gemm(problem_of(gemm), rows);
+  MOEJIT_TRY_ASSIGN(session->kernel_, compiler::plan_grouped_gemm(problem_of(gemm), rows));
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                     emit_kernel(session->kernel_, device.target()));
   MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));

@@ -45,6 +45,27 @@ Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
   return {.min_bytes = 3 * elements + 4 * scales};
 }
 
+// How many scales there are of each of A's rows, of A as a whole, and of a group's B.
+struct GemmScaleCounts {
+  int64_t of_row = 0;
+  int64_t of_a = 0;
+  int64_t of_group = 0;
+};
+
+GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
+  const int64_t k_blocks = ceil_div(spec.k, 128);
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+      return {.of_row = k_blocks,
+              .of_group = spec.sections * ceil_div(spec.section_n, 128) * k_blocks};
+    case GemmScales::kTensor: return {.of_a = 1, .of_group = 1};
+    case GemmScales::kRowColumn:
+      return {.of_row = 1, .of_group = int64_t{spec.sections} * spec.section_n};
+    case GemmScales::kNone: break;
+  }
+  return {};
+}
+
 Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
   return count_work(spec, rows);
 }
@@ -64,13 +85,14 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t n = int64_t{spec.sections} * spec.section_n;
   const int64_t k = spec.k;
-  const int64_t k_blocks = ceil_div(k, 128);
+  const int64_t element = size_bytes(spec.operands);
+  const GemmScaleCounts scales = scale_counts(spec);
   // Few rows cannot reach all experts.
   const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
-  const int64_t weights =
-      experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
-  Work total{.min_bytes = rows.routed * (k + 4 * k_blocks) + weights,
-             .multiply_adds = rows.routed * n * k};
+  const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
+  Work total{
+      .min_bytes = rows.routed * (k * element + 4 * scales.of_row) + 4 * scales.of_a + weights,
+      .multiply_adds = rows.routed * n * k};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
   if (stores_activation(spec)) {
     const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);

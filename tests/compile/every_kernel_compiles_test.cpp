@@ -102,6 +102,47 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
+void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::GemmAccumulation;
+  using compiler::GemmScales;
+  struct Kind {
+    DType operands;
+    GemmScales scales;
+    GemmAccumulation accumulation;
+  };
+  constexpr Kind kKinds[] = {
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFast},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFast},
+      {DType::kBF16, GemmScales::kNone, GemmAccumulation::kFp32},
+  };
+  struct Size {
+    int32_t section_n, k;
+    int64_t rows;  // 8 experts: the last ones have tiles of 16 and 64 rows
+  };
+  constexpr Size kSizes[] = {
+      {2048, 7168, 4096}, {1440, 2880, 4096}, {2048, 7168, 16}, {1440, 2880, 512}};
+  for (const Kind& kind : kKinds) {
+    for (const Size& size : kSizes) {
+      const auto kernel = compiler::plan_grouped_gemm({.operands = kind.operands,
+                                                       .scales = kind.scales,
+                                                       .accumulation = kind.accumulation,
+                                                       .local_experts = 8,
+                                                       .sections = 2,
+                                                       .section_n = size.section_n,
+                                                       .k = size.k},
+                                                      size.rows);
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
+  }
+}
+
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
 // of 384 whose warps trade registers among themselves.
@@ -136,6 +177,7 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
 TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   auto all = kernels();
   add_gradients(all);
+  add_lone_gemms(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

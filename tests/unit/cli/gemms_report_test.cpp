@@ -18,7 +18,7 @@ std::vector<GemmResult> results() {
                       .n = 1024,
                       .k = 1024};
   return {{.gemm = gemm,
-           .kernel = plan_grouped_gemm(problem_of(gemm), 1024),
+           .kernel = plan_grouped_gemm(problem_of(gemm), 1024).value(),
            .rows = {.routed = 1000, .padded = 1024},
            .worst_ratio = 0.25,
            .cool = {.microseconds = 4.0, .megahertz = 1280.0},
