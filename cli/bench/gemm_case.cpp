@@ -10,14 +10,21 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <numeric>
+#include <optional>
 
 namespace moejit::cli {
 namespace {
 
-constexpr std::array kKeys =
-    std::to_array<std::string_view>({"name", "operation", "groups", "rows_per_group", "ragged",
-                                     "splits_alignment", "n", "k", "sections", "scale_sharing_k"});
+using compiler::GemmAccumulation;
+using compiler::GemmScales;
+
+constexpr std::array kKeys = std::to_array<std::string_view>(
+    {"name", "operation", "groups", "rows_per_group", "ragged", "splits_alignment", "n", "k",
+     "sections", "scales", "accumulation", "scale_sharing_k"});
 constexpr std::array kOperations = std::to_array<std::string_view>({"grouped_gemm"});
+constexpr std::array kScales = {GemmScales::kRowBlock, GemmScales::kTensor, GemmScales::kRowColumn,
+                                GemmScales::kNone};
+constexpr std::array kAccumulations = {GemmAccumulation::kFp32, GemmAccumulation::kFast};
 
 constexpr int64_t kMostRows = INT32_MAX;  // rows are counted in int32 on the device
 constexpr double kRaggedShare = 0.3;
@@ -66,6 +73,39 @@ Result<GemmOperation> read_operation(const JsonView& object) {
   return static_cast<GemmOperation>(index);
 }
 
+// An optional member whose value is one of `values`, which to_string() names; the first if absent.
+template <typename Enum, std::size_t kCount>
+Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
+                            const std::array<Enum, kCount>& values) {
+  const std::optional<JsonView> view = object.find(key);
+  if (!view) return values.front();
+  std::array<std::string_view, kCount> names;
+  std::ranges::transform(values, names.begin(), [](Enum value) { return to_string(value); });
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(names));
+  return values[index];
+}
+
+Result<GemmAccumulation> read_accumulation(const JsonView& object, GemmScales scales) {
+  MOEJIT_TRY_ASSIGN(const GemmAccumulation accumulation,
+                    read_choice_at(object, "accumulation", kAccumulations));
+  const bool has_choice = scales == GemmScales::kTensor || scales == GemmScales::kRowColumn;
+  if (has_choice || accumulation == GemmAccumulation::kFp32) return accumulation;
+  return object.find("accumulation")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got \"{}\" with the scales {}, wanted \"fp32\"", to_string(accumulation),
+                         to_string(scales)),
+             "\"fast\" is for e4m3 whose scales are tensor or row_column");
+}
+
+Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
+  MOEJIT_TRY_ASSIGN(const int32_t blocks, read_int_at(object, "scale_sharing_k", kSharingRange, 1));
+  if (blocks == 1 || scales == GemmScales::kRowBlock) return blocks;
+  return object.find("scale_sharing_k")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got {} with the scales {}, wanted 1", blocks, to_string(scales)),
+             "blocks share their scales where scales are row_block");
+}
+
 // The most rows that groups of this case can have, pad rows included.
 int64_t most_rows(const GemmCase& gemm) {
   const double largest = gemm.rows_per_group * (gemm.is_ragged ? 1.0 + kRaggedShare : 1.0);
@@ -94,7 +134,9 @@ Result<GemmCase> read_case(const JsonView& object) {
   MOEJIT_TRY_ASSIGN(gemm.sections, read_int_at(object, "sections", kSectionsRange, 1));
   MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(gemm.sections)));
   MOEJIT_TRY_ASSIGN(gemm.k, read_int_at(object, "k", kDepthRange));
-  MOEJIT_TRY_ASSIGN(gemm.scale_sharing_k, read_int_at(object, "scale_sharing_k", kSharingRange, 1));
+  MOEJIT_TRY_ASSIGN(gemm.scales, read_choice_at(object, "scales", kScales));
+  MOEJIT_TRY_ASSIGN(gemm.accumulation, read_accumulation(object, gemm.scales));
+  MOEJIT_TRY_ASSIGN(gemm.scale_sharing_k, read_scale_sharing(object, gemm.scales));
   return gemm;
 }
 
@@ -144,8 +186,15 @@ GemmGroups make_groups(const GemmCase& gemm) {
   return groups;
 }
 
+compiler::DType operands_of(const GemmCase& gemm) {
+  return gemm.scales == GemmScales::kNone ? compiler::DType::kBF16 : compiler::DType::kF8E4M3;
+}
+
 compiler::GroupedGemmSpec problem_of(const GemmCase& gemm) {
-  return {.local_experts = gemm.groups,
+  return {.operands = operands_of(gemm),
+          .scales = gemm.scales,
+          .accumulation = gemm.accumulation,
+          .local_experts = gemm.groups,
           .sections = gemm.sections,
           .section_n = gemm.n / gemm.sections,
           .k = gemm.k,

@@ -29,6 +29,8 @@ struct GemmCase {
   int32_t n = 0;
   int32_t k = 0;
   int32_t sections = 1;
+  compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands
+  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
   int32_t scale_sharing_k = 1;
   bool operator==(const GemmCase&) const = default;
 };
@@ -47,6 +49,9 @@ struct GemmGroups {
   int64_t rows() const { return offs.back(); }
 };
 GemmGroups make_groups(const GemmCase& gemm);
+
+// E4m3, or bf16 where there are no scales.
+compiler::DType operands_of(const GemmCase& gemm);
 
 // What the planner takes.
 compiler::GroupedGemmSpec problem_of(const GemmCase& gemm);

@@ -5,6 +5,13 @@
 #include <span>
 
 namespace moejit::cli {
+namespace {
+
+Result<compiler::KernelPlan> plan_of(const GemmCase& gemm) {
+  return compiler::plan_grouped_gemm(problem_of(gemm), make_groups(gemm).rows());
+}
+
+}  // namespace
 
 Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
                                                          runtime::Engine& engine,
@@ -13,7 +20,7 @@ Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
   session->gemm_ = gemm;
   session->groups_ = make_groups(gemm);
   const int64_t rows = session->groups_.rows();
-  MOEJIT_TRY_ASSIGN(session->kernel_, compiler::plan_grouped_gemm(problem_of(gemm), rows));
+  MOEJIT_TRY_ASSIGN(session->kernel_, plan_of(gemm));
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                     emit_kernel(session->kernel_, device.target()));
   MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));
@@ -24,6 +31,15 @@ Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
   MOEJIT_TRY_ASSIGN(session->elapsed_, allocate_named(device, "elapsed", sizeof(ClockSample)));
   MOEJIT_TRY(session->fill_params());
   return session;
+}
+
+Result<std::vector<compiler::KernelSource>> GemmSession::sources(const GemmCase& gemm,
+                                                                 const compiler::Target& target) {
+  MOEJIT_TRY_ASSIGN(std::vector<compiler::KernelSource> sources, operand_sources(gemm, target));
+  MOEJIT_TRY_ASSIGN(const compiler::KernelPlan kernel, plan_of(gemm));
+  MOEJIT_TRY_ASSIGN(compiler::KernelSource source, emit_kernel(kernel, target));
+  sources.push_back(std::move(source));
+  return sources;
 }
 
 Result<void> GemmSession::fill_params() {

@@ -21,6 +21,10 @@ class GemmSession {
   static Result<std::unique_ptr<GemmSession>> create(const GemmCase& gemm, runtime::Engine& engine,
                                                      runtime::Device& device, uint64_t seed);
 
+  // Every kernel that create() compiles.
+  static Result<std::vector<compiler::KernelSource>> sources(const GemmCase& gemm,
+                                                             const compiler::Target& target);
+
   const GemmCase& gemm() const { return gemm_; }
   const GemmGroups& groups() const { return groups_; }
   const compiler::KernelPlan& kernel() const { return kernel_; }

@@ -36,6 +36,8 @@ nlohmann::ordered_json json_of(const GemmCase& gemm) {
           {"n", gemm.n},
           {"k", gemm.k},
           {"sections", gemm.sections},
+          {"scales", to_string(gemm.scales)},
+          {"accumulation", to_string(gemm.accumulation)},
           {"scale_sharing_k", gemm.scale_sharing_k}};
 }
 

@@ -60,6 +60,38 @@ TEST_F(BenchGemm, ResultsAreThoseOfTheReference) {
       *launched({.groups = 2, .rows_per_group = 20, .splits_alignment = 16, .n = 256, .k = 256}));
 }
 
+TEST_F(BenchGemm, ResultsWithOtherScalesAreThoseOfTheReference) {
+  using compiler::GemmScales;
+  for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn, GemmScales::kNone}) {
+    SCOPED_TRACE(to_string(scales));
+    GemmCase gemm = small();
+    gemm.scales = scales;
+    expect_correct(*launched(gemm));
+    gemm.accumulation = compiler::GemmAccumulation::kFast;
+    if (scales != GemmScales::kNone) expect_correct(*launched(gemm));
+    gemm.accumulation = compiler::GemmAccumulation::kFp32;
+    gemm.rows_per_group = 20;  // swapped tiles
+    expect_correct(*launched(gemm));
+  }
+}
+
+TEST_F(BenchGemm, ListsEveryKernelThatItNeeds) {
+  using compiler::GemmScales;
+  for (const GemmScales scales : {GemmScales::kRowBlock, GemmScales::kTensor}) {
+    GemmCase gemm = small();
+    gemm.scales = scales;
+    const auto engine = runtime::Engine::create({.use_cache = false});
+    ASSERT_TRUE(succeeded(engine));
+    const auto sources = GemmSession::sources(gemm, device().target());
+    ASSERT_TRUE(succeeded(sources));
+    for (const compiler::KernelSource& source : *sources)
+      ASSERT_TRUE(succeeded((*engine)->binary(source)));
+    const int64_t compiled = (*engine)->counters().compiled;
+    ASSERT_TRUE(succeeded(GemmSession::create(gemm, **engine, device(), kSeed)));
+    EXPECT_EQ((*engine)->counters().compiled, compiled);
+  }
+}
+
 TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
   GemmCase gemm = small();
   gemm.is_ragged = false;  // 100 rows and 12 pad rows

@@ -27,7 +27,8 @@ Dot e4m3_dot(const double* a, const double* b, std::int64_t depth, std::int64_t 
       partial += a[k] * b[k];
       dot.magnitude += std::fabs(a[k] * b[k]);
     }
-    const double partial_error = partial_sum_error(a + first, b + first, length);
+    const double partial_error = std::min(partial_sum_error(a + first, b + first, length),
+                                          likely_sum_error(a + first, b + first, length));
     dot.value += partial;
     dot.error += partial_error + 0x1p-24 * (std::fabs(partial) + partial_error);
     dot.error += 0x1p-24 * (std::fabs(dot.value) + dot.error);

@@ -26,7 +26,9 @@ struct EndScaledOperands {
 // For every real row r of expert e: out[r, n] = (sum over k of a[r, k] * b[e, n, k]) * a_scale[r] *
 // b_scale[e, n], pad rows 0. Kernels multiply the sum with the product of both scales rounded to
 // fp32, and round to bf16; they add bf16 products in one chain, and e4m3 products in chains of
-// `e4m3_chain` that are added in fp32. Bounds as in grouped_gemm_exact().
+// `e4m3_chain` that are added in fp32. Bounds as in grouped_gemm_exact(), but those of e4m3 chains
+// on the tensor cores are for products of either sign at random: a bound for any long chain would
+// be as large as its sum.
 GemmExact end_scaled_gemm_exact(const EndScaledOperands& operands, const Route& route,
                                 std::int64_t e4m3_chain);
 

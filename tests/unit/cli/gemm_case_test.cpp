@@ -78,6 +78,16 @@ INSTANTIATE_TEST_SUITE_P(
               "gemms.json:1: $.gemms[0].ragged: got 1, wanted true or false"},
         Wrong{one(R"(, "n": 48, "scale_sharing_k": 3)"), ErrorCode::kInvalidValue,
               "gemms.json:1: $.gemms[0].scale_sharing_k: got 3, wanted 1 to 2"},
+        Wrong{one(R"(, "n": 48, "scales": "tensor", "scale_sharing_k": 2)"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].scale_sharing_k: got 2 with the scales tensor, wanted 1"},
+        Wrong{one(R"(, "n": 48, "scales": "block")"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].scales: got \"block\", wanted one of \"row_block\", "
+              "\"tensor\", \"row_column\", \"none\""},
+        Wrong{one(R"(, "n": 48, "scales": "none", "accumulation": "fast")"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].accumulation: got \"fast\" with the scales none, wanted "
+              "\"fp32\""},
         Wrong{one(R"(, "n": 48, "rows": 3)"), ErrorCode::kUnknownKey,
               "gemms.json:1: $.gemms[0].rows: unknown key"},
         Wrong{file_of(R"({"name": "a b"})"), ErrorCode::kInvalidValue,
@@ -94,6 +104,19 @@ INSTANTIATE_TEST_SUITE_P(
                       ", \"n\": 16}"),
               ErrorCode::kInvalidValue,
               "gemms.json:1: $.gemms[1].name: got \"a\" twice, wanted each name once"}));
+
+TEST(GemmCases, HaveBf16OperandsWithoutScales) {
+  const auto cases = parse_gemm_cases(one(R"(, "n": 48, "scales": "none")"), "gemms.json");
+  ASSERT_TRUE(succeeded(cases));
+  EXPECT_EQ(problem_of(cases->front()).scales, compiler::GemmScales::kNone);
+  EXPECT_EQ(problem_of(cases->front()).operands, compiler::DType::kBF16);
+  const auto others = parse_gemm_cases(
+      one(R"(, "n": 48, "scales": "row_column", "accumulation": "fast")"), "gemms.json");
+  ASSERT_TRUE(succeeded(others));
+  EXPECT_EQ(problem_of(others->front()).scales, compiler::GemmScales::kRowColumn);
+  EXPECT_EQ(problem_of(others->front()).operands, compiler::DType::kF8E4M3);
+  EXPECT_EQ(problem_of(others->front()).accumulation, compiler::GemmAccumulation::kFast);
+}
 
 TEST(GemmCases, OfTheDocsParse) {
   const std::string path = std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/gemms/hopper.json";

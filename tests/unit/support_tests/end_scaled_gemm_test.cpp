@@ -3,6 +3,7 @@
 
 #include "tests/support/reference/sum_error.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 namespace moejit::reference {
@@ -40,6 +41,11 @@ TEST(EndScaledGemm, BoundsGrowWithTheLengthOfAChain) {
   // 33 terms of which the largest is the first group's sum, 32.
   EXPECT_EQ(partial_sum_error(ones.data(), ones.data(), 32), 33 * 0x1p-13);
   EXPECT_GT(partial_sum_error(ones.data(), ones.data(), 64), 33 * 0x1p-13 * 33);
+  // The first group's loses 2^-13 for the sum so far, and six deviations for 32 products.
+  EXPECT_NEAR(likely_sum_error(ones.data(), ones.data(), 32),
+              (1.0 + 6.0 * std::sqrt(32.0 / 3.0)) * 0x1p-13, 0x1p-40);
+  EXPECT_LT(likely_sum_error(ones.data(), ones.data(), 512),
+            partial_sum_error(ones.data(), ones.data(), 512));
   EXPECT_EQ(bf16_sum_error(ones.data(), ones.data(), 16), 17 * 0x1p-22);
   EXPECT_EQ(fp32_sum_error(512.0, 512), 512.0 * 512 * 0x1p-23);
 }
