@@ -122,12 +122,7 @@ enum class GemmScales {
   kRowColumn,  // one of each row of A, one of each column of D
   kNone,       // bf16 operands have none
 };
-// How products are added up along the contraction.
-enum class GemmAccumulation {
-  kFp32,  // in fp32; of e4m3 products, which the tensor cores add with about 14 bits, partial sums
-  kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
-};
-// The scales of a contraction-grouped one, whose contraction runs along the tokens.
+// And those of a contraction-grouped one, whose contraction runs along the tokens.
 enum class GradientScales {
   kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
 };
@@ -136,6 +131,11 @@ enum class GradientOutput {
   kBf16,    // one rounding to bf16
   kF32,     // overwrites
   kF32Add,  // one fp32 addition to what is there
+};
+// How products are added up along the contraction.
+enum class GemmAccumulation {
+  kFp32,  // in fp32; of e4m3 products, which the tensor cores add with about 14 bits, partial sums
+  kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
 };
 enum class GemmEpilogue {
   kStoreBf16,               // one rounding to bf16

@@ -2,7 +2,7 @@
 #pragma once
 
 // For operands without scales, or with such as do not change along the contraction, which the
-// epilogue applies.
+// epilogue applies. Main loops that promote with scales ask for more than this has.
 
 #include "moejit_device/gemm/tile.cuh"
 
