@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/contraction_grouped_gemm.h"
 
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+
 #include <fmt/core.h>
 
 namespace moejit::compiler {
@@ -69,6 +72,30 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
   return {{"a_map", tensors.a, operand_box(DType::kF8E4M3, spec.rows, columns, kTileRows)},
           {"b_map", tensors.b, operand_box(DType::kF8E4M3, spec.n, columns, box_rows)},
           {"d_map", tensors.d, output_box(spec)}};
+}
+
+KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                         int64_t columns) {
+  const int64_t mean_columns = columns / problem.local_experts;
+  const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
+  const Work work = count_work(spec, {.routed = columns, .padded = columns});
+  KernelPlan kernel{
+      .operation = "contraction_grouped_gemm",
+      .spec = spec,
+      .launch = launch_shape(spec),
+      .arguments = {{"a_scale_inv", "a_scale_inv"},
+                    {"b_scale_inv", "b_scale_inv"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"elapsed", "elapsed"}},
+      .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
+      .min_bytes = work.min_bytes,
+      .multiply_adds = work.multiply_adds,
+      .reasons = tile_reasons(spec, mean_columns),
+  };
+  kernel.launch.max_ctas = busy_ctas(spec);
+  kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
+  return kernel;
 }
 
 }  // namespace moejit::compiler

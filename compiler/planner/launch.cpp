@@ -81,8 +81,7 @@ int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
 }
 
 int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
-  return int64_t{spec.local_experts} * ceil_div(spec.rows, kTileRows) *
-         (spec.wide_tiles + spec.narrow_tiles);
+  return busy_ctas(spec);
 }
 
 }  // namespace
@@ -109,6 +108,11 @@ int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
   // Every group that has rows may have one tile that is not full.
   const int64_t row_tiles = rows / spec.tile_rows + groups;
   return row_tiles * (spec.sections / tile_sections(spec)) * (spec.wide_tiles + spec.narrow_tiles);
+}
+
+int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
+  return int64_t{spec.local_experts} * ceil_div(spec.rows, kTileRows) *
+         (spec.wide_tiles + spec.narrow_tiles);
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
