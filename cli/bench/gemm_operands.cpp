@@ -2,45 +2,18 @@
 #include "cli/bench/gemm_operands.h"
 
 #include "cli/bench/random_values.h"
+#include "cli/bench/run_once.h"
 #include "compiler/launch.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
 #include "tests/support/reference/quantize.h"
 
 #include <array>
-#include <span>
 
 namespace moejit::cli {
 namespace {
 
 int64_t blocks_of(int64_t elements) { return (elements + 127) / 128; }
-
-Result<NamedMemory> uploaded(runtime::Device& device, std::string_view name,
-                             const std::vector<int32_t>& values) {
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
-  MOEJIT_TRY_ASSIGN(NamedMemory memory, allocate_named(device, name, bytes));
-  MOEJIT_TRY(device.copy_to_device(memory.address(), values.data(), bytes));
-  return memory;
-}
-
-// Compiles and runs one kernel to its end, after which its inputs may go.
-template <typename Params>
-Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
-                      const compiler::KernelPlan& kernel, int64_t ctas, const Params& params,
-                      std::span<const runtime::MemoryRegion> regions) {
-  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, device.target()));
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));
-  MOEJIT_TRY_ASSIGN(const auto loaded, device.load(*binary));
-  const compiler::LaunchShape launch = compiler::launch_shape(kernel.spec);
-  MOEJIT_TRY(device.launch({.kernel = loaded.get(),
-                            .ctas = ctas,
-                            .threads = launch.threads,
-                            .shared_bytes = launch.shared_bytes,
-                            .params = std::as_bytes(std::span(&params, 1)),
-                            .regions = regions},
-                           nullptr));
-  return device.synchronize(nullptr);
-}
 
 class OperandMaker {
  public:
@@ -54,8 +27,8 @@ class OperandMaker {
         seed_(seed) {}
 
   Result<GemmOperands> make() {
-    MOEJIT_TRY_ASSIGN(operands_.counts, uploaded(device_, "counts", groups_.counts));
-    MOEJIT_TRY_ASSIGN(operands_.offs, uploaded(device_, "offs", groups_.offs));
+    MOEJIT_TRY_ASSIGN(operands_.counts, upload_named(device_, "counts", groups_.counts));
+    MOEJIT_TRY_ASSIGN(operands_.offs, upload_named(device_, "offs", groups_.offs));
     MOEJIT_TRY(make_a());
     MOEJIT_TRY(make_b());
     return std::move(operands_);
@@ -131,6 +104,14 @@ Result<NamedMemory> allocate_named(runtime::Device& device, std::string_view nam
   NamedMemory named{.name = name, .bytes = bytes, .memory = {}};
   MOEJIT_TRY_ASSIGN(named.memory, DeviceMemory::allocate(device, bytes));
   return named;
+}
+
+Result<NamedMemory> upload_named(runtime::Device& device, std::string_view name,
+                                 const std::vector<int32_t>& values) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
+  MOEJIT_TRY_ASSIGN(NamedMemory memory, allocate_named(device, name, bytes));
+  MOEJIT_TRY(device.copy_to_device(memory.address(), values.data(), bytes));
+  return memory;
 }
 
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace moejit::cli {
 
@@ -26,20 +27,25 @@ struct NamedMemory {
   }
 };
 
-// What a grouped GEMM reads, on a device. P rows, E groups; pad rows hold zeros.
+// What a grouped GEMM reads, on a device: E4M3 operands, F32 scales and I32 groups. E groups, P
+// rows or C columns, of which those that fill up groups hold zeros.
 struct GemmOperands {
-  NamedMemory a;            // E4M3 [P, k]
-  NamedMemory a_scale_inv;  // F32 [P, ceil(k / 128)]
-  NamedMemory b;            // E4M3 [E, n, k]
-  NamedMemory b_scale_inv;  // F32 [E, sections * ceil(n / sections / 128), ceil(k / 128)]
-  NamedMemory counts;       // I32 [E]
-  NamedMemory offs;         // I32 [E + 1]
+  // Row-grouped; contraction-grouped
+  NamedMemory a;            // [P, k]; [rows, C]
+  NamedMemory a_scale_inv;  // [P, ceil(k / 128)]; [ceil(rows / 128), C / 128]
+  NamedMemory b;            // [E, n, k]; [n, C]
+  NamedMemory b_scale_inv;  // [E, sections * ceil(n / sections / 128), ceil(k / 128)];
+                            // [ceil(n / 128), C / 128]
+  NamedMemory counts;       // [E]
+  NamedMemory offs;         // [E + 1]
 };
 
 Result<NamedMemory> allocate_named(runtime::Device& device, std::string_view name, int64_t bytes);
+Result<NamedMemory> upload_named(runtime::Device& device, std::string_view name,
+                                 const std::vector<int32_t>& values);
 
-// Random numbers, all of them different, quantised on the device by the kernels that quantise a
-// layer's activations and weights.
+// Of a row-grouped GEMM: random numbers, all of them different, quantised on the device by the
+// kernels that quantise a layer's activations and weights.
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,
                                    runtime::Engine& engine, runtime::Device& device, uint64_t seed);
 

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/bench/gemm_operands.h"
+
+namespace moejit::cli {
+
+// Of a contraction-grouped GEMM: random numbers, all of them different, in columns that belong to a
+// group and zeros in the others, quantised in 128x128 tiles on the device by the kernel that
+// quantises a layer's weights.
+Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGroups& groups,
+                                            runtime::Engine& engine, runtime::Device& device,
+                                            uint64_t seed);
+
+}  // namespace moejit::cli
