@@ -51,7 +51,13 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
-  return gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
+  LaunchShape shape = gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
+  if (spec.scales == GradientScales::kRow) {
+    constexpr int32_t kBuffers = 2, kBatchSteps = 4, kUnused = 8;
+    const int32_t step_scales = kTileRows / kMathWarpgroups + columns + kUnused;
+    shape.shared_bytes += kMathWarpgroups * kBuffers * kBatchSteps * step_scales * 4;
+  }
+  return shape;
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {

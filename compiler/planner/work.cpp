@@ -78,7 +78,8 @@ Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t elements = int64_t{spec.rows} * spec.n;
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
   const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
-  const int64_t scale_rows = ceil_div(spec.rows, 128) + ceil_div(spec.n, 128);
+  const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
+  const int64_t scale_rows = ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
   return {.min_bytes = rows.routed * (spec.rows + spec.n) +
                        4 * scale_rows * ceil_div(rows.routed, 128) +
                        spec.local_experts * elements * element_bytes * passes,

@@ -37,10 +37,29 @@ TEST(ContractionGroupedGemm, LoadsNothingWhereItOverwrites) {
 }
 
 TEST(ContractionGroupedGemm, FitsIntoSharedMemory) {
-  for (const int64_t mean : {4096, 1024, 512}) {
-    const auto shape = launch_shape(choose_tiles(problem(GradientOutput::kF32Add), mean));
-    EXPECT_LE(shape.shared_bytes, 232448);
+  for (const auto scales : {GradientScales::kTile, GradientScales::kRow}) {
+    for (const int64_t mean : {4096, 1024, 512}) {
+      ContractionGroupedGemmSpec spec = problem(GradientOutput::kF32Add);
+      spec.scales = scales;
+      EXPECT_LE(launch_shape(choose_tiles(spec, mean)).shared_bytes, 232448);
+    }
   }
+}
+
+TEST(ContractionGroupedGemm, HasNarrowTilesWhereEachElementHasAFactor) {
+  ContractionGroupedGemmSpec wanted = problem(GradientOutput::kF32Add);
+  wanted.scales = GradientScales::kRow;
+  wanted.narrow_tiles = 56;
+  wanted.panels_staged = 4;  // all columns of a tile
+  wanted.panels_loaded = 2;
+  ContractionGroupedGemmSpec row = problem(GradientOutput::kF32Add);
+  row.scales = GradientScales::kRow;
+  EXPECT_EQ(choose_tiles(row, 1024), wanted);
+  wanted.panels_loaded = 0;
+  EXPECT_EQ(choose_tiles(row, 4096), wanted);
+  row.output = wanted.output = GradientOutput::kBf16;
+  wanted.panels_staged = 2;
+  EXPECT_EQ(choose_tiles(row, 512), wanted);
 }
 
 TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
@@ -73,6 +92,15 @@ TEST(ContractionGroupedGemm, CountsOldValuesWhereItAdds) {
   EXPECT_EQ(count_work(problem(GradientOutput::kF32), rows).min_bytes, operands + 4 * gradient);
   EXPECT_EQ(count_work(problem(GradientOutput::kF32Add), rows).min_bytes,
             operands + 2 * 4 * gradient);
+}
+
+TEST(ContractionGroupedGemm, CountsAScaleForEachRow) {
+  const CallRows rows{.routed = 1000, .padded = 2048};
+  ContractionGroupedGemmSpec row = problem(GradientOutput::kF32);
+  row.scales = GradientScales::kRow;
+  EXPECT_EQ(
+      count_work(row, rows).min_bytes - count_work(problem(GradientOutput::kF32), rows).min_bytes,
+      4 * 8 * (4096 + 7168 - 32 - 56));
 }
 
 TEST(GradientColumns, AlignEveryGroupToAStep) {
