@@ -133,7 +133,7 @@ def gradient_row(gemm):
         "case": gemm["name"],
         "groups x tokens": f"{gemm['groups']} x {columns}",
         "rows, N": f"{gemm['rows']}, {gemm['n']}",
-        "output": gemm["output"],
+        "scales, output": f"{gemm['scales']}, {gemm['output']}",
         "cool": time_text(gemm["cool_us"]),
         "TFLOP/s, cool": f"{gemm['flops_cool'] * 1e-12:.0f}",
         "util, cool": f"{gemm['util_cool']:.3f}",

@@ -15,14 +15,17 @@ namespace moejit::cli {
 namespace {
 
 using compiler::GradientOutput;
+using compiler::GradientScales;
 
 constexpr std::array kRowGroupedKeys =
     std::to_array<std::string_view>({"name", "operation", "groups", "rows_per_group", "ragged",
                                      "splits_alignment", "n", "k", "sections", "scale_sharing_k"});
-constexpr std::array kContractionGroupedKeys = std::to_array<std::string_view>(
-    {"name", "operation", "groups", "columns_per_group", "ragged", "rows", "n", "output"});
+constexpr std::array kContractionGroupedKeys =
+    std::to_array<std::string_view>({"name", "operation", "groups", "columns_per_group", "ragged",
+                                     "rows", "n", "scales", "output"});
 constexpr std::array kOperations =
     std::to_array<std::string_view>({"grouped_gemm", "contraction_grouped_gemm"});
+constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow};
 constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kF32,
                                  GradientOutput::kF32Add};
 
@@ -127,6 +130,9 @@ Result<void> read_contraction_grouped(const JsonView& object, GemmCase& gemm) {
   MOEJIT_TRY(check_most_rows(object, gemm));
   MOEJIT_TRY_ASSIGN(gemm.rows, read_int_at(object, "rows", width_range(1)));
   MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(1)));
+  if (object.find("scales")) {
+    MOEJIT_TRY_ASSIGN(gemm.gradient_scales, read_enum_at(object, "scales", kGradientScales));
+  }
   MOEJIT_TRY_ASSIGN(gemm.output, read_enum_at(object, "output", kOutputs));
   return {};
 }
@@ -204,7 +210,11 @@ compiler::GroupedGemmSpec problem_of(const GemmCase& gemm) {
 }
 
 compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm) {
-  return {.output = gemm.output, .local_experts = gemm.groups, .rows = gemm.rows, .n = gemm.n};
+  return {.scales = gemm.gradient_scales,
+          .output = gemm.output,
+          .local_experts = gemm.groups,
+          .rows = gemm.rows,
+          .n = gemm.n};
 }
 
 }  // namespace moejit::cli

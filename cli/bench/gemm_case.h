@@ -36,6 +36,7 @@ struct GemmCase {
   // Of a contraction-grouped one alone.
   int32_t columns_per_group = 0;
   int32_t rows = 0;
+  compiler::GradientScales gradient_scales = compiler::GradientScales::kTile;  // "scales"
   compiler::GradientOutput output = compiler::GradientOutput::kF32;
   bool operator==(const GemmCase&) const = default;
 };

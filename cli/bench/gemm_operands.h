@@ -32,10 +32,10 @@ struct NamedMemory {
 struct GemmOperands {
   // Row-grouped; contraction-grouped
   NamedMemory a;            // [P, k]; [rows, C]
-  NamedMemory a_scale_inv;  // [P, ceil(k / 128)]; [ceil(rows / 128), C / 128]
+  NamedMemory a_scale_inv;  // [P, ceil(k / 128)]; [ceil(rows / 128) or rows, C / 128]
   NamedMemory b;            // [E, n, k]; [n, C]
   NamedMemory b_scale_inv;  // [E, sections * ceil(n / sections / 128), ceil(k / 128)];
-                            // [ceil(n / 128), C / 128]
+                            // [ceil(n / 128) or n, C / 128]
   NamedMemory counts;       // [E]
   NamedMemory offs;         // [E + 1]
 };

@@ -4,7 +4,9 @@
 #include "cli/bench/pad_columns.h"
 #include "cli/bench/random_values.h"
 #include "cli/bench/run_once.h"
+#include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
+#include "tests/support/reference/quantize.h"
 
 #include <array>
 
@@ -13,20 +15,20 @@ namespace {
 
 struct QuantizedMatrix {
   NamedMemory q;          // E4M3 [rows, C]
-  NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128]
+  NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [rows, C / 128]
 };
 
 class GradientOperandMaker {
  public:
-  GradientOperandMaker(const GemmGroups& groups, runtime::Engine& engine, runtime::Device& device,
-                       const RandomValues& random)
-      : groups_(groups), engine_(engine), device_(device), random_(random) {}
+  GradientOperandMaker(const GemmCase& gemm, const GemmGroups& groups, runtime::Engine& engine,
+                       runtime::Device& device, const RandomValues& random)
+      : gemm_(gemm), groups_(groups), engine_(engine), device_(device), random_(random) {}
 
-  Result<GemmOperands> make(const GemmCase& gemm, uint64_t seed) {
+  Result<GemmOperands> make(uint64_t seed) {
     MOEJIT_TRY_ASSIGN(operands_.counts, upload_named(device_, "counts", groups_.counts));
     MOEJIT_TRY_ASSIGN(operands_.offs, upload_named(device_, "offs", groups_.offs));
-    MOEJIT_TRY_ASSIGN(QuantizedMatrix a, quantized("a", "a_scale_inv", gemm.rows, 2 * seed));
-    MOEJIT_TRY_ASSIGN(QuantizedMatrix b, quantized("b", "b_scale_inv", gemm.n, 2 * seed + 1));
+    MOEJIT_TRY_ASSIGN(QuantizedMatrix a, random_matrix("a", "a_scale_inv", gemm_.rows, 2 * seed));
+    MOEJIT_TRY_ASSIGN(QuantizedMatrix b, random_matrix("b", "b_scale_inv", gemm_.n, 2 * seed + 1));
     operands_.a = std::move(a.q);
     operands_.a_scale_inv = std::move(a.scale_inv);
     operands_.b = std::move(b.q);
@@ -35,31 +37,55 @@ class GradientOperandMaker {
   }
 
  private:
-  Result<QuantizedMatrix> quantized(std::string_view name, std::string_view scales_name,
-                                    int32_t rows, uint64_t seed) {
-    const int64_t columns = groups_.rows();
+  int64_t columns() const { return groups_.rows(); }
+
+  Result<QuantizedMatrix> random_matrix(std::string_view name, std::string_view scales_name,
+                                        int32_t rows, uint64_t seed) {
+    const bool has_tiles = gemm_.gradient_scales == compiler::GradientScales::kTile;
+    const int64_t scale_rows = has_tiles ? (int64_t{rows} + 127) / 128 : rows;
     MOEJIT_TRY_ASSIGN(const NamedMemory values,
-                      allocate_named(device_, "values", 2 * rows * columns));
-    MOEJIT_TRY(random_.fill(values.address(), rows * columns, seed));
+                      allocate_named(device_, "values", 2 * rows * columns()));
+    MOEJIT_TRY(random_.fill(values.address(), rows * columns(), seed));
     MOEJIT_TRY(zero_pad_columns(values, rows, groups_, operands_.counts, operands_.offs, engine_,
                                 device_));
-    const int64_t scales = (int64_t{rows} + 127) / 128 * (columns / 128);
     QuantizedMatrix matrix;
-    MOEJIT_TRY_ASSIGN(matrix.q, allocate_named(device_, name, rows * columns));
-    MOEJIT_TRY_ASSIGN(matrix.scale_inv, allocate_named(device_, scales_name, 4 * scales));
+    MOEJIT_TRY_ASSIGN(matrix.q, allocate_named(device_, name, rows * columns()));
+    MOEJIT_TRY_ASSIGN(matrix.scale_inv,
+                      allocate_named(device_, scales_name, 4 * scale_rows * (columns() / 128)));
+    MOEJIT_TRY(has_tiles ? quantize_tiles(values, rows, matrix)
+                         : quantize_rows(values, rows, matrix));
+    return matrix;
+  }
+
+  Result<void> quantize_tiles(const NamedMemory& values, int32_t rows,
+                              const QuantizedMatrix& matrix) {
     const compiler::TileChainSpec spec{.section_rows = rows,
-                                       .columns = static_cast<int32_t>(columns)};
+                                       .columns = static_cast<int32_t>(columns())};
     const device::TileChainParams params{.input = values.as<const device::Bf16>(),
                                          .output = matrix.q.as<device::E4m3>(),
                                          .output_scale_inv = matrix.scale_inv.as<float>(),
                                          .matrices = 1};
     const std::array regions = {values.region(), matrix.q.region(true),
                                 matrix.scale_inv.region(true)};
-    MOEJIT_TRY(run_once(engine_, device_, {.operation = "quantize_tiles", .spec = spec},
-                        compiler::busy_ctas(spec, 1), params, regions));
-    return matrix;
+    return run_once(engine_, device_, {.operation = "quantize_tiles", .spec = spec},
+                    compiler::busy_ctas(spec, 1), params, regions);
   }
 
+  Result<void> quantize_rows(const NamedMemory& values, int32_t rows,
+                             const QuantizedMatrix& matrix) {
+    const compiler::RowChainSpec spec{.columns = static_cast<int32_t>(columns()),
+                                      .epsilon = reference::kActivationEps};
+    const device::RowChainParams params{.input = values.address(),
+                                        .output = matrix.q.address(),
+                                        .output_scale_inv = matrix.scale_inv.as<float>(),
+                                        .rows = rows};
+    const std::array regions = {values.region(), matrix.q.region(true),
+                                matrix.scale_inv.region(true)};
+    return run_once(engine_, device_, {.operation = "quantize_rows", .spec = spec},
+                    compiler::busy_ctas(spec, rows), params, regions);
+  }
+
+  const GemmCase& gemm_;
   const GemmGroups& groups_;
   runtime::Engine& engine_;
   runtime::Device& device_;
@@ -73,7 +99,7 @@ Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGrou
                                             runtime::Engine& engine, runtime::Device& device,
                                             uint64_t seed) {
   MOEJIT_TRY_ASSIGN(const RandomValues random, RandomValues::create(engine, device));
-  return GradientOperandMaker(groups, engine, device, random).make(gemm, seed);
+  return GradientOperandMaker(gemm, groups, engine, device, random).make(seed);
 }
 
 }  // namespace moejit::cli

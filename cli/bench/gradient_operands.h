@@ -6,8 +6,8 @@
 namespace moejit::cli {
 
 // Of a contraction-grouped GEMM: random numbers, all of them different, in columns that belong to a
-// group and zeros in the others, quantised in 128x128 tiles on the device by the kernel that
-// quantises a layer's weights.
+// group and zeros in the others, quantised on the device by the kernels that quantise a layer's
+// weights, in 128x128 tiles, or its activations, in 1x128 blocks.
 Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGroups& groups,
                                             runtime::Engine& engine, runtime::Device& device,
                                             uint64_t seed);

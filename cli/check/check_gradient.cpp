@@ -12,6 +12,7 @@ namespace moejit::cli {
 namespace {
 
 using compiler::GradientOutput;
+using compiler::GradientScales;
 using reference::block_count;
 using reference::QuantizedRows;
 using reference::RandomStream;
@@ -59,12 +60,12 @@ class GradientSample {
     const int64_t first = session_.groups().offs[static_cast<size_t>(group)];
     const int64_t blocks = block_count(count(group));
     QuantizedRows chosen{.rows = std::ssize(rows), .cols = 128 * blocks, .q = {}, .scale_inv = {}};
+    const int64_t rows_per_scale = gemm_.gradient_scales == GradientScales::kTile ? 128 : 1;
     for (const int64_t row : rows) {
+      const int64_t scale = row / rows_per_scale * (columns / 128) + first / 128;
       MOEJIT_TRY_ASSIGN(const auto q,
                         session_.read<uint8_t>(from, row * columns + first, chosen.cols));
-      MOEJIT_TRY_ASSIGN(
-          const auto scale_inv,
-          session_.read<float>(scales, row / 128 * (columns / 128) + first / 128, blocks));
+      MOEJIT_TRY_ASSIGN(const auto scale_inv, session_.read<float>(scales, scale, blocks));
       chosen.q.insert(chosen.q.end(), q.begin(), q.end());
       chosen.scale_inv.insert(chosen.scale_inv.end(), scale_inv.begin(), scale_inv.end());
     }

@@ -44,6 +44,7 @@ nlohmann::ordered_json json_of(const GemmCase& gemm) {
             {"ragged", gemm.is_ragged},
             {"rows", gemm.rows},
             {"n", gemm.n},
+            {"scales", to_string(gemm.gradient_scales)},
             {"output", to_string(gemm.output)}};
   return {{"name", gemm.name},
           {"operation", to_string(gemm.operation)},

@@ -29,7 +29,8 @@ GemmCase small() {
           .sections = 2};
 }
 
-GemmCase small_gradient(compiler::GradientOutput output) {
+GemmCase small_gradient(compiler::GradientOutput output,
+                        compiler::GradientScales scales = compiler::GradientScales::kTile) {
   return {.name = "small_gradient",
           .operation = cli::GemmOperation::kContractionGroupedGemm,
           .groups = 3,
@@ -37,6 +38,7 @@ GemmCase small_gradient(compiler::GradientOutput output) {
           .n = 208,
           .columns_per_group = 200,
           .rows = 144,
+          .gradient_scales = scales,
           .output = output};
 }
 
@@ -79,6 +81,8 @@ TEST_F(BenchGemm, GradientsAreThoseOfTheReference) {
     SCOPED_TRACE(to_string(output));
     expect_correct(*launched(small_gradient(output)));
   }
+  expect_correct(
+      *launched(small_gradient(GradientOutput::kF32Add, compiler::GradientScales::kRow)));
 }
 
 TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {

@@ -52,7 +52,7 @@ TEST(GemmCases, ReadEveryField) {
 TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
   const auto cases = parse_gemm_cases(file_of(R"({"name": "a",
              "operation": "contraction_grouped_gemm", "groups": 8, "columns_per_group": 100,
-             "ragged": true, "rows": 48, "n": 96, "output": "f32_add"})"),
+             "ragged": true, "rows": 48, "n": 96, "scales": "row", "output": "f32_add"})"),
                                       "gemms.json");
   ASSERT_TRUE(succeeded(cases));
   EXPECT_EQ(cases->front(), (GemmCase{.name = "a",
@@ -62,11 +62,14 @@ TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
                                       .n = 96,
                                       .columns_per_group = 100,
                                       .rows = 48,
+                                      .gradient_scales = compiler::GradientScales::kRow,
                                       .output = compiler::GradientOutput::kF32Add}));
-  EXPECT_EQ(
-      gradient_problem_of(cases->front()),
-      (compiler::ContractionGroupedGemmSpec{
-          .output = compiler::GradientOutput::kF32Add, .local_experts = 8, .rows = 48, .n = 96}));
+  EXPECT_EQ(gradient_problem_of(cases->front()),
+            (compiler::ContractionGroupedGemmSpec{.scales = compiler::GradientScales::kRow,
+                                                  .output = compiler::GradientOutput::kF32Add,
+                                                  .local_experts = 8,
+                                                  .rows = 48,
+                                                  .n = 96}));
 }
 
 struct Wrong {
