@@ -111,6 +111,7 @@ std::string_view to_string(GemmEpilogue epilogue) {
 std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
+    case GradientScales::kRow: return "row";
   }
   return "unknown";
 }

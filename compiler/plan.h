@@ -125,6 +125,7 @@ enum class GemmScales {
 // And those of a contraction-grouped one, whose contraction runs along the tokens.
 enum class GradientScales {
   kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
+  kRow,   // 1x128 scales of the rows of both, as quantising each on its own leaves them
 };
 // What becomes of a weight gradient.
 enum class GradientOutput {

@@ -2,6 +2,7 @@
 #include "cli/bench/gemm_operands.h"
 
 #include "cli/bench/random_values.h"
+#include "cli/bench/run_once.h"
 #include "compiler/launch.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
@@ -9,40 +10,11 @@
 #include "tests/support/reference/random_inputs.h"
 
 #include <array>
-#include <span>
 
 namespace moejit::cli {
 namespace {
 
 int64_t blocks_of(int64_t elements) { return (elements + 127) / 128; }
-
-template <typename T>
-Result<NamedMemory> uploaded(runtime::Device& device, std::string_view name,
-                             const std::vector<T>& values) {
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-  MOEJIT_TRY_ASSIGN(NamedMemory memory, allocate_named(device, name, bytes));
-  MOEJIT_TRY(device.copy_to_device(memory.address(), values.data(), bytes));
-  return memory;
-}
-
-// Compiles and runs one kernel to its end, after which its inputs may go.
-template <typename Params>
-Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
-                      const compiler::KernelPlan& kernel, int64_t ctas, const Params& params,
-                      std::span<const runtime::MemoryRegion> regions) {
-  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, device.target()));
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));
-  MOEJIT_TRY_ASSIGN(const auto loaded, device.load(*binary));
-  const compiler::LaunchShape launch = compiler::launch_shape(kernel.spec);
-  MOEJIT_TRY(device.launch({.kernel = loaded.get(),
-                            .ctas = ctas,
-                            .threads = launch.threads,
-                            .shared_bytes = launch.shared_bytes,
-                            .params = std::as_bytes(std::span(&params, 1)),
-                            .regions = regions},
-                           nullptr));
-  return device.synchronize(nullptr);
-}
 
 compiler::KernelPlan quantize_a(const GemmCase& gemm) {
   return {.operation = "quantize_a",
@@ -83,8 +55,8 @@ class OperandMaker {
         seed_(seed) {}
 
   Result<GemmOperands> make() {
-    MOEJIT_TRY_ASSIGN(operands_.counts, uploaded(device_, "counts", groups_.counts));
-    MOEJIT_TRY_ASSIGN(operands_.offs, uploaded(device_, "offs", groups_.offs));
+    MOEJIT_TRY_ASSIGN(operands_.counts, upload_named(device_, "counts", groups_.counts));
+    MOEJIT_TRY_ASSIGN(operands_.offs, upload_named(device_, "offs", groups_.offs));
     MOEJIT_TRY_ASSIGN(operands_.a, random_values("a", groups_.rows() * gemm_.k, 2 * seed_));
     MOEJIT_TRY_ASSIGN(operands_.b,
                       random_values("b", int64_t{gemm_.groups} * gemm_.n * gemm_.k, 2 * seed_ + 1));
@@ -165,9 +137,9 @@ class OperandMaker {
     const int64_t a_count = is_tensor ? 1 : groups_.rows();
     const int64_t b_count = is_tensor ? gemm_.groups : int64_t{gemm_.groups} * gemm_.n;
     MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
-                      uploaded(device_, "a_scale_inv", random_scales(a_count, 0)));
+                      upload_named(device_, "a_scale_inv", random_scales(a_count, 0)));
     MOEJIT_TRY_ASSIGN(operands_.b_scale_inv,
-                      uploaded(device_, "b_scale_inv", random_scales(b_count, 1)));
+                      upload_named(device_, "b_scale_inv", random_scales(b_count, 1)));
     return {};
   }
 

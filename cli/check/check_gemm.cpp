@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_gemm.h"
 
+#include "cli/check/check_gradient.h"
+#include "cli/check/choose.h"
 #include "tests/support/reference/end_scaled_gemm.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
@@ -18,15 +20,6 @@ using reference::RandomStream;
 
 constexpr int64_t kSampledRows = 256;  // of all groups together
 constexpr int64_t kSampledColumns = 64;
-
-// `wanted` of the numbers below `count`: the first, the last, and any between, some perhaps twice.
-std::vector<int64_t> choose(const RandomStream& random, int64_t wanted, int64_t count) {
-  std::vector<int64_t> chosen = {0, count - 1};
-  for (int64_t i = 2; i < wanted; ++i)
-    chosen.push_back(random.below(static_cast<uint64_t>(i), count));
-  chosen.resize(static_cast<size_t>(wanted));
-  return chosen;
-}
 
 template <typename T>
 Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first, int64_t count,
@@ -157,6 +150,8 @@ class Sample {
 }  // namespace
 
 Result<testing::Comparison> check_gemm(GemmSession& session, uint64_t seed) {
+  if (session.gemm().operation == GemmOperation::kContractionGroupedGemm)
+    return check_gradient(session, seed);
   Sample sample(session, seed);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group));

@@ -70,14 +70,8 @@ Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
   return count_work(spec, rows);
 }
 
-// Operands once, with the columns that align each group to a step, and D once or, to add, twice.
 Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
-  const int64_t elements = int64_t{spec.rows} * spec.n;
-  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
-  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
-  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
-                       spec.local_experts * elements * element_bytes * passes,
-          .multiply_adds = rows.routed * elements};
+  return count_work(spec, rows);
 }
 
 }  // namespace
@@ -99,6 +93,19 @@ Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
     total.min_bytes += 4 * rows.routed + rows.padded * quantized_row;
   }
   return total;
+}
+
+// Operands and their scales once, and D once or, to add, twice.
+Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
+  const int64_t elements = int64_t{spec.rows} * spec.n;
+  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
+  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
+  const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
+  const int64_t scale_rows = ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
+  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
+                       4 * scale_rows * ceil_div(rows.routed, 128) +
+                       spec.local_experts * elements * element_bytes * passes,
+          .multiply_adds = rows.routed * elements};
 }
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {

@@ -78,9 +78,11 @@ std::map<std::string, PlannedKernel> kernels() {
   return all;
 }
 
-// Weight gradients in every output and each of the planner's ways to add.
+// Weight gradients with both kinds of scales, in every output and each of the planner's ways to
+// add.
 void add_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::GradientOutput;
+  using compiler::GradientScales;
   struct Case {
     GradientOutput output;
     int64_t mean_columns;
@@ -91,14 +93,19 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
       {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
       {GradientOutput::kF32Add, 256, 2048, 768},
   };
-  for (const Case& one : kCases) {
-    const compiler::KernelSpec spec = compiler::choose_tiles(
-        compiler::ContractionGroupedGemmSpec{
-            .output = one.output, .local_experts = 8, .rows = one.rows, .n = one.n},
-        one.mean_columns);
-    const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
-    EXPECT_TRUE(succeeded(source));
-    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
+    for (const Case& one : kCases) {
+      const compiler::KernelSpec spec =
+          compiler::choose_tiles(compiler::ContractionGroupedGemmSpec{.scales = scales,
+                                                                      .output = one.output,
+                                                                      .local_experts = 8,
+                                                                      .rows = one.rows,
+                                                                      .n = one.n},
+                                 one.mean_columns);
+      const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
   }
 }
 

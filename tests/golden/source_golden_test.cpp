@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted text of every operation of three layers and of lone GEMMs, compared with the files in
-// sources/. `source_golden_test --update` writes them anew; a reader then judges the difference.
+// The emitted text of every operation of three layers, of lone GEMMs and of weight gradients,
+// compared with the files in sources/. `source_golden_test --update` writes them anew; a reader
+// then judges the difference.
 
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
@@ -92,10 +93,28 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
+// Of weight gradients, which no layer has yet.
+void add_gradients(std::map<std::string, std::string>& sources) {
+  using compiler::GradientScales;
+  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
+    const compiler::KernelPlan kernel =
+        compiler::plan_contraction_grouped_gemm({.scales = scales,
+                                                 .output = compiler::GradientOutput::kF32Add,
+                                                 .local_experts = 8,
+                                                 .rows = 4096,
+                                                 .n = 7168},
+                                                8192);
+    const auto source = compiler::emit_kernel(kernel, compiler::Target{});
+    EXPECT_TRUE(succeeded(source));
+    if (source) sources["wgrad_scales_" + std::string(to_string(scales)) + ".cu"] = source->text;
+  }
+}
+
 // File name -> text.
 std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
   add_lone_gemms(sources);
+  add_gradients(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));
