@@ -3,9 +3,9 @@
 
 // The main loop where every element of the sums has a factor of its own in each step. To form the
 // factors takes as many multiplications as to promote. Behind the wait for the tensor cores these
-// would lengthen the serial chain of mainloop.cuh by half; here they are made while the tensor
-// cores work, in registers that a tile of 128 columns leaves free: 64 sums, 64 partial sums, 64
-// factors.
+// would lengthen the serial chain of mainloop.cuh by half; here nearly all are made while the
+// tensor cores work, in registers that a tile of 128 columns leaves free: 64 sums, 64 partial sums,
+// 64 factors.
 
 #include "moejit_device/gemm/mainloop.cuh"
 
@@ -33,29 +33,34 @@ class RowScaledMainloop {
     for (; left >= kBatchSteps; left -= kBatchSteps) {
 #pragma unroll
       for (int32_t i = 0; i < kBatchSteps; ++i) {
-        const auto shadow = [&] {
+        const auto fetch = [&] {
           if (i == 0) scales.fetch_next(left == kBatchSteps, queue);
+        };
+        const auto advance = [&] {
           if (i + 1 == kBatchSteps) scales.advance();
         };
-        step<kW>(a, b, i, scales, shadow, reader, sums);
+        step<kW>(a, b, i, scales, fetch, advance, reader, sums);
       }
     }
 #pragma unroll 1
     for (int32_t i = 0; i < left; ++i) {
-      const auto shadow = [&] {
+      const auto fetch = [&] {
         if (i == 0) scales.fetch_next(true, queue);
+      };
+      const auto advance = [&] {
         if (i + 1 == left) scales.advance();
       };
-      step<kW>(a, b, i, scales, shadow, reader, sums);
+      step<kW>(a, b, i, scales, fetch, advance, reader, sums);
     }
   }
 
  private:
-  // The step `i` of its batch. `shadow` is what else there is to do while the tensor cores work.
-  template <int32_t kW, typename Stages, typename Scales, typename Shadow>
+  // The step `i` of its batch. `fetch` and `advance` are what there is to do before and after its
+  // scales are read, while the tensor cores work.
+  template <int32_t kW, typename Stages, typename Scales, typename Fetch, typename Advance>
   MOEJIT_DEVICE static void step(ptx::MatrixDescriptor a, ptx::MatrixDescriptor b, int32_t i,
-                                 Scales& scales, const Shadow& shadow, StageReader<Stages>& reader,
-                                 float (&sums)[kW / 2]) {
+                                 Scales& scales, const Fetch& fetch, const Advance& advance,
+                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     ptx::WgmmaSum<kW> partial;
     const int32_t stage = reader.position.stage;
     reader.wait();
@@ -63,8 +68,9 @@ class RowScaledMainloop {
     Multiply::run(partial, a + stage * Stages::kStageBytes, b + stage * Stages::kStageBytes, false);
     ptx::wgmma_commit();
     ptx::sync_warp();  // else the assembler puts what follows between the products
+    fetch();
     const auto factors = scales.template factors<kW>(i);
-    shadow();
+    advance();
     ptx::wgmma_wait<0>(partial);
     reader.release(stage);
     reader.position.advance();

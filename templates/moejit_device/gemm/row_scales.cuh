@@ -48,8 +48,7 @@ class RowScales {
 
   // Brings a tile's first batch: of the first tile, and of each that follows one without steps.
   MOEJIT_DEVICE void prime(const GemmTile& tile) {
-    look_at(tile);
-    fetch();
+    fetch(tile, 0);
     advance();
   }
 
@@ -60,14 +59,8 @@ class RowScales {
   // in the queue.
   template <typename Queue>
   MOEJIT_DEVICE void fetch_next(bool is_last, const Queue& queue) {
-    if (is_last) {
-      look_at(queue.following());
-    } else {
-      a_at_ += kBatchSteps;
-      b_at_ += kBatchSteps;
-      left_ -= kBatchSteps;
-    }
-    fetch();
+    fetched_ = is_last ? 0 : fetched_ + kBatchSteps;
+    fetch(is_last ? queue.following() : queue.front(), fetched_);
   }
 
   // The batch that was fetched becomes the present one. The barrier makes it whole, and lets the
@@ -113,33 +106,28 @@ class RowScales {
   }
 
  private:
-  // Where the scales of a tile's first batch are: those of the thread's step and first row of each.
-  MOEJIT_DEVICE void look_at(const GemmTile& tile) {
+  // Brings the batch from `first_step` of the tile on: a thread one step of each round of rows.
+  // Rows and columns beyond D, and steps beyond the group, get zeros. All is derived from the tile
+  // anew: in the main loop registers are scarce.
+  MOEJIT_DEVICE void fetch(const GemmTile& tile, int32_t first_step) {
     const int32_t thread = ptx::thread_index() % ptx::kWarpgroupThreads;
     const int32_t step = thread % kBatchSteps;
-    const int32_t column = thread / kBatchSteps;
-    const int32_t row = Shape::part(tile, ptx::warp_index() / 4).row + column;
-    const int32_t first = tile.k_begin / 128 + step;
-    a_at_ = (tile.a_row + row) * pitch_ + first;
-    b_at_ = (tile.b_row + column) * pitch_ + first;
-    left_ = tile.k_steps - step;
-    rows_left_ = tile.rows - row;
-    columns_left_ = Problem::kN - tile.column - column;
-  }
-
-  // Rows and columns beyond D, and steps beyond the group, get zeros.
-  MOEJIT_DEVICE void fetch() {
-    const int32_t thread = ptx::thread_index() % ptx::kWarpgroupThreads;
-    const auto to = next_ + (thread % kBatchSteps * kPitch + thread / kBatchSteps);
-    const int32_t rows_left = left_ > 0 ? rows_left_ : 0;
-    const int32_t columns_left = left_ > 0 ? columns_left_ : 0;
+    const int32_t line = thread / kBatchSteps;  // first row of A, and of B
+    const int32_t row = Shape::part(tile, ptx::warp_index() / 4).row + line;
+    const int32_t block = tile.k_begin / 128 + first_step + step;
+    const bool exists = first_step + step < tile.k_steps;
+    const int32_t rows_left = exists ? tile.rows - row : 0;
+    const int32_t columns_left = exists ? Problem::kN - tile.column - line : 0;
+    const int32_t a_at = (tile.a_row + row) * pitch_ + block;
+    const int32_t b_at = (tile.b_row + line) * pitch_ + block;
+    const auto to = next_ + (step * kPitch + line);
 #pragma unroll
     for (int32_t i = 0; i < kRows; i += kRowsAtOnce) {
-      ptx::copy_async_4(to + i, a_scale_ + (a_at_ + i * pitch_), i < rows_left);
+      ptx::copy_async_4(to + i, a_scale_ + (a_at + i * pitch_), i < rows_left);
     }
 #pragma unroll
     for (int32_t i = 0; i < kColumns; i += kRowsAtOnce) {
-      ptx::copy_async_4(to + (kRows + i), b_scale_ + (b_at_ + i * pitch_), i < columns_left);
+      ptx::copy_async_4(to + (kRows + i), b_scale_ + (b_at + i * pitch_), i < columns_left);
     }
     ptx::commit_async_copies();
   }
@@ -149,11 +137,7 @@ class RowScales {
   int32_t pitch_;                  // scales of a row
   ptx::SharedPtr<float> present_;  // the batch that is used
   ptx::SharedPtr<float> next_;     // the batch that is on its way
-  int32_t a_at_;                   // element that this thread fetches first
-  int32_t b_at_;
-  int32_t left_;          // steps of the tile from this thread's on
-  int32_t rows_left_;     // of the tile from this thread's first one on
-  int32_t columns_left_;  // likewise, of D
+  int32_t fetched_ = 0;            // steps of the tile before the batch that is on its way
 };
 
 }  // namespace moejit::device
