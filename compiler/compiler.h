@@ -57,12 +57,22 @@ struct Work {
 };
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows);
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows);
+// Of wgrad the rows are its columns, the tokens: `routed` in all groups together.
+Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows);
 
 // One grouped GEMM without a layer: the kernel that a layer gets for the same problem (operands,
-// scales, local_experts, sections, section_n, k, blocks_per_promotion; column tiles are chosen
-// here). `rows` is P. Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to
-// tensors "a", "b", "d" and of the arguments' own names. Launch and work are for P rows.
-KernelPlan plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
+// scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
+// blocks_per_promotion; tiles are chosen here). `rows` is P. Arguments and tensor maps are those of
+// params/grouped_gemm_params.h, bound to tensors "a", "b", "d" and of the arguments' own names.
+// Launch and work are for P rows. Errors: parts of the problem that do not go together
+// (kUnsupported).
+Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
+
+// The same for one contraction-grouped GEMM (scales, output, local_experts, rows, n; tiles are
+// chosen here) of C = `columns` columns, a multiple of 128, and its parameter record in
+// params/contraction_grouped_gemm_params.h.
+KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                         int64_t columns);
 
 // The plan as text for people (`explain` adds the reasons) or JSON for tools.
 std::string print_plan(const Plan& plan, bool explain);

@@ -21,6 +21,8 @@ int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows);
 int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices);
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
+// One that divides the contraction, whatever its groups hold.
+int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
 
 // The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);

@@ -11,6 +11,10 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   return nullptr;
 }
 
+bool is_one_chain(const GroupedGemmSpec& spec) {
+  return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
+}
+
 bool stores_result(const GroupedGemmSpec& spec) {
   return spec.epilogue != GemmEpilogue::kSwigluQuantize;
 }
@@ -80,6 +84,17 @@ std::string_view to_string(StoreStage stage) {
 std::string_view to_string(GemmScales scales) {
   switch (scales) {
     case GemmScales::kRowBlock: return "row_block";
+    case GemmScales::kTensor: return "tensor";
+    case GemmScales::kRowColumn: return "row_column";
+    case GemmScales::kNone: return "none";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GemmAccumulation accumulation) {
+  switch (accumulation) {
+    case GemmAccumulation::kFp32: return "fp32";
+    case GemmAccumulation::kFast: return "fast";
   }
   return "unknown";
 }
@@ -96,6 +111,7 @@ std::string_view to_string(GemmEpilogue epilogue) {
 std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
+    case GradientScales::kRow: return "row";
   }
   return "unknown";
 }
@@ -142,14 +158,19 @@ std::string tiles_text(const GroupedGemmSpec& s) {
                      s.narrow_columns);
 }
 
+std::string accumulation_text(const GroupedGemmSpec& s) {
+  if (is_one_chain(s)) return fmt::format("accumulation={}", to_string(s.accumulation));
+  return fmt::format("blocks_per_promotion={}", s.blocks_per_promotion);
+}
+
 std::string text_of(const GroupedGemmSpec& s) {
   const std::string epsilon =
       stores_activation(s) ? fmt::format("epsilon={:g} ", s.epsilon) : std::string();
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} local_experts={} sections={} section_n={} "
-      "k={} {} {}stages={} blocks_per_promotion={}",
+      "k={} {} {}stages={} {}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
-      s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, s.blocks_per_promotion);
+      s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, accumulation_text(s));
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {

@@ -114,19 +114,29 @@ struct TileChainSpec {
   bool operator==(const TileChainSpec&) const = default;
 };
 
-// What a grouped GEMM multiplies its partial sums with.
+// What the scales of a grouped GEMM belong to. Those of blocks change along the contraction, so
+// partial sums are multiplied with them; the others are applied once, at the end.
 enum class GemmScales {
-  kRowBlock,  // 1x128 scales of A, 128x128 of B whose blocks restart at each section
+  kRowBlock,   // 1x128 scales of A, 128x128 of B whose blocks restart at each section
+  kTensor,     // one of A, one of each group's B
+  kRowColumn,  // one of each row of A, one of each column of D
+  kNone,       // bf16 operands have none
 };
-// And a contraction-grouped one, whose contraction runs along the tokens.
+// And those of a contraction-grouped one, whose contraction runs along the tokens.
 enum class GradientScales {
   kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
+  kRow,   // 1x128 scales of the rows of both, as quantising each on its own leaves them
 };
 // What becomes of a weight gradient.
 enum class GradientOutput {
   kBf16,    // one rounding to bf16
   kF32,     // overwrites
   kF32Add,  // one fp32 addition to what is there
+};
+// How products are added up along the contraction.
+enum class GemmAccumulation {
+  kFp32,  // in fp32; of e4m3 products, which the tensor cores add with about 14 bits, partial sums
+  kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
 };
 enum class GemmEpilogue {
   kStoreBf16,               // one rounding to bf16
@@ -142,6 +152,7 @@ enum class GemmEpilogue {
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // A and B
   GemmScales scales = GemmScales::kRowBlock;
+  GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
   int32_t local_experts = 0;
   int32_t sections = 1;
@@ -153,10 +164,13 @@ struct GroupedGemmSpec {
   int32_t tile_rows = 128;           // 16, 32 or 64 where swapped
   float epsilon = 0.0f;              // smallest amax of an epilogue that quantises
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
-  int32_t blocks_per_promotion = 1;  // stages that are added up before scales are applied; 1 where
-                                     // gated
+  int32_t blocks_per_promotion = 1;  // stages that are one partial sum; 1 where gated
   bool operator==(const GroupedGemmSpec&) const = default;
 };
+
+// Whether all products of an element of D are one sum of the tensor cores, so that nothing is
+// promoted: of bf16 operands, and with fast accumulation.
+bool is_one_chain(const GroupedGemmSpec& spec);
 
 // What the epilogue stores: D, its activation Q [P, section_n], or both.
 bool stores_result(const GroupedGemmSpec& spec);
@@ -275,6 +289,7 @@ std::string_view to_string(TransformStage stage);
 std::string_view to_string(QuantizeStage stage);
 std::string_view to_string(StoreStage stage);
 std::string_view to_string(GemmScales scales);
+std::string_view to_string(GemmAccumulation accumulation);
 std::string_view to_string(GemmEpilogue epilogue);
 std::string_view to_string(GradientScales scales);
 std::string_view to_string(GradientOutput output);

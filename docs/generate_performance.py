@@ -127,16 +127,55 @@ def gemm_row(gemm):
     }
 
 
-def gemms_section(result):
+def gradient_row(gemm):
+    columns = f"{gemm['columns_per_group']}{' +- 30 %' if gemm['ragged'] else ''}"
+    return {
+        "case": gemm["name"],
+        "groups x tokens": f"{gemm['groups']} x {columns}",
+        "rows, N": f"{gemm['rows']}, {gemm['n']}",
+        "scales, output": f"{gemm['scales']}, {gemm['output']}",
+        "cool": time_text(gemm["cool_us"]),
+        "TFLOP/s, cool": f"{gemm['flops_cool'] * 1e-12:.0f}",
+        "util, cool": f"{gemm['util_cool']:.3f}",
+        "hot": time_text(gemm["hot_us"]),
+        "MHz, hot": f"{gemm['hot_mhz']:.0f}",
+        "TFLOP/s, hot": f"{gemm['flops_hot'] * 1e-12:.0f}",
+        "util, hot": f"{gemm['util_hot']:.3f}",
+        "TB/s, hot": f"{gemm['min_bytes'] / gemm['hot_us'] * 1e-6:.2f}",
+    }
+
+
+def gemms_sections(result):
+    """A section for each operation that the cases have."""
+    rows = [gemm_row(gemm) for gemm in result["gemms"] if gemm["operation"] == "grouped_gemm"]
+    gradient_rows = [gradient_row(gemm) for gemm in result["gemms"] if gemm["operation"] == "contraction_grouped_gemm"]
+    sections = []
+    if rows:
+        sections.append(
+            gemms_section(result, rows, "Grouped GEMMs",
+                          "Useful multiply-adds, those of real rows and columns, alone are counted; TB/s are least bytes "
+                          "over time. `shared` stands for `scale_sharing_k` 2, `ragged` for `splits_alignment` 1 where "
+                          "groups are small."))
+    if gradient_rows:
+        sections.append(
+            gemms_section(result, gradient_rows, "Weight gradients",
+                          "Useful multiply-adds, those of real tokens, alone are counted; TB/s are least bytes over time: "
+                          "operands once, and the gradient once or, with `f32_add`, twice."))
+    return sections
+
+
+def gemms_section(result, rows, heading, explanation):
     paragraphs = [
-        "## Grouped GEMMs",
-        f"{gpu_text(result['gpu'])}, {result['date'][:10]}. Useful multiply-adds, those of real rows and columns, alone "
-        "are counted; TB/s are least bytes over time. `shared` stands for `scale_sharing_k` 2, `ragged` for "
-        "`splits_alignment` 1 where groups are small.",
+        f"## {heading}",
+        f"{gpu_text(result['gpu'])}, {result['date'][:10]}. {explanation}",
         f"```sh\n{result['command_line']}\n```",
-        table([gemm_row(gemm) for gemm in result["gemms"]]),
+        table(rows),
     ]
     return "\n\n".join(paragraphs)
+
+
+def sections_of(result):
+    return gemms_sections(result) if "gemms" in result else [section(result)]
 
 
 def page(folder):
@@ -145,7 +184,7 @@ def page(folder):
 
     def filled(match):
         if match.group(1) == "results":
-            return "\n\n".join(gemms_section(result) if "gemms" in result else section(result) for result in results) or NO_RESULTS
+            return "\n\n".join(text for result in results for text in sections_of(result)) or NO_RESULTS
         return (folder / match.group(1)).read_text(encoding="utf-8").rstrip("\n")
 
     return PLACE.sub(filled, (folder / "page.md").read_text(encoding="utf-8"))

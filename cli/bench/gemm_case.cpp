@@ -10,16 +10,32 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <numeric>
+#include <optional>
 
 namespace moejit::cli {
 namespace {
 
-constexpr std::array kKeys =
-    std::to_array<std::string_view>({"name", "operation", "groups", "rows_per_group", "ragged",
-                                     "splits_alignment", "n", "k", "sections", "scale_sharing_k"});
-constexpr std::array kOperations = std::to_array<std::string_view>({"grouped_gemm"});
+using compiler::GemmAccumulation;
+using compiler::GemmScales;
+using compiler::GradientOutput;
+using compiler::GradientScales;
 
-constexpr int64_t kMostRows = INT32_MAX;  // rows are counted in int32 on the device
+constexpr std::array kRowGroupedKeys = std::to_array<std::string_view>(
+    {"name", "operation", "groups", "rows_per_group", "ragged", "splits_alignment", "n", "k",
+     "sections", "scales", "accumulation", "scale_sharing_k"});
+constexpr std::array kContractionGroupedKeys =
+    std::to_array<std::string_view>({"name", "operation", "groups", "columns_per_group", "ragged",
+                                     "rows", "n", "scales", "output"});
+constexpr std::array kOperations =
+    std::to_array<std::string_view>({"grouped_gemm", "contraction_grouped_gemm"});
+constexpr std::array kScales = {GemmScales::kRowBlock, GemmScales::kTensor, GemmScales::kRowColumn,
+                                GemmScales::kNone};
+constexpr std::array kAccumulations = {GemmAccumulation::kFp32, GemmAccumulation::kFast};
+constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow};
+constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kF32,
+                                 GradientOutput::kF32Add};
+
+constexpr int64_t kMostRows = INT32_MAX;  // rows and columns are counted in int32 on the device
 constexpr double kRaggedShare = 0.3;
 constexpr uint64_t kRaggedSeed = 1;
 constexpr IntRange kGroupsRange{.lowest = 1, .highest = 4096};
@@ -66,35 +82,108 @@ Result<GemmOperation> read_operation(const JsonView& object) {
   return static_cast<GemmOperation>(index);
 }
 
-// The most rows that groups of this case can have, pad rows included.
+// A member whose value is one of `values`, which to_string() names.
+template <typename Enum, std::size_t kCount>
+Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
+                          const std::array<Enum, kCount>& values) {
+  std::array<std::string_view, kCount> names;
+  std::ranges::transform(values, names.begin(), [](Enum value) { return to_string(value); });
+  MOEJIT_TRY_ASSIGN(const JsonView view, object.at(key));
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names));
+  return values[index];
+}
+
+// The same where the first value may be left out.
+template <typename Enum, std::size_t kCount>
+Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
+                            const std::array<Enum, kCount>& values) {
+  if (!object.find(key)) return values.front();
+  return read_enum_at(object, key, values);
+}
+
+Result<GemmAccumulation> read_accumulation(const JsonView& object, GemmScales scales) {
+  MOEJIT_TRY_ASSIGN(const GemmAccumulation accumulation,
+                    read_choice_at(object, "accumulation", kAccumulations));
+  const bool has_choice = scales == GemmScales::kTensor || scales == GemmScales::kRowColumn;
+  if (has_choice || accumulation == GemmAccumulation::kFp32) return accumulation;
+  return object.find("accumulation")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got \"{}\" with the scales {}, wanted \"fp32\"", to_string(accumulation),
+                         to_string(scales)),
+             "\"fast\" is for e4m3 whose scales are tensor or row_column");
+}
+
+Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
+  MOEJIT_TRY_ASSIGN(const int32_t blocks, read_int_at(object, "scale_sharing_k", kSharingRange, 1));
+  if (blocks == 1 || scales == GemmScales::kRowBlock) return blocks;
+  return object.find("scale_sharing_k")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got {} with the scales {}, wanted 1", blocks, to_string(scales)),
+             "blocks share their scales where scales are row_block");
+}
+
+// What groups divide, and how many of them a group has.
+std::string_view group_unit(const GemmCase& gemm) {
+  return gemm.operation == GemmOperation::kGroupedGemm ? "rows" : "columns";
+}
+int32_t group_size(const GemmCase& gemm) {
+  return gemm.operation == GemmOperation::kGroupedGemm ? gemm.rows_per_group
+                                                       : gemm.columns_per_group;
+}
+
+// The most rows or columns that groups of this case can have, pad rows included.
 int64_t most_rows(const GemmCase& gemm) {
-  const double largest = gemm.rows_per_group * (gemm.is_ragged ? 1.0 + kRaggedShare : 1.0);
+  const double largest = group_size(gemm) * (gemm.is_ragged ? 1.0 + kRaggedShare : 1.0);
   return gemm.groups * (static_cast<int64_t>(std::ceil(largest)) + gemm.splits_alignment - 1);
 }
 
+Result<void> check_most_rows(const JsonView& object, const GemmCase& gemm) {
+  if (most_rows(gemm) <= kMostRows) return {};
+  const std::string unit(group_unit(gemm));
+  return object.find(unit + "_per_group")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got {} {} in each of {} groups, which may be {} with pad {}, wanted at "
+                         "most {}",
+                         group_size(gemm), unit, gemm.groups, most_rows(gemm), unit, kMostRows));
+}
+
 // Later fields are bounded by earlier ones, so the order matters.
-Result<GemmCase> read_case(const JsonView& object) {
-  MOEJIT_TRY(object.check_keys(gemm_case_keys()));
-  GemmCase gemm;
-  MOEJIT_TRY_ASSIGN(gemm.name, read_name(object));
-  MOEJIT_TRY_ASSIGN(gemm.operation, read_operation(object));
-  MOEJIT_TRY_ASSIGN(gemm.groups, read_int_at(object, "groups", kGroupsRange));
+Result<void> read_row_grouped(const JsonView& object, GemmCase& gemm) {
   MOEJIT_TRY_ASSIGN(gemm.rows_per_group, read_int_at(object, "rows_per_group", kRowsRange));
-  if (const auto ragged = object.find("ragged")) {
-    MOEJIT_TRY_ASSIGN(gemm.is_ragged, ragged->read_bool());
-  }
   MOEJIT_TRY_ASSIGN(gemm.splits_alignment,
                     read_int_at(object, "splits_alignment", kAlignmentRange, 128));
-  if (most_rows(gemm) > kMostRows)
-    return object.find("rows_per_group")
-        ->fail(ErrorCode::kInvalidValue,
-               fmt::format("got {} rows in each of {} groups, which may be {} with pad rows, "
-                           "wanted at most {}",
-                           gemm.rows_per_group, gemm.groups, most_rows(gemm), kMostRows));
+  MOEJIT_TRY(check_most_rows(object, gemm));
   MOEJIT_TRY_ASSIGN(gemm.sections, read_int_at(object, "sections", kSectionsRange, 1));
   MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(gemm.sections)));
   MOEJIT_TRY_ASSIGN(gemm.k, read_int_at(object, "k", kDepthRange));
-  MOEJIT_TRY_ASSIGN(gemm.scale_sharing_k, read_int_at(object, "scale_sharing_k", kSharingRange, 1));
+  MOEJIT_TRY_ASSIGN(gemm.scales, read_choice_at(object, "scales", kScales));
+  MOEJIT_TRY_ASSIGN(gemm.accumulation, read_accumulation(object, gemm.scales));
+  MOEJIT_TRY_ASSIGN(gemm.scale_sharing_k, read_scale_sharing(object, gemm.scales));
+  return {};
+}
+
+Result<void> read_contraction_grouped(const JsonView& object, GemmCase& gemm) {
+  MOEJIT_TRY_ASSIGN(gemm.columns_per_group, read_int_at(object, "columns_per_group", kRowsRange));
+  MOEJIT_TRY(check_most_rows(object, gemm));
+  MOEJIT_TRY_ASSIGN(gemm.rows, read_int_at(object, "rows", width_range(1)));
+  MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(1)));
+  MOEJIT_TRY_ASSIGN(gemm.gradient_scales, read_choice_at(object, "scales", kGradientScales));
+  MOEJIT_TRY_ASSIGN(gemm.output, read_enum_at(object, "output", kOutputs));
+  return {};
+}
+
+Result<GemmCase> read_case(const JsonView& object) {
+  GemmCase gemm;
+  MOEJIT_TRY_ASSIGN(gemm.operation, read_operation(object));
+  MOEJIT_TRY(object.check_keys(gemm_case_keys(gemm.operation)));
+  MOEJIT_TRY_ASSIGN(gemm.name, read_name(object));
+  MOEJIT_TRY_ASSIGN(gemm.groups, read_int_at(object, "groups", kGroupsRange));
+  if (const auto ragged = object.find("ragged")) {
+    MOEJIT_TRY_ASSIGN(gemm.is_ragged, ragged->read_bool());
+  }
+  MOEJIT_TRY(gemm.operation == GemmOperation::kGroupedGemm
+                 ? read_row_grouped(object, gemm)
+                 : read_contraction_grouped(object, gemm));
   return gemm;
 }
 
@@ -104,7 +193,10 @@ std::string_view to_string(GemmOperation operation) {
   return kOperations[static_cast<std::size_t>(operation)];
 }
 
-std::span<const std::string_view> gemm_case_keys() { return kKeys; }
+std::span<const std::string_view> gemm_case_keys(GemmOperation operation) {
+  if (operation == GemmOperation::kGroupedGemm) return kRowGroupedKeys;
+  return kContractionGroupedKeys;
+}
 
 Result<std::vector<GemmCase>> parse_gemm_cases(std::string_view json,
                                                std::string_view source_name) {
@@ -135,7 +227,7 @@ GemmGroups make_groups(const GemmCase& gemm) {
   GemmGroups groups{.counts = {}, .offs = {0}};
   for (int32_t group = 0; group < gemm.groups; ++group) {
     const double off = kRaggedShare * (2.0 * random.uniform(static_cast<uint64_t>(group)) - 1.0);
-    const double rows = gemm.rows_per_group * (gemm.is_ragged ? 1.0 + off : 1.0);
+    const double rows = group_size(gemm) * (gemm.is_ragged ? 1.0 + off : 1.0);
     const auto count = static_cast<int32_t>(std::lround(rows));
     const int32_t alignment = gemm.splits_alignment;
     groups.counts.push_back(count);
@@ -144,12 +236,27 @@ GemmGroups make_groups(const GemmCase& gemm) {
   return groups;
 }
 
+compiler::DType operands_of(const GemmCase& gemm) {
+  return gemm.scales == GemmScales::kNone ? compiler::DType::kBF16 : compiler::DType::kF8E4M3;
+}
+
 compiler::GroupedGemmSpec problem_of(const GemmCase& gemm) {
-  return {.local_experts = gemm.groups,
+  return {.operands = operands_of(gemm),
+          .scales = gemm.scales,
+          .accumulation = gemm.accumulation,
+          .local_experts = gemm.groups,
           .sections = gemm.sections,
           .section_n = gemm.n / gemm.sections,
           .k = gemm.k,
           .blocks_per_promotion = gemm.scale_sharing_k};
+}
+
+compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm) {
+  return {.scales = gemm.gradient_scales,
+          .output = gemm.output,
+          .local_experts = gemm.groups,
+          .rows = gemm.rows,
+          .n = gemm.n};
 }
 
 }  // namespace moejit::cli

@@ -14,6 +14,8 @@ namespace moejit::cli {
 
 enum class GemmOperation {
   kGroupedGemm,  // D[P, n] = A[P, k] * B[group][n, k]^T for the rows of each group
+  // D[group][rows, n] = A[rows, columns of the group] * B[n, columns of the group]^T: wgrad
+  kContractionGroupedGemm,
 };
 std::string_view to_string(GemmOperation operation);
 
@@ -24,22 +26,30 @@ struct GemmCase {
   GemmOperation operation = GemmOperation::kGroupedGemm;
   int32_t groups = 0;
   int32_t rows_per_group = 0;
-  bool is_ragged = false;          // groups differ by up to 30 % from rows_per_group
+  bool is_ragged = false;          // groups differ by up to 30 % from their size
   int32_t splits_alignment = 128;  // each group starts at a multiple of this
   int32_t n = 0;
+  // Of a row-grouped GEMM alone, as is rows_per_group.
   int32_t k = 0;
   int32_t sections = 1;
+  compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands
+  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
   int32_t scale_sharing_k = 1;
+  // Of a contraction-grouped one alone.
+  int32_t columns_per_group = 0;
+  int32_t rows = 0;
+  compiler::GradientScales gradient_scales = compiler::GradientScales::kTile;  // "scales"
+  compiler::GradientOutput output = compiler::GradientOutput::kF32;
   bool operator==(const GemmCase&) const = default;
 };
 
 // Reads {"gemms": [...]}. Errors are those of a layer description: place, what was got and wanted.
 Result<std::vector<GemmCase>> parse_gemm_cases(std::string_view json, std::string_view source_name);
 
-// Every key that a case may have.
-std::span<const std::string_view> gemm_case_keys();
+// Every key that a case of this operation may have.
+std::span<const std::string_view> gemm_case_keys(GemmOperation operation);
 
-// Where the rows of the groups are; the same for equal cases.
+// Where the rows of the groups are, or the columns; the same for equal cases.
 struct GemmGroups {
   std::vector<int32_t> counts;  // [groups] real rows
   std::vector<int32_t> offs;    // [groups + 1] first row of each
@@ -48,7 +58,11 @@ struct GemmGroups {
 };
 GemmGroups make_groups(const GemmCase& gemm);
 
-// What the planner takes.
+// E4m3, or bf16 where a row-grouped GEMM has no scales.
+compiler::DType operands_of(const GemmCase& gemm);
+
+// What the planner takes of a row-grouped GEMM and of a contraction-grouped one.
 compiler::GroupedGemmSpec problem_of(const GemmCase& gemm);
+compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm);
 
 }  // namespace moejit::cli

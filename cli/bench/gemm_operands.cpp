@@ -2,44 +2,45 @@
 #include "cli/bench/gemm_operands.h"
 
 #include "cli/bench/random_values.h"
+#include "cli/bench/run_once.h"
 #include "compiler/launch.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
 #include "tests/support/reference/quantize.h"
+#include "tests/support/reference/random_inputs.h"
 
 #include <array>
-#include <span>
 
 namespace moejit::cli {
 namespace {
 
 int64_t blocks_of(int64_t elements) { return (elements + 127) / 128; }
 
-Result<NamedMemory> uploaded(runtime::Device& device, std::string_view name,
-                             const std::vector<int32_t>& values) {
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
-  MOEJIT_TRY_ASSIGN(NamedMemory memory, allocate_named(device, name, bytes));
-  MOEJIT_TRY(device.copy_to_device(memory.address(), values.data(), bytes));
-  return memory;
+compiler::KernelPlan quantize_a(const GemmCase& gemm) {
+  return {.operation = "quantize_a",
+          .spec = compiler::RowChainSpec{.quantize = gemm.scale_sharing_k == 2
+                                                         ? compiler::QuantizeStage::k1x128Pairs
+                                                         : compiler::QuantizeStage::k1x128,
+                                         .store = compiler::StoreStage::kGroupedRows,
+                                         .columns = gemm.k,
+                                         .local_experts = gemm.groups,
+                                         .epsilon = reference::kActivationEps}};
 }
 
-// Compiles and runs one kernel to its end, after which its inputs may go.
-template <typename Params>
-Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
-                      const compiler::KernelPlan& kernel, int64_t ctas, const Params& params,
-                      std::span<const runtime::MemoryRegion> regions) {
-  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, device.target()));
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));
-  MOEJIT_TRY_ASSIGN(const auto loaded, device.load(*binary));
-  const compiler::LaunchShape launch = compiler::launch_shape(kernel.spec);
-  MOEJIT_TRY(device.launch({.kernel = loaded.get(),
-                            .ctas = ctas,
-                            .threads = launch.threads,
-                            .shared_bytes = launch.shared_bytes,
-                            .params = std::as_bytes(std::span(&params, 1)),
-                            .regions = regions},
-                           nullptr));
-  return device.synchronize(nullptr);
+compiler::KernelPlan quantize_b(const GemmCase& gemm) {
+  return {.operation = "quantize_b",
+          .spec = compiler::TileChainSpec{.sections = gemm.sections,
+                                          .section_rows = gemm.n / gemm.sections,
+                                          .columns = gemm.k,
+                                          .tiles_per_scale = gemm.scale_sharing_k,
+                                          .threads = 256 * gemm.scale_sharing_k}};
+}
+
+bool has_blocks(const GemmCase& gemm) { return gemm.scales == compiler::GemmScales::kRowBlock; }
+
+// What the random numbers are before anything quantises them.
+compiler::DType random_dtype(const GemmCase& gemm) {
+  return has_blocks(gemm) ? compiler::DType::kBF16 : operands_of(gemm);
 }
 
 class OperandMaker {
@@ -54,33 +55,36 @@ class OperandMaker {
         seed_(seed) {}
 
   Result<GemmOperands> make() {
-    MOEJIT_TRY_ASSIGN(operands_.counts, uploaded(device_, "counts", groups_.counts));
-    MOEJIT_TRY_ASSIGN(operands_.offs, uploaded(device_, "offs", groups_.offs));
-    MOEJIT_TRY(make_a());
-    MOEJIT_TRY(make_b());
+    MOEJIT_TRY_ASSIGN(operands_.counts, upload_named(device_, "counts", groups_.counts));
+    MOEJIT_TRY_ASSIGN(operands_.offs, upload_named(device_, "offs", groups_.offs));
+    MOEJIT_TRY_ASSIGN(operands_.a, random_values("a", groups_.rows() * gemm_.k, 2 * seed_));
+    MOEJIT_TRY_ASSIGN(operands_.b,
+                      random_values("b", int64_t{gemm_.groups} * gemm_.n * gemm_.k, 2 * seed_ + 1));
+    if (has_blocks(gemm_)) {
+      MOEJIT_TRY(quantize_rows());
+      MOEJIT_TRY(quantize_matrices());
+    } else {
+      MOEJIT_TRY(clear_pad_rows());
+      MOEJIT_TRY(make_end_scales());
+    }
     return std::move(operands_);
   }
 
  private:
-  Result<NamedMemory> random_bf16(int64_t count, uint64_t seed) {
-    MOEJIT_TRY_ASSIGN(NamedMemory values, allocate_named(device_, "values", 2 * count));
+  Result<NamedMemory> random_values(std::string_view name, int64_t count, uint64_t seed) {
+    const int64_t bytes = compiler::size_bytes(random_dtype(gemm_)) * count;
+    MOEJIT_TRY_ASSIGN(NamedMemory values, allocate_named(device_, name, bytes));
     MOEJIT_TRY(random_.fill(values.address(), count, seed));
     return values;
   }
 
-  Result<void> make_a() {
+  // Quantises the numbers in operands_.a.
+  Result<void> quantize_rows() {
     const int64_t rows = groups_.rows();
-    MOEJIT_TRY_ASSIGN(const NamedMemory values, random_bf16(rows * gemm_.k, 2 * seed_));
+    const NamedMemory values = std::move(operands_.a);
     MOEJIT_TRY_ASSIGN(operands_.a, allocate_named(device_, "a", rows * gemm_.k));
     MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
                       allocate_named(device_, "a_scale_inv", 4 * rows * blocks_of(gemm_.k)));
-    const compiler::RowChainSpec spec{.quantize = gemm_.scale_sharing_k == 2
-                                                      ? compiler::QuantizeStage::k1x128Pairs
-                                                      : compiler::QuantizeStage::k1x128,
-                                      .store = compiler::StoreStage::kGroupedRows,
-                                      .columns = gemm_.k,
-                                      .local_experts = gemm_.groups,
-                                      .epsilon = reference::kActivationEps};
     const device::RowChainParams params{.input = values.address(),
                                         .counts = operands_.counts.as<const int32_t>(),
                                         .offs = operands_.offs.as<const int32_t>(),
@@ -89,31 +93,63 @@ class OperandMaker {
                                         .rows = rows};
     const std::array regions = {values.region(), operands_.counts.region(), operands_.offs.region(),
                                 operands_.a.region(true), operands_.a_scale_inv.region(true)};
-    return run_once(engine_, device_, {.operation = "quantize_a", .spec = spec},
-                    compiler::busy_ctas(spec, rows), params, regions);
+    const compiler::KernelPlan kernel = quantize_a(gemm_);
+    const int64_t ctas = compiler::busy_ctas(std::get<compiler::RowChainSpec>(kernel.spec), rows);
+    return run_once(engine_, device_, kernel, ctas, params, regions);
   }
 
-  Result<void> make_b() {
-    const int64_t count = int64_t{gemm_.groups} * gemm_.n * gemm_.k;
-    const int32_t section_n = gemm_.n / gemm_.sections;
-    const int64_t scales =
-        int64_t{gemm_.groups} * gemm_.sections * blocks_of(section_n) * blocks_of(gemm_.k);
-    MOEJIT_TRY_ASSIGN(const NamedMemory values, random_bf16(count, 2 * seed_ + 1));
-    MOEJIT_TRY_ASSIGN(operands_.b, allocate_named(device_, "b", count));
+  // Those in operands_.b.
+  Result<void> quantize_matrices() {
+    const int64_t scales = int64_t{gemm_.groups} * gemm_.sections *
+                           blocks_of(gemm_.n / gemm_.sections) * blocks_of(gemm_.k);
+    const NamedMemory values = std::move(operands_.b);
+    MOEJIT_TRY_ASSIGN(operands_.b, allocate_named(device_, "b", values.bytes / 2));
     MOEJIT_TRY_ASSIGN(operands_.b_scale_inv, allocate_named(device_, "b_scale_inv", 4 * scales));
-    const compiler::TileChainSpec spec{.sections = gemm_.sections,
-                                       .section_rows = section_n,
-                                       .columns = gemm_.k,
-                                       .tiles_per_scale = gemm_.scale_sharing_k,
-                                       .threads = 256 * gemm_.scale_sharing_k};
     const device::TileChainParams params{.input = values.as<const device::Bf16>(),
                                          .output = operands_.b.as<device::E4m3>(),
                                          .output_scale_inv = operands_.b_scale_inv.as<float>(),
                                          .matrices = gemm_.groups};
     const std::array regions = {values.region(), operands_.b.region(true),
                                 operands_.b_scale_inv.region(true)};
-    return run_once(engine_, device_, {.operation = "quantize_b", .spec = spec},
-                    compiler::busy_ctas(spec, gemm_.groups), params, regions);
+    const compiler::KernelPlan kernel = quantize_b(gemm_);
+    const int64_t ctas =
+        compiler::busy_ctas(std::get<compiler::TileChainSpec>(kernel.spec), gemm_.groups);
+    return run_once(engine_, device_, kernel, ctas, params, regions);
+  }
+
+  Result<void> clear_pad_rows() {
+    const int64_t row_bytes = compiler::size_bytes(operands_of(gemm_)) * gemm_.k;
+    for (size_t group = 0; group < groups_.counts.size(); ++group) {
+      const int64_t end = groups_.offs[group] + groups_.counts[group];
+      const int64_t pad_rows = groups_.offs[group + 1] - end;
+      if (pad_rows == 0) continue;
+      MOEJIT_TRY(device_.fill(operands_.a.as<std::byte>() + end * row_bytes, std::byte{0},
+                              pad_rows * row_bytes, nullptr));
+    }
+    return {};
+  }
+
+  // Scales of rows and columns, or of tensors: from 1/2 to 2 times those that bring e4m3 back to
+  // the deviation 1.
+  Result<void> make_end_scales() {
+    if (gemm_.scales == compiler::GemmScales::kNone) return {};
+    const bool is_tensor = gemm_.scales == compiler::GemmScales::kTensor;
+    const int64_t a_count = is_tensor ? 1 : groups_.rows();
+    const int64_t b_count = is_tensor ? gemm_.groups : int64_t{gemm_.groups} * gemm_.n;
+    MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
+                      upload_named(device_, "a_scale_inv", random_scales(a_count, 0)));
+    MOEJIT_TRY_ASSIGN(operands_.b_scale_inv,
+                      upload_named(device_, "b_scale_inv", random_scales(b_count, 1)));
+    return {};
+  }
+
+  std::vector<float> random_scales(int64_t count, uint64_t purpose) const {
+    const reference::RandomStream random(seed_, purpose);
+    std::vector<float> scales;
+    for (int64_t i = 0; i < count; ++i)
+      scales.push_back(
+          static_cast<float>((0.5 + 1.5 * random.uniform(static_cast<uint64_t>(i))) / 64.0));
+    return scales;
   }
 
   const GemmCase& gemm_;
@@ -136,8 +172,20 @@ Result<NamedMemory> allocate_named(runtime::Device& device, std::string_view nam
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,
                                    runtime::Engine& engine, runtime::Device& device,
                                    uint64_t seed) {
-  MOEJIT_TRY_ASSIGN(const RandomValues random, RandomValues::create(engine, device));
+  MOEJIT_TRY_ASSIGN(const RandomValues random,
+                    RandomValues::create(random_dtype(gemm), engine, device));
   return OperandMaker(gemm, groups, engine, device, random, seed).make();
+}
+
+Result<std::vector<compiler::KernelSource>> operand_sources(const GemmCase& gemm,
+                                                            const compiler::Target& target) {
+  std::vector<compiler::KernelSource> sources = {random_values_source(random_dtype(gemm), target)};
+  if (!has_blocks(gemm)) return sources;
+  for (const compiler::KernelPlan& kernel : {quantize_a(gemm), quantize_b(gemm)}) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, emit_kernel(kernel, target));
+    sources.push_back(std::move(source));
+  }
+  return sources;
 }
 
 }  // namespace moejit::cli

@@ -4,11 +4,13 @@
 #include "cli/bench/clock_sample.h"
 #include "cli/bench/gemm_operands.h"
 #include "compiler/compiler.h"
+#include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <variant>
 #include <vector>
 
 namespace moejit::cli {
@@ -21,13 +23,23 @@ class GemmSession {
   static Result<std::unique_ptr<GemmSession>> create(const GemmCase& gemm, runtime::Engine& engine,
                                                      runtime::Device& device, uint64_t seed);
 
+  // Every kernel that create() compiles.
+  static Result<std::vector<compiler::KernelSource>> sources(const GemmCase& gemm,
+                                                             const compiler::Target& target);
+
   const GemmCase& gemm() const { return gemm_; }
   const GemmGroups& groups() const { return groups_; }
   const compiler::KernelPlan& kernel() const { return kernel_; }
   const GemmOperands& operands() const { return operands_; }
-  const NamedMemory& result() const { return d_; }  // BF16 [P, n]
+  // BF16 [P, n]; of a contraction-grouped GEMM BF16 or F32 [E, rows, n].
+  const NamedMemory& result() const { return d_; }
 
-  // Queues one launch on the default stream; all give the same result.
+  // What a new result holds where launches add to it. Elsewhere it holds NaN.
+  static constexpr float kOldValue = 0x1.888888p+9f;
+  // Makes the result new again, on the default stream.
+  Result<void> reset_result();
+
+  // Queues one launch on the default stream. All give the same result, but those that add to it.
   Result<void> launch();
   // What the last launch counted; waits for it.
   Result<ClockSample> elapsed();
@@ -43,7 +55,10 @@ class GemmSession {
 
  private:
   explicit GemmSession(runtime::Device& device) : device_(device) {}
-  Result<void> fill_params();
+  template <typename Params>
+  Result<Params> common_params();
+  Result<void> fill_row_grouped_params();
+  Result<void> fill_contraction_grouped_params();
 
   runtime::Device& device_;
   GemmCase gemm_;
@@ -52,7 +67,7 @@ class GemmSession {
   std::unique_ptr<runtime::LoadedKernel> loaded_;
   GemmOperands operands_;
   NamedMemory d_, elapsed_;
-  device::GroupedGemmParams params_{};
+  std::variant<device::GroupedGemmParams, device::ContractionGroupedGemmParams> params_;
   std::array<runtime::MemoryRegion, 8> regions_;
 };
 

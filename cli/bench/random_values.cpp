@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/random_values.h"
 
+#include <fmt/core.h>
 #include <span>
 
 namespace moejit::cli {
@@ -11,7 +12,7 @@ constexpr int64_t kRun = 8;  // values that a thread makes
 
 // Eight numbers from 0 to 65535 have the mean 262140 and the variance (2^32 - 1) 2 / 3.
 constexpr const char* kText =
-    "// random_values: bf16 numbers that are close to normal, each from the seed and its index\n"
+    "// random_values: numbers that are close to normal, each from the seed and its index\n"
     "#include \"moejit_device/ptx/convert.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
     "\n"
@@ -22,7 +23,7 @@ constexpr const char* kText =
     "constexpr float kInverseDeviation = 0x1.3988e2p-16f;\n"
     "\n"
     "struct RandomValuesParams {\n"
-    "  Bf16* values;   // [8 * runs]\n"
+    "  Bytes16* values;  // 8 * runs numbers\n"
     "  int64_t runs;\n"
     "  uint64_t seed;\n"
     "};\n"
@@ -46,19 +47,32 @@ constexpr const char* kText =
     "  const int32_t sum = sum_of_four(mixed(state)) +\n"
     "                      sum_of_four(mixed(state + 0x9e3779b97f4a7c15u));\n"
     "  return ptx::multiply(static_cast<float>(sum - kMean), kInverseDeviation);\n"
-    "}\n"
+    "}\n";
+
+// A thread's eight numbers, and how it stores them.
+constexpr const char* kOpen =
     "\n"
     "MOEJIT_KERNEL(kThreads, 4, moejit_random_values, RandomValuesParams) {\n"
     "  const int64_t run = int64_t{ptx::cta_index()} * kThreads + ptx::thread_index();\n"
     "  if (run >= params.runs) return;\n"
     "  const uint64_t first = 8 * static_cast<uint64_t>(run);\n"
+    "  float value[8];\n"
+    "  for (uint32_t i = 0; i < 8; ++i) value[i] = normal(params.seed, first + i);\n";
+constexpr const char* kStoreBf16 =
     "  Bytes16 bytes;\n"
-    "  for (int32_t i = 0; i < 4; ++i) {\n"
-    "    const uint64_t index = first + 2 * static_cast<uint64_t>(i);\n"
-    "    bytes.word[i] = ptx::bf16_pair(normal(params.seed, index), normal(params.seed, index + "
-    "1));\n"
+    "  for (int32_t i = 0; i < 4; ++i)\n"
+    "    bytes.word[i] = ptx::bf16_pair(value[2 * i], value[2 * i + 1]);\n"
+    "  ptx::store(ptx::global(params.values) + run, bytes);\n"
+    "}\n";
+constexpr const char* kStoreE4m3 =
+    "  for (int32_t i = 0; i < 8; ++i) value[i] = ptx::multiply(value[i], 64.0f);\n"
+    "  Bytes8 bytes;\n"
+    "  for (int32_t i = 0; i < 2; ++i) {\n"
+    "    const uint32_t low = ptx::e4m3_pair(value[4 * i], value[4 * i + 1]);\n"
+    "    const uint32_t high = ptx::e4m3_pair(value[4 * i + 2], value[4 * i + 3]);\n"
+    "    bytes.word[i] = low | high << 16;\n"
     "  }\n"
-    "  ptx::store(ptx::as<Bytes16>(ptx::global(params.values)) + run, bytes);\n"
+    "  ptx::store(ptx::as<Bytes8>(ptx::global(params.values)) + run, bytes);\n"
     "}\n";
 
 // As the text above declares it.
@@ -70,14 +84,19 @@ struct RandomValuesParams {
 
 }  // namespace
 
-compiler::KernelSource random_values_source(const compiler::Target& target) {
-  return {.entry = "moejit_random_values", .text = kText, .target = target};
+compiler::KernelSource random_values_source(compiler::DType dtype, const compiler::Target& target) {
+  const bool is_bf16 = dtype == compiler::DType::kBF16;
+  return {.entry = "moejit_random_values",
+          .text = fmt::format("{}{}{}", kText, kOpen, is_bf16 ? kStoreBf16 : kStoreE4m3),
+          .target = target};
 }
 
-Result<RandomValues> RandomValues::create(runtime::Engine& engine, runtime::Device& device) {
+Result<RandomValues> RandomValues::create(compiler::DType dtype, runtime::Engine& engine,
+                                          runtime::Device& device) {
   RandomValues random;
   random.device_ = &device;
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(random_values_source(device.target())));
+  random.dtype_ = dtype;
+  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(random_values_source(dtype, device.target())));
   MOEJIT_TRY_ASSIGN(random.kernel_, device.load(*binary));
   return random;
 }
@@ -85,7 +104,8 @@ Result<RandomValues> RandomValues::create(runtime::Engine& engine, runtime::Devi
 Result<void> RandomValues::fill(void* values, int64_t count, uint64_t seed) const {
   const int64_t runs = count / kRun;
   const RandomValuesParams params{values, runs, seed};
-  const runtime::MemoryRegion region{"values", values, 2 * count, true};
+  const int64_t bytes = compiler::size_bytes(dtype_) * count;
+  const runtime::MemoryRegion region{"values", values, bytes, true};
   return device_->launch({.kernel = kernel_.get(),
                           .ctas = (runs + kThreads - 1) / kThreads,
                           .threads = kThreads,

@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_gemm.h"
 
-#include "tests/support/reference/gemm.h"
+#include "cli/check/check_gradient.h"
+#include "cli/check/choose.h"
+#include "tests/support/reference/end_scaled_gemm.h"
+#include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
+#include <variant>
 
 namespace moejit::cli {
 namespace {
 
+using compiler::GemmScales;
 using reference::block_count;
-using reference::QuantizedRows;
 using reference::QuantizedWeights;
 using reference::RandomStream;
 
 constexpr int64_t kSampledRows = 256;  // of all groups together
 constexpr int64_t kSampledColumns = 64;
-
-// `wanted` of the numbers below `count`: the first, the last, and any between, some perhaps twice.
-std::vector<int64_t> choose(const RandomStream& random, int64_t wanted, int64_t count) {
-  std::vector<int64_t> chosen = {0, count - 1};
-  for (int64_t i = 2; i < wanted; ++i)
-    chosen.push_back(random.below(static_cast<uint64_t>(i), count));
-  chosen.resize(static_cast<size_t>(wanted));
-  return chosen;
-}
 
 template <typename T>
 Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first, int64_t count,
@@ -34,21 +29,11 @@ Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first
   return {};
 }
 
-// A GEMM of its own: the chosen rows of A, and as B the chosen columns, each a section of one row
-// so that it has scales of its own.
+// A GEMM of its own, of the chosen rows of A, and as B of the chosen columns.
 class Sample {
  public:
   Sample(GemmSession& session, uint64_t seed)
-      : session_(session),
-        gemm_(session.gemm()),
-        seed_(seed),
-        rows_{.rows = 0, .cols = gemm_.k, .q = {}, .scale_inv = {}},
-        weights_{.experts = gemm_.groups,
-                 .rows = kSampledColumns,
-                 .cols = gemm_.k,
-                 .sections = kSampledColumns,
-                 .q = {},
-                 .scale_inv = {}} {}
+      : session_(session), gemm_(session.gemm()), seed_(seed) {}
 
   Result<void> add_group(int64_t group) {
     const GemmGroups& groups = session_.groups();
@@ -64,45 +49,100 @@ class Sample {
       MOEJIT_TRY(add_row(start + row, columns));
     if (start + count < end) MOEJIT_TRY(add_row(start + count, columns));
     route_.counts.push_back(static_cast<int32_t>(wanted));
-    route_.offs.push_back(static_cast<int32_t>(rows_.rows));
+    route_.offs.push_back(static_cast<int32_t>(rows()));
     return {};
   }
 
   testing::Comparison compare() const {
     const reference::GemmExact wanted =
-        reference::grouped_gemm_exact(rows_, weights_, route_, gemm_.scale_sharing_k);
+        gemm_.scales == GemmScales::kRowBlock ? block_scaled() : end_scaled();
     return testing::compare_bf16_within({"d", kSampledColumns}, got_, wanted.value, wanted.bound);
   }
 
  private:
+  int64_t element_bytes() const { return compiler::size_bytes(operands_of(gemm_)); }
+  int64_t rows() const { return std::ssize(a_) / (gemm_.k * element_bytes()); }
+
   Result<void> add_row(int64_t row, const std::vector<int64_t>& columns) {
     const GemmOperands& operands = session_.operands();
-    const int64_t blocks = block_count(gemm_.k);
-    MOEJIT_TRY(append(session_, operands.a, row * gemm_.k, gemm_.k, rows_.q));
-    MOEJIT_TRY(append(session_, operands.a_scale_inv, row * blocks, blocks, rows_.scale_inv));
+    const int64_t bytes = gemm_.k * element_bytes();
+    MOEJIT_TRY(append(session_, operands.a, row * bytes, bytes, a_));
+    MOEJIT_TRY(add_scales(operands.a_scale_inv, row, 0, row, a_scales_));
     MOEJIT_TRY_ASSIGN(const auto result,
                       session_.read<uint16_t>(session_.result(), row * gemm_.n, gemm_.n));
     for (const int64_t column : columns) got_.push_back(result[static_cast<size_t>(column)]);
-    ++rows_.rows;
     return {};
   }
 
   Result<void> add_column(int64_t group, int64_t column) {
     const GemmOperands& operands = session_.operands();
-    const int64_t blocks = block_count(gemm_.k);
+    const int64_t bytes = gemm_.k * element_bytes();
+    const int64_t at = group * gemm_.n + column;
     const QuantizedWeights whole{
         .rows = gemm_.n, .sections = gemm_.sections, .q = {}, .scale_inv = {}};
-    const int64_t scale_row = group * whole.scale_rows() + whole.scale_row_of(column);
-    MOEJIT_TRY(
-        append(session_, operands.b, (group * gemm_.n + column) * gemm_.k, gemm_.k, weights_.q));
-    return append(session_, operands.b_scale_inv, scale_row * blocks, blocks, weights_.scale_inv);
+    const int64_t block_row = group * whole.scale_rows() + whole.scale_row_of(column);
+    MOEJIT_TRY(append(session_, operands.b, at * bytes, bytes, b_));
+    return add_scales(operands.b_scale_inv, block_row, group, at, b_scales_);
+  }
+
+  // Of a row or column: `block_row` of its blocks' scales, its tensor's, or its own.
+  Result<void> add_scales(const NamedMemory& from, int64_t block_row, int64_t tensor, int64_t own,
+                          std::vector<float>& to) {
+    const int64_t blocks = block_count(gemm_.k);
+    switch (gemm_.scales) {
+      case GemmScales::kRowBlock: return append(session_, from, block_row * blocks, blocks, to);
+      case GemmScales::kTensor: return append(session_, from, tensor, 1, to);
+      case GemmScales::kRowColumn: return append(session_, from, own, 1, to);
+      case GemmScales::kNone: to.push_back(1.0f);
+    }
+    return {};
+  }
+
+  // Each column is a section of one row, so that it has scales of its own.
+  reference::GemmExact block_scaled() const {
+    const reference::QuantizedRows a{
+        .rows = rows(), .cols = gemm_.k, .q = a_, .scale_inv = a_scales_};
+    const QuantizedWeights b{.experts = gemm_.groups,
+                             .rows = kSampledColumns,
+                             .cols = gemm_.k,
+                             .sections = kSampledColumns,
+                             .q = b_,
+                             .scale_inv = b_scales_};
+    return reference::grouped_gemm_exact(a, b, route_, gemm_.scale_sharing_k);
+  }
+
+  reference::GemmExact end_scaled() const {
+    const auto& spec = std::get<compiler::GroupedGemmSpec>(session_.kernel().spec);
+    const int64_t chain =
+        is_one_chain(spec) ? gemm_.k : spec.blocks_per_promotion * reference::kBlock;
+    return reference::end_scaled_gemm_exact({.is_bf16 = gemm_.scales == GemmScales::kNone,
+                                             .rows = rows(),
+                                             .columns = kSampledColumns,
+                                             .depth = gemm_.k,
+                                             .a = decoded(a_),
+                                             .b = decoded(b_),
+                                             .a_scale = a_scales_,
+                                             .b_scale = b_scales_},
+                                            route_, chain);
+  }
+
+  std::vector<float> decoded(const std::vector<uint8_t>& bytes) const {
+    std::vector<float> values;
+    if (element_bytes() == 1) {
+      for (const uint8_t code : bytes) values.push_back(reference::decode_e4m3(code));
+    } else {
+      for (size_t i = 0; i < bytes.size(); i += 2)
+        values.push_back(
+            reference::float_from_bf16(static_cast<uint16_t>(bytes[i] | bytes[i + 1] << 8)));
+    }
+    return values;
   }
 
   GemmSession& session_;
   const GemmCase& gemm_;
   uint64_t seed_;
-  QuantizedRows rows_;
-  QuantizedWeights weights_;
+  std::vector<uint8_t> a_, b_;
+  std::vector<float> a_scales_, b_scales_;
   reference::Route route_{.counts = {}, .offs = {0}, .row_map = {}};
   std::vector<uint16_t> got_;
 };
@@ -110,6 +150,8 @@ class Sample {
 }  // namespace
 
 Result<testing::Comparison> check_gemm(GemmSession& session, uint64_t seed) {
+  if (session.gemm().operation == GemmOperation::kContractionGroupedGemm)
+    return check_gradient(session, seed);
   Sample sample(session, seed);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group));

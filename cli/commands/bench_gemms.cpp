@@ -8,8 +8,10 @@
 #include "compiler/support/file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <thread>
 
 namespace moejit::cli {
 namespace {
@@ -30,6 +32,23 @@ Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {
     return std::ranges::find(command.cases, gemm.name) == command.cases.end();
   });
   return cases;
+}
+
+// Compiles what the cases need, by as many threads as there are cores, so that none waits for a
+// compiler. What fails here fails again when its case asks for it.
+void compile_ahead(const std::vector<GemmCase>& cases, runtime::Engine& engine,
+                   const compiler::Target& target) {
+  std::vector<compiler::KernelSource> all;
+  for (const GemmCase& gemm : cases)
+    if (const auto sources = GemmSession::sources(gemm, target))
+      all.insert(all.end(), sources->begin(), sources->end());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < all.size(); i = next++) static_cast<void>(engine.binary(all[i]));
+  };
+  std::vector<std::jthread> workers;
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) workers.emplace_back(work);
+  work();
 }
 
 Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
@@ -62,6 +81,7 @@ Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(command.cache, terminal));
+  compile_ahead(cases, *engine, device.target());
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchRun run = describe_run(command, target, monitor.get());

@@ -10,15 +10,24 @@
 namespace moejit::cli {
 namespace {
 
+compiler::Work work_of(const GemmResult& result) {
+  if (const auto* spec = std::get_if<compiler::GroupedGemmSpec>(&result.kernel.spec))
+    return count_work(*spec, result.rows);
+  return count_work(std::get<compiler::ContractionGroupedGemmSpec>(result.kernel.spec),
+                    result.rows);
+}
+
 // One case's line.
 struct Line {
   const GemmResult& result;
   int32_t sm_count = 0;
-  compiler::Work work =
-      count_work(std::get<compiler::GroupedGemmSpec>(result.kernel.spec), result.rows);
+  compiler::Work work = work_of(result);
 
   double flops(double microseconds) const {
     return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
+  }
+  double bytes_per_second(double microseconds) const {
+    return static_cast<double>(work.min_bytes) / microseconds * 1e6;
   }
   double util(double microseconds, double megahertz) const {
     return utilization(work.multiply_adds, sm_count, peak_multiply_adds(result.kernel),
@@ -27,6 +36,16 @@ struct Line {
 };
 
 nlohmann::ordered_json json_of(const GemmCase& gemm) {
+  if (gemm.operation == GemmOperation::kContractionGroupedGemm)
+    return {{"name", gemm.name},
+            {"operation", to_string(gemm.operation)},
+            {"groups", gemm.groups},
+            {"columns_per_group", gemm.columns_per_group},
+            {"ragged", gemm.is_ragged},
+            {"rows", gemm.rows},
+            {"n", gemm.n},
+            {"scales", to_string(gemm.gradient_scales)},
+            {"output", to_string(gemm.output)}};
   return {{"name", gemm.name},
           {"operation", to_string(gemm.operation)},
           {"groups", gemm.groups},
@@ -36,6 +55,8 @@ nlohmann::ordered_json json_of(const GemmCase& gemm) {
           {"n", gemm.n},
           {"k", gemm.k},
           {"sections", gemm.sections},
+          {"scales", to_string(gemm.scales)},
+          {"accumulation", to_string(gemm.accumulation)},
           {"scale_sharing_k", gemm.scale_sharing_k}};
 }
 
@@ -45,8 +66,9 @@ nlohmann::ordered_json json_of(const Line& line) {
   const HotRun& hot = result.hot;
   nlohmann::ordered_json json = json_of(result.gemm);
   json["spec"] = to_string(result.kernel.spec);
-  json["real_rows"] = result.rows.routed;
-  json["padded_rows"] = result.rows.padded;
+  const bool has_rows = result.gemm.operation == GemmOperation::kGroupedGemm;
+  json[has_rows ? "real_rows" : "real_columns"] = result.rows.routed;
+  json[has_rows ? "padded_rows" : "padded_columns"] = result.rows.padded;
   json["worst_error_of_bound"] = result.worst_ratio;
   json["multiply_adds"] = line.work.multiply_adds;
   json["min_bytes"] = line.work.min_bytes;
@@ -55,12 +77,14 @@ nlohmann::ordered_json json_of(const Line& line) {
   json["cool_mhz"] = cool.megahertz;
   json["flops_cool"] = line.flops(cool.microseconds);
   json["util_cool"] = line.util(cool.microseconds, cool.megahertz);
+  json["bytes_per_second_cool"] = line.bytes_per_second(cool.microseconds);
   json["hot_us"] = hot.microseconds;
   json["hot_mhz"] = hot.megahertz;
   json["hot_launches"] = hot.launches;
   json["hot_seconds"] = hot.seconds;
   json["flops_hot"] = line.flops(hot.microseconds);
   json["util_hot"] = line.util(hot.microseconds, hot.megahertz);
+  json["bytes_per_second_hot"] = line.bytes_per_second(hot.microseconds);
   add_samples(json, hot.gpu);
   return json;
 }
@@ -80,7 +104,8 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                {"MHz", kRight},
                {"W", kRight},
                {"TFLOP/s", kRight},
-               {"util", kRight}});
+               {"util", kRight},
+               {"GB/s", kRight}});
   for (const GemmResult& result : results) {
     const Line line{result, run.sm_count};
     const CoolRun& cool = result.cool;
@@ -92,7 +117,8 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                fmt::format("{:.3f}", line.util(cool.microseconds, cool.megahertz)),
                time_text(hot.microseconds), fmt::format("{:.0f}", hot.megahertz),
                watts_text(hot.gpu), fmt::format("{:.0f}", line.flops(hot.microseconds) * 1e-12),
-               fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz))});
+               fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz)),
+               fmt::format("{:.0f}", line.bytes_per_second(hot.microseconds) * 1e-9)});
   }
   return fmt::format("target {}\n\n{}\ncompiled: {}, from cache: {}\n", run.target, table.text(),
                      run.counters.compiled, run.counters.from_cache);

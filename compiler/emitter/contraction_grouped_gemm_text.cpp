@@ -8,16 +8,39 @@ namespace {
 
 constexpr int32_t kStepElements = 128;
 
-std::string scales_type(GradientScales scales) {
+// The parts that multiply and scale.
+struct ScalingText {
+  std::vector<std::string> includes;
+  std::string scales;
+  ComposedType mainloop;
+};
+
+ScalingText scaling_of(GradientScales scales) {
   switch (scales) {
-    case GradientScales::kTile: return "TileScales<Problem, Shape>";
+    case GradientScales::kTile:
+      return {
+          .includes = {"gemm/tile_scales.cuh"},
+          .scales = "TileScales<Problem, Shape>",
+          .mainloop = {"Mainloop", "PromotingMainloop", {"MultiplyE4m3", "kBlocksPerPromotion"}}};
+    case GradientScales::kRow:
+      return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
+              .scales = "RowScales<Problem, Shape>",
+              .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyE4m3"}}};
   }
   return {};
 }
 
+std::vector<std::string> includes_of(const ScalingText& scaling) {
+  std::vector<std::string> includes = {"gemm/contraction_group_scheduler.cuh",
+                                       "gemm/epilogue_store_gradient.cuh", "gemm/grouped_gemm.cuh",
+                                       "params/contraction_grouped_gemm_params.h"};
+  includes.insert(includes.end() - 1, scaling.includes.begin(), scaling.includes.end());
+  return includes;
+}
+
 std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) {
   const bool adds = spec.output == GradientOutput::kF32Add;
-  return {
+  std::vector<NamedConstant> constants = {
       integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
       integer_constant("kRows", spec.rows, "of A and D"),
       integer_constant("kN", spec.n, "rows of B, columns of D"),
@@ -29,15 +52,21 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
       integer_constant("kNarrowTiles", spec.narrow_tiles, "in a row of tiles"),
       integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"),
       integer_constant("kTailRows", 0, "no tile is treated as a tail"),
-      integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"),
       integer_constant("kPanelsStaged", spec.panels_staged, "64 rows x 128 bytes of D at a time"),
       integer_constant("kPanelsLoaded", spec.panels_loaded, "of a tile, whose old values come"),
   };
+  if (spec.scales == GradientScales::kTile) {
+    constants.insert(
+        constants.end() - 2,
+        integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
+  }
+  return constants;
 }
 
 }  // namespace
 
 KernelText describe(const ContractionGroupedGemmSpec& spec) {
+  const ScalingText scaling = scaling_of(spec.scales);
   const bool is_bf16 = spec.output == GradientOutput::kBf16;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
@@ -47,9 +76,7 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
                              "expert]^T",
                              spec.rows, spec.n, spec.output == GradientOutput::kF32Add ? "+=" : "=",
                              spec.rows, spec.n),
-      .includes = {"gemm/contraction_group_scheduler.cuh", "gemm/epilogue_store_gradient.cuh",
-                   "gemm/grouped_gemm.cuh", "gemm/tile_scales.cuh",
-                   "params/contraction_grouped_gemm_params.h"},
+      .includes = includes_of(scaling),
       .params = "ContractionGroupedGemmParams",
       .constants = constants_of(spec),
       .types_used =
@@ -61,14 +88,14 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
                "GemmTileShape",
                {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",
                 "kTailRows"}},
-              {"Mainloop", "PromotingMainloop", {"MultiplyE4m3", "kBlocksPerPromotion"}},
+              scaling.mainloop,
               {"Epilogue",
                "EpilogueStoreGradient",
                {"Problem", is_bf16 ? "Bf16" : "float", "kAdds", "kPanelsStaged", "kPanelsLoaded"}},
               {"Kernel",
                "GroupedGemm",
-               {"Shape", "ContractionGroupScheduler<Problem, Shape>", "Mainloop",
-                scales_type(spec.scales), "Epilogue"}},
+               {"Shape", "ContractionGroupScheduler<Problem, Shape>", "Mainloop", scaling.scales,
+                "Epilogue"}},
           },
   };
 }

@@ -24,6 +24,21 @@ Part scales_part(const GroupedGemmSpec& spec) {
       if (spec.is_swapped)
         return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
       return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
+    case GemmScales::kTensor:
+    case GemmScales::kRowColumn:  // these two are the epilogue's
+    case GemmScales::kNone: return {"NoScales", "gemm/no_scales.cuh"};
+  }
+  return {};
+}
+
+// What scales that are applied at the end are to the epilogue; empty where there are none.
+std::string factors_type(const GroupedGemmSpec& spec) {
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+    case GemmScales::kNone: break;
+    case GemmScales::kTensor: return "TensorFactors";
+    case GemmScales::kRowColumn:
+      return spec.is_swapped ? "SwappedRowColumnFactors<Problem>" : "RowColumnFactors<Problem>";
   }
   return {};
 }
@@ -46,6 +61,9 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
 ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = spec.operands == DType::kBF16 ? "MultiplyBf16" : "MultiplyE4m3";
   if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
+  if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
+  if (spec.scales != GemmScales::kRowBlock)
+    return {"Mainloop", "AccumulatingMainloop", {multiply, "kBlocksPerPromotion"}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
 
@@ -74,6 +92,8 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
                                        scales_part(spec).include, "gemm/row_group_scheduler.cuh",
                                        "params/grouped_gemm_params.h"};
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
+  if (spec.scales != GemmScales::kRowBlock) includes.push_back("gemm/accumulating_mainloop.cuh");
+  if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
   if (is_gated(spec)) {
     includes.push_back("gemm/gated_mainloop.cuh");
     includes.push_back("gemm/gated_tile.cuh");
@@ -97,11 +117,31 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
-  } else {
+  } else if (!is_one_chain(spec)) {
     constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
-                                         "steps added up before they are scaled"));
+                                         spec.scales == GemmScales::kRowBlock
+                                             ? "steps added up before they are scaled"
+                                             : "steps that are one partial sum"));
   }
   return constants;
+}
+
+std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
+  std::vector<ComposedType> types = {
+      {"Problem", "RowGroupProblem", {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
+      shape_type(spec),
+      mainloop_type(spec),
+  };
+  std::string epilogue = epilogue_part(spec).type;
+  if (const std::string factors = factors_type(spec); !factors.empty()) {
+    types.push_back({"Epilogue", "EpilogueScaled", {factors, epilogue}});
+    epilogue = "Epilogue";
+  }
+  types.push_back({"Kernel",
+                   "GroupedGemm",
+                   {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop",
+                    scales_part(spec).type, epilogue}});
+  return types;
 }
 
 std::string summary_of(const GroupedGemmSpec& spec) {
@@ -128,18 +168,7 @@ KernelText describe(const GroupedGemmSpec& spec) {
       .includes = includes_of(spec),
       .params = "GroupedGemmParams",
       .constants = constants_of(spec),
-      .types_used =
-          {
-              {"Problem",
-               "RowGroupProblem",
-               {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
-              shape_type(spec),
-              mainloop_type(spec),
-              {"Kernel",
-               "GroupedGemm",
-               {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop", scales_part(spec).type,
-                epilogue_part(spec).type}},
-          },
+      .types_used = types_of(spec),
   };
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/contraction_grouped_gemm.h"
 
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+
 #include <fmt/core.h>
 
 namespace moejit::compiler {
@@ -26,14 +29,14 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
           .is_swizzled = true};
 }
 
-}  // namespace
-
+// Tokens of a group from which L2 adds everything, and below which most old values are loaded.
 // The bounds are those that were best on an H200, with 8 experts of 4096 x 7168 and 128 of 1536 x
 // 2048 (docs/performance/tried.md).
-ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns) {
-  constexpr int64_t kMany = 2048;
-  constexpr int64_t kFew = 768;
-  ContractionGroupedGemmSpec spec = problem;
+constexpr int64_t kMany = 2048;
+constexpr int64_t kFew = 768;
+
+ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpec spec,
+                                                       int64_t mean_columns) {
   const ColumnTiles tiles = choose_column_tiles(spec.n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
@@ -46,11 +49,37 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int6
   return spec;
 }
 
+// Factors, sums and partial sums of 192 columns are more than a thread's registers. Of 128, a whole
+// tile can be staged. The shares that are loaded are those of wide tiles.
+ContractionGroupedGemmSpec choose_tiles_of_row_scales(ContractionGroupedGemmSpec spec,
+                                                      int64_t mean_columns) {
+  spec.narrow_tiles = (spec.n + spec.narrow_columns - 1) / spec.narrow_columns;
+  spec.panels_staged =
+      static_cast<int32_t>(spec.narrow_columns * size_bytes(element_of(spec.output)) / kPanelBytes);
+  if (spec.output != GradientOutput::kF32Add || mean_columns >= kMany) return spec;
+  spec.panels_loaded = mean_columns >= kFew ? 2 : 3;
+  return spec;
+}
+
+}  // namespace
+
+ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns) {
+  switch (problem.scales) {
+    case GradientScales::kTile: return choose_tiles_of_tile_scales(problem, mean_columns);
+    case GradientScales::kRow: return choose_tiles_of_row_scales(problem, mean_columns);
+  }
+  return problem;
+}
+
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                                       int64_t mean_columns) {
   std::vector<std::string> reasons = {
-      fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
-                  spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n),
+      spec.scales == GradientScales::kTile
+          ? fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
+                        spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n)
+          : fmt::format("{} column tiles of {} cover {} columns: each element has a factor of its "
+                        "own, for which wider tiles have no registers",
+                        spec.narrow_tiles, spec.narrow_columns, spec.n),
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};
@@ -69,6 +98,30 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
   return {{"a_map", tensors.a, operand_box(DType::kF8E4M3, spec.rows, columns, kTileRows)},
           {"b_map", tensors.b, operand_box(DType::kF8E4M3, spec.n, columns, box_rows)},
           {"d_map", tensors.d, output_box(spec)}};
+}
+
+KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                         int64_t columns) {
+  const int64_t mean_columns = columns / problem.local_experts;
+  const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
+  const Work work = count_work(spec, {.routed = columns, .padded = columns});
+  KernelPlan kernel{
+      .operation = "contraction_grouped_gemm",
+      .spec = spec,
+      .launch = launch_shape(spec),
+      .arguments = {{"a_scale_inv", "a_scale_inv"},
+                    {"b_scale_inv", "b_scale_inv"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"elapsed", "elapsed"}},
+      .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
+      .min_bytes = work.min_bytes,
+      .multiply_adds = work.multiply_adds,
+      .reasons = tile_reasons(spec, mean_columns),
+  };
+  kernel.launch.max_ctas = busy_ctas(spec);
+  kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
+  return kernel;
 }
 
 }  // namespace moejit::compiler

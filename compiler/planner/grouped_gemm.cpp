@@ -3,6 +3,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
+#include "compiler/planner/check_grouped_gemm.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -14,7 +15,10 @@ namespace {
 constexpr int32_t kScaleBlock = 128;
 constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
 constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has rows for
-constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
+// Steps that are one partial sum where no scale says how many: with numbers of either sign a sum of
+// 512 products loses a fifth of what rounding to bf16 costs (docs/recipes.md).
+constexpr int32_t kUnscaledBlocks = 4;
+constexpr int32_t kPanelRows = 64;  // a panel of D is what one copy stores
 constexpr int32_t kPanelColumns = 64;
 
 // D as [rows, sections, section_n], so that a box ends with its section.
@@ -38,12 +42,21 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
           .is_swizzled = true};
 }
 
+bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
+
 // One section where no scale block lies in two.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
-  if (problem.section_n % kScaleBlock == 0) {
+  if (!has_blocks(problem) || problem.section_n % kScaleBlock == 0) {
     problem.section_n *= problem.sections;
     problem.sections = 1;
   }
+  return problem;
+}
+
+// How long partial sums are that meet no scale.
+GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
+  if (!has_blocks(problem))
+    problem.blocks_per_promotion = is_one_chain(problem) ? 1 : kUnscaledBlocks;
   return problem;
 }
 
@@ -80,6 +93,25 @@ std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
       spec.narrow_columns, spec.tile_rows, spec.stages, spec.narrow_columns * kCopiedBytes / 1024);
 }
 
+std::string accumulation_reason(const GroupedGemmSpec& spec) {
+  if (spec.operands == DType::kBF16)
+    return "the tensor cores add bf16 products in fp32: one chain of them over all of k";
+  if (is_one_chain(spec))
+    return "one chain of products over all of k: nothing interrupts the tensor cores, which add "
+           "e4m3 products with about 14 bits; \"fp32\" accumulation keeps more of them";
+  const int32_t length = spec.blocks_per_promotion * kScaleBlock;
+  if (!has_blocks(spec))
+    return fmt::format(
+        "partial sums of {} of k are added in fp32, since the tensor cores add e4m3 products with "
+        "about 14 bits",
+        length);
+  return fmt::format(
+      "partial sums of {} of k are scaled and added in fp32, since the tensor cores add e4m3 "
+      "products with about 14 bits{}",
+      length,
+      spec.blocks_per_promotion > 1 ? "; blocks that share their scales are one partial sum" : "");
+}
+
 }  // namespace
 
 TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
@@ -111,7 +143,7 @@ ColumnTiles choose_column_tiles(int64_t columns) {
 
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   if (tile_sections(problem) > 1) return choose_gated_tiles(problem);
-  GroupedGemmSpec spec = join_sections(problem);
+  GroupedGemmSpec spec = choose_promotion(join_sections(problem));
   const ColumnTiles tiles = choose_column_tiles(spec.section_n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
@@ -125,7 +157,7 @@ int64_t mean_rows(const Layer& layer) {
 
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
   constexpr int32_t kMostStages = 12;
-  GroupedGemmSpec spec = join_sections(problem);
+  GroupedGemmSpec spec = choose_promotion(join_sections(problem));
   spec.is_swapped = true;
   spec.tile_rows = largest_group <= 16 ? 16 : largest_group <= 32 ? 32 : 64;
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
@@ -145,11 +177,9 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
-  reasons.push_back(fmt::format(
-      "partial sums of {} of k are scaled and added in fp32, since the tensor cores add e4m3 "
-      "products with about 14 bits{}",
-      spec.blocks_per_promotion * kScaleBlock,
-      spec.blocks_per_promotion > 1 ? "; blocks that share their scales are one partial sum" : ""));
+  reasons.push_back(accumulation_reason(spec));
+  if (!has_blocks(spec) && spec.scales != GemmScales::kNone)
+    reasons.emplace_back("scales do not change along k, so complete sums meet them, once");
   return reasons;
 }
 
@@ -171,10 +201,11 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
                                int64_t rows, const GemmTensors& tensors) {
   KernelPlan kernel{
       .spec = spec,
-      .arguments = {{"a_scale_inv", tensors.a_scale_inv}, {"b_scale_inv", tensors.b_scale_inv}},
       .tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors),
       .reasons = tile_reasons(problem, spec),
   };
+  if (spec.scales != GemmScales::kNone)
+    kernel.arguments = {{"a_scale_inv", tensors.a_scale_inv}, {"b_scale_inv", tensors.b_scale_inv}};
   if (stores_result(spec)) kernel.arguments.push_back({"d", tensors.d});
   if (stores_activation(spec)) {
     kernel.arguments.push_back({"probs", tensors.probs});
@@ -187,7 +218,8 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
   return kernel;
 }
 
-KernelPlan plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows) {
+Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows) {
+  MOEJIT_TRY(check_grouped_gemm(problem));
   const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
   KernelPlan kernel = grouped_gemm_kernel(
       problem,

@@ -20,9 +20,11 @@ struct ColumnTiles {
 // of several the one with the fewest tiles.
 ColumnTiles choose_column_tiles(int64_t columns);
 
-// Completes a spec whose problem is set (operands, epilogue, local_experts, sections, section_n,
-// k): chooses the column tiles, and makes one section of all where no scale block lies in two and
-// the epilogue does not join them.
+// Completes a spec whose problem is set and passes check_grouped_gemm() (operands, scales,
+// accumulation, epilogue, local_experts, sections, section_n, k, and blocks_per_promotion where
+// scales are of blocks, which may share them): chooses the column tiles, makes one section of all
+// where no scale block lies in two and the epilogue does not join them, and says how long partial
+// sums are that meet no scale.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
 // Rows of an expert in the mean that a layer's largest call has at most.

@@ -51,7 +51,13 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
-  return gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
+  LaunchShape shape = gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
+  if (spec.scales == GradientScales::kRow) {
+    constexpr int32_t kBuffers = 2, kBatchSteps = 4, kUnused = 8;
+    const int32_t step_scales = kTileRows / kMathWarpgroups + columns + kUnused;
+    shape.shared_bytes += kMathWarpgroups * kBuffers * kBatchSteps * step_scales * 4;
+  }
+  return shape;
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
@@ -81,8 +87,7 @@ int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
 }
 
 int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
-  return int64_t{spec.local_experts} * ceil_div(spec.rows, kTileRows) *
-         (spec.wide_tiles + spec.narrow_tiles);
+  return busy_ctas(spec);
 }
 
 }  // namespace
@@ -109,6 +114,11 @@ int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
   // Every group that has rows may have one tile that is not full.
   const int64_t row_tiles = rows / spec.tile_rows + groups;
   return row_tiles * (spec.sections / tile_sections(spec)) * (spec.wide_tiles + spec.narrow_tiles);
+}
+
+int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
+  return int64_t{spec.local_experts} * ceil_div(spec.rows, kTileRows) *
+         (spec.wide_tiles + spec.narrow_tiles);
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {

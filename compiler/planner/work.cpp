@@ -45,18 +45,33 @@ Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
   return {.min_bytes = 3 * elements + 4 * scales};
 }
 
+// How many scales there are of each of A's rows, of A as a whole, and of a group's B.
+struct GemmScaleCounts {
+  int64_t of_row = 0;
+  int64_t of_a = 0;
+  int64_t of_group = 0;
+};
+
+GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
+  const int64_t k_blocks = ceil_div(spec.k, 128);
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+      return {.of_row = k_blocks,
+              .of_group = spec.sections * ceil_div(spec.section_n, 128) * k_blocks};
+    case GemmScales::kTensor: return {.of_a = 1, .of_group = 1};
+    case GemmScales::kRowColumn:
+      return {.of_row = 1, .of_group = int64_t{spec.sections} * spec.section_n};
+    case GemmScales::kNone: break;
+  }
+  return {};
+}
+
 Work work(const GroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
   return count_work(spec, rows);
 }
 
-// Operands once, with the columns that align each group to a step, and D once or, to add, twice.
 Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& rows) {
-  const int64_t elements = int64_t{spec.rows} * spec.n;
-  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
-  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
-  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
-                       spec.local_experts * elements * element_bytes * passes,
-          .multiply_adds = rows.routed * elements};
+  return count_work(spec, rows);
 }
 
 }  // namespace
@@ -64,19 +79,33 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t n = int64_t{spec.sections} * spec.section_n;
   const int64_t k = spec.k;
-  const int64_t k_blocks = ceil_div(k, 128);
+  const int64_t element = size_bytes(spec.operands);
+  const GemmScaleCounts scales = scale_counts(spec);
   // Few rows cannot reach all experts.
   const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
-  const int64_t weights =
-      experts * (n * k + 4 * spec.sections * ceil_div(spec.section_n, 128) * k_blocks);
-  Work total{.min_bytes = rows.routed * (k + 4 * k_blocks) + weights,
-             .multiply_adds = rows.routed * n * k};
+  const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
+  Work total{
+      .min_bytes = rows.routed * (k * element + 4 * scales.of_row) + 4 * scales.of_a + weights,
+      .multiply_adds = rows.routed * n * k};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
   if (stores_activation(spec)) {
     const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);
     total.min_bytes += 4 * rows.routed + rows.padded * quantized_row;
   }
   return total;
+}
+
+// Operands and their scales once, and D once or, to add, twice.
+Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
+  const int64_t elements = int64_t{spec.rows} * spec.n;
+  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
+  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
+  const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
+  const int64_t scale_rows = ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
+  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
+                       4 * scale_rows * ceil_div(rows.routed, 128) +
+                       spec.local_experts * elements * element_bytes * passes,
+          .multiply_adds = rows.routed * elements};
 }
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {

@@ -69,6 +69,7 @@ constexpr std::array kContractionGroupedGemmPointers = {
     MOEJIT_POINTER(ContractionGroupedGemmParams, b_scale_inv, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, counts, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, offs, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, elapsed, kWritten),
 };
 
 #undef MOEJIT_POINTER

@@ -78,9 +78,11 @@ std::map<std::string, PlannedKernel> kernels() {
   return all;
 }
 
-// Weight gradients in every output and each of the planner's ways to add.
+// Weight gradients with both kinds of scales, in every output and each of the planner's ways to
+// add.
 void add_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::GradientOutput;
+  using compiler::GradientScales;
   struct Case {
     GradientOutput output;
     int64_t mean_columns;
@@ -91,14 +93,60 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
       {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
       {GradientOutput::kF32Add, 256, 2048, 768},
   };
-  for (const Case& one : kCases) {
-    const compiler::KernelSpec spec = compiler::choose_tiles(
-        compiler::ContractionGroupedGemmSpec{
-            .output = one.output, .local_experts = 8, .rows = one.rows, .n = one.n},
-        one.mean_columns);
-    const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
-    EXPECT_TRUE(succeeded(source));
-    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
+    for (const Case& one : kCases) {
+      const compiler::KernelSpec spec =
+          compiler::choose_tiles(compiler::ContractionGroupedGemmSpec{.scales = scales,
+                                                                      .output = one.output,
+                                                                      .local_experts = 8,
+                                                                      .rows = one.rows,
+                                                                      .n = one.n},
+                                 one.mean_columns);
+      const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
+  }
+}
+
+// Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
+void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::GemmAccumulation;
+  using compiler::GemmScales;
+  struct Kind {
+    DType operands;
+    GemmScales scales;
+    GemmAccumulation accumulation;
+  };
+  constexpr Kind kKinds[] = {
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFast},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFast},
+      {DType::kBF16, GemmScales::kNone, GemmAccumulation::kFp32},
+  };
+  struct Size {
+    int32_t section_n, k;
+    int64_t rows;  // 8 experts: the last ones have tiles of 16 and 64 rows
+  };
+  constexpr Size kSizes[] = {
+      {2048, 7168, 4096}, {1440, 2880, 4096}, {2048, 7168, 16}, {1440, 2880, 512}};
+  for (const Kind& kind : kKinds) {
+    for (const Size& size : kSizes) {
+      const auto kernel = compiler::plan_grouped_gemm({.operands = kind.operands,
+                                                       .scales = kind.scales,
+                                                       .accumulation = kind.accumulation,
+                                                       .local_experts = 8,
+                                                       .sections = 2,
+                                                       .section_n = size.section_n,
+                                                       .k = size.k},
+                                                      size.rows);
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
   }
 }
 
@@ -136,6 +184,7 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
 TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   auto all = kernels();
   add_gradients(all);
+  add_lone_gemms(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

@@ -6,6 +6,7 @@
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -26,6 +27,19 @@ GemmCase small() {
           .n = 288,
           .k = 400,
           .sections = 2};
+}
+
+GemmCase small_gradient(compiler::GradientOutput output,
+                        compiler::GradientScales scales = compiler::GradientScales::kTile) {
+  return {.name = "small_gradient",
+          .operation = cli::GemmOperation::kContractionGroupedGemm,
+          .groups = 3,
+          .is_ragged = true,
+          .n = 208,
+          .columns_per_group = 200,
+          .rows = 144,
+          .gradient_scales = scales,
+          .output = output};
 }
 
 class BenchGemm : public ::testing::Test {
@@ -58,6 +72,82 @@ TEST_F(BenchGemm, ResultsAreThoseOfTheReference) {
   // Few enough rows for swapped tiles.
   expect_correct(
       *launched({.groups = 2, .rows_per_group = 20, .splits_alignment = 16, .n = 256, .k = 256}));
+}
+
+TEST_F(BenchGemm, ResultsWithOtherScalesAreThoseOfTheReference) {
+  using compiler::GemmScales;
+  for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn, GemmScales::kNone}) {
+    SCOPED_TRACE(to_string(scales));
+    GemmCase gemm = small();
+    gemm.scales = scales;
+    expect_correct(*launched(gemm));
+    gemm.accumulation = compiler::GemmAccumulation::kFast;
+    if (scales != GemmScales::kNone) expect_correct(*launched(gemm));
+    gemm.accumulation = compiler::GemmAccumulation::kFp32;
+    gemm.rows_per_group = 20;  // swapped tiles
+    expect_correct(*launched(gemm));
+  }
+}
+
+TEST_F(BenchGemm, ListsEveryKernelThatItNeeds) {
+  GemmCase tensor = small();
+  tensor.scales = compiler::GemmScales::kTensor;
+  for (const GemmCase& gemm : {small(), tensor, small_gradient(compiler::GradientOutput::kF32)}) {
+    const auto engine = runtime::Engine::create({.use_cache = false});
+    ASSERT_TRUE(succeeded(engine));
+    const auto sources = GemmSession::sources(gemm, device().target());
+    ASSERT_TRUE(succeeded(sources));
+    for (const compiler::KernelSource& source : *sources)
+      ASSERT_TRUE(succeeded((*engine)->binary(source)));
+    const int64_t compiled = (*engine)->counters().compiled;
+    ASSERT_TRUE(succeeded(GemmSession::create(gemm, **engine, device(), kSeed)));
+    EXPECT_EQ((*engine)->counters().compiled, compiled);
+  }
+}
+
+TEST_F(BenchGemm, GradientsAreThoseOfTheReference) {
+  using compiler::GradientOutput;
+  for (const GradientOutput output :
+       {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add}) {
+    SCOPED_TRACE(to_string(output));
+    expect_correct(*launched(small_gradient(output)));
+  }
+  expect_correct(
+      *launched(small_gradient(GradientOutput::kF32Add, compiler::GradientScales::kRow)));
+}
+
+TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {
+  using compiler::GradientOutput;
+  const std::unique_ptr<GemmSession> session = launched(small_gradient(GradientOutput::kF32Add));
+  ASSERT_TRUE(succeeded(session->launch()));
+  const auto added_twice = cli::check_gemm(*session, kSeed);
+  ASSERT_TRUE(succeeded(added_twice));
+  EXPECT_FALSE(added_twice->is_equal());
+
+  ASSERT_TRUE(succeeded(session->reset_result()));
+  const auto never_added = cli::check_gemm(*session, kSeed);
+  ASSERT_TRUE(succeeded(never_added));
+  EXPECT_FALSE(never_added->is_equal());
+
+  ASSERT_TRUE(succeeded(session->launch()));
+  expect_correct(*session);
+}
+
+TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
+  const std::unique_ptr<GemmSession> session =
+      launched(small_gradient(compiler::GradientOutput::kF32));
+  const cli::GemmGroups& groups = session->groups();
+  const auto a = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
+  ASSERT_TRUE(succeeded(a));
+  for (int64_t row = 0; row < session->gemm().rows; ++row) {
+    for (size_t group = 0; group < groups.counts.size(); ++group) {
+      const auto first = a->begin() + row * groups.rows() + groups.offs[group];
+      const auto end = a->begin() + row * groups.rows() + groups.offs[group + 1];
+      const auto pad = first + groups.counts[group];
+      EXPECT_EQ(std::count(pad, end, 0), end - pad);
+      EXPECT_LT(std::count(first, pad, 0), (pad - first) / 4);
+    }
+  }
 }
 
 TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {

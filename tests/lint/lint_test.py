@@ -114,6 +114,20 @@ class Performance(unittest.TestCase):
         self.assertIn("| 1980 | | 1000 B |", page)
         self.assertIn("\n\n`sw_power_cap` held down the clock of gemm_fc1.\n", page)
 
+    def test_has_a_section_for_each_operation_on_gemms(self):
+        measured = {"ragged": True, "n": 7168, "cool_us": 1500.0, "flops_cool": 1.28e15, "util_cool": 0.8,
+                    "hot_us": 1700.0, "hot_mhz": 1300.0, "flops_hot": 1.13e15, "util_hot": 0.79, "min_bytes": 1.7e9}
+        gradient = dict(measured, name="dsv3_fc1_f32", operation="contraction_grouped_gemm", groups=8,
+                        columns_per_group=4096, rows=4096, scales="tile", output="f32")
+        forward = dict(measured, name="dsv3_fc1", operation="grouped_gemm", groups=8, rows_per_group=512, k=2048)
+        result = {"gpu": {"name": "NVIDIA H200", "sm_count": 132}, "date": "2026-11-21T12:00:00Z",
+                  "command_line": "moejit bench --gemms some.json --json", "gemms": [gradient, forward]}
+        sections = check_performance.generate_performance.sections_of(result)
+        self.assertEqual([section.split("\n")[0] for section in sections], ["## Grouped GEMMs", "## Weight gradients"])
+        self.assertIn("| dsv3_fc1 | 8 x 512 +- 30 % | 7168, 2048 | 1.50 ms |", sections[0])
+        self.assertIn("| dsv3_fc1_f32 | 8 x 4096 +- 30 % | 4096, 7168 | tile, f32 | 1.50 ms | 1280 | 0.800 | 1.70 ms | 1300 | "
+                      "1130 | 0.790 | 1.00 |", sections[1])
+
     def test_takes_texts_as_they_are(self):
         self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}\n"))
         self.assertIn("None with the present bench yet", self.page())

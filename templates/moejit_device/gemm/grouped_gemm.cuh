@@ -10,7 +10,9 @@
 //   Mainloop   a part's sums:               run<kW, Stages>(k_steps, part, queue, scales, reader,
 //                                           sums)
 //   Scales     what partial sums are        Scales(params), prime(), start(), fetch_next(),
-//              multiplied with:             advance(), factors<kW>(i), promote<kW>()
+//              multiplied with:             advance(), factors<kW>(i), promote<kW>(); where there
+//              is
+//                                           kSharedBytes, Scales(params, that shared memory)
 //   Epilogue   what becomes of the sums:    Epilogue(staging), finish(),
 //                                           run<kW>(params, tile, part, sums); where kHasStorers,
 //                                           a warp beside each math warpgroup runs
@@ -27,6 +29,13 @@
 
 namespace moejit::device {
 
+// Shared memory of scales: most have none.
+template <typename Scales>
+inline constexpr int32_t kScalesBytes = 0;
+template <typename Scales>
+requires(Scales::kSharedBytes >
+         0) inline constexpr int32_t kScalesBytes<Scales> = Scales::kSharedBytes;
+
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
 struct GroupedGemm {
   using Stages = Pipeline<Shape, 0>;
@@ -37,7 +46,7 @@ struct GroupedGemm {
 
   static constexpr int32_t kThreads = Shape::kThreads;
   static constexpr int32_t kCtasPerSm = 1;
-  static constexpr int32_t kSharedBytes = Queue::kEnd;
+  static constexpr int32_t kSharedBytes = Queue::kEnd + kScalesBytes<Scales>;
   static_assert(kSharedBytes <= 232448, "shared memory of a CTA on Hopper");
 
   template <typename Params>
@@ -68,6 +77,15 @@ struct GroupedGemm {
 
  private:
   friend Shape;  // calls compute()
+
+  template <typename Params>
+  MOEJIT_DEVICE static Scales make_scales(const Params& params) {
+    if constexpr (kScalesBytes < Scales >> 0) {
+      return Scales(params, ptx::shared<float>(Queue::kEnd));
+    } else {
+      return Scales(params);
+    }
+  }
 
   // Of a math warpgroup.
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
@@ -112,7 +130,7 @@ struct GroupedGemm {
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
     Queue queue;
     StageReader<Stages> reader;
-    Scales scales(params);
+    Scales scales = make_scales(params);
     Epilogue epilogue(staging_of(warpgroup));
     start_clock(params);
     scales.prime(queue.front());

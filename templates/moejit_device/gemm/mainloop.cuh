@@ -56,6 +56,22 @@ struct StageReader {
   }
 };
 
+// A part's rows of the operands in the ring's first stage: of the m side of WGMMA and of the n
+// side.
+struct PartOperands {
+  ptx::MatrixDescriptor m;
+  ptx::MatrixDescriptor n;
+};
+
+template <typename Stages>
+MOEJIT_DEVICE PartOperands part_operands(const WarpgroupPart& part) {
+  constexpr int32_t kRowBytes = 128;
+  const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
+  const auto b = ptx::matrix_descriptor(Stages::b(0)) + part.column * kRowBytes;
+  constexpr bool kIsSwapped = Stages::TileShape::kIsSwapped;
+  return {.m = kIsSwapped ? b : a, .n = kIsSwapped ? a : b};
+}
+
 // Promotes after every kBlocksPerPromotion steps, 1 or 2. With 2, both steps are one chain of WGMMA
 // and must share their scales. Steps come in batches of four, for which the scales are fetched.
 template <typename Multiply, int32_t kBlocksPerPromotion>
@@ -72,12 +88,8 @@ class PromotingMainloop {
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Queue& queue,
                                 Scales& scales, StageReader<Stages>& reader,
                                 float (&sums)[kW / 2]) {
-    constexpr int32_t kRowBytes = 128;
     using Shape = typename Stages::TileShape;
-    const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
-    const auto b = ptx::matrix_descriptor(Stages::b(0)) + part.column * kRowBytes;
-    const auto m = Shape::kIsSwapped ? b : a;
-    const auto n = Shape::kIsSwapped ? a : b;
+    const auto [m, n] = part_operands<Stages>(part);
     int32_t left = k_steps;
     // Narrower parts are rare: they are spared the code of an unrolled loop.
     if constexpr (Shape::template kUnrolls<kW>) {

@@ -13,8 +13,8 @@ struct ContractionGroupedGemmParams {
   TensorMap a_map;           // A [rows, C], boxes of 128 rows x 128 bytes, swizzled
   TensorMap b_map;           // B [n, C], boxes of the widest tile's columns x 128 bytes
   TensorMap d_map;           // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled
-  const float* a_scale_inv;  // [ceil(rows / 128), C / 128]
-  const float* b_scale_inv;  // [ceil(n / 128), C / 128]
+  const float* a_scale_inv;  // [ceil(rows / 128), C / 128], or of each row: [rows, C / 128]
+  const float* b_scale_inv;  // [ceil(n / 128), C / 128], or of each row: [n, C / 128]
   const int32_t* counts;     // [E]
   const int32_t* offs;       // [E + 1], multiples of 128
   int64_t columns;           // C, a multiple of 128

@@ -14,15 +14,21 @@ struct GroupedGemmParams {
   TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes
   TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled; not if swapped
   TensorMap q_map;  // Q [P, section_n], boxes of 64 x 128, swizzled
-  const float* a_scale_inv;  // [P, ceil(k / 128)]
-  const float* b_scale_inv;  // [E, sections * ceil(section_n / 128), ceil(k / 128)]
-  const float* probs;        // [P]: what rows of Q are multiplied with
-  Bf16* d;                   // [P, N]
-  E4m3* q;                   // [P, section_n]: the activation of D's two sections, gate and up
-  float* q_scale_inv;        // [P, ceil(section_n / 128)]
-  const int32_t* counts;     // [E]
-  const int32_t* offs;       // [E + 1]
-  uint64_t* elapsed;         // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
+  // Scales, by what they belong to:
+  //   blocks           a_scale_inv [P, ceil(k / 128)],
+  //                    b_scale_inv [E, sections * ceil(section_n / 128), ceil(k / 128)]
+  //   tensors          a_scale_inv [1], b_scale_inv [E]
+  //   rows, columns    a_scale_inv [P], b_scale_inv [E, N], 8-byte aligned
+  //   nothing          both null
+  const float* a_scale_inv;
+  const float* b_scale_inv;
+  const float* probs;     // [P]: what rows of Q are multiplied with
+  Bf16* d;                // [P, N]
+  E4m3* q;                // [P, section_n]: the activation of D's two sections, gate and up
+  float* q_scale_inv;     // [P, ceil(section_n / 128)]
+  const int32_t* counts;  // [E]
+  const int32_t* offs;    // [E + 1]
+  uint64_t* elapsed;      // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
 };
 
 }  // namespace moejit::device

@@ -17,6 +17,15 @@ MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const
                : "memory");
 }
 
+// The same with 4 bytes.
+MOEJIT_DEVICE void copy_async_4(SharedPtr<float> destination, GlobalPtr<const float> source,
+                                bool valid) {
+  const int32_t source_bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(destination.address),
+               "l"(source.address), "r"(source_bytes)
+               : "memory");
+}
+
 // Closes the group of copies that this thread started since the last call (may be empty).
 MOEJIT_DEVICE void commit_async_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -23,13 +23,13 @@ struct Part {
   int64_t at = 0;        // that element
 };
 
-void measure(std::span<const uint16_t> got, std::span<const double> wanted, int64_t cols,
+void measure(std::span<const double> got, std::span<const double> wanted, int64_t cols,
              Part& part) {
   double squared_error = 0.0;
   double squared_norm = 0.0;
   for (int64_t row = part.row; row < part.last_row; ++row) {
     for (int64_t i = row * cols + part.col; i < row * cols + part.last_col; ++i) {
-      const double value = reference::float_from_bf16(got[static_cast<std::size_t>(i)]);
+      const double value = got[static_cast<std::size_t>(i)];
       const double exact = wanted[static_cast<std::size_t>(i)];
       double error = std::fabs(value - exact);
       if (std::isnan(value) && std::isnan(exact)) error = 0.0;
@@ -69,6 +69,12 @@ double worst_of(const std::vector<Part>& parts) {
 
 TileErrors tile_errors(std::span<const uint16_t> got, std::span<const double> wanted,
                        int64_t cols) {
+  std::vector<double> values;
+  for (const uint16_t bits : got) values.push_back(reference::float_from_bf16(bits));
+  return tile_errors(values, wanted, cols);
+}
+
+TileErrors tile_errors(std::span<const double> got, std::span<const double> wanted, int64_t cols) {
   const int64_t rows = static_cast<int64_t>(wanted.size()) / cols;
   std::vector<Part> row_parts, tile_parts;
   for (int64_t row = 0; row < rows; ++row) row_parts.push_back({row, row + 1, 0, cols});

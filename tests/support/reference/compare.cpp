@@ -150,6 +150,26 @@ Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> g
   return result;
 }
 
+Comparison compare_f32_within(TensorView view, std::span<const float> got,
+                              std::span<const double> wanted, std::span<const double> bound) {
+  if (bound.size() != wanted.size()) {
+    return {.message = fmt::format("{}: got {} bounds for {} elements", view.name, bound.size(),
+                                   wanted.size())};
+  }
+  double worst_ratio = 0.0;
+  const auto is_within = [&](std::int64_t i) {
+    const double error = std::fabs(double{got[i]} - wanted[i]);
+    if (!std::isfinite(error)) return false;
+    if (error > 0.0) worst_ratio = std::max(worst_ratio, error / bound[i]);
+    return error <= bound[i];
+  };
+  Comparison result = compare(view, got.size(), wanted.size(), is_within, [&](std::int64_t i) {
+    return fmt::format("got {}, wanted {} within {}", describe_f32(got[i]), wanted[i], bound[i]);
+  });
+  result.worst_ratio = worst_ratio;
+  return result;
+}
+
 double cosine_similarity(std::span<const double> a, std::span<const double> b) {
   double dot = 0.0, square_a = 0.0, square_b = 0.0;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {

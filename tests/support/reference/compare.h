@@ -48,6 +48,10 @@ Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::ui
 Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
                                std::span<const double> wanted, std::span<const double> bound);
 
+// The same of fp32 results, which have to be finite numbers.
+Comparison compare_f32_within(TensorView view, std::span<const float> got,
+                              std::span<const double> wanted, std::span<const double> bound);
+
 // dot(a, b) / (|a| |b|); 1 where both are zero.
 double cosine_similarity(std::span<const double> a, std::span<const double> b);
 

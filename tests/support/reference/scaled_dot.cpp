@@ -2,6 +2,7 @@
 #include "tests/support/reference/scaled_dot.h"
 
 #include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/sum_error.h"
 
 #include <algorithm>
 #include <array>
@@ -37,43 +38,6 @@ float dot_in_kernel_order(const ScaledDot& dot, std::int64_t blocks) {
 }
 
 namespace {
-
-// How wrong the tensor core's partial sum may be.
-//
-// Hopper adds FP8 products 32 at a time: the 32 products and the incoming accumulator are aligned
-// to the largest exponent among them and cut off (not rounded) below about 14 significant bits,
-// that is below 2^-13 of the largest term. So each of the 33 terms loses less than 2^-13 * L,
-// where L is the largest magnitude among them, and the group's error is below 33 * 2^-13 * L. The
-// incoming accumulator is the exact prefix up to the error made so far.
-//
-// The cruder classical form, c * 2^-13 * (sum of |products|) with c = 33 per group of 32 (132 per
-// block of 128, 264 per pair of blocks), follows from L <= sum of |products|. It is not used: for
-// zero-mean data L is about ten times smaller, and a bound as large as the result would accept
-// wrong kernels.
-//
-// The 14 bits are what others measured (DeepSeek-V3 technical report, section 3.5.2) and no
-// promise of the vendor; tests/kernels/gemm tells on a GPU which share of the bound is used.
-double partial_sum_error(const double* a, const double* b, std::int64_t length) {
-  constexpr std::int64_t kGroup = 32;
-  constexpr double kUnit = 0x1p-13;
-  double error = 0.0;
-  double prefix = 0.0;
-  for (std::int64_t first = 0; first < length; first += kGroup) {
-    double largest = std::fabs(prefix) + error;
-    for (std::int64_t k = first; k < std::min(first + kGroup, length); ++k) {
-      largest = std::max(largest, std::fabs(a[k] * b[k]));
-      prefix += a[k] * b[k];
-    }
-    error += (kGroup + 1) * kUnit * largest;
-  }
-  return error;
-}
-
-// The same for additions in fp32, in any order, with rounding or truncation: each of `length`
-// partial sums is below the sum of |products| and loses less than 2^-23 of itself.
-double fp32_sum_error(double magnitude, std::int64_t length) {
-  return 0x1p-23 * magnitude * static_cast<double>(length);
-}
 
 // The error of a chain of promotions: p * scale added to a running sum with one fma each.
 class PromotedSum {

@@ -49,6 +49,29 @@ TEST(GemmCases, ReadEveryField) {
           .local_experts = 8, .sections = 3, .section_n = 32, .k = 64, .blocks_per_promotion = 2}));
 }
 
+TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
+  const auto cases = parse_gemm_cases(file_of(R"({"name": "a",
+             "operation": "contraction_grouped_gemm", "groups": 8, "columns_per_group": 100,
+             "ragged": true, "rows": 48, "n": 96, "scales": "row", "output": "f32_add"})"),
+                                      "gemms.json");
+  ASSERT_TRUE(succeeded(cases));
+  EXPECT_EQ(cases->front(), (GemmCase{.name = "a",
+                                      .operation = GemmOperation::kContractionGroupedGemm,
+                                      .groups = 8,
+                                      .is_ragged = true,
+                                      .n = 96,
+                                      .columns_per_group = 100,
+                                      .rows = 48,
+                                      .gradient_scales = compiler::GradientScales::kRow,
+                                      .output = compiler::GradientOutput::kF32Add}));
+  EXPECT_EQ(gradient_problem_of(cases->front()),
+            (compiler::ContractionGroupedGemmSpec{.scales = compiler::GradientScales::kRow,
+                                                  .output = compiler::GradientOutput::kF32Add,
+                                                  .local_experts = 8,
+                                                  .rows = 48,
+                                                  .n = 96}));
+}
+
 struct Wrong {
   std::string text;
   ErrorCode code;
@@ -78,37 +101,85 @@ INSTANTIATE_TEST_SUITE_P(
               "gemms.json:1: $.gemms[0].ragged: got 1, wanted true or false"},
         Wrong{one(R"(, "n": 48, "scale_sharing_k": 3)"), ErrorCode::kInvalidValue,
               "gemms.json:1: $.gemms[0].scale_sharing_k: got 3, wanted 1 to 2"},
+        Wrong{one(R"(, "n": 48, "scales": "tensor", "scale_sharing_k": 2)"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].scale_sharing_k: got 2 with the scales tensor, wanted 1"},
+        Wrong{one(R"(, "n": 48, "scales": "block")"), ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].scales: got \"block\", wanted one of \"row_block\", "
+              "\"tensor\", \"row_column\", \"none\""},
+        Wrong{one(R"(, "n": 48, "scales": "none", "accumulation": "fast")"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:1: $.gemms[0].accumulation: got \"fast\" with the scales none, wanted "
+              "\"fp32\""},
         Wrong{one(R"(, "n": 48, "rows": 3)"), ErrorCode::kUnknownKey,
               "gemms.json:1: $.gemms[0].rows: unknown key"},
-        Wrong{file_of(R"({"name": "a b"})"), ErrorCode::kInvalidValue,
+        Wrong{file_of(R"({"name": "a b", "operation": "grouped_gemm"})"), ErrorCode::kInvalidValue,
               "gemms.json:1: $.gemms[0].name: got \"a b\", wanted 1 to 64 lower-case letters, "
               "digits, _ - and ."},
         Wrong{file_of(R"({"name": "a", "operation": "gemm"})"), ErrorCode::kInvalidValue,
-              "gemms.json:1: $.gemms[0].operation: got \"gemm\", wanted \"grouped_gemm\""},
+              "gemms.json:1: $.gemms[0].operation: got \"gemm\", wanted one of \"grouped_gemm\", "
+              "\"contraction_grouped_gemm\""},
         Wrong{file_of(R"({"name": "a", "operation": "grouped_gemm", "groups": 4096,
                           "rows_per_group": 1000000, "n": 16, "k": 16})"),
               ErrorCode::kInvalidValue,
               "gemms.json:2: $.gemms[0].rows_per_group: got 1000000 rows in each of 4096 groups, "
               "which may be 4096520192 with pad rows, wanted at most 2147483647"},
+        Wrong{file_of(R"({"name": "a", "operation": "contraction_grouped_gemm", "groups": 4096,
+                          "columns_per_group": 1000000, "rows": 16, "n": 16})"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:2: $.gemms[0].columns_per_group: got 1000000 columns in each of 4096 "
+              "groups, which may be 4096520192 with pad columns, wanted at most 2147483647"},
+        Wrong{file_of(R"({"name": "a", "operation": "contraction_grouped_gemm", "k": 16})"),
+              ErrorCode::kUnknownKey, "gemms.json:1: $.gemms[0].k: unknown key"},
+        Wrong{file_of(R"({"name": "a", "operation": "contraction_grouped_gemm", "groups": 1,
+                          "columns_per_group": 1, "rows": 16, "n": 16, "output": "f16"})"),
+              ErrorCode::kInvalidValue,
+              "gemms.json:2: $.gemms[0].output: got \"f16\", wanted one of \"bf16\", \"f32\", "
+              "\"f32_add\""},
         Wrong{file_of("{" + std::string(kValid) + ", \"n\": 16}, {" + std::string(kValid) +
                       ", \"n\": 16}"),
               ErrorCode::kInvalidValue,
               "gemms.json:1: $.gemms[1].name: got \"a\" twice, wanted each name once"}));
 
-TEST(GemmCases, OfTheDocsParse) {
-  const std::string path = std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/gemms/hopper.json";
-  const auto text = read_text_file(path);
-  ASSERT_TRUE(succeeded(text));
-  const auto cases = parse_gemm_cases(*text, path);
+TEST(GemmCases, HaveBf16OperandsWithoutScales) {
+  const auto cases = parse_gemm_cases(one(R"(, "n": 48, "scales": "none")"), "gemms.json");
   ASSERT_TRUE(succeeded(cases));
-  EXPECT_GE(cases->size(), 20u);
+  EXPECT_EQ(problem_of(cases->front()).scales, compiler::GemmScales::kNone);
+  EXPECT_EQ(problem_of(cases->front()).operands, compiler::DType::kBF16);
+  const auto others = parse_gemm_cases(
+      one(R"(, "n": 48, "scales": "row_column", "accumulation": "fast")"), "gemms.json");
+  ASSERT_TRUE(succeeded(others));
+  EXPECT_EQ(problem_of(others->front()).scales, compiler::GemmScales::kRowColumn);
+  EXPECT_EQ(problem_of(others->front()).operands, compiler::DType::kF8E4M3);
+  EXPECT_EQ(problem_of(others->front()).accumulation, compiler::GemmAccumulation::kFast);
+}
+
+TEST(GemmCases, OfTheDocsParse) {
+  for (const char* name : {"hopper.json", "hopper_wgrad.json"}) {
+    const std::string path = std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/gemms/" + name;
+    const auto text = read_text_file(path);
+    ASSERT_TRUE(succeeded(text));
+    const auto cases = parse_gemm_cases(*text, path);
+    ASSERT_TRUE(succeeded(cases));
+    EXPECT_GE(cases->size(), 20u);
+  }
 }
 
 TEST(GemmCases, AreDescribedFieldByFieldInTheDocs) {
   const auto page = read_text_file(std::string(MOEJIT_SOURCE_DIR) + "/docs/cli.md");
   ASSERT_TRUE(succeeded(page));
-  for (const std::string_view key : gemm_case_keys())
-    EXPECT_NE(page->find("\n| `" + std::string(key) + "` |"), std::string::npos) << key;
+  for (const auto operation :
+       {GemmOperation::kGroupedGemm, GemmOperation::kContractionGroupedGemm}) {
+    for (const std::string_view key : gemm_case_keys(operation))
+      EXPECT_NE(page->find("\n| `" + std::string(key) + "` |"), std::string::npos) << key;
+  }
+}
+
+TEST(GemmGroups, DivideColumnsInSteps) {
+  const GemmGroups groups = make_groups(
+      {.operation = GemmOperation::kContractionGroupedGemm, .groups = 2, .columns_per_group = 130});
+  EXPECT_EQ(groups.counts, (std::vector<int32_t>{130, 130}));
+  EXPECT_EQ(groups.offs, (std::vector<int32_t>{0, 256, 512}));
 }
 
 TEST(GemmGroups, AreOfEqualSizeAndAligned) {

@@ -18,7 +18,7 @@ std::vector<GemmResult> results() {
                       .n = 1024,
                       .k = 1024};
   return {{.gemm = gemm,
-           .kernel = plan_grouped_gemm(problem_of(gemm), 1024),
+           .kernel = plan_grouped_gemm(problem_of(gemm), 1024).value(),
            .rows = {.routed = 1000, .padded = 1024},
            .worst_ratio = 0.25,
            .cool = {.microseconds = 4.0, .megahertz = 1280.0},
@@ -27,6 +27,22 @@ std::vector<GemmResult> results() {
                    .launches = 9,
                    .seconds = 0.5,
                    .gpu = {.count = 3, .mean_watts = 650.0}}}};
+}
+
+// 1000 real columns x 1024 x 1024, the same number of multiply-adds, and of D 2 x 1024 x 1024
+// numbers of 4 bytes, read and written.
+GemmResult gradient() {
+  const GemmCase gemm{.name = "gradient",
+                      .operation = GemmOperation::kContractionGroupedGemm,
+                      .groups = 2,
+                      .n = 1024,
+                      .columns_per_group = 500,
+                      .rows = 1024,
+                      .output = compiler::GradientOutput::kF32Add};
+  GemmResult result = results().front();
+  result.gemm = gemm;
+  result.kernel = plan_contraction_grouped_gemm(gradient_problem_of(gemm), 1024);
+  return result;
 }
 
 BenchRun run() {
@@ -56,6 +72,21 @@ TEST(GemmsReport, CountsRealRowsAlone) {
   EXPECT_EQ(gemm["hot_watts"], 650.0);
 }
 
+TEST(GemmsReport, CountsColumnsAndTheTrafficOfAGradient) {
+  const auto json = nlohmann::json::parse(gemms_json({gradient()}, run()));
+  const auto& gemm = json["gemms"][0];
+  EXPECT_EQ(gemm["operation"], "contraction_grouped_gemm");
+  EXPECT_EQ(gemm["columns_per_group"], 500);
+  EXPECT_EQ(gemm["output"], "f32_add");
+  EXPECT_EQ(gemm["real_columns"], 1000);
+  EXPECT_EQ(gemm["padded_columns"], 1024);
+  EXPECT_DOUBLE_EQ(gemm["util_hot"], 0.5);
+  // Operands, eight steps' scales of 16 tiles, and D twice.
+  const double bytes = 1000.0 * 2048 + 4 * 16 * 8 + 2.0 * 4 * 2 * 1024 * 1024;
+  EXPECT_DOUBLE_EQ(gemm["min_bytes"], bytes);
+  EXPECT_DOUBLE_EQ(gemm["bytes_per_second_hot"], bytes / 8e-6);
+}
+
 TEST(GemmsReport, SaysHowItWasMade) {
   const auto json = nlohmann::json::parse(gemms_json(results(), run()));
   EXPECT_EQ(json["command_line"], "moejit bench --gemms some.json");
@@ -70,7 +101,7 @@ TEST(GemmsReport, IsATableWithALineForEachCase) {
   ASSERT_NE(at, std::string::npos);
   const std::string line = table.substr(at, table.find('\n', at) - at);
   for (const char* cell :
-       {"1000", "0.25", "4.0 us", "1280", "524", "0.500", "8.0 us", "650", "262"})
+       {"1000", "0.25", "4.0 us", "1280", "524", "0.500", "8.0 us", "650", "262", "656"})
     EXPECT_NE(line.find(cell), std::string::npos) << cell << " in " << table;
 }
 

@@ -24,15 +24,20 @@ class RandomValuesTest : public ::testing::Test {
     ASSERT_TRUE(succeeded(engine));
     engine_ = std::move(*engine);
   }
-  std::vector<uint16_t> values(int64_t count, uint64_t seed) {
-    const auto random = RandomValues::create(*engine_, *device_);
+  template <typename T>
+  std::vector<T> values_of(compiler::DType dtype, int64_t count, uint64_t seed) {
+    const auto random = RandomValues::create(dtype, *engine_, *device_);
     EXPECT_TRUE(succeeded(random));
-    void* memory = device_->allocate(2 * count).value();
+    const auto bytes = static_cast<int64_t>(sizeof(T)) * count;
+    void* memory = device_->allocate(bytes).value();
     EXPECT_TRUE(succeeded(random->fill(memory, count, seed)));
-    std::vector<uint16_t> values(static_cast<size_t>(count));
-    EXPECT_TRUE(succeeded(device_->copy_to_host(values.data(), memory, 2 * count)));
+    std::vector<T> values(static_cast<size_t>(count));
+    EXPECT_TRUE(succeeded(device_->copy_to_host(values.data(), memory, bytes)));
     device_->release(memory);
     return values;
+  }
+  std::vector<uint16_t> values(int64_t count, uint64_t seed) {
+    return values_of<uint16_t>(compiler::DType::kBF16, count, seed);
   }
   std::unique_ptr<runtime::Device> device_;
   std::unique_ptr<runtime::Engine> engine_;
@@ -69,14 +74,29 @@ TEST_F(RandomValuesTest, DependOnSeedAndIndexAlone) {
   EXPECT_EQ(std::ranges::adjacent_find(runs), runs.end());
 }
 
+// The same numbers, 64 times larger.
+TEST_F(RandomValuesTest, AreRoundedToE4m3) {
+  const auto codes = values_of<uint8_t>(compiler::DType::kF8E4M3, 4096, 5);
+  const std::vector<uint16_t> wanted = values(4096, 5);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const float value = 64.0f * reference::float_from_bf16(wanted[i]);
+    // Half a step of e4m3 and half one of bf16.
+    ASSERT_NEAR(reference::decode_e4m3(codes[i]), value,
+                std::max(std::fabs(value) * (0x1p-4f + 0x1p-8f), 0x1p-10f))
+        << i;
+  }
+}
+
 TEST(RandomValuesKernel, CompilesForTheGpu) {
   const auto engine = runtime::Engine::create({.use_cache = false});
   ASSERT_TRUE(succeeded(engine));
-  const auto binary = (*engine)->binary(random_values_source({}));
-  if (!binary && binary.error().code == ErrorCode::kCompilerMissing)
-    GTEST_SKIP() << to_string(binary.error());
-  ASSERT_TRUE(succeeded(binary));
-  EXPECT_EQ((*binary)->usage->stack_bytes, 0);
+  for (const compiler::DType dtype : {compiler::DType::kBF16, compiler::DType::kF8E4M3}) {
+    const auto binary = (*engine)->binary(random_values_source(dtype, {}));
+    if (!binary && binary.error().code == ErrorCode::kCompilerMissing)
+      GTEST_SKIP() << to_string(binary.error());
+    ASSERT_TRUE(succeeded(binary));
+    EXPECT_EQ((*binary)->usage->stack_bytes, 0);
+  }
 }
 
 }  // namespace

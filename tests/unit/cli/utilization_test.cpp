@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/utilization.h"
 
+#include "compiler/compiler.h"
+
 #include <gtest/gtest.h>
 
 namespace moejit::cli {
@@ -27,6 +29,9 @@ TEST(Utilization, JudgesE4m3ByTwiceThePeakOfBf16) {
                                                         {"b", "w1_q"}}}),
             4096);
   EXPECT_EQ(peak_multiply_adds(KernelPlan{.arguments = {{"a", "x"}, {"b", "w1"}}}), 2048);
+  EXPECT_EQ(peak_multiply_adds(compiler::plan_contraction_grouped_gemm(
+                {.local_experts = 2, .rows = 128, .n = 128}, 256)),
+            4096);
 }
 
 }  // namespace

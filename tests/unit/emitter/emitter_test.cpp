@@ -144,5 +144,31 @@ TEST(Emitter, RefusesAnOperationThatIsNoIdentifier) {
   }
 }
 
+TEST(Emitter, ComposesAGemmOfTheScalesThatItHas) {
+  const auto text_of = [](const GroupedGemmSpec& kind) {
+    GroupedGemmSpec spec = kind;
+    spec.local_experts = 7;
+    spec.section_n = 144;
+    spec.k = 272;
+    spec.wide_tiles = spec.is_swapped ? 0 : 1;
+    spec.narrow_tiles = spec.is_swapped ? 2 : 0;
+    return emitted({.operation = "grouped_gemm", .spec = spec}).text;
+  };
+  const auto expect_parts = [](const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  };
+  expect_parts(text_of({.scales = GemmScales::kTensor, .blocks_per_promotion = 4}),
+               {"AccumulatingMainloop<MultiplyE4m3, kBlocksPerPromotion>", "NoScales",
+                "EpilogueScaled<TensorFactors, EpilogueStoreBf16<Problem>>"});
+  expect_parts(text_of({.scales = GemmScales::kRowColumn, .accumulation = GemmAccumulation::kFast}),
+               {"AccumulatingMainloop<MultiplyE4m3>", "EpilogueScaled<RowColumnFactors<Problem>,"});
+  expect_parts(text_of({.scales = GemmScales::kRowColumn, .is_swapped = true, .tile_rows = 64}),
+               {"SwappedRowColumnFactors<Problem>", "SwappedEpilogueStoreBf16<Problem>"});
+  const std::string none = text_of({.operands = DType::kBF16, .scales = GemmScales::kNone});
+  expect_parts(none, {"AccumulatingMainloop<MultiplyBf16>", "kStepElements = 64"});
+  EXPECT_EQ(none.find("kBlocksPerPromotion"), std::string::npos) << none;
+  EXPECT_EQ(none.find("EpilogueScaled"), std::string::npos) << none;
+}
+
 }  // namespace
 }  // namespace moejit::compiler

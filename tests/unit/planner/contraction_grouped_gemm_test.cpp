@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/contraction_grouped_gemm.h"
 
+#include "compiler/compiler.h"
 #include "compiler/launch.h"
 
 #include <gtest/gtest.h>
@@ -36,10 +37,29 @@ TEST(ContractionGroupedGemm, LoadsNothingWhereItOverwrites) {
 }
 
 TEST(ContractionGroupedGemm, FitsIntoSharedMemory) {
-  for (const int64_t mean : {4096, 1024, 512}) {
-    const auto shape = launch_shape(choose_tiles(problem(GradientOutput::kF32Add), mean));
-    EXPECT_LE(shape.shared_bytes, 232448);
+  for (const auto scales : {GradientScales::kTile, GradientScales::kRow}) {
+    for (const int64_t mean : {4096, 1024, 512}) {
+      ContractionGroupedGemmSpec spec = problem(GradientOutput::kF32Add);
+      spec.scales = scales;
+      EXPECT_LE(launch_shape(choose_tiles(spec, mean)).shared_bytes, 232448);
+    }
   }
+}
+
+TEST(ContractionGroupedGemm, HasNarrowTilesWhereEachElementHasAFactor) {
+  ContractionGroupedGemmSpec wanted = problem(GradientOutput::kF32Add);
+  wanted.scales = GradientScales::kRow;
+  wanted.narrow_tiles = 56;
+  wanted.panels_staged = 4;  // all columns of a tile
+  wanted.panels_loaded = 2;
+  ContractionGroupedGemmSpec row = problem(GradientOutput::kF32Add);
+  row.scales = GradientScales::kRow;
+  EXPECT_EQ(choose_tiles(row, 1024), wanted);
+  wanted.panels_loaded = 0;
+  EXPECT_EQ(choose_tiles(row, 4096), wanted);
+  row.output = wanted.output = GradientOutput::kBf16;
+  wanted.panels_staged = 2;
+  EXPECT_EQ(choose_tiles(row, 512), wanted);
 }
 
 TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
@@ -52,6 +72,35 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 3>{7168, 4096, 8}));
   EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 2>{4 * 7168, 4 * 7168 * 4096}));
   EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 3>{32, 64, 1}));
+}
+
+TEST(ContractionGroupedGemm, IsPlannedWithoutALayer) {
+  const KernelPlan kernel = plan_contraction_grouped_gemm(problem(GradientOutput::kF32Add), 8192);
+  const auto& spec = std::get<ContractionGroupedGemmSpec>(kernel.spec);
+  EXPECT_EQ(spec, choose_tiles(problem(GradientOutput::kF32Add), 1024));
+  EXPECT_EQ(kernel.launch.max_ctas, 8 * 32 * 38);
+  EXPECT_EQ(kernel.tensor_maps, contraction_grouped_gemm_tensor_maps(spec, 8192, {"a", "b", "d"}));
+  EXPECT_EQ(kernel.multiply_adds, int64_t{8192} * 4096 * 7168);
+}
+
+// A, B and the scales of their tiles once; D of 4 bytes once or, to add, twice.
+TEST(ContractionGroupedGemm, CountsOldValuesWhereItAdds) {
+  const int64_t operands = 1000 * (4096 + 7168) + 4 * (32 + 56) * 8;
+  const int64_t gradient = int64_t{8} * 4096 * 7168;
+  const CallRows rows{.routed = 1000, .padded = 2048};
+  EXPECT_EQ(count_work(problem(GradientOutput::kBf16), rows).min_bytes, operands + 2 * gradient);
+  EXPECT_EQ(count_work(problem(GradientOutput::kF32), rows).min_bytes, operands + 4 * gradient);
+  EXPECT_EQ(count_work(problem(GradientOutput::kF32Add), rows).min_bytes,
+            operands + 2 * 4 * gradient);
+}
+
+TEST(ContractionGroupedGemm, CountsAScaleForEachRow) {
+  const CallRows rows{.routed = 1000, .padded = 2048};
+  ContractionGroupedGemmSpec row = problem(GradientOutput::kF32);
+  row.scales = GradientScales::kRow;
+  EXPECT_EQ(
+      count_work(row, rows).min_bytes - count_work(problem(GradientOutput::kF32), rows).min_bytes,
+      4 * 8 * (4096 + 7168 - 32 - 56));
 }
 
 TEST(GradientColumns, AlignEveryGroupToAStep) {

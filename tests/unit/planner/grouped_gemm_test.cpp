@@ -5,6 +5,8 @@
 #include "tests/unit/planner/planner_layers.h"
 
 #include <gtest/gtest.h>
+#include <string>
+#include <variant>
 
 namespace moejit::compiler {
 
@@ -199,7 +201,8 @@ TEST(PlanGroupedGemm, GivesTheKernelThatALayerHas) {
                                               .section_n = layer.intermediate,
                                               .k = layer.hidden,
                                               .blocks_per_promotion = 2},
-                                             layer.max_permuted_rows);
+                                             layer.max_permuted_rows)
+                               .value();
   EXPECT_EQ(alone.spec, fc1.spec);
   EXPECT_EQ(alone.launch, fc1.launch);
   // A layer's first reason is why it has such tiles.
@@ -213,13 +216,102 @@ TEST(PlanGroupedGemm, GivesTheKernelThatALayerHas) {
 
 TEST(PlanGroupedGemm, CountsAllRows) {
   const KernelPlan kernel =
-      plan_grouped_gemm({.local_experts = 3, .section_n = 256, .k = 512}, 300);
+      plan_grouped_gemm({.local_experts = 3, .section_n = 256, .k = 512}, 300).value();
   EXPECT_EQ(kernel.multiply_adds, 300 * 256 * 512);
   // A and its scales, B and its scales, D.
   EXPECT_EQ(kernel.min_bytes, 300 * (512 + 16) + 3 * (256 * 512 + 4 * 2 * 4) + 300 * 256 * 2);
   // Two full row tiles and one for each group that may have one that is not; two column tiles.
   EXPECT_EQ(kernel.launch.max_ctas, (2 + 3) * 2);
 }
+
+// Operands and scales that go together.
+GroupedGemmSpec end_scaled(GemmScales scales) {
+  return {.operands = scales == GemmScales::kNone ? DType::kBF16 : DType::kF8E4M3,
+          .scales = scales,
+          .local_experts = 3,
+          .sections = 2,
+          .section_n = 144,
+          .k = 272};
+}
+
+TEST(EndScaledGemm, HasOneSectionSinceNoScaleBlockRestarts) {
+  for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn, GemmScales::kNone}) {
+    const GroupedGemmSpec problem = end_scaled(scales);
+    for (const GroupedGemmSpec& spec : {choose_tiles(problem), choose_swapped_tiles(problem, 64)}) {
+      EXPECT_EQ(spec.sections, 1);
+      EXPECT_EQ(spec.section_n, 288);
+    }
+  }
+}
+
+TEST(EndScaledGemm, AddsPartialSumsOfFourStepsUnlessToldToBeFast) {
+  GroupedGemmSpec problem = end_scaled(GemmScales::kTensor);
+  EXPECT_FALSE(is_one_chain(choose_tiles(problem)));
+  EXPECT_EQ(choose_tiles(problem).blocks_per_promotion, 4);
+  EXPECT_EQ(choose_swapped_tiles(problem, 16).blocks_per_promotion, 4);
+  EXPECT_NE(tile_reasons(problem, choose_tiles(problem))[2].find("sums of 512 of k"),
+            std::string::npos);
+  problem.accumulation = GemmAccumulation::kFast;
+  EXPECT_TRUE(is_one_chain(choose_tiles(problem)));
+  EXPECT_TRUE(is_one_chain(choose_tiles(end_scaled(GemmScales::kNone))));
+}
+
+TEST(EndScaledGemm, CountsAndBindsTheScalesThatThereAre) {
+  const auto planned = [](GemmScales scales) {
+    return plan_grouped_gemm(end_scaled(scales), 300).value();
+  };
+  const KernelPlan tensor = planned(GemmScales::kTensor);
+  const KernelPlan column = planned(GemmScales::kRowColumn);
+  const KernelPlan none = planned(GemmScales::kNone);
+  constexpr int64_t kE4m3Bytes = 300 * 272 + 3 * 288 * 272 + 2 * 300 * 288;
+  EXPECT_EQ(tensor.min_bytes, kE4m3Bytes + 4 * (1 + 3));
+  EXPECT_EQ(column.min_bytes, kE4m3Bytes + 4 * (300 + 3 * 288));
+  EXPECT_EQ(none.min_bytes, 2 * (300 * 272 + 3 * 288 * 272 + 300 * 288));
+  EXPECT_EQ(tensor.arguments.front().role, "a_scale_inv");
+  EXPECT_EQ(none.arguments.front().role, "d");
+}
+
+TEST(EndScaledGemm, HasSwappedTilesForFewRows) {
+  for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn, GemmScales::kNone}) {
+    const KernelPlan kernel = plan_grouped_gemm(end_scaled(scales), 100).value();
+    EXPECT_TRUE(std::get<GroupedGemmSpec>(kernel.spec).is_swapped);
+  }
+}
+
+struct Refused {
+  GroupedGemmSpec problem;
+  std::string message;
+};
+
+class RefusedGemm : public ::testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedGemm, IsSaidToHavePartsThatDoNotGoTogether) {
+  const auto planned = plan_grouped_gemm(GetParam().problem, 300);
+  ASSERT_FALSE(planned.has_value());
+  EXPECT_EQ(planned.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(planned.error().message, GetParam().message);
+  EXPECT_FALSE(planned.error().hint.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedGemm,
+    ::testing::Values(
+        Refused{{.operands = DType::kBF16, .scales = GemmScales::kTensor},
+                "grouped GEMM: scales \"tensor\" with operands in BF16"},
+        Refused{{.operands = DType::kF8E4M3, .scales = GemmScales::kNone},
+                "grouped GEMM: scales \"none\" with operands in F8_E4M3"},
+        Refused{{.scales = GemmScales::kTensor, .epilogue = GemmEpilogue::kSwigluQuantize},
+                "grouped GEMM: epilogue \"swiglu_quantize\" with the scales tensor"},
+        Refused{{.operands = DType::kBF16,
+                 .scales = GemmScales::kNone,
+                 .epilogue = GemmEpilogue::kStoreAndSwigluQuantize},
+                "grouped GEMM: epilogue \"store_and_swiglu_quantize\" with the scales none"},
+        Refused{{.accumulation = GemmAccumulation::kFast},
+                "grouped GEMM: accumulation \"fast\" with the scales row_block"},
+        Refused{{.operands = DType::kBF16,
+                 .scales = GemmScales::kNone,
+                 .accumulation = GemmAccumulation::kFast},
+                "grouped GEMM: accumulation \"fast\" with operands in BF16"}));
 
 }  // namespace
 }  // namespace moejit::compiler

@@ -94,6 +94,19 @@ TEST(WithinBound, NanEqualsOnlyNanAndInfOnlyWhatIsOutOfRange) {
   EXPECT_TRUE(compare_bf16_within({"h1"}, Words{0x7F7F}, Doubles{1e39}, bound).is_equal());
 }
 
+TEST(WithinBound, TakesFiniteNumbersOfFp32) {
+  const std::vector<float> got{1.0F, 1.0F};
+  EXPECT_TRUE(compare_f32_within({"d"}, got, Doubles{1.5, 1.0}, Doubles{0.5, 0.0}).is_equal());
+  const Comparison result = compare_f32_within({"d"}, got, Doubles{1.5, 1.5}, Doubles{1.0, 0.25});
+  EXPECT_EQ(result.differing, 1);
+  EXPECT_EQ(result.worst_ratio, 2.0);
+  EXPECT_EQ(result.message,
+            "d: 1 of 2 elements differ, the first at row 1, column 0: got 0x3F800000 (1), wanted "
+            "1.5 within 0.25");
+  const std::vector<float> nan{std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_FALSE(compare_f32_within({"d"}, nan, Doubles{1.0}, Doubles{1e30}).is_equal());
+}
+
 TEST(CosineSimilarity, IsOneForParallelAndForZeroVectors) {
   EXPECT_DOUBLE_EQ(cosine_similarity(Doubles{1, 2}, Doubles{2, 4}), 1.0);
   EXPECT_EQ(cosine_similarity(Doubles{1, 0}, Doubles{0, 1}), 0.0);

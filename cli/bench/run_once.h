@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+#include "runtime/engine.h"
+
+#include <cstdint>
+#include <span>
+
+namespace moejit::cli {
+
+// Compiles and runs one kernel to its end, after which its inputs may go.
+template <typename Params>
+Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
+                      const compiler::KernelPlan& kernel, int64_t ctas, const Params& params,
+                      std::span<const runtime::MemoryRegion> regions) {
+  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, device.target()));
+  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(source));
+  MOEJIT_TRY_ASSIGN(const auto loaded, device.load(*binary));
+  const compiler::LaunchShape launch = compiler::launch_shape(kernel.spec);
+  MOEJIT_TRY(device.launch({.kernel = loaded.get(),
+                            .ctas = ctas,
+                            .threads = launch.threads,
+                            .shared_bytes = launch.shared_bytes,
+                            .params = std::as_bytes(std::span(&params, 1)),
+                            .regions = regions},
+                           nullptr));
+  return device.synchronize(nullptr);
+}
+
+}  // namespace moejit::cli

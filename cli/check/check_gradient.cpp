@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_gradient.h"
+
+#include "cli/check/choose.h"
+#include "tests/support/reference/scaled_dot.h"
+#include "tests/support/reference/weight_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::GradientOutput;
+using compiler::GradientScales;
+using reference::block_count;
+using reference::QuantizedRows;
+using reference::RandomStream;
+
+constexpr double kSampledElements = 16384.0;  // of all groups together
+
+class GradientSample {
+ public:
+  explicit GradientSample(GemmSession& session) : session_(session), gemm_(session.gemm()) {}
+
+  // Some rows and columns of a group's matrix are a GEMM of their own.
+  Result<void> add_group(int64_t group, uint64_t seed) {
+    const auto side =
+        std::clamp<int64_t>(std::llround(std::sqrt(kSampledElements / gemm_.groups)), 2, 64);
+    const auto number = 2 * static_cast<uint64_t>(group);
+    const std::vector<int64_t> rows = choose(RandomStream(seed, number), side, gemm_.rows);
+    const std::vector<int64_t> columns = choose(RandomStream(seed, number + 1), side, gemm_.n);
+    const GemmOperands& operands = session_.operands();
+    MOEJIT_TRY_ASSIGN(const QuantizedRows a,
+                      operand(operands.a, operands.a_scale_inv, rows, group));
+    MOEJIT_TRY_ASSIGN(const QuantizedRows b,
+                      operand(operands.b, operands.b_scale_inv, columns, group));
+    add_wanted(reference::weight_gradient_exact(
+        a, b,
+        {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}}));
+    return gemm_.output == GradientOutput::kBf16 ? add_got(group, rows, columns, bf16_)
+                                                 : add_got(group, rows, columns, f32_);
+  }
+
+  testing::Comparison compare() const {
+    if (gemm_.output == GradientOutput::kBf16)
+      return testing::compare_bf16_within({"d"}, bf16_, wanted_, bound_);
+    return testing::compare_f32_within({"d"}, f32_, wanted_, bound_);
+  }
+
+ private:
+  int32_t count(int64_t group) const {
+    return session_.groups().counts[static_cast<size_t>(group)];
+  }
+
+  // The chosen rows of A or B, and of these the group's columns.
+  Result<QuantizedRows> operand(const NamedMemory& from, const NamedMemory& scales,
+                                const std::vector<int64_t>& rows, int64_t group) {
+    const int64_t columns = session_.groups().rows();
+    const int64_t first = session_.groups().offs[static_cast<size_t>(group)];
+    const int64_t blocks = block_count(count(group));
+    QuantizedRows chosen{.rows = std::ssize(rows), .cols = 128 * blocks, .q = {}, .scale_inv = {}};
+    const int64_t rows_per_scale = gemm_.gradient_scales == GradientScales::kTile ? 128 : 1;
+    for (const int64_t row : rows) {
+      const int64_t scale = row / rows_per_scale * (columns / 128) + first / 128;
+      MOEJIT_TRY_ASSIGN(const auto q,
+                        session_.read<uint8_t>(from, row * columns + first, chosen.cols));
+      MOEJIT_TRY_ASSIGN(const auto scale_inv, session_.read<float>(scales, scale, blocks));
+      chosen.q.insert(chosen.q.end(), q.begin(), q.end());
+      chosen.scale_inv.insert(chosen.scale_inv.end(), scale_inv.begin(), scale_inv.end());
+    }
+    return chosen;
+  }
+
+  // The product, on top of what D held, with the rounding of what is stored.
+  void add_wanted(const reference::WeightGradientExact& product) {
+    for (size_t i = 0; i < product.value.size(); ++i) {
+      double value = product.value[i];
+      double bound = product.bound[i];
+      if (gemm_.output == GradientOutput::kBf16) {
+        bound = reference::with_bf16_rounding(bound, value);
+      } else if (gemm_.output == GradientOutput::kF32Add) {
+        value += double{GemmSession::kOldValue};
+        bound += 0x1p-24 * (std::fabs(value) + bound);
+      }
+      wanted_.push_back(value);
+      bound_.push_back(bound);
+    }
+  }
+
+  template <typename T>
+  Result<void> add_got(int64_t group, const std::vector<int64_t>& rows,
+                       const std::vector<int64_t>& columns, std::vector<T>& got) {
+    for (const int64_t row : rows) {
+      MOEJIT_TRY_ASSIGN(
+          const auto result,
+          session_.read<T>(session_.result(), (group * gemm_.rows + row) * gemm_.n, gemm_.n));
+      for (const int64_t column : columns) got.push_back(result[static_cast<size_t>(column)]);
+    }
+    return {};
+  }
+
+  GemmSession& session_;
+  const GemmCase& gemm_;
+  std::vector<uint16_t> bf16_;
+  std::vector<float> f32_;
+  std::vector<double> wanted_, bound_;
+};
+
+}  // namespace
+
+Result<testing::Comparison> check_gradient(GemmSession& session, uint64_t seed) {
+  GradientSample sample(session);
+  for (int64_t group = 0; group < session.gemm().groups; ++group)
+    MOEJIT_TRY(sample.add_group(group, seed));
+  return sample.compare();
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/bench/gemm_session.h"
+#include "tests/support/reference/compare.h"
+
+#include <cstdint>
+
+namespace moejit::cli {
+
+// check_gemm() of a contraction-grouped GEMM: of every group's matrix the first row and column, the
+// last ones and some between, others in each group. The session has been launched once since its
+// result was new.
+Result<testing::Comparison> check_gradient(GemmSession& session, uint64_t seed);
+
+}  // namespace moejit::cli

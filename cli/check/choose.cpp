@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/choose.h"
+
+namespace moejit::cli {
+
+std::vector<int64_t> choose(const reference::RandomStream& random, int64_t wanted, int64_t count) {
+  std::vector<int64_t> chosen = {0, count - 1};
+  for (int64_t i = 2; i < wanted; ++i)
+    chosen.push_back(random.below(static_cast<uint64_t>(i), count));
+  chosen.resize(static_cast<size_t>(wanted));
+  return chosen;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/random_inputs.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::cli {
+
+// `wanted` of the numbers below `count`: the first, the last, and any between, some perhaps twice.
+std::vector<int64_t> choose(const reference::RandomStream& random, int64_t wanted, int64_t count);
+
+}  // namespace moejit::cli

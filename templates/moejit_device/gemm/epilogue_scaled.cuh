@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Scales that do not change along the contraction, applied once to the complete sums, which then
+// go on to another epilogue. A factor is the product of the two scales, rounded to fp32.
+
+#include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/barrier.cuh"
+#include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/ptx/memory.cuh"
+
+namespace moejit::device {
+
+// One scale for all of A and one for each group's B: a_scale_inv [1], b_scale_inv [E].
+struct TensorFactors {
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile, const WarpgroupPart&,
+                                  float (&sums)[kW / 2]) {
+    const float factor = ptx::multiply(ptx::load(ptx::global(params.a_scale_inv)),
+                                       ptx::load(ptx::global(params.b_scale_inv) + tile.group));
+#pragma unroll
+    for (int32_t i = 0; i < kW / 2; ++i) sums[i] = ptx::multiply(sums[i], factor);
+  }
+};
+
+// One for each row of A and each column of D: a_scale_inv [P], b_scale_inv [E, N]. Those of pad
+// rows and of columns past the section are not read.
+template <typename Problem>
+struct RowColumnFactors {
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile,
+                                  const WarpgroupPart& part, float (&sums)[kW / 2]) {
+    const int32_t row = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
+    const auto a = ptx::global(params.a_scale_inv) + (int64_t{tile.a_row} + row);
+    const float rows[2] = {row < tile.rows ? ptx::load(a) : 0.0f,
+                           row + 8 < tile.rows ? ptx::load(a + 8) : 0.0f};
+    // Two columns of every eight: 8 bytes, and 8-byte aligned as N is a multiple of 8.
+    const int32_t column = tile.column + part.column + ptx::lane_index() % 4 * 2;
+    const auto b = ptx::as<const Bytes8>(ptx::global(params.b_scale_inv) +
+                                         (static_cast<int64_t>(tile.group) * Problem::kN +
+                                          tile.section * Problem::kSectionN + column));
+#pragma unroll
+    for (int32_t j = 0; j < kW / 8; ++j) {
+      Bytes8 columns = {};
+      if (column + 8 * j < Problem::kSectionN) columns = ptx::load(b + 4 * j);
+#pragma unroll
+      for (int32_t i = 0; i < 4; ++i) {
+        const float factor = ptx::multiply(rows[i / 2], ptx::float_from_bits(columns.word[i % 2]));
+        sums[4 * j + i] = ptx::multiply(sums[4 * j + i], factor);
+      }
+    }
+  }
+};
+
+// The same for swapped tiles: rows of A are the columns of the sums.
+template <typename Problem>
+struct SwappedRowColumnFactors {
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile,
+                                  const WarpgroupPart& part, float (&sums)[kW / 2]) {
+    const int32_t column =
+        tile.column + part.column + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
+    const auto b =
+        ptx::global(params.b_scale_inv) + (static_cast<int64_t>(tile.group) * Problem::kN +
+                                           tile.section * Problem::kSectionN + column);
+    const float columns[2] = {column < Problem::kSectionN ? ptx::load(b) : 0.0f,
+                              column + 8 < Problem::kSectionN ? ptx::load(b + 8) : 0.0f};
+    const int32_t row = ptx::lane_index() % 4 * 2;
+    const auto a = ptx::global(params.a_scale_inv) + (int64_t{tile.a_row} + row);
+#pragma unroll
+    for (int32_t j = 0; j < kW / 8; ++j) {
+#pragma unroll
+      for (int32_t i = 0; i < 2; ++i) {
+        const int32_t at = 8 * j + i;
+        const float row_scale = row + at < tile.rows ? ptx::load(a + at) : 0.0f;
+#pragma unroll
+        for (int32_t half = 0; half < 2; ++half) {
+          float& sum = sums[4 * j + 2 * half + i];
+          sum = ptx::multiply(sum, ptx::multiply(row_scale, columns[half]));
+        }
+      }
+    }
+  }
+};
+
+template <typename Factors, typename Epilogue>
+class EpilogueScaled {
+ public:
+  template <typename Shape>
+  static constexpr int32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
+
+  static constexpr bool kHasStorers = false;
+  static_assert(!Epilogue::kHasStorers, "nothing here for storers");
+
+  // `staging` is the warpgroup's own.
+  MOEJIT_DEVICE explicit EpilogueScaled(ptx::SharedPtr<Bytes16> staging) : epilogue_(staging) {}
+
+  // All threads of a math warpgroup. Overwrites the sums.
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
+                         float (&sums)[kW / 2]) const {
+    Factors::template apply<kW>(params, tile, part, sums);
+    epilogue_.template run<kW>(params, tile, part, sums);
+  }
+
+  // Before the CTA ends.
+  MOEJIT_DEVICE void finish() const { epilogue_.finish(); }
+
+ private:
+  Epilogue epilogue_;
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grouped GEMMs whose scales belong to tensors, to rows and columns, or to nothing: what differs
+// from GEMMs with scales of blocks, and that the rest fits together.
+
+#include "tests/kernels/gemm/end_scaled_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <string>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GemmAccumulation;
+using compiler::GemmScales;
+using compiler::GroupedGemmSpec;
+using reference::EndScaledOperands;
+
+class EndScaledGemm : public EndScaledGemmTest,
+                      public ::testing::WithParamInterface<EndScaledKind> {
+ protected:
+  static GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k) {
+    return EndScaledGemmTest::problem(GetParam(), experts, sections, section_n, k);
+  }
+  // 288 columns in a wide and a narrow tile, and a last step that is not full.
+  const GroupedGemmSpec ragged_ = problem(7, 2, 144, 272);
+  const GroupedGemmSpec wide_ = problem(3, 1, 328, by_target(1040, 7168));
+  const std::vector<int32_t> ragged_counts_ = {0, 1, 17, 0, 129, 128, 0};
+};
+
+TEST_P(EndScaledGemm, EqualsTheReferenceOnSmallIntegersForAnyAlignment) {
+  ASSERT_EQ(ragged_.sections, 1);
+  for (const int32_t alignment : {1, 16, 100, 128}) {
+    SCOPED_TRACE(alignment);
+    expect_exact(ragged_, splits(ragged_counts_, alignment));
+  }
+}
+
+TEST_P(EndScaledGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
+  for (const int32_t alignment : {1, 128}) {
+    SCOPED_TRACE(alignment);
+    expect_exact(ragged_, splits({64, 65, 127, 128, 129, 192, 193}, alignment));
+    expect_exact(ragged_, splits({15, 16, 17, 32, 33, 63, 130}, alignment));
+  }
+}
+
+// The last columns of a tile are beyond D, where there are no scales.
+TEST_P(EndScaledGemm, EqualsTheReferenceWhereColumnsEndWithinATile) {
+  expect_exact(problem(3, 1, 72, 16), splits({65, 10, 128}, 16));
+  expect_exact(wide_, splits({65, 10, 0}, 16));
+}
+
+// Beside those above, of 1, 3 and 9 steps, in bf16 5 and 17: partial sums are of 4 steps.
+TEST_P(EndScaledGemm, EqualsTheReferenceForContractionsOfAnyLength) {
+  std::vector<int32_t> lengths = {512};
+  if (kOnGpu) lengths = {128, 512, 640, 1024, 17 * 128 + 16, 7168};
+  for (const int32_t k : lengths) {
+    SCOPED_TRACE(k);
+    expect_exact(problem(3, 1, 192, k), splits({30, 0, 70}, 16));
+  }
+}
+
+TEST_P(EndScaledGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
+  expect_exact(ragged_, splits({1, 0, 0, 127, 0, 0, 64}, 300));
+}
+
+TEST_P(EndScaledGemm, LetsANanOfBReachItsColumnButNoPadRow) {
+  const auto route = splits(ragged_counts_, 16);
+  EndScaledOperands operands = integer_operands(ragged_, route.rows());
+  const int64_t expert = 4;
+  const int64_t column = 150;
+  operands.b[(expert * operands.columns + column) * operands.depth + 5] = NAN;
+  expect_exact(ragged_, route, operands);
+}
+
+TEST_P(EndScaledGemm, TouchesNothingWhereAllGroupsAreEmpty) {
+  const EndScaledOperands operands = integer_operands(ragged_, 1);  // its A is never read
+  EXPECT_TRUE(multiply(ragged_, splits(std::vector<int32_t>(7, 0), 128), operands).empty());
+}
+
+TEST_P(EndScaledGemm, StaysWithinTheBoundOnRandomNumbers) {
+  expect_close(ragged_, splits(ragged_counts_, 16));
+  expect_close(wide_, splits({65, 10, 0}, 16));
+}
+
+TEST_P(EndScaledGemm, DoesNotDependOnTheNumberOfCtas) {
+  const auto route = splits(ragged_counts_, 16);
+  const EndScaledOperands operands = random_operands(ragged_, route.rows());
+  const auto one = multiply(ragged_, route, operands, 1);
+  for (const int64_t ctas : {2, 5, 40}) {
+    EXPECT_EQ(one, multiply(ragged_, route, operands, ctas)) << ctas << " CTAs";
+  }
+}
+
+TEST_P(EndScaledGemm, GivesTheSameBitsInEveryOrderOfThreads) {
+  const auto route = splits({129, 0, 64}, 1);
+  const EndScaledOperands operands = random_operands(wide_, route.rows());
+  const auto first = multiply(wide_, route, operands);
+  for (uint64_t run = 1; run < by_target(4, 100); ++run) {
+    open(run);
+    ASSERT_EQ(first, multiply(wide_, route, operands)) << "run " << run;
+  }
+}
+
+// What the simulator runs has each part and each two that depend on each other.
+std::vector<EndScaledKind> kinds() {
+  std::vector<EndScaledKind> all = {
+      {.scales = GemmScales::kTensor},
+      {.scales = GemmScales::kTensor, .accumulation = GemmAccumulation::kFast},
+      {.scales = GemmScales::kRowColumn},
+      {.scales = GemmScales::kRowColumn, .is_swapped = true},
+      {.scales = GemmScales::kNone},
+      {.scales = GemmScales::kNone, .is_swapped = true},
+  };
+  if (!kOnGpu) return all;
+  for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn}) {
+    all.push_back({.scales = scales, .accumulation = GemmAccumulation::kFast, .is_swapped = true});
+  }
+  all.push_back({.scales = GemmScales::kTensor, .is_swapped = true});
+  all.push_back({.scales = GemmScales::kRowColumn, .accumulation = GemmAccumulation::kFast});
+  return all;
+}
+
+// Expert 4 has one row in one launch, and in others some among which are that same row.
+TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
+  const EndScaledOperands one = random_operands(ragged_, 1);
+  const auto alone = multiply(ragged_, splits({0, 0, 0, 0, 1, 0, 0}, 1), one);
+  for (const int32_t count : {9, 32, 50, 80, 200}) {
+    EndScaledOperands many = random_operands(ragged_, count);
+    many.b = one.b;
+    many.b_scale = one.b_scale;
+    for (const int64_t row : {0, count / 2, count - 1}) {
+      std::ranges::copy(one.a, many.a.begin() + row * many.depth);
+      many.a_scale[row] = one.a_scale[0];
+    }
+    const auto among = multiply(ragged_, splits({0, 0, 0, 0, count, 0, 0}, 1), many);
+    for (const int64_t row : {0, count / 2, count - 1}) {
+      const std::vector<uint16_t> bits(&among[row * many.columns],
+                                       &among[row * many.columns] + many.columns);
+      EXPECT_EQ(bits, alone) << "row " << row << " of " << count;
+    }
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
+  return fmt::format("{}{}{}", to_string(kind.param.scales),
+                     kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
+                     kind.param.is_swapped ? "_swapped" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EndScaledGemm, ::testing::ValuesIn(kinds()), name_of);
+
+}  // namespace
+}  // namespace moejit::testing

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/kernels/gemm/gemm_runner.h"
+#include "tests/support/reference/end_scaled_gemm.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::testing {
+
+// Integers from -2 to 2 and, where `spec` has scales, powers of two from 1/4 to 4, the same for a
+// whole tensor where it has one for that: sums of any order are exact.
+reference::EndScaledOperands integer_operands(const compiler::GroupedGemmSpec& spec, int64_t rows,
+                                              uint64_t seed = 1);
+// Normal numbers, those of e4m3 64 times larger, and scales between 1/2 and 2 of any bits.
+reference::EndScaledOperands random_operands(const compiler::GroupedGemmSpec& spec, int64_t rows,
+                                             uint64_t seed = 3);
+
+// What distinguishes the kernels that are tested together.
+struct EndScaledKind {
+  compiler::GemmScales scales = compiler::GemmScales::kNone;  // bf16 operands where none
+  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
+  bool is_swapped = false;
+};
+
+// A fixture for grouped GEMMs whose scales, if any, are applied at the end.
+class EndScaledGemmTest : public Chains {
+ protected:
+  // The planner's tiles; swapped ones for `largest_group` rows.
+  static compiler::GroupedGemmSpec problem(const EndScaledKind& kind, int32_t experts,
+                                           int32_t sections, int32_t section_n, int32_t k,
+                                           int64_t largest_group = 64);
+
+  // D [offs[E], N]; pad rows of A are NaN, and so are their scales. Expects that nothing behind D
+  // was written.
+  std::vector<uint16_t> multiply(const compiler::GroupedGemmSpec& spec,
+                                 const reference::Route& route,
+                                 const reference::EndScaledOperands& operands, int64_t ctas = 3);
+
+  // As GemmTest's.
+  void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    uint64_t seed = 1);
+  void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    const reference::EndScaledOperands& operands);
+  void expect_close(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
+                    uint64_t seed = 3);
+};
+
+}  // namespace moejit::testing

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/gemm/wgrad_runner.h"
+
+#include "compiler/planner/contraction_grouped_gemm.h"
+#include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
+#include "tests/kernels/gemm/tile_errors.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/random_inputs.h"
+#include "tests/support/reference/scaled_dot.h"
+#include "tests/support/reference/weight_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GradientOutput;
+using compiler::GradientScales;
+using reference::block_count;
+using reference::QuantizedRows;
+using reference::RandomStream;
+using reference::Route;
+
+// Hopper's short sums cost at most 2^-10 of a row or tile of random products (gemm_runner.cpp),
+// rounding to bf16 2^-8.
+constexpr double kLargestError = 0x1p-10;
+constexpr double kLargestErrorInBf16 = 0x1p-10 + 0x1p-8;
+
+bool adds(const compiler::ContractionGroupedGemmSpec& spec) {
+  return spec.output == GradientOutput::kF32Add;
+}
+
+int64_t elements(const compiler::ContractionGroupedGemmSpec& spec) {
+  return int64_t{spec.local_experts} * spec.rows * spec.n;
+}
+
+// Where D's rows lie in its buffer: with gaps behind each row and each group's matrix.
+struct GuardedMatrices {
+  static constexpr int64_t kGuardColumns = 16;
+  static constexpr int64_t kGuardRows = 3;
+  const compiler::ContractionGroupedGemmSpec& spec;
+
+  int64_t pitch() const { return spec.n + kGuardColumns; }
+  int64_t stride() const { return (spec.rows + kGuardRows) * pitch(); }
+  int64_t size() const { return spec.local_experts * stride(); }
+  int64_t first(int64_t expert, int64_t row) const { return expert * stride() + row * pitch(); }
+
+  compiler::TensorBox box(compiler::TensorBox packed) const {
+    const int64_t element_bytes = packed.strides_bytes[0] / spec.n;
+    packed.strides_bytes = {pitch() * element_bytes, stride() * element_bytes};
+    return packed;
+  }
+};
+
+template <typename T>
+double number(T value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return double{value};
+  } else {
+    return double{reference::float_from_bf16(value)};
+  }
+}
+
+// At least one step: a tensor map has no empty dimension.
+int32_t columns_of(const Route& route) { return std::max(static_cast<int32_t>(route.rows()), 128); }
+
+// For scales per 128x128 tile, rows of a tile repeat the first one's.
+void share_scales_in_tiles(QuantizedRows& matrix) {
+  const int64_t blocks = block_count(matrix.cols);
+  for (int64_t row = 0; row < matrix.rows; ++row)
+    std::copy_n(&matrix.scale_inv[row / 128 * 128 * blocks], blocks,
+                &matrix.scale_inv[row * blocks]);
+}
+
+void fill_pad_columns(const Route& route, QuantizedRows& matrix) {
+  constexpr uint8_t kNaN = 0x7f;
+  const int64_t blocks = block_count(matrix.cols);
+  for (size_t e = 0; e < route.counts.size(); ++e) {
+    const int64_t end = route.offs[e] + route.counts[e];
+    const int64_t step_end = route.offs[e] + 128 * block_count(route.counts[e]);
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      uint8_t* q = &matrix.q[row * matrix.cols];
+      std::fill(q + end, q + step_end, uint8_t{0});
+      std::fill(q + step_end, q + route.offs[e + 1], kNaN);
+      float* scales = &matrix.scale_inv[row * blocks];
+      std::fill(scales + step_end / 128, scales + route.offs[e + 1] / 128,
+                std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+}
+
+QuantizedRows prepared(const compiler::ContractionGroupedGemmSpec& spec, const Route& route,
+                       QuantizedRows matrix) {
+  if (spec.scales == GradientScales::kTile) share_scales_in_tiles(matrix);
+  fill_pad_columns(route, matrix);
+  return matrix;
+}
+
+// As the kernel takes them: [ceil(rows / 128), columns / 128], or [rows, columns / 128].
+std::vector<float> stored_scales(const compiler::ContractionGroupedGemmSpec& spec,
+                                 const QuantizedRows& matrix) {
+  if (spec.scales == GradientScales::kRow) return matrix.scale_inv;
+  const int64_t blocks = block_count(matrix.cols);
+  std::vector<float> scales;
+  for (int64_t row = 0; row < matrix.rows; row += 128) {
+    const float* from = &matrix.scale_inv[row * blocks];
+    scales.insert(scales.end(), from, from + blocks);
+  }
+  return scales;
+}
+
+}  // namespace
+
+WgradTest::Spec WgradTest::problem(GradientScales scales, GradientOutput output, int32_t experts,
+                                   int32_t rows, int32_t n, int64_t mean_columns) {
+  return compiler::choose_tiles(
+      Spec{.scales = scales, .output = output, .local_experts = experts, .rows = rows, .n = n},
+      mean_columns);
+}
+
+QuantizedRows WgradTest::integers(const Spec& spec, int64_t rows, const Route& route,
+                                  uint64_t seed) {
+  return prepared(spec, route, integer_rows({.k = columns_of(route)}, rows, seed));
+}
+
+QuantizedRows WgradTest::randoms(const Spec& spec, int64_t rows, const Route& route,
+                                 uint64_t seed) {
+  return prepared(spec, route, random_rows({.k = columns_of(route)}, rows, seed));
+}
+
+std::vector<float> WgradTest::old_values(const Spec& spec) {
+  const RandomStream random(77, 0);
+  std::vector<float> old(static_cast<size_t>(elements(spec)));
+  for (size_t i = 0; i < old.size(); ++i) old[i] = static_cast<float>(random.below(i, 200));
+  return old;
+}
+
+std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
+                                        const QuantizedRows& a, const QuantizedRows& b,
+                                        const std::vector<float>& old, int64_t ctas) {
+  return spec.output == GradientOutput::kBf16 ? multiply_as<uint16_t>(spec, route, a, b, old, ctas)
+                                              : multiply_as<float>(spec, route, a, b, old, ctas);
+}
+
+template <typename T>
+std::vector<double> WgradTest::multiply_as(const Spec& spec, const Route& route,
+                                           const QuantizedRows& a, const QuantizedRows& b,
+                                           const std::vector<float>& old, int64_t ctas) {
+  const GuardedMatrices place{spec};
+  const DeviceBuffer a_buffer = input("a", a.q);
+  const DeviceBuffer b_buffer = input("b", b.q);
+  const DeviceBuffer a_scale_inv = input("a_scale_inv", stored_scales(spec, a));
+  const DeviceBuffer b_scale_inv = input("b_scale_inv", stored_scales(spec, b));
+  const DeviceBuffer counts = input("counts", route.counts);
+  const DeviceBuffer offs = input("offs", route.offs);
+  const DeviceBuffer d = output<T>("d", place.size());
+  for (int64_t i = 0; adds(spec) && i < spec.local_experts * spec.rows; ++i) {
+    const auto row = old.begin() + i * spec.n;
+    d.upload(place.first(i / spec.rows, i % spec.rows), std::vector<float>(row, row + spec.n));
+  }
+  const auto maps = compiler::contraction_grouped_gemm_tensor_maps(spec, a.cols, {});
+  const device::ContractionGroupedGemmParams params{.a_map = tensor_map(maps[0].box, a_buffer),
+                                                    .b_map = tensor_map(maps[1].box, b_buffer),
+                                                    .d_map = tensor_map(place.box(maps[2].box), d),
+                                                    .a_scale_inv = a_scale_inv.as<const float>(),
+                                                    .b_scale_inv = b_scale_inv.as<const float>(),
+                                                    .counts = counts.as<const int32_t>(),
+                                                    .offs = offs.as<const int32_t>(),
+                                                    .columns = a.cols};
+  run(spec, ctas, params, {&a_buffer, &b_buffer, &a_scale_inv, &b_scale_inv, &counts, &offs, &d});
+
+  std::vector<T> all = d.download<T>();
+  std::vector<double> result;
+  for (int64_t i = 0; i < spec.local_experts * spec.rows; ++i) {
+    const auto row = all.begin() + place.first(i / spec.rows, i % spec.rows);
+    for (auto value = row; value < row + spec.n; ++value) result.push_back(number(*value));
+    std::memset(&*row, 0xcd, sizeof(T) * static_cast<size_t>(spec.n));
+  }
+  EXPECT_TRUE(untouched_from(all, 0)) << "beside the matrices of groups";
+  return result;
+}
+
+void WgradTest::expect_exact(const Spec& spec, const Route& route, uint64_t seed) {
+  const QuantizedRows a = integers(spec, spec.rows, route, seed);
+  const QuantizedRows b = integers(spec, spec.n, route, seed + 1);
+  const std::vector<float> old = old_values(spec);
+  std::vector<float> wanted = reference::weight_gradient(a, b, route);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (adds(spec)) wanted[i] += old[i];
+    if (spec.output == GradientOutput::kBf16)
+      wanted[i] = reference::float_from_bf16(reference::bf16_from_float(wanted[i]));
+  }
+  const std::vector<double> got = multiply(spec, route, a, b, old);
+  EXPECT_TRUE(
+      matches(compare_f32({"d", spec.n}, std::vector<float>(got.begin(), got.end()), wanted)));
+}
+
+void WgradTest::expect_close(const Spec& spec, const Route& route, uint64_t seed) {
+  const QuantizedRows a = randoms(spec, spec.rows, route, seed);
+  const QuantizedRows b = randoms(spec, spec.n, route, seed + 1);
+  const std::vector<float> old = old_values(spec);
+  const auto exact = reference::weight_gradient_exact(a, b, route);
+  const bool is_bf16 = spec.output == GradientOutput::kBf16;
+  std::vector<double> got = multiply(spec, route, a, b, old);
+  for (size_t i = 0; i < got.size(); ++i) {
+    double bound = kOnGpu ? exact.bound[i] : exact.fp32_bound[i];
+    if (is_bf16) bound = reference::with_bf16_rounding(bound, exact.value[i]);
+    if (adds(spec)) {
+      got[i] -= double{old[i]};
+      bound += 0x1p-24 * (std::fabs(exact.value[i] + double{old[i]}) + bound);
+    }
+    ASSERT_LE(std::fabs(got[i] - exact.value[i]), bound) << "element " << i;
+  }
+  const auto size = static_cast<size_t>(int64_t{spec.rows} * spec.n);
+  for (size_t first = 0; first < got.size(); first += size) {
+    SCOPED_TRACE("group " + std::to_string(first / size));
+    const TileErrors errors = tile_errors(std::span<const double>(got).subspan(first, size),
+                                          std::span(exact.value).subspan(first, size), spec.n);
+    const double largest = is_bf16 ? kLargestErrorInBf16 : kLargestError;
+    EXPECT_LE(errors.worst_row, largest) << errors.report;
+    EXPECT_LE(errors.worst_tile, largest) << errors.report;
+  }
+}
+
+}  // namespace moejit::testing

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/kernels/gemm/gemm_runner.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::testing {
+
+// A fixture that makes weight gradients with the kernel that the planner makes of a problem.
+class WgradTest : public GemmTest {
+ protected:
+  using Spec = compiler::ContractionGroupedGemmSpec;
+
+  // Small matrices; `mean_columns` chooses among the planner's ways to add.
+  static Spec problem(compiler::GradientScales scales, compiler::GradientOutput output,
+                      int32_t experts, int32_t rows, int32_t n, int64_t mean_columns = 4096);
+
+  // A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a group's
+  // last 128 are zeros, those behind them NaN with NaN scales.
+  static reference::QuantizedRows integers(const Spec& spec, int64_t rows,
+                                           const reference::Route& route, uint64_t seed);
+  static reference::QuantizedRows randoms(const Spec& spec, int64_t rows,
+                                          const reference::Route& route, uint64_t seed);
+
+  // D [E, rows, n] after the launch, as numbers; `old` is what it held where the launch adds, else
+  // it held poison. Expects that nothing around the rows of any group's matrix was touched.
+  std::vector<double> multiply(const Spec& spec, const reference::Route& route,
+                               const reference::QuantizedRows& a, const reference::QuantizedRows& b,
+                               const std::vector<float>& old, int64_t ctas = 3);
+
+  // What D may hold before: integers below 200.
+  static std::vector<float> old_values(const Spec& spec);
+
+  // Expects the reference's bits on small integers.
+  void expect_exact(const Spec& spec, const reference::Route& route, uint64_t seed = 1);
+
+  // Expects every element within the derived bound on random numbers, and every row and tile of
+  // every group within the largest error that the tensor cores' short sums and bf16 can cause.
+  void expect_close(const Spec& spec, const reference::Route& route, uint64_t seed = 3);
+
+ private:
+  template <typename T>
+  std::vector<double> multiply_as(const Spec& spec, const reference::Route& route,
+                                  const reference::QuantizedRows& a,
+                                  const reference::QuantizedRows& b, const std::vector<float>& old,
+                                  int64_t ctas);
+};
+
+}  // namespace moejit::testing
