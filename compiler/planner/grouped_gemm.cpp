@@ -60,10 +60,17 @@ GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
   return problem;
 }
 
+// As many stages as fit into shared memory, but no more than `most`.
+GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
+  spec.stages = most;
+  while (launch_shape(spec).shared_bytes > Target{}.shared_memory_bytes) --spec.stages;
+  return spec;
+}
+
 GroupedGemmSpec choose_gated_tiles(GroupedGemmSpec spec) {
   spec.narrow_columns = kScaleBlock;
   spec.narrow_tiles = (spec.section_n + kScaleBlock - 1) / kScaleBlock;
-  return spec;
+  return with_stages(spec, spec.stages);
 }
 
 std::string gated_tiles_reason(const GroupedGemmSpec& spec) {
@@ -161,10 +168,7 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
   spec.is_swapped = true;
   spec.tile_rows = largest_group <= 16 ? 16 : largest_group <= 32 ? 32 : 64;
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
-  for (spec.stages = kMostStages; launch_shape(spec).shared_bytes > Target{}.shared_memory_bytes;) {
-    --spec.stages;
-  }
-  return spec;
+  return with_stages(spec, kMostStages);
 }
 
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec) {

@@ -30,9 +30,10 @@ LaunchShape shape(const TileChainSpec& spec) {
 }
 
 // As GroupedGemm in templates/moejit_device/gemm adds it up; tests/compile compares.
-LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t staging) {
+LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t factors,
+                       int32_t staging) {
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
-  const int32_t ring = stages * ((rows + columns) * kStepBytes + 2 * kBarrierBytes);
+  const int32_t ring = stages * ((rows + columns) * kStepBytes + factors + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
   return {.threads = 3 * 128,  // a producer and two that multiply
           .ctas_per_sm = 1,
@@ -42,7 +43,11 @@ LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t st
 LaunchShape shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t element = stores_result(spec) ? 2 : 1;  // the widest that is staged
-  return gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns,
+  // Of a step: two for each row, or one for each of up to 64.
+  const int32_t factors = spec.scales != GemmScales::kRowBlock ? 0
+                          : spec.is_swapped                    ? 64 * 4
+                                                               : spec.tile_rows * 8;
+  return gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns, factors,
                     spec.tile_rows * columns * element);
 }
 
@@ -51,13 +56,9 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
-  LaunchShape shape = gemm_shape(spec.stages, kTileRows, columns, kMathWarpgroups * staging);
-  if (spec.scales == GradientScales::kRow) {
-    constexpr int32_t kBuffers = 2, kBatchSteps = 4, kUnused = 8;
-    const int32_t step_scales = kTileRows / kMathWarpgroups + columns + kUnused;
-    shape.shared_bytes += kMathWarpgroups * kBuffers * kBatchSteps * step_scales * 4;
-  }
-  return shape;
+  // Of a step: two for the tile, or one for each row of A and B.
+  const int32_t factors = spec.scales == GradientScales::kRow ? (kTileRows + columns) * 4 : 16;
+  return gemm_shape(spec.stages, kTileRows, columns, factors, kMathWarpgroups * staging);
 }
 
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {

@@ -24,8 +24,8 @@ class AccumulatingMainloop {
 
   // Adds the products of k_steps steps, 1 or more, to sums that are 0. All threads of a math
   // warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum.
-  template <int32_t kW, typename Stages, typename Queue>
-  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Queue&, NoScales&,
+  template <int32_t kW, int32_t, typename Stages>
+  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const NoScales&,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     const PartOperands operands = part_operands<Stages>(part);
     if constexpr (kStepsPerPromotion == 0) {

@@ -2,17 +2,17 @@
 #pragma once
 
 // The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. Of the
-// producer, one warp walks over the tiles and one copies their operands into a ring of stages; the
-// two math warpgroups multiply, promote and store a part of the tile each.
+// producer, one warp walks over the tiles, one copies their operands into a ring of stages, others
+// supply the factors of scales; the two math warpgroups multiply, promote and store a part of the
+// tile each.
 //
 //   Shape      tiles and their parts:       part(tile, warpgroup), dispatch<Kernel>(tile, ...)
 //   Scheduler  which tile comes next:       Scheduler(params), GemmTile next()
-//   Mainloop   a part's sums:               run<kW, Stages>(k_steps, part, queue, scales, reader,
-//                                           sums)
-//   Scales     what partial sums are        Scales(params), prime(), start(), fetch_next(),
-//              multiplied with:             advance(), factors<kW>(i), promote<kW>(); where there
-//              is
-//                                           kSharedBytes, Scales(params, that shared memory)
+//   Mainloop   a part's sums:               run<kW, kSteps, Stages>(k_steps, part, scales,
+//                                           reader, sums)
+//   Scales     what partial sums are        of kSuppliers warps: supply<Stages>(params, supplier,
+//              multiplied with:             tile, position); of math warps: start(tile, part),
+//                                           factors<kW, Stages>(stage), promote<kW>()
 //   Epilogue   what becomes of the sums:    Epilogue(staging), finish(),
 //                                           run<kW>(params, tile, part, sums); where kHasStorers,
 //                                           a warp beside each math warpgroup runs
@@ -29,24 +29,21 @@
 
 namespace moejit::device {
 
-// Shared memory of scales: most have none.
-template <typename Scales>
-inline constexpr int32_t kScalesBytes = 0;
-template <typename Scales>
-requires(Scales::kSharedBytes >
-         0) inline constexpr int32_t kScalesBytes<Scales> = Scales::kSharedBytes;
-
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
 struct GroupedGemm {
-  using Stages = Pipeline<Shape, 0>;
+  // Where no warp is a supplier, the one that walks over the tiles writes their factors, if any.
+  static constexpr bool kWalkerSupplies = Scales::kSuppliers == 0 && Scales::kFactorBytes > 0;
+  using Stages = Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, 0>;
   static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
   static constexpr uint32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
   static constexpr int32_t kStorers = Epilogue::kHasStorers ? Shape::kMathWarpgroups : 0;
-  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1 + kStorers, kStaging + kStagingBytes>;
+  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers,
+                          kStaging + kStagingBytes>;
+  static_assert(2 + Scales::kSuppliers + kStorers <= 4, "the warps of the producer");
 
   static constexpr int32_t kThreads = Shape::kThreads;
   static constexpr int32_t kCtasPerSm = 1;
-  static constexpr int32_t kSharedBytes = Queue::kEnd + kScalesBytes<Scales>;
+  static constexpr int32_t kSharedBytes = Queue::kEnd;
   static_assert(kSharedBytes <= 232448, "shared memory of a CTA on Hopper");
 
   template <typename Params>
@@ -63,10 +60,14 @@ struct GroupedGemm {
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();
-      if (ptx::warp_index() == 4 * Shape::kMathWarpgroups) load(params);
-      if (ptx::warp_index() == 4 * Shape::kMathWarpgroups + 1) schedule(params);
+      const int32_t warp = ptx::warp_index() - 4 * Shape::kMathWarpgroups;
+      if (warp == 0) load(params);
+      if (warp == 1) schedule(params);
+      if constexpr (Scales::kSuppliers > 0) {
+        if (warp >= 2 && warp < 2 + Scales::kSuppliers) supply(params, warp - 2);
+      }
       if constexpr (kStorers > 0) {
-        const int32_t storer = ptx::warp_index() - (4 * Shape::kMathWarpgroups + 2);
+        const int32_t storer = warp - (2 + Scales::kSuppliers);
         if (storer >= 0) Epilogue::template serve<Shape, Queue>(params, staging_of(storer));
       }
     } else {
@@ -78,32 +79,41 @@ struct GroupedGemm {
  private:
   friend Shape;  // calls compute()
 
-  template <typename Params>
-  MOEJIT_DEVICE static Scales make_scales(const Params& params) {
-    if constexpr (kScalesBytes < Scales >> 0) {
-      return Scales(params, ptx::shared<float>(Queue::kEnd));
-    } else {
-      return Scales(params);
-    }
-  }
-
   // Of a math warpgroup.
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
     return ptx::shared<Bytes16>(kStaging) +
            warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
   }
 
-  // A warp of the producer walks over the tiles, several ahead of everybody else.
+  // A warp of the producer walks over the tiles, several ahead of everybody else; with factors to
+  // write, as far ahead as the ring is long.
   template <typename Params>
   MOEJIT_DEVICE static void schedule(const Params& params) {
     Scheduler scheduler(params);
     Queue queue;
+    typename Stages::Position position;
     GemmTile tile;
     do {
       tile = scheduler.next();
       if (ptx::lane_index() == 0) queue.put(tile);
       ptx::sync_warp();  // the first lane is back
+      if constexpr (kWalkerSupplies) {
+        if (tile.group >= 0) Scales::template supply<Stages>(params, 0, tile, position);
+      }
     } while (tile.group >= 0);
+  }
+
+  // Others write factors.
+  template <typename Params>
+  MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier) {
+    Queue queue;
+    typename Stages::Position position;
+    while (true) {
+      const GemmTile tile = queue.front();
+      if (tile.group < 0) break;
+      Scales::template supply<Stages>(params, supplier, tile, position);
+      queue.pop();
+    }
   }
 
   // Another one copies operands: its first lane starts the copies.
@@ -130,14 +140,12 @@ struct GroupedGemm {
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
     Queue queue;
     StageReader<Stages> reader;
-    Scales scales = make_scales(params);
+    Scales scales;
     Epilogue epilogue(staging_of(warpgroup));
     start_clock(params);
-    scales.prime(queue.front());
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      if (!has_products(tile, warpgroup)) scales.prime(queue.following());
       Shape::template dispatch<GroupedGemm>(tile, tile, params, warpgroup, queue, scales, reader,
                                             epilogue);
       queue.pop();
@@ -179,10 +187,8 @@ struct GroupedGemm {
     const WarpgroupPart part = Shape::part(due, warpgroup);
     if (has_products(due, warpgroup)) {
       scales.start(due, part);
-      // Whole batches, known here, are spared the code of the rest.
-      constexpr int32_t kSteps = Scheduler::kSteps % 4 == 0 ? Scheduler::kSteps : 0;
-      Mainloop::template run<kW, Stages>(kSteps > 0 ? kSteps : due.k_steps, part, queue, scales,
-                                         reader, sums);
+      Mainloop::template run<kW, Scheduler::kSteps, Stages>(due.k_steps, part, scales, reader,
+                                                            sums);
     } else if constexpr (Shape::kHasEmptyParts) {
       reader.skip(due.k_steps);  // the other warpgroup's
     }

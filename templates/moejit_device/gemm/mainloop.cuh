@@ -8,8 +8,7 @@
 // contraction. So the partial sums of one scale block, or of two that share their scales, are
 // multiplied with their scales and added to sums in ordinary fp32 registers: promotion. That is
 // what such a kernel is limited by: multiply, wait, promote, multiply is a serial chain, and the
-// other warpgroup has to keep the tensor cores busy meanwhile. Scales are in registers before the
-// wait ends.
+// other warpgroup has to keep the tensor cores busy meanwhile. Nothing else belongs in between.
 
 #include "moejit_device/gemm/pipeline.cuh"
 #include "moejit_device/ptx/barrier.cuh"
@@ -73,89 +72,90 @@ MOEJIT_DEVICE PartOperands part_operands(const WarpgroupPart& part) {
 }
 
 // Promotes after every kBlocksPerPromotion steps, 1 or 2. With 2, both steps are one chain of WGMMA
-// and must share their scales. Steps come in batches of four, for which the scales are fetched.
+// and must share their scales.
 template <typename Multiply, int32_t kBlocksPerPromotion>
 class PromotingMainloop {
   static_assert(kBlocksPerPromotion == 1 || kBlocksPerPromotion == 2, "one step or two");
-  static constexpr int32_t kBatchSteps = 4;
 
  public:
   static constexpr int32_t kStepElements = Multiply::kStepElements;
 
-  // Adds the products of k_steps steps, 1 or more. All threads of a math warpgroup; sums [kW / 2]
-  // in the order of ptx::WgmmaSum.
-  template <int32_t kW, typename Stages, typename Queue, typename Scales>
-  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Queue& queue,
-                                Scales& scales, StageReader<Stages>& reader,
-                                float (&sums)[kW / 2]) {
+  // Adds the products of k_steps steps, 1 or more; where all tiles have the same, kSteps is that
+  // number, else 0. All threads of a math warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum.
+  template <int32_t kW, int32_t kSteps, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
+                                StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     using Shape = typename Stages::TileShape;
     const auto [m, n] = part_operands<Stages>(part);
-    int32_t left = k_steps;
     // Narrower parts are rare: they are spared the code of an unrolled loop.
-    if constexpr (Shape::template kUnrolls<kW>) {
+    constexpr bool kIsUnrolled = Shape::template kUnrolls<kW>;
+    if constexpr (kIsUnrolled && goes_round<Stages>(kSteps)) {
+      // Each tile starts at the ring's first stage, so that the compiler knows all of them.
 #pragma unroll 1
-      for (; left >= kBatchSteps; left -= kBatchSteps) {
+      for (int32_t round = 0; round < kSteps / Stages::kStages; ++round) {
 #pragma unroll
-        for (int32_t i = 0; i < kBatchSteps; i += kBlocksPerPromotion) {
-          const auto shadow = [&] {
-            if (i == 0) scales.fetch_next(left == kBatchSteps, queue);
-            if (i + kBlocksPerPromotion == kBatchSteps) scales.advance();
-          };
-          if constexpr (kBlocksPerPromotion == 2) pair<kW>(m, n, i, scales, shadow, reader, sums);
-          if constexpr (kBlocksPerPromotion == 1) single<kW>(m, n, i, scales, shadow, reader, sums);
+        for (int32_t stage = 0; stage < Stages::kStages; stage += kBlocksPerPromotion) {
+          reader.position.stage = stage;
+          multiply<kW>(m, n, scales, reader, sums);
         }
       }
-    }
-    // Whole batches leave no rest, which the compiler would find out late.
-    if (Shape::template kUnrolls<kW> && k_steps % kBatchSteps == 0) return;
-    int32_t i = 0;
-#pragma unroll 1
-    while (left > 0) {
-      const bool is_pair = kBlocksPerPromotion == 2 && left >= 2;
-      const int32_t steps = is_pair ? 2 : 1;
-      const auto shadow = [&] {
-        if (i == 0) scales.fetch_next(left <= kBatchSteps, queue);
-        if (left == steps || i + steps == kBatchSteps) scales.advance();
-      };
-      if (is_pair) {
-        pair<kW>(m, n, i, scales, shadow, reader, sums);
-      } else {
-        single<kW>(m, n, i, scales, shadow, reader, sums);
+    } else {
+      constexpr int32_t kUnroll = kIsUnrolled ? 4 / kBlocksPerPromotion : 1;
+      int32_t left = k_steps;
+#pragma unroll kUnroll
+      for (; left >= kBlocksPerPromotion; left -= kBlocksPerPromotion) {
+        multiply<kW>(m, n, scales, reader, sums);
       }
-      left -= steps;
-      i = (i + steps) % kBatchSteps;
+      if (kBlocksPerPromotion == 2 && left > 0) single<kW>(m, n, scales, reader, sums);
     }
   }
 
  private:
-  // The step `i` of its batch. `shadow` is what there is to do while the tensor cores work.
-  template <int32_t kW, typename Stages, typename Scales, typename Shadow>
-  MOEJIT_DEVICE static void single(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n, int32_t i,
-                                   Scales& scales, const Shadow& shadow,
-                                   StageReader<Stages>& reader, float (&sums)[kW / 2]) {
+  template <typename Stages>
+  MOEJIT_DEVICE static constexpr bool goes_round(int32_t steps) {
+    return steps > 0 && steps % Stages::kStages == 0 && Stages::kStages <= 4 &&
+           Stages::kStages % kBlocksPerPromotion == 0;
+  }
+
+  // The steps up to the next promotion.
+  template <int32_t kW, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void multiply(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n,
+                                     const Scales& scales, StageReader<Stages>& reader,
+                                     float (&sums)[kW / 2]) {
+    if constexpr (kBlocksPerPromotion == 2) {
+      pair<kW>(m, n, scales, reader, sums);
+    } else {
+      single<kW>(m, n, scales, reader, sums);
+    }
+  }
+
+  template <int32_t kW, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void single(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n,
+                                   const Scales& scales, StageReader<Stages>& reader,
+                                   float (&sums)[kW / 2]) {
     ptx::WgmmaSum<kW> partial;
     const int32_t stage = reader.position.stage;
     reader.wait();
+    const auto factors = scales.template factors<kW, Stages>(stage);
     ptx::wgmma_fence(partial);
-    const auto factors = scales.template factors<kW>(i);
     Multiply::run(partial, m + stage * Stages::kStageBytes, n + stage * Stages::kStageBytes, false);
     ptx::wgmma_commit();
-    shadow();
+    ptx::sync_warp();  // all lanes have read the factors
     ptx::wgmma_wait<0>(partial);
     reader.release(stage);
     reader.position.advance();
     Scales::template promote<kW>(partial, factors, sums);
   }
 
-  template <int32_t kW, typename Stages, typename Scales, typename Shadow>
-  MOEJIT_DEVICE static void pair(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n, int32_t i,
-                                 Scales& scales, const Shadow& shadow, StageReader<Stages>& reader,
+  template <int32_t kW, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void pair(ptx::MatrixDescriptor m, ptx::MatrixDescriptor n,
+                                 const Scales& scales, StageReader<Stages>& reader,
                                  float (&sums)[kW / 2]) {
     ptx::WgmmaSum<kW> partial;
     const int32_t first = reader.position.stage;
     reader.wait();
+    const auto factors = scales.template factors<kW, Stages>(first);
     ptx::wgmma_fence(partial);
-    const auto factors = scales.template factors<kW>(i);
     Multiply::run(partial, m + first * Stages::kStageBytes, n + first * Stages::kStageBytes, false);
     ptx::wgmma_commit();
     reader.position.advance();
@@ -165,7 +165,7 @@ class PromotingMainloop {
     Multiply::run(partial, m + second * Stages::kStageBytes, n + second * Stages::kStageBytes,
                   true);
     ptx::wgmma_commit();
-    shadow();
+    ptx::sync_warp();  // all lanes have read the factors
     ptx::wgmma_wait<1>();
     reader.release(first);
     ptx::wgmma_wait<0>(partial);

@@ -9,10 +9,9 @@
 namespace moejit::device {
 
 struct NoScales {
-  template <typename Params>
-  MOEJIT_DEVICE explicit NoScales(const Params&) {}
+  static constexpr int32_t kSuppliers = 0;
+  static constexpr int32_t kFactorBytes = 0;
 
-  MOEJIT_DEVICE static void prime(const GemmTile&) {}
   MOEJIT_DEVICE static void start(const GemmTile&, const WarpgroupPart&) {}
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The ring of stages in shared memory between the producer, which fills them by tensor copies, and
-// the math warps. Stage s holds one step of the contraction: 128 bytes of each row of A, then of B
-// by sections, swizzled. `full` completes when all bytes of a stage have arrived, `empty` when
-// every math warp is done with them. Phases have parity 0, 1, 0, ... in each round over the ring.
+// The ring of stages in shared memory between the producer and the math warps. Stage s holds one
+// step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
+// tensor copies bring; and, apart from these, the factors of the step, which warps write. `full`
+// completes when all of a stage is there, `empty` when every math warp is done with it. Phases have
+// parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -24,7 +25,8 @@ struct RingPosition {
   }
 };
 
-template <typename Shape, uint32_t kFirstByte>
+// kFactorBytes, a multiple of 16, of each stage are written by kFactorWarps warps.
+template <typename Shape, int32_t kFactorBytes, int32_t kFactorWarps, uint32_t kFirstByte>
 struct Pipeline {
   using TileShape = Shape;
   static constexpr int32_t kStages = Shape::kStages;
@@ -33,9 +35,11 @@ struct Pipeline {
   static constexpr int32_t kBytesB = Shape::kTileColumns * Shape::kStepBytes;
   static constexpr int32_t kSectionBytesB = kBytesB / Shape::kTileSections;
   static constexpr int32_t kStageBytes = kBytesA + kBytesB;
-  static constexpr uint32_t kBarriers = kFirstByte + kStages * kStageBytes;
+  static constexpr uint32_t kFactors = kFirstByte + kStages * kStageBytes;
+  static constexpr uint32_t kBarriers = kFactors + kStages * kFactorBytes;
   static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
   static_assert(kFirstByte % 1024 == 0, "swizzled boxes are 1024-byte aligned");
+  static_assert(kFactorBytes % 16 == 0, "factors of a stage are 16-byte aligned");
 
   using Position = RingPosition<kStages>;
 
@@ -44,6 +48,10 @@ struct Pipeline {
   }
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> b(int32_t stage) {
     return ptx::shared<Bytes16>(kFirstByte + static_cast<uint32_t>(stage * kStageBytes + kBytesA));
+  }
+  template <typename T>
+  MOEJIT_DEVICE static ptx::SharedPtr<T> factors(int32_t stage) {
+    return ptx::shared<T>(kFactors + static_cast<uint32_t>(stage * kFactorBytes));
   }
   MOEJIT_DEVICE static ptx::Mbarrier full(int32_t stage) {
     return ptx::shared<uint64_t>(kBarriers) + stage;
@@ -55,7 +63,7 @@ struct Pipeline {
   // One thread; a fence and a CTA barrier follow.
   MOEJIT_DEVICE static void init() {
     for (int32_t stage = 0; stage < kStages; ++stage) {
-      ptx::init_mbarrier(full(stage), 1);
+      ptx::init_mbarrier(full(stage), 1 + kFactorWarps);
       ptx::init_mbarrier(empty(stage), Shape::kMathWarpgroups * 4);
     }
   }

@@ -3,17 +3,11 @@
 
 // Scales of 1x128 blocks of the rows of both operands, as a row-wise quantiser leaves them: in each
 // step every element of the sums has a factor of its own, the scale of its row of A times that of
-// its row of B.
-//
-// A scale that is loaded from global memory in the serial chain of the main loop costs the latency
-// of L2 in every step, and a warpgroup needs 64 + kColumns of them. So asynchronous copies bring
-// them into shared memory, a batch of four steps ahead of their use and without registers. Each
-// math warpgroup has two buffers of its own: one is used while the other is filled, and neither
-// warpgroup waits for the other. During a tile's last batch the next tile's first is on its way.
+// its row of B. Supplied are the scales; to multiply them takes a thread as many instructions as it
+// has sums.
 
-#include "moejit_device/gemm/mainloop.cuh"
-#include "moejit_device/ptx/async_copy.cuh"
-#include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/gemm/scale_factors.cuh"
+#include "moejit_device/ptx/memory.cuh"
 
 namespace moejit::device {
 
@@ -25,72 +19,34 @@ struct ElementFactors {
 
 template <typename Problem, typename Shape>
 class RowScales {
-  static constexpr int32_t kBatchSteps = 4;
-  static constexpr int32_t kRows = 64;  // of a warpgroup
-  static constexpr int32_t kColumns = Shape::kTileColumns;
-  // A step's scales, of rows and then of columns. The lanes of a warp that bring four steps of
-  // eight rows fill all banks: the pitch is eight more than a multiple of 32.
-  static constexpr int32_t kPitch = kRows + kColumns + 8;
-  static constexpr int32_t kBuffer = kBatchSteps * kPitch;
-  static constexpr int32_t kRowsAtOnce = ptx::kWarpgroupThreads / kBatchSteps;
-  static_assert(kColumns % 32 == 0, "threads copy whole rounds");
+  static constexpr int32_t kRows = Shape::kRows;
+  static constexpr int32_t kLines = kRows + Shape::kTileColumns;  // of A, then of B
+  static_assert(kLines % 32 == 0, "lanes bring whole rounds");
 
  public:
-  static constexpr int32_t kSharedBytes = Shape::kMathWarpgroups * 2 * kBuffer * 4;
+  static constexpr int32_t kSuppliers = 0;  // the warp that walks over the tiles supplies
+  static constexpr int32_t kFactorBytes = kLines * static_cast<int32_t>(sizeof(float));
 
-  template <typename Params>
-  MOEJIT_DEVICE RowScales(const Params& params, ptx::SharedPtr<float> buffers)
-      : a_scale_(ptx::global(params.a_scale_inv)),
-        b_scale_(ptx::global(params.b_scale_inv)),
-        pitch_(static_cast<int32_t>(params.columns / 128)),
-        present_(buffers + ptx::warp_index() / 4 * (2 * kBuffer)),
-        next_(present_ + kBuffer) {}
-
-  // Brings a tile's first batch: of the first tile, and of each that follows one without steps.
-  MOEJIT_DEVICE void prime(const GemmTile& tile) {
-    fetch(tile, 0);
-    advance();
+  // Where the part's rows are. All threads of a math warpgroup, before a tile.
+  MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart& part) {
+    row_ = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
   }
 
-  // Before the batches of each tile.
-  MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart&) {}
-
-  // Starts the fetch of the next batch: where this one is the tile's last, of the tile that follows
-  // in the queue.
-  template <typename Queue>
-  MOEJIT_DEVICE void fetch_next(bool is_last, const Queue& queue) {
-    fetched_ = is_last ? 0 : fetched_ + kBatchSteps;
-    fetch(is_last ? queue.following() : queue.front(), fetched_);
-  }
-
-  // The batch that was fetched becomes the present one. The barrier makes it whole, and lets the
-  // next fetch overwrite the old one: all warps have their last factors of it.
-  MOEJIT_DEVICE void advance() {
-    ptx::wait_async_copies<0>();
-    ptx::sync_named(1 + ptx::warp_index() / 4, ptx::kWarpgroupThreads);
-    const auto old = present_;
-    present_ = next_;
-    next_ = old;
-  }
-
-  // Of step `i` of the batch.
-  template <int32_t kW>
-  MOEJIT_DEVICE ElementFactors<kW> factors(int32_t i) const {
-    const int32_t lane = ptx::lane_index();
-    const auto rows = present_ + (i * kPitch + ptx::warp_index() % 4 * 16 + lane / 4);
-    const auto columns = ptx::as<Bytes8>(present_ + (i * kPitch + kRows)) + lane % 4;
-    const float low = ptx::load(rows);
-    const float high = ptx::load(rows + 8);
+  // Of a stage that is full.
+  template <int32_t kW, typename Stages>
+  MOEJIT_DEVICE ElementFactors<kW> factors(int32_t stage) const {
+    const auto scales = Stages::template factors<float>(stage);
+    const auto columns = ptx::as<FactorPair>(scales + kRows) + ptx::lane_index() % 4;
+    const float upper = ptx::load(scales + row_);
+    const float lower = ptx::load(scales + (row_ + 8));
     ElementFactors<kW> factors;
 #pragma unroll
     for (int32_t j = 0; j < kW / 8; ++j) {
-      const Bytes8 pair = ptx::load(columns + 4 * j);
-#pragma unroll
-      for (int32_t column = 0; column < 2; ++column) {
-        const float scale = ptx::float_from_bits(pair.word[column]);
-        factors.value[4 * j + column] = ptx::multiply(low, scale);
-        factors.value[4 * j + 2 + column] = ptx::multiply(high, scale);
-      }
+      const FactorPair pair = ptx::load(columns + 4 * j);
+      factors.value[4 * j] = ptx::multiply(upper, pair.first);
+      factors.value[4 * j + 1] = ptx::multiply(upper, pair.second);
+      factors.value[4 * j + 2] = ptx::multiply(lower, pair.first);
+      factors.value[4 * j + 3] = ptx::multiply(lower, pair.second);
     }
     return factors;
   }
@@ -105,39 +61,45 @@ class RowScales {
     }
   }
 
- private:
-  // Brings the batch from `first_step` of the tile on: a thread one step of each round of rows.
-  // Rows and columns beyond D, and steps beyond the group, get zeros. All is derived from the tile
-  // anew: in the main loop registers are scarce.
-  MOEJIT_DEVICE void fetch(const GemmTile& tile, int32_t first_step) {
-    const int32_t thread = ptx::thread_index() % ptx::kWarpgroupThreads;
-    const int32_t step = thread % kBatchSteps;
-    const int32_t line = thread / kBatchSteps;  // first row of A, and of B
-    const int32_t row = Shape::part(tile, ptx::warp_index() / 4).row + line;
-    const int32_t block = tile.k_begin / 128 + first_step + step;
-    const bool exists = first_step + step < tile.k_steps;
-    const int32_t rows_left = exists ? tile.rows - row : 0;
-    const int32_t columns_left = exists ? Problem::kN - tile.column - line : 0;
-    const int32_t a_at = (tile.a_row + row) * pitch_ + block;
-    const int32_t b_at = (tile.b_row + line) * pitch_ + block;
-    const auto to = next_ + (step * kPitch + line);
+  // Writes the scales of a tile's steps. Each lane has every 32nd row of A and of B, and fetches a
+  // step ahead. Rows and columns beyond D have zeros. All lanes of a warp.
+  template <typename Stages, typename Params>
+  MOEJIT_DEVICE static void supply(const Params& params, int32_t, const GemmTile& tile,
+                                   typename Stages::Position& position) {
+    const int32_t lane = ptx::lane_index();
+    const int32_t pitch = static_cast<int32_t>(params.columns / 128);  // scales of a row
+    const int32_t first = tile.k_begin / 128;
+    const auto a = ptx::global(params.a_scale_inv) + ((tile.a_row + lane) * pitch + first);
+    const auto b = ptx::global(params.b_scale_inv) + ((tile.b_row + lane) * pitch + first);
+    float next[kLines / 32];
+    const auto fetch = [&](int32_t step) {
+      const int32_t rows_left = step < tile.k_steps ? tile.rows - lane : 0;
+      const int32_t columns_left = step < tile.k_steps ? Problem::kN - tile.column - lane : 0;
 #pragma unroll
-    for (int32_t i = 0; i < kRows; i += kRowsAtOnce) {
-      ptx::copy_async_4(to + i, a_scale_ + (a_at + i * pitch_), i < rows_left);
-    }
+      for (int32_t i = 0; i < kRows; i += 32) {
+        next[i / 32] = i < rows_left ? ptx::load(a + (i * pitch + step)) : 0.0f;
+      }
 #pragma unroll
-    for (int32_t i = 0; i < kColumns; i += kRowsAtOnce) {
-      ptx::copy_async_4(to + (kRows + i), b_scale_ + (b_at + i * pitch_), i < columns_left);
+      for (int32_t i = 0; i < Shape::kTileColumns; i += 32) {
+        next[(kRows + i) / 32] = i < columns_left ? ptx::load(b + (i * pitch + step)) : 0.0f;
+      }
+    };
+    fetch(0);
+#pragma unroll 1
+    for (int32_t step = 0; step < tile.k_steps; ++step) {
+      ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
+      const auto to = Stages::template factors<float>(position.stage) + lane;
+#pragma unroll
+      for (int32_t line = 0; line < kLines; line += 32) ptx::store(to + line, next[line / 32]);
+      ptx::sync_warp();  // all lanes have written
+      if (lane == 0) ptx::arrive(Stages::full(position.stage));
+      position.advance();
+      fetch(step + 1);
     }
-    ptx::commit_async_copies();
   }
 
-  ptx::GlobalPtr<const float> a_scale_;
-  ptx::GlobalPtr<const float> b_scale_;
-  int32_t pitch_;                  // scales of a row
-  ptx::SharedPtr<float> present_;  // the batch that is used
-  ptx::SharedPtr<float> next_;     // the batch that is on its way
-  int32_t fetched_ = 0;            // steps of the tile before the batch that is on its way
+ private:
+  int32_t row_;  // of the tile, this thread's first
 };
 
 }  // namespace moejit::device

@@ -1,20 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The factors that scales hand to the main loop, and promotion with them.
+// The factors that partial sums are multiplied with, and promotion with them.
+//
+// Math warps load nothing from global memory and compute no factor: whatever stands between two
+// multiplications delays the second. Warps of the producer multiply scales and leave the products
+// in the stage whose operands they belong to.
 
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/ptx/convert.cuh"
 
 namespace moejit::device {
 
-// What partial sums are multiplied with: by row half (rows r and r + 8 of a thread) and by kUnit
+// Of one row of sums: in columns of the tile's first block of B, and of its second. Tiles that lie
+// in one block use `first`.
+struct alignas(8) FactorPair {
+  float first;
+  float second;
+};
+
+// What a thread's partial sums are multiplied with: by row half (rows r and r + 8) and by kUnit
 // columns.
 template <int32_t kW>
 struct ScaleFactors {
-  static constexpr int32_t kUnit = kW % 64 == 0 ? 64 : 32;
-  float value[2][kW / kUnit];
+  static constexpr int32_t kUnits = kW % 64 == 0 ? kW / 64 : kW / 32;
+  static constexpr int32_t kUnit = kW / kUnits;
+  float value[2][kUnits];
 };
+
+// Which block of B the columns of a part belong to: those from `split` on, a multiple of 32, to the
+// second. Parts of 128 columns and more are whole rows of tiles, whose first column is a multiple
+// of 64: only their second 64 columns may belong to either.
+template <int32_t kW>
+MOEJIT_DEVICE ScaleFactors<kW> choose_by_column(const FactorPair& upper, const FactorPair& lower,
+                                                int32_t split) {
+  ScaleFactors<kW> factors;
+#pragma unroll
+  for (int32_t unit = 0; unit < factors.kUnits; ++unit) {
+    const int32_t column = unit * factors.kUnit;
+    const bool is_first = kW >= 128 && column != 64 ? column < 64 : column < split;
+    factors.value[0][unit] = is_first ? upper.first : upper.second;
+    factors.value[1][unit] = is_first ? lower.first : lower.second;
+  }
+  return factors;
+}
 
 // sums = fma(partial, factor, sums), for sums [kW / 2].
 template <int32_t kW>

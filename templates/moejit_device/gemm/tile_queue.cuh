@@ -2,10 +2,10 @@
 #pragma once
 
 // Tiles on their way from the warp that walks over the groups to those that copy and multiply, each
-// of which takes all of them. The walk is several tiles ahead: its latency is nobody's, and the
-// math warps know the tile after theirs and can fetch its scales early.
+// of which takes all of them. The walk is several tiles ahead, so its latency is nobody's.
 
 #include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/mbarrier.cuh"
 
 namespace moejit::device {
@@ -23,7 +23,7 @@ class TileQueue {
   MOEJIT_DEVICE static void init() {
     for (int32_t slot = 0; slot < kSlots; ++slot) {
       ptx::init_mbarrier(full(slot), 1);
-      ptx::init_mbarrier(empty(slot), 32 * kReaderWarps);
+      ptx::init_mbarrier(empty(slot), kReaderWarps);
     }
   }
 
@@ -53,7 +53,8 @@ class TileQueue {
   }
   // All lanes of a reading warp, when nothing of front() is needed any more.
   MOEJIT_DEVICE void pop() {
-    ptx::arrive(empty(slot_));
+    ptx::sync_warp();  // all lanes have read it
+    if (ptx::lane_index() == 0) ptx::arrive(empty(slot_));
     advance();
   }
 
