@@ -15,17 +15,21 @@ class GatedMainloop {
  public:
   static constexpr int32_t kStepElements = Multiply::kStepElements;
 
-  // Adds the products of k_steps steps, 1 or more. All threads of a math warpgroup; sums [kW / 2]
-  // are those of gate, then of up, each in the order of ptx::WgmmaSum.
-  template <int32_t kW, int32_t, typename Stages, typename Scales>
+  // Adds the products of k_steps steps, 1 or more; kSteps as in PromotingMainloop. All threads of a
+  // math warpgroup; sums [kW / 2] are those of gate, then of up, each in the order of
+  // ptx::WgmmaSum.
+  template <int32_t kW, int32_t kSteps, typename Stages, typename Scales>
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     static_assert(kW == Stages::TileShape::kTileColumns, "whole rows of the tile");
     constexpr int32_t kRowBytes = 128;
     const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
     const auto b = ptx::matrix_descriptor(Stages::b(0));
-#pragma unroll 4
-    for (int32_t step = 0; step < k_steps; ++step) {
+    // Where the compiler knows that rounds are whole, it has no rest to keep registers for.
+    const int32_t steps = kSteps % 4 == 0 && kSteps > 0 ? kSteps : k_steps;
+    constexpr int32_t kUnroll = kSteps % 4 == 0 ? 4 : 1;
+#pragma unroll kUnroll
+    for (int32_t step = 0; step < steps; ++step) {
       const int32_t stage = reader.position.stage;
       const auto step_a = a + stage * Stages::kStageBytes;
       const auto step_b = b + stage * Stages::kStageBytes;
