@@ -4,8 +4,9 @@
 // The factors of a tile's rows from scales of 1x128 blocks of A's rows and of 128x128 blocks of B.
 //
 // A warp that supplies factors has few registers, and each load takes hundreds of cycles. So each
-// lane has the scales of two rows of A for the next four steps and fetches one for the step four
-// later whenever it takes one; those of B are in lanes, for eight steps at once.
+// lane has the scales of two rows of A for the next two steps and fetches those of the step two
+// later whenever it takes one; those of B are in lanes, for eight steps at once. Addresses are
+// whole pointers: to form them from offsets in each step costs the GEMM 4 % of its time.
 
 #include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"
@@ -27,17 +28,18 @@ class RowBlockScaleReader {
   static constexpr int32_t kScaleRows = Problem::kSections * kSectionRows;  // of a group's B
   static constexpr int32_t kToSecond = kTileSections == 2 ? kSectionRows : 1;
   static constexpr int32_t kSteps = Problem::kSteps;
-  static constexpr int32_t kBatchSteps = 4;
   static constexpr int32_t kStepsOfB = 8;
 
  public:
+  static constexpr int32_t kBatchSteps = 2;
+
   // Starts the fetch of the first steps. Rows that are not real have zeros, so has a second block
   // that does not exist. All lanes of a warp, `row` is that of the first.
   template <typename Params>
-  MOEJIT_DEVICE RowBlockScaleReader(const Params& params, const GemmTile& tile, int32_t row)
-      : a_scale_(ptx::global(params.a_scale_inv)), b_scale_(ptx::global(params.b_scale_inv)) {
+  MOEJIT_DEVICE RowBlockScaleReader(const Params& params, const GemmTile& tile, int32_t row) {
     const int32_t lane = ptx::lane_index();
-    a_at_ = static_cast<uint32_t>(tile.a_row + row + lane) * kSteps;
+    a_at_ =
+        ptx::global(params.a_scale_inv) + static_cast<int64_t>(tile.a_row + row + lane) * kSteps;
     rows_left_ = tile.rows - row - lane;
 #pragma unroll
     for (int32_t i = 0; i < kBatchSteps; ++i) fetch_a(i, i);
@@ -49,7 +51,8 @@ class RowBlockScaleReader {
     const bool has_second = kTileSections == 2 || block + 1 < kSectionRows;
     const bool exists = lane < kStepsOfB || (lane < 2 * kStepsOfB && has_second);
     b_step_ = exists ? lane % kStepsOfB : kSteps;
-    b_at_ = static_cast<uint32_t>(b_row + (is_second ? kToSecond : 0)) * kSteps;
+    b_at_ = ptx::global(params.b_scale_inv) +
+            (static_cast<int64_t>(b_row + (is_second ? kToSecond : 0)) * kSteps + b_step_);
     b_ = fetch_b();
     next_b_ = fetch_b();
   }
@@ -78,25 +81,22 @@ class RowBlockScaleReader {
  private:
   MOEJIT_DEVICE void fetch_a(int32_t i, int32_t step) {
     const bool exists = step < kSteps;
-    const auto at = a_scale_ + static_cast<int64_t>(a_at_ + static_cast<uint32_t>(step));
-    a_[0][i] = exists && rows_left_ > 0 ? ptx::load(at) : 0.0f;
-    a_[1][i] = exists && rows_left_ > 32 ? ptx::load(at + 32 * kSteps) : 0.0f;
+    a_[0][i] = exists && rows_left_ > 0 ? ptx::load(a_at_ + step) : 0.0f;
+    a_[1][i] = exists && rows_left_ > 32 ? ptx::load(a_at_ + (32 * kSteps + step)) : 0.0f;
   }
 
   // The next eight steps.
   MOEJIT_DEVICE float fetch_b() {
-    const auto at = b_scale_ + static_cast<int64_t>(b_at_ + static_cast<uint32_t>(b_step_));
-    const float scale = b_step_ < kSteps ? ptx::load(at) : 0.0f;
+    const float scale = b_step_ < kSteps ? ptx::load(b_at_) : 0.0f;
+    b_at_ = b_at_ + kStepsOfB;
     b_step_ += kStepsOfB;
     return scale;
   }
 
-  ptx::GlobalPtr<const float> a_scale_;
-  ptx::GlobalPtr<const float> b_scale_;
-  uint32_t a_at_;      // of this lane's first row
-  uint32_t b_at_;      // of its block
-  int32_t rows_left_;  // of the tile, from this lane's first row on
-  int32_t b_step_;     // that this lane fetches next; beyond the last one where there is nothing
+  ptx::GlobalPtr<const float> a_at_;  // of this lane's first row
+  ptx::GlobalPtr<const float> b_at_;  // what this lane fetches next
+  int32_t rows_left_;                 // of the tile, from this lane's first row on
+  int32_t b_step_;                    // of b_at_; beyond the last one where there is nothing
   float a_[2][kBatchSteps];
   float b_;
   float next_b_;

@@ -65,7 +65,9 @@ class RowBlockScales {
       position.advance();
     };
 #pragma unroll 1
-    for (int32_t step = 0; step < tile.k_steps; step += 4) reader.batch(step, write);
+    for (int32_t step = 0; step < tile.k_steps; step += reader.kBatchSteps) {
+      reader.batch(step, write);
+    }
   }
 
  private:

@@ -63,7 +63,9 @@ class SwappedRowBlockScales {
       position.advance();
     };
 #pragma unroll 1
-    for (int32_t step = 0; step < tile.k_steps; step += 4) reader.batch(step, write);
+    for (int32_t step = 0; step < tile.k_steps; step += reader.kBatchSteps) {
+      reader.batch(step, write);
+    }
   }
 };
 
