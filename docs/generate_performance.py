@@ -110,12 +110,8 @@ def section(result):
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def gemm_row(gemm):
-    rows = f"{gemm['rows_per_group']}{' +- 30 %' if gemm['ragged'] else ''}"
+def speed_columns(gemm):
     return {
-        "case": gemm["name"],
-        "groups x rows": f"{gemm['groups']} x {rows}",
-        "N, K": f"{gemm['n']}, {gemm['k']}",
         "cool": time_text(gemm["cool_us"]),
         "TFLOP/s, cool": f"{gemm['flops_cool'] * 1e-12:.0f}",
         "util, cool": f"{gemm['util_cool']:.3f}",
@@ -127,6 +123,16 @@ def gemm_row(gemm):
     }
 
 
+def gemm_row(gemm):
+    rows = f"{gemm['rows_per_group']}{' +- 30 %' if gemm['ragged'] else ''}"
+    return {
+        "case": gemm["name"],
+        "groups x rows": f"{gemm['groups']} x {rows}",
+        "N, K": f"{gemm['n']}, {gemm['k']}",
+        **speed_columns(gemm),
+    }
+
+
 def gradient_row(gemm):
     columns = f"{gemm['columns_per_group']}{' +- 30 %' if gemm['ragged'] else ''}"
     return {
@@ -134,14 +140,7 @@ def gradient_row(gemm):
         "groups x tokens": f"{gemm['groups']} x {columns}",
         "rows, N": f"{gemm['rows']}, {gemm['n']}",
         "scales, output": f"{gemm['scales']}, {gemm['output']}",
-        "cool": time_text(gemm["cool_us"]),
-        "TFLOP/s, cool": f"{gemm['flops_cool'] * 1e-12:.0f}",
-        "util, cool": f"{gemm['util_cool']:.3f}",
-        "hot": time_text(gemm["hot_us"]),
-        "MHz, hot": f"{gemm['hot_mhz']:.0f}",
-        "TFLOP/s, hot": f"{gemm['flops_hot'] * 1e-12:.0f}",
-        "util, hot": f"{gemm['util_hot']:.3f}",
-        "TB/s, hot": f"{gemm['min_bytes'] / gemm['hot_us'] * 1e-6:.2f}",
+        **speed_columns(gemm),
     }
 
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/pad_columns.h"
 
+#include "cli/bench/run_once.h"
+
 #include <array>
-#include <span>
 
 namespace moejit::cli {
 namespace {
@@ -59,21 +60,14 @@ compiler::KernelSource pad_columns_source(const compiler::Target& target) {
 Result<void> zero_pad_columns(const NamedMemory& matrix, int64_t rows, const GemmGroups& groups,
                               const NamedMemory& counts, const NamedMemory& offs,
                               runtime::Engine& engine, runtime::Device& device) {
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(pad_columns_source(device.target())));
-  MOEJIT_TRY_ASSIGN(const auto loaded, device.load(*binary));
   const PadColumnsParams params{.matrix = matrix.address(),
                                 .counts = counts.as<const int32_t>(),
                                 .offs = offs.as<const int32_t>(),
                                 .rows = rows,
                                 .groups = static_cast<int64_t>(groups.counts.size())};
   const std::array regions = {matrix.region(true), counts.region(), offs.region()};
-  MOEJIT_TRY(device.launch({.kernel = loaded.get(),
-                            .ctas = (rows + kRowsPerCta - 1) / kRowsPerCta,
-                            .threads = kThreads,
-                            .params = std::as_bytes(std::span(&params, 1)),
-                            .regions = regions},
-                           nullptr));
-  return device.synchronize(nullptr);
+  return run_once(engine, device, pad_columns_source(device.target()), {.threads = kThreads},
+                  (rows + kRowsPerCta - 1) / kRowsPerCta, params, regions);
 }
 
 }  // namespace moejit::cli

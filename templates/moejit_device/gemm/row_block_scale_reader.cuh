@@ -28,11 +28,10 @@ class RowBlockScaleReader {
   static constexpr int32_t kScaleRows = Problem::kSections * kSectionRows;  // of a group's B
   static constexpr int32_t kToSecond = kTileSections == 2 ? kSectionRows : 1;
   static constexpr int32_t kSteps = Problem::kSteps;
+  static constexpr int32_t kBatchSteps = 2;
   static constexpr int32_t kStepsOfB = 8;
 
  public:
-  static constexpr int32_t kBatchSteps = 2;
-
   // Starts the fetch of the first steps. Rows that are not real have zeros, so has a second block
   // that does not exist. All lanes of a warp, `row` is that of the first.
   template <typename Params>
@@ -57,8 +56,14 @@ class RowBlockScaleReader {
     next_b_ = fetch_b();
   }
 
-  // Calls write(factors) for one step after the other, in a batch of four from `step` on, a
-  // multiple of four. All lanes.
+  // Calls write(factors) for each step of the tile, one after the other. All lanes.
+  template <typename Write>
+  MOEJIT_DEVICE void each_step(int32_t k_steps, const Write& write) {
+#pragma unroll 1
+    for (int32_t step = 0; step < k_steps; step += kBatchSteps) batch(step, write);
+  }
+
+ private:
   template <typename Write>
   MOEJIT_DEVICE void batch(int32_t step, const Write& write) {
     if (step > 0 && step % kStepsOfB == 0) {
@@ -78,7 +83,6 @@ class RowBlockScaleReader {
     }
   }
 
- private:
   MOEJIT_DEVICE void fetch_a(int32_t i, int32_t step) {
     const bool exists = step < kSteps;
     a_[0][i] = exists && rows_left_ > 0 ? ptx::load(a_at_ + step) : 0.0f;

@@ -33,13 +33,9 @@ class RowBlockScales {
     const auto row = Stages::template factors<FactorPair>(stage) + row_;
     const FactorPair upper = ptx::load(row);
     const FactorPair lower = ptx::load(row + 8);
-    ScaleFactors<kW> factors;
-#pragma unroll
-    for (int32_t unit = 0; unit < factors.kUnits; ++unit) {
-      factors.value[0][unit] = kSection == 0 ? upper.first : upper.second;
-      factors.value[1][unit] = kSection == 0 ? lower.first : lower.second;
-    }
-    return factors;
+    const float of_upper = kSection == 0 ? upper.first : upper.second;
+    const float of_lower = kSection == 0 ? lower.first : lower.second;
+    return choose_by_column<kW>({of_upper, of_upper}, {of_lower, of_lower}, 0);
   }
 
   template <int32_t kW>
@@ -54,20 +50,13 @@ class RowBlockScales {
                                    typename Stages::Position& position) {
     const int32_t row = 64 * supplier;
     RowBlockScaleReader<Problem, Shape::kTileSections> reader(params, tile, row);
-    const auto write = [&](const RowFactors& factors) {
-      ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
-      const auto to =
-          Stages::template factors<FactorPair>(position.stage) + row + ptx::lane_index();
-      ptx::store(to, factors.row);
-      ptx::store(to + 32, factors.row_32);
-      ptx::sync_warp();  // all lanes have written
-      if (ptx::lane_index() == 0) ptx::arrive(Stages::full(position.stage));
-      position.advance();
-    };
-#pragma unroll 1
-    for (int32_t step = 0; step < tile.k_steps; step += reader.kBatchSteps) {
-      reader.batch(step, write);
-    }
+    reader.each_step(tile.k_steps, [&](const RowFactors& factors) {
+      supply_stage<Stages>(position, [&](int32_t stage) {
+        const auto to = Stages::template factors<FactorPair>(stage) + row + ptx::lane_index();
+        ptx::store(to, factors.row);
+        ptx::store(to + 32, factors.row_32);
+      });
+    });
   }
 
  private:

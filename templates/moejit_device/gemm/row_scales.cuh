@@ -87,13 +87,11 @@ class RowScales {
     fetch(0);
 #pragma unroll 1
     for (int32_t step = 0; step < tile.k_steps; ++step) {
-      ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
-      const auto to = Stages::template factors<float>(position.stage) + lane;
+      supply_stage<Stages>(position, [&](int32_t stage) {
+        const auto to = Stages::template factors<float>(stage) + lane;
 #pragma unroll
-      for (int32_t line = 0; line < kLines; line += 32) ptx::store(to + line, next[line / 32]);
-      ptx::sync_warp();  // all lanes have written
-      if (lane == 0) ptx::arrive(Stages::full(position.stage));
-      position.advance();
+        for (int32_t line = 0; line < kLines; line += 32) ptx::store(to + line, next[line / 32]);
+      });
       fetch(step + 1);
     }
   }

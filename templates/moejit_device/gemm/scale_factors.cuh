@@ -45,6 +45,17 @@ MOEJIT_DEVICE ScaleFactors<kW> choose_by_column(const FactorPair& upper, const F
   return factors;
 }
 
+// A supplier's step: once the next stage is empty, write(stage) puts factors there. All lanes of
+// the supplying warp.
+template <typename Stages, typename Write>
+MOEJIT_DEVICE void supply_stage(typename Stages::Position& position, const Write& write) {
+  ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
+  write(position.stage);
+  ptx::sync_warp();  // all lanes have written
+  if (ptx::lane_index() == 0) ptx::arrive(Stages::full(position.stage));
+  position.advance();
+}
+
 // sums = fma(partial, factor, sums), for sums [kW / 2].
 template <int32_t kW>
 MOEJIT_DEVICE void promote_scaled(const ptx::WgmmaSum<kW>& partial, const ScaleFactors<kW>& factors,

@@ -53,19 +53,13 @@ class SwappedRowBlockScales {
   MOEJIT_DEVICE static void supply(const Params& params, int32_t, const GemmTile& tile,
                                    typename Stages::Position& position) {
     RowBlockScaleReader<Problem, 1> reader(params, tile, 0);
-    const auto write = [&](const RowFactors& factors) {
-      ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
-      const auto to = Stages::template factors<float>(position.stage) + ptx::lane_index();
-      ptx::store(to, factors.row.first);
-      ptx::store(to + 32, factors.row_32.first);
-      ptx::sync_warp();  // all lanes have written
-      if (ptx::lane_index() == 0) ptx::arrive(Stages::full(position.stage));
-      position.advance();
-    };
-#pragma unroll 1
-    for (int32_t step = 0; step < tile.k_steps; step += reader.kBatchSteps) {
-      reader.batch(step, write);
-    }
+    reader.each_step(tile.k_steps, [&](const RowFactors& factors) {
+      supply_stage<Stages>(position, [&](int32_t stage) {
+        const auto to = Stages::template factors<float>(stage) + ptx::lane_index();
+        ptx::store(to, factors.row.first);
+        ptx::store(to + 32, factors.row_32.first);
+      });
+    });
   }
 };
 

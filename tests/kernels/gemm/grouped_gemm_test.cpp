@@ -51,7 +51,8 @@ TEST_P(GroupedGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
   }
 }
 
-// More steps than stages, than the batches of scales (4 and 32), and than the loop's unrolling.
+// More steps than stages, than suppliers fetch ahead (2 of A, 16 of B), and than the loop's
+// unrolling.
 TEST_P(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
   for (const int32_t k : {16, 128, 512, 640, 32 * 128, 35 * 128 + 16}) {
     SCOPED_TRACE(k);
