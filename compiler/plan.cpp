@@ -143,8 +143,9 @@ std::string text_of(const RowChainSpec& s) {
 std::string text_of(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "threads={}",
-      s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon, s.threads);
+      "{}threads={}",
+      s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
+      s.writes_colwise ? "writes_colwise=true " : "", s.threads);
 }
 
 std::string tiles_text(const GroupedGemmSpec& s) {

@@ -103,14 +103,16 @@ struct RowChainSpec {
 
 // Quantises matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
 // of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
-// neighbours in a row of tiles share their scale.
+// neighbours in a row of tiles share their scale. With `writes_colwise` the same launch writes
+// bytes and scales transposed too: the operand of dgrad, whose contraction runs along the rows.
 struct TileChainSpec {
   int32_t sections = 1;
   int32_t section_rows = 0;
   int32_t columns = 0;
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
-  int32_t threads = 256;
+  bool writes_colwise = false;
+  int32_t threads = 256;  // for each tile that shares a scale, as many where colwise is written
   bool operator==(const TileChainSpec&) const = default;
 };
 

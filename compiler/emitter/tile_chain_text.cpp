@@ -10,9 +10,10 @@ KernelText describe(const TileChainSpec& spec) {
       .types = "bf16_e4m3",
       .tile = "128x128",
       .summary = fmt::format(
-          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x{} tile",
-          int64_t{spec.sections} * spec.section_rows, spec.columns, 128 * spec.tiles_per_scale),
-      .includes = {"stage/tile_chain.cuh"},
+          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x{} tile{}",
+          int64_t{spec.sections} * spec.section_rows, spec.columns, 128 * spec.tiles_per_scale,
+          spec.writes_colwise ? ", and transposed" : ""),
+      .includes = {spec.writes_colwise ? "stage/colwise_tile_chain.cuh" : "stage/tile_chain.cuh"},
       .params = "TileChainParams",
       .constants =
           {
@@ -25,7 +26,7 @@ KernelText describe(const TileChainSpec& spec) {
               integer_constant("kThreads", spec.threads, "per CTA"),
           },
       .types_used = {{"Kernel",
-                      "TileChain",
+                      spec.writes_colwise ? "ColwiseTileChain" : "TileChain",
                       {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
                        "kThreads"}}},
   };

@@ -26,7 +26,10 @@ LaunchShape shape(const RouteSpec& spec) {
 LaunchShape shape(const RowChainSpec& spec) { return {.threads = spec.threads}; }
 
 LaunchShape shape(const TileChainSpec& spec) {
-  return {.threads = spec.threads, .shared_bytes = 8 * (spec.threads / 32)};
+  const int32_t warps = spec.threads / 32;
+  if (!spec.writes_colwise) return {.threads = spec.threads, .shared_bytes = 8 * warps};
+  constexpr int32_t kTileBytes = 128 * 128;  // on its way from rows to columns
+  return {.threads = spec.threads, .shared_bytes = spec.tiles_per_scale * kTileBytes + 4 * warps};
 }
 
 // As GroupedGemm in templates/moejit_device/gemm adds it up; tests/compile compares.

@@ -42,7 +42,8 @@ Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
       int64_t{layer.local_experts} * spec.sections * spec.section_rows * spec.columns;
   const int64_t scales = int64_t{layer.local_experts} * spec.sections *
                          ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
-  return {.min_bytes = 3 * elements + 4 * scales};
+  const int64_t copies = spec.writes_colwise ? 2 : 1;  // of bytes and scales
+  return {.min_bytes = 2 * elements + copies * (elements + 4 * scales)};
 }
 
 // How many scales there are of each of A's rows, of A as a whole, and of a group's B.

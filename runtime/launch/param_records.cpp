@@ -50,6 +50,9 @@ constexpr std::array kTileChainPointers = {
     MOEJIT_POINTER(TileChainParams, input, kRead),
     MOEJIT_POINTER(TileChainParams, output, kWritten),
     MOEJIT_POINTER(TileChainParams, output_scale_inv, kWritten),
+    MOEJIT_POINTER(TileChainParams, output_colwise, kWritten),
+    MOEJIT_POINTER(TileChainParams, output_colwise_scale_inv, kWritten),
+    MOEJIT_POINTER(TileChainParams, skip, kRead),
 };
 
 constexpr std::array kGroupedGemmPointers = {

@@ -5,12 +5,17 @@
 
 namespace moejit::device {
 
-// Matrices of [sections * section_rows, C], C columns, S = sections * ceil(section_rows / 128).
+// Matrices of [R, C], R = sections * section_rows rows and C columns; S = sections *
+// ceil(section_rows / 128), Cb = ceil(C / 128). Data is row-major and 16-byte aligned. The fields
+// behind `matrices` are read only where the colwise operand is written too.
 struct TileChainParams {
-  const Bf16* input;        // [matrices, sections * section_rows, C]
-  E4m3* output;             // likewise
-  float* output_scale_inv;  // [matrices, S, ceil(C / 128)]
-  int64_t matrices;         // may be 0
+  const Bf16* input;                // [matrices, R, C]
+  E4m3* output;                     // likewise
+  float* output_scale_inv;          // [matrices, S, Cb]
+  int64_t matrices;                 // may be 0
+  E4m3* output_colwise;             // [matrices, C, R]: the same bytes, transposed
+  float* output_colwise_scale_inv;  // [matrices, Cb, S]: the same scales, transposed
+  const uint32_t* skip;             // [1] or null; where it is not 0, nothing is written
 };
 
 }  // namespace moejit::device

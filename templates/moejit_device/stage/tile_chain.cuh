@@ -31,7 +31,7 @@
 //   }
 
 #include "moejit_device/params/tile_chain_params.h"
-#include "moejit_device/ptx/barrier.cuh"
+#include "moejit_device/stage/max_of_cta.cuh"
 #include "moejit_device/stage/position.cuh"
 
 namespace moejit::device {
@@ -51,13 +51,16 @@ struct TileChain {
 
   MOEJIT_DEVICE static void run(const TileChainParams& params) {
     const int64_t groups = params.matrices * (kSections * kTileRows) * kTileGroups;
+    // Two sets of slots take turns, so that one barrier a tile is enough: it also orders the reads
+    // of the tile before, which used the other set, before the next tile's writes.
     int32_t turn = 0;
     for (int64_t group = ptx::cta_index(); group < groups; group += ptx::cta_count()) {
       const RowsOfLane rows(group);
       Bf16Segment segment[kSegments];
 #pragma unroll
       for (int32_t i = 0; i < kSegments; ++i) segment[i] = rows.fetch(params, i);
-      const float amax = max_of_cta(max_of(segment), turn);
+      const auto slots = ptx::shared<float>(0) + turn * kWarps;
+      const float amax = max_of_cta<kWarps>(slots, max_of(segment));
       const BlockScale scale = e4m3_scale_from_amax<kEpsilonBits>(amax);
 #pragma unroll
       for (int32_t i = 0; i < kSegments; ++i) rows.store(params, i, segment[i], scale);
@@ -125,22 +128,6 @@ struct TileChain {
       amax = max_magnitude<kLaneColumns>(unpack_bf16(segment[i]).value, amax);
     }
     return amax;
-  }
-
-  // The largest value of all threads. Two sets of slots take turns, so that one barrier a tile is
-  // enough: it orders this tile's writes before its reads, and those of the tile before, which
-  // used the other set, before the next tile's writes.
-  MOEJIT_DEVICE static float max_of_cta(float value, int32_t turn) {
-#pragma unroll
-    for (int32_t mask = 16; mask > 0; mask /= 2) {
-      value = ptx::max_number(value, ptx::shuffle_xor(value, mask));
-    }
-    const auto slots = ptx::shared<float>(0) + turn * kWarps;
-    if (ptx::lane_index() == 0) ptx::store(slots + ptx::warp_index(), value);
-    ptx::sync_cta();
-#pragma unroll
-    for (int32_t w = 0; w < kWarps; ++w) value = ptx::max_number(value, ptx::load(slots + w));
-    return value;
   }
 };
 

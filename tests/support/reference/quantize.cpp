@@ -39,6 +39,20 @@ float quantize_block(std::span<const std::uint16_t> values, const BlockView& blo
   return scale.scale_inv;
 }
 
+// `count` matrices [rows, cols] become [cols, rows].
+template <typename T>
+std::vector<T> transpose_each(const std::vector<T>& matrices, std::int64_t count, std::int64_t rows,
+                              std::int64_t cols) {
+  std::vector<T> result(matrices.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t col = 0; col < cols; ++col)
+        result[(i * cols + col) * rows + row] = matrices[(i * rows + row) * cols + col];
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 QuantizedRows quantize_1x128(std::span<const std::uint16_t> values, std::int64_t rows,
@@ -84,6 +98,12 @@ QuantizedWeights quantize_128x128(std::span<const std::uint16_t> values, std::in
     }
   });
   return result;
+}
+
+ColwiseWeights transpose(const QuantizedWeights& weights) {
+  return {.q = transpose_each(weights.q, weights.experts, weights.rows, weights.cols),
+          .scale_inv = transpose_each(weights.scale_inv, weights.experts, weights.scale_rows(),
+                                      block_count(weights.cols))};
 }
 
 std::vector<float> dequantize(const QuantizedRows& matrix) {

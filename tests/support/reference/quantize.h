@@ -53,6 +53,15 @@ QuantizedWeights quantize_128x128(std::span<const std::uint16_t> values, std::in
                                   std::int64_t rows, std::int64_t cols, std::int64_t sections,
                                   std::int64_t sharing = 1);
 
+// The same bytes and scales, transposed: q is E4M3 [experts, cols, rows], scale_inv
+// [experts, block_count(cols), scale_rows].
+struct ColwiseWeights {
+  std::vector<std::uint8_t> q;
+  std::vector<float> scale_inv;
+};
+
+ColwiseWeights transpose(const QuantizedWeights& weights);
+
 // fp32 values of the quantised matrices.
 std::vector<float> dequantize(const QuantizedRows& matrix);
 std::vector<float> dequantize(const QuantizedWeights& weights);

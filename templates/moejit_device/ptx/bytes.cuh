@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Bytes of registers.
+
+#include "moejit_device/ptx/thread.cuh"
+
+namespace moejit::device::ptx {
+
+// Any four of the eight bytes of two words: 0 to 3 are those of `low`, 4 to 7 those of `high`,
+// lowest first. Byte i of the result is the one that hexadecimal digit i of kSelector names.
+template <uint32_t kSelector>
+MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
+  static_assert((kSelector & ~0x7777u) == 0, "four digits, each the number of a byte");
+  return __byte_perm(low, high, kSelector);
+}
+
+}  // namespace moejit::device::ptx
