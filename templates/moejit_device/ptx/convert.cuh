@@ -38,6 +38,14 @@ MOEJIT_DEVICE float float_from_bf16_high(uint32_t pair) {
   return float_from_bits(pair & 0xffff0000u);
 }
 
+// Of each bf16 half of two words the one with the larger magnitude, or the other one where one is
+// NaN; its sign is not defined.
+MOEJIT_DEVICE uint32_t larger_bf16_magnitudes(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
 // Two floats to a word of bf16, `low` in the low half.
 MOEJIT_DEVICE uint32_t bf16_pair(float low, float high) {
   uint32_t pair;

@@ -32,7 +32,7 @@ struct ColwiseTileChain {
 
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kWarps = kThreads / 32;
-  static constexpr int32_t kCtasPerSm = larger(768 / kThreads, int32_t{1});
+  static constexpr int32_t kCtasPerSm = larger(1024 / kThreads, int32_t{1});
   static constexpr int32_t kSharedBytes = kTilesPerScale * ByteTile::kBytes + 4 * kWarps;
 
   MOEJIT_DEVICE static void run(const TileChainParams& params) {
@@ -86,7 +86,7 @@ struct ColwiseTileChain {
       tile_row = static_cast<int32_t>(tile_row_of_all - section * kTileRows);
       tile_column = static_cast<int32_t>(group - tile_row_of_all * kTileGroups) * kTilesPerScale +
                     tile_of_group();
-      thread = ptx::thread_index() % kTileThreads;
+      thread = ptx::made_here(ptx::thread_index() % kTileThreads);
     }
 
     MOEJIT_DEVICE SegmentPosition<kColumns> position(int32_t i) const {
@@ -163,13 +163,18 @@ struct ColwiseTileChain {
     }
   };
 
+  // Two at a time, as they came: unpacked, all values would wait in registers for the scale.
   MOEJIT_DEVICE static float max_of(const Bf16Segment (&segment)[kLaneRows]) {
-    float amax = 0.0f;
+    uint32_t amax = 0;
 #pragma unroll
     for (int32_t i = 0; i < kLaneRows; ++i) {
-      amax = max_magnitude<kLaneColumns>(unpack_bf16(segment[i]).value, amax);
+#pragma unroll
+      for (int32_t w = 0; w < 8; ++w) {
+        amax = ptx::larger_bf16_magnitudes(amax, segment[i].run[w / 4].word[w % 4]);
+      }
     }
-    return amax;
+    return ptx::max_number(ptx::absolute(ptx::float_from_bf16_low(amax)),
+                           ptx::absolute(ptx::float_from_bf16_high(amax)));
   }
 };
 

@@ -42,6 +42,20 @@ MOEJIT_DEVICE float float_from_bf16_high(uint32_t pair) {
   return float_from_bits(pair & 0xffff0000u);
 }
 
+MOEJIT_DEVICE uint32_t larger_bf16_magnitude(uint32_t a, uint32_t b) {
+  constexpr uint32_t kInfinity = 0x7f80u, kNan = 0x7fffu;
+  const uint32_t x = a & 0x7fffu;
+  const uint32_t y = b & 0x7fffu;
+  if (x > kInfinity) return y > kInfinity ? kNan : y;
+  return x > y || y > kInfinity ? x : y;
+}
+// The sign is that of the product, so that nobody takes it for that of the value.
+MOEJIT_DEVICE uint32_t larger_bf16_magnitudes(uint32_t a, uint32_t b) {
+  const uint32_t low = larger_bf16_magnitude(a, b);
+  const uint32_t high = larger_bf16_magnitude(a >> 16, b >> 16);
+  return low | (high << 16) | ((a ^ b) & 0x80008000u);
+}
+
 MOEJIT_DEVICE uint32_t bf16_bits(float value) {
   const uint32_t bits = bits_of(value);
   if (value != value) return 0x7fffu;
