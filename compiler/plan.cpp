@@ -77,6 +77,7 @@ std::string_view to_string(StoreStage stage) {
     case StoreStage::kGroupedRows: return "grouped_rows";
     case StoreStage::kPermuted: return "permuted";
     case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
+    case StoreStage::kRowsAndProbs: return "rows_and_probs";
   }
   return "unknown";
 }
@@ -133,11 +134,14 @@ std::string text_of(const RouteSpec& s) {
 }
 
 std::string text_of(const RowChainSpec& s) {
+  const std::string dprobs = s.store == StoreStage::kRowsAndProbs
+                                 ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
+                                 : std::string();
   return fmt::format(
       "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g} threads={} segments_in_flight={}",
+      "epsilon={:g} threads={} segments_in_flight={}{}",
       to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
-      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads, s.segments_in_flight);
+      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads, s.segments_in_flight, dprobs);
 }
 
 std::string text_of(const TileChainSpec& s) {

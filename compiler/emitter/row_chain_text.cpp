@@ -41,6 +41,7 @@ std::string store_type(StoreStage stage) {
     case StoreStage::kPermuted: return "StorePermuted<kColumns, kTopK, kLocalExperts>";
     case StoreStage::kRowsAndPermuted:
       return "StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>";
+    case StoreStage::kRowsAndProbs: return "StoreRowsAndProbs<kColumns, kTopK, kDprobsColumns>";
   }
   return {};
 }
@@ -73,6 +74,8 @@ std::string store_words(StoreStage stage) {
     case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
     case StoreStage::kRowsAndPermuted:
       return "in their order and to every destination of the row, and pad rows";
+    case StoreStage::kRowsAndProbs:
+      return "in their order, and the gradients of their probabilities";
   }
   return {};
 }
@@ -110,13 +113,18 @@ KernelText describe(const RowChainSpec& spec) {
                        "kSegmentsInFlight"}}},
   };
   // Only constants that a stage uses.
-  if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows) {
+  const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
+  if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {
     text.constants.push_back(
         integer_constant("kTopK", spec.top_k, "experts that a token is routed to"));
   }
   if (is_permuted(spec.store) || spec.store == StoreStage::kGroupedRows) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
+  }
+  if (has_dprobs) {
+    text.constants.push_back(integer_constant("kDprobsColumns", spec.dprobs_columns,
+                                              "a row's shares of its probability's gradient"));
   }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(

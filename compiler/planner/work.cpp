@@ -12,6 +12,11 @@ bool is_permuted_store(const RowChainSpec& spec) {
   return spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted;
 }
 
+int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) {
+  if (spec.store != StoreStage::kRowsAndProbs) return 0;
+  return 4 * (routed * spec.dprobs_columns + choices);
+}
+
 Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
   return {.min_bytes = 2 * 4 * rows.tokens * spec.top_k + 8 * spec.local_experts};
 }
@@ -22,8 +27,10 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
-      // Every routed row once, the map, and the sums.
-      return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns};
+      // Every routed row once, the map, and the sums; with gradients of probabilities, their shares
+      // and sums.
+      return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns +
+                           dprobs_bytes(spec, rows.routed, choices)};
     case LoadStage::kGatedRows:
       return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * quantized_row};
     case LoadStage::kRows:

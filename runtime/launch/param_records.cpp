@@ -44,6 +44,8 @@ constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, output_probs, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_output, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWritten),
+    MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),
+    MOEJIT_POINTER(RowChainParams, dprobs, kWritten),
 };
 
 constexpr std::array kTileChainPointers = {

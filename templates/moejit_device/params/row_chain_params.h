@@ -24,6 +24,9 @@ struct RowChainParams {
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
   float* kept_scale_inv;    // [T, B], likewise
   int64_t rows;             // of the input: T, or P where groups say which rows exist
+  // Gradients of the probabilities
+  const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: each row's shares
+  float* dprobs;               // [T, K], likewise
 };
 
 }  // namespace moejit::device

@@ -44,6 +44,10 @@
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
+//   unpermute of gradients, and of those of the probabilities:
+//     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
+//                             StoreRowsAndProbs<kColumns, kTopK, kDprobsColumns>, kThreads,
+//                             kSegmentsInFlight>;
 //
 //   Quantize1x128Pairs<kEpsilonBits> in the place of Quantize1x128 where scale blocks share scales.
 //
@@ -56,6 +60,7 @@
 #include "moejit_device/stage/quantize.cuh"
 #include "moejit_device/stage/store_permuted.cuh"
 #include "moejit_device/stage/store_rows.cuh"
+#include "moejit_device/stage/store_rows_and_probs.cuh"
 #include "moejit_device/stage/transform.cuh"
 
 namespace moejit::device {
