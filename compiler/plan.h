@@ -84,7 +84,7 @@ enum class StoreStage {
   kGroupedRows,      // row r to row r; rows past a group's count get data 0 and scale 0
   kPermuted,         // row t to every destination in row_map, and the pad rows
   kRowsAndPermuted,  // both: rows kept un-permuted too
-  kRowsAndProbs,     // row r to row r, and the sum of each choice's shares of its gradient
+  kRowsAndProbs,     // row r to row r, and the sums of the blocks of their dprobs
 };
 
 // A memory-bound chain over rows: load -> transform -> quantize -> store, 8 lanes per 128 columns.
@@ -99,7 +99,7 @@ struct RowChainSpec {
   float epsilon = 0.0f;       // smallest amax of the quantize stage
   int32_t threads = 256;
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
-  int32_t dprobs_columns = 0;      // kRowsAndProbs: a row's shares of its probability's gradient
+  int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   bool operator==(const RowChainSpec&) const = default;
 };
 
@@ -114,7 +114,7 @@ struct TileChainSpec {
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
   bool writes_colwise = false;
-  int32_t threads = 256;  // for each tile that shares a scale, as many where colwise is written
+  int32_t threads = 256;  // 256 for each tile that shares a scale, where colwise is written
   bool operator==(const TileChainSpec&) const = default;
 };
 

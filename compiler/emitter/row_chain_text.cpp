@@ -123,8 +123,8 @@ KernelText describe(const RowChainSpec& spec) {
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
   }
   if (has_dprobs) {
-    text.constants.push_back(integer_constant("kDprobsColumns", spec.dprobs_columns,
-                                              "a row's shares of its probability's gradient"));
+    text.constants.push_back(
+        integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
   }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(

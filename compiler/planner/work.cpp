@@ -27,8 +27,8 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
-      // Every routed row once, the map, and the sums; with gradients of probabilities, their shares
-      // and sums.
+      // Every routed row once, the map, and the sums; with gradients of probabilities, their
+      // blocks and sums.
       return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns +
                            dprobs_bytes(spec, rows.routed, choices)};
     case LoadStage::kGatedRows:

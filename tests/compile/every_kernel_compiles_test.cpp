@@ -109,6 +109,43 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Weights in both orientations, and unpermute with gradients of probabilities: whole and partial
+// tiles, sections and rows of tiles, and blocks that are and are not loaded four at a time.
+void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
+  const auto add = [&](const compiler::KernelSpec& spec) {
+    const auto source = compiler::emit_kernel({.operation = "chain", .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  };
+  struct Weights {
+    int32_t sections, section_rows, columns;
+  };
+  constexpr Weights kWeights[] = {
+      {2, 2048, 7168}, {1, 7168, 2048}, {2, 2880, 2880}, {1, 2880, 2880}, {2, 176, 144}};
+  for (const Weights& one : kWeights) {
+    for (const int32_t sharing : {1, 2}) {
+      add(compiler::TileChainSpec{.sections = one.sections,
+                                  .section_rows = one.section_rows,
+                                  .columns = one.columns,
+                                  .tiles_per_scale = sharing,
+                                  .writes_colwise = true,
+                                  .threads = 256 * sharing});
+    }
+  }
+  for (const int32_t top_k : {1, 4, 8}) {
+    for (const int32_t columns : {1, 6, 16, 23}) {
+      add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
+                                 .quantize = compiler::QuantizeStage::kNone,
+                                 .store = compiler::StoreStage::kRowsAndProbs,
+                                 .columns = columns % 2 == 0 ? 7168 : 2880,
+                                 .top_k = top_k,
+                                 .threads = 128,
+                                 .segments_in_flight = 1,
+                                 .dprobs_columns = columns});
+    }
+  }
+}
+
 // Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
 void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
@@ -184,6 +221,7 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
 TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   auto all = kernels();
   add_gradients(all);
+  add_backward_chains(all);
   add_lone_gemms(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);

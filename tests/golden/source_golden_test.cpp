@@ -93,6 +93,30 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
+// Of chains of a backward pass, which no layer has yet.
+void add_backward_chains(std::map<std::string, std::string>& sources) {
+  const compiler::KernelPlan kernels[] = {
+      {.operation = "quantize_w1",
+       .spec =
+           compiler::TileChainSpec{
+               .sections = 2, .section_rows = 2048, .columns = 7168, .writes_colwise = true}},
+      {.operation = "unpermute",
+       .spec = compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
+                                      .quantize = compiler::QuantizeStage::kNone,
+                                      .store = compiler::StoreStage::kRowsAndProbs,
+                                      .columns = 7168,
+                                      .top_k = 8,
+                                      .threads = 128,
+                                      .segments_in_flight = 1,
+                                      .dprobs_columns = 16}},
+  };
+  for (const compiler::KernelPlan& kernel : kernels) {
+    const auto source = compiler::emit_kernel(kernel, compiler::Target{});
+    EXPECT_TRUE(succeeded(source));
+    if (source) sources["backward_" + kernel.operation + ".cu"] = source->text;
+  }
+}
+
 // Of weight gradients, which no layer has yet.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
@@ -115,6 +139,7 @@ std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
   add_lone_gemms(sources);
   add_gradients(sources);
+  add_backward_chains(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

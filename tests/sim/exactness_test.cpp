@@ -158,6 +158,54 @@ TEST(SimulatedArithmetic, RoundsOnceAndGivesTheNanOfTheGpu) {
   }
 }
 
+const std::string kBytes = std::string(kParams) + R"(
+MOEJIT_KERNEL(256, 1, test_kernel, Params) {
+  const int32_t t = thread_index();
+  const uint32_t a = load(global(params.input) + 2 * t);
+  const uint32_t b = load(global(params.input) + (2 * t + 1));
+  const auto output = global(params.output) + 3 * t;
+  store(output, permute_bytes<0x7340>(a, b));
+  store(output + 1, permute_bytes<0x1652>(a, b));
+  store(output + 2, larger_bf16_magnitudes(a, b));
+}
+)";
+
+TEST(SimulatedBytes, ComeFromWhereTheDigitsSay) {
+  const std::vector<uint32_t> inputs = random_words(2 * 256, 4);
+  const auto output = run(kBytes, inputs, 3 * 256, {.threads = 256});
+  for (std::size_t i = 0; i < 256; ++i) {
+    const auto byte = [&](uint32_t n) { return inputs[2 * i + n / 4] >> (8 * (n % 4)) & 0xff; };
+    EXPECT_EQ(output[3 * i], byte(0) | byte(4) << 8 | byte(3) << 16 | byte(7) << 24);
+    EXPECT_EQ(output[3 * i + 1], byte(2) | byte(5) << 8 | byte(6) << 16 | byte(1) << 24);
+  }
+}
+
+TEST(SimulatedBytes, HaveTheLargerMagnitudeOfEachHalfOrTheOneThatIsANumber) {
+  std::vector<uint32_t> inputs = random_words(2 * 256, 5);
+  const std::array<uint32_t, 8> special{0x7fc0u, 0xff80u, 0x7f80u, 0x8000u,
+                                        0x0000u, 0x3f80u, 0xffc1u, 0x0001u};
+  for (std::size_t i = 0; i < 64; ++i) {
+    inputs[2 * i] = special[i % 8] | special[i / 8] << 16;
+    inputs[2 * i + 1] = special[i / 8] | special[i % 8] << 16;
+  }
+  const auto output = run(kBytes, inputs, 3 * 256, {.threads = 256});
+  const auto magnitude = [](uint32_t word, uint32_t half) {
+    return std::fabs(std::bit_cast<float>(half == 0 ? word << 16 : word & 0xffff0000u));
+  };
+  for (std::size_t i = 0; i < 256; ++i) {
+    for (const uint32_t half : {0u, 1u}) {
+      const float a = magnitude(inputs[2 * i], half);
+      const float b = magnitude(inputs[2 * i + 1], half);
+      const float got = magnitude(output[3 * i + 2], half);
+      if (std::isnan(a) && std::isnan(b)) {
+        EXPECT_TRUE(std::isnan(got)) << got;
+      } else {
+        EXPECT_EQ(got, std::fmax(a, b)) << a << " " << b;
+      }
+    }
+  }
+}
+
 const std::string kCollectives = std::string(kParams) + R"(
 MOEJIT_KERNEL(64, 1, test_kernel, Params) {
   const int32_t t = thread_index();

@@ -25,8 +25,8 @@ struct RowChainParams {
   float* kept_scale_inv;    // [T, B], likewise
   int64_t rows;             // of the input: T, or P where groups say which rows exist
   // Gradients of the probabilities
-  const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: each row's shares
-  float* dprobs;               // [T, K], likewise
+  const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: a row's, block by block
+  float* dprobs;               // [T, K], likewise: the sums of the blocks
 };
 
 }  // namespace moejit::device

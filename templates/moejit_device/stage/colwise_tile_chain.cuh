@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tile chain that also writes the colwise operand, the transposed bytes and scales, from one
-// read of the weights. Groups of tiles, scales and bytes are those of the tile chain.
+// The tile chain that also writes the column-wise operand, the transposed bytes and scales, from
+// one read of the weights. Groups of tiles, scales and bytes are those of the tile chain.
 //
 // 256 threads hold a tile. Eight lanes have a row segment as everywhere, and a lane has the same
 // columns of four rows that follow each other: 4x4 bytes are transposed in registers, and a tile in

@@ -9,12 +9,12 @@
 namespace moejit::device {
 
 // Every row of the input, as StoreRows. Beside them, for each choice of a token, the fp32 sum of
-// its row's kDprobsColumns shares in ascending order, from 0; 0 where it has no row. Uses row_map
+// its row's blocks of the gradient in ascending order, from 0; 0 where it has no row. Uses row_map
 // [T, K], dprobs_blocks [P, kDprobsColumns], dprobs [T, K] and what StoreRows uses.
 template <int32_t kColumns_, int32_t kTopK, int32_t kDprobsColumns>
 struct StoreRowsAndProbs {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
-  static_assert(kDprobsColumns > 0, "a row has a share of the gradient");
+  static_assert(kDprobsColumns > 0, "the gradient of a row has at least one block");
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = false;
@@ -44,18 +44,18 @@ struct StoreRowsAndProbs {
 
  private:
   MOEJIT_DEVICE static float sum_of_row(const RowChainParams& params, int64_t row) {
-    const auto share = ptx::global(params.dprobs_blocks) + row * kDprobsColumns;
+    const auto blocks = ptx::global(params.dprobs_blocks) + row * kDprobsColumns;
     float sum = 0.0f;
     if constexpr (kDprobsColumns % 4 == 0) {
 #pragma unroll 4
       for (int32_t b = 0; b < kDprobsColumns; b += 4) {
-        const Bytes16 four = ptx::load(ptx::as<const Bytes16>(share + b));
+        const Bytes16 four = ptx::load(ptx::as<const Bytes16>(blocks + b));
 #pragma unroll
         for (int32_t i = 0; i < 4; ++i) sum = ptx::add(sum, ptx::float_from_bits(four.word[i]));
       }
     } else {
 #pragma unroll 8
-      for (int32_t b = 0; b < kDprobsColumns; ++b) sum = ptx::add(sum, ptx::load(share + b));
+      for (int32_t b = 0; b < kDprobsColumns; ++b) sum = ptx::add(sum, ptx::load(blocks + b));
     }
     return sum;
   }

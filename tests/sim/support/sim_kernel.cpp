@@ -7,6 +7,7 @@ namespace {
 constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/async_copy.cuh\"\n"
     "#include \"moejit_device/ptx/barrier.cuh\"\n"
+    "#include \"moejit_device/ptx/bytes.cuh\"\n"
     "#include \"moejit_device/ptx/convert.cuh\"\n"
     "#include \"moejit_device/ptx/mbarrier.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"

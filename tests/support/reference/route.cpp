@@ -94,13 +94,13 @@ std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
   return y;
 }
 
-std::vector<float> unpermute_dprobs(std::span<const float> shares,
+std::vector<float> unpermute_dprobs(std::span<const float> blocks,
                                     std::span<const std::int32_t> row_map, std::int64_t columns) {
   std::vector<float> dprobs(row_map.size(), 0.0F);
   for (std::size_t i = 0; i < row_map.size(); ++i) {
     if (row_map[i] < 0) continue;
     for (std::int64_t column = 0; column < columns; ++column)
-      dprobs[i] += shares[row_map[i] * columns + column];
+      dprobs[i] += blocks[row_map[i] * columns + column];
   }
   return dprobs;
 }

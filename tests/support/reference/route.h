@@ -50,9 +50,9 @@ std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
                                      std::span<const std::int32_t> row_map, std::int64_t tokens,
                                      std::int64_t top_k, std::int64_t hidden);
 
-// shares: [rows, columns] -> one for each entry of row_map: the fp32 sum of that row's shares in
+// blocks: [rows, columns] -> one for each entry of row_map: the fp32 sum of that row's blocks in
 // ascending order, from 0; 0 where the entry is -1.
-std::vector<float> unpermute_dprobs(std::span<const float> shares,
+std::vector<float> unpermute_dprobs(std::span<const float> blocks,
                                     std::span<const std::int32_t> row_map, std::int64_t columns);
 
 }  // namespace moejit::reference

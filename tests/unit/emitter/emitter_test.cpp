@@ -29,6 +29,9 @@ std::vector<KernelPlan> kernels() {
   RowChainSpec combined = rows;
   combined.load = LoadStage::kCombinedRows;
   combined.quantize = QuantizeStage::kNone;
+  RowChainSpec combined_probs = combined;
+  combined_probs.store = StoreStage::kRowsAndProbs;
+  combined_probs.dprobs_columns = 2;
   const GroupedGemmSpec fused{.epilogue = GemmEpilogue::kSwigluQuantize,
                               .local_experts = 7,
                               .sections = 2,
@@ -60,6 +63,11 @@ std::vector<KernelPlan> kernels() {
                                .tile_rows = 64}},
       {.operation = "gemm_fc1_swiglu_quantize", .spec = fused},
       {.operation = "gemm_fc1_swiglu_quantize", .spec = fused_kept},
+      {.operation = "unpermute", .spec = combined_probs},
+      {.operation = "quantize_w1",
+       .spec =
+           TileChainSpec{
+               .sections = 2, .section_rows = 144, .columns = 272, .writes_colwise = true}},
   };
 }
 
