@@ -52,13 +52,19 @@ std::string_view to_string(LoadStage stage) {
     case LoadStage::kRows: return "rows";
     case LoadStage::kQuantizedRows: return "quantized_rows";
     case LoadStage::kGatedRows: return "gated_rows";
+    case LoadStage::kGatedGradientRows: return "gated_gradient_rows";
     case LoadStage::kCombinedRows: return "combined_rows";
   }
   return "unknown";
 }
 
 std::string_view to_string(TransformStage stage) {
-  return stage == TransformStage::kIdentity ? "identity" : "swiglu_probability";
+  switch (stage) {
+    case TransformStage::kIdentity: return "identity";
+    case TransformStage::kSwigluProbability: return "swiglu_probability";
+    case TransformStage::kSwigluBackward: return "swiglu_backward";
+  }
+  return "unknown";
 }
 
 std::string_view to_string(QuantizeStage stage) {
@@ -75,6 +81,7 @@ std::string_view to_string(StoreStage stage) {
   switch (stage) {
     case StoreStage::kRows: return "rows";
     case StoreStage::kGroupedRows: return "grouped_rows";
+    case StoreStage::kGroupedGatedRows: return "grouped_gated_rows";
     case StoreStage::kPermuted: return "permuted";
     case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
     case StoreStage::kRowsAndProbs: return "rows_and_probs";

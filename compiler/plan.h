@@ -67,12 +67,17 @@ struct RouteSpec {
 };
 
 enum class LoadStage {
-  kRows,           // bf16 rows
-  kQuantizedRows,  // e4m3 rows with their compact scales
-  kGatedRows,      // bf16 rows of gate and up halves, and the row's probability
-  kCombinedRows,   // fp32 sum of the permuted rows of a token, descending row order
+  kRows,               // bf16 rows
+  kQuantizedRows,      // e4m3 rows with their compact scales
+  kGatedRows,          // bf16 rows of gate and up halves, and the row's probability
+  kGatedGradientRows,  // those, and bf16 rows of the activation's gradient
+  kCombinedRows,       // fp32 sum of the permuted rows of a token, descending row order
 };
-enum class TransformStage { kIdentity, kSwigluProbability };
+enum class TransformStage {
+  kIdentity,
+  kSwigluProbability,  // silu(gate) * up * probability
+  kSwigluBackward,     // from its gradient those of gate, up and probability
+};
 enum class QuantizeStage {
   kNone,        // one rounding to bf16
   kKeep,        // already quantised, passed through
@@ -80,11 +85,12 @@ enum class QuantizeStage {
   k1x128Pairs,  // likewise, where columns 256i to 256i + 255 share a scale
 };
 enum class StoreStage {
-  kRows,             // row r to row r
-  kGroupedRows,      // row r to row r; rows past a group's count get data 0 and scale 0
-  kPermuted,         // row t to every destination in row_map, and the pad rows
-  kRowsAndPermuted,  // both: rows kept un-permuted too
-  kRowsAndProbs,     // row r to row r, and the sums of the blocks of their dprobs
+  kRows,              // row r to row r
+  kGroupedRows,       // row r to row r; rows past a group's count get data 0 and scale 0
+  kGroupedGatedRows,  // likewise rows of gate and up halves, and a part of a sum of each segment
+  kPermuted,          // row t to every destination in row_map, and the pad rows
+  kRowsAndPermuted,   // both: rows kept un-permuted too
+  kRowsAndProbs,      // row r to row r, and the sums of the blocks of their dprobs
 };
 
 // A memory-bound chain over rows: load -> transform -> quantize -> store, 8 lanes per 128 columns.
@@ -93,7 +99,7 @@ struct RowChainSpec {
   TransformStage transform = TransformStage::kIdentity;
   QuantizeStage quantize = QuantizeStage::k1x128;
   StoreStage store = StoreStage::kRows;
-  int32_t columns = 0;        // of the output row
+  int32_t columns = 0;        // of the output row, or of each half of a gated one
   int32_t local_experts = 0;  // where a stage needs groups
   int32_t top_k = 0;          // where a stage needs row_map
   float epsilon = 0.0f;       // smallest amax of the quantize stage

@@ -11,6 +11,7 @@ std::string load_type(LoadStage stage) {
     case LoadStage::kRows: return "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
     case LoadStage::kGatedRows: return "LoadGatedRows<kColumns>";
+    case LoadStage::kGatedGradientRows: return "LoadGatedGradientRows<kColumns>";
     case LoadStage::kCombinedRows: return "LoadCombinedRows<kColumns, kTopK>";
   }
   return {};
@@ -20,6 +21,7 @@ std::string transform_type(TransformStage stage) {
   switch (stage) {
     case TransformStage::kIdentity: return "TransformIdentity";
     case TransformStage::kSwigluProbability: return "TransformSwigluProbability";
+    case TransformStage::kSwigluBackward: return "TransformSwigluBackward";
   }
   return {};
 }
@@ -38,6 +40,7 @@ std::string store_type(StoreStage stage) {
   switch (stage) {
     case StoreStage::kRows: return "StoreRows<kColumns>";
     case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
+    case StoreStage::kGroupedGatedRows: return "StoreGroupedGatedRows<kColumns, kLocalExperts>";
     case StoreStage::kPermuted: return "StorePermuted<kColumns, kTopK, kLocalExperts>";
     case StoreStage::kRowsAndPermuted:
       return "StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>";
@@ -51,7 +54,17 @@ std::string load_words(LoadStage stage) {
     case LoadStage::kRows: return "bf16 rows";
     case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
     case LoadStage::kGatedRows: return "bf16 rows of gate and up";
+    case LoadStage::kGatedGradientRows: return "bf16 rows of gate, up and the gradient of both";
     case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
+  }
+  return {};
+}
+
+std::string transform_words(TransformStage stage) {
+  switch (stage) {
+    case TransformStage::kIdentity: return "";
+    case TransformStage::kSwigluProbability: return "silu(gate) * up * probability, ";
+    case TransformStage::kSwigluBackward: return "gradients of gate, up and probability, ";
   }
   return {};
 }
@@ -71,6 +84,8 @@ std::string store_words(StoreStage stage) {
   switch (stage) {
     case StoreStage::kRows: return "in their order";
     case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
+    case StoreStage::kGroupedGatedRows:
+      return "gate and up in their order, pad rows as zeros, and partial sums";
     case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
     case StoreStage::kRowsAndPermuted:
       return "in their order and to every destination of the row, and pad rows";
@@ -81,9 +96,7 @@ std::string store_words(StoreStage stage) {
 }
 
 std::string summary_of(const RowChainSpec& spec) {
-  const bool is_gated = spec.transform == TransformStage::kSwigluProbability;
-  return fmt::format("{}, {}{}, stored {}", load_words(spec.load),
-                     is_gated ? "silu(gate) * up * probability, " : "",
+  return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec.transform),
                      quantize_words(spec.quantize), store_words(spec.store));
 }
 
@@ -95,6 +108,12 @@ bool is_permuted(StoreStage stage) {
   return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
 }
 
+bool is_grouped(StoreStage stage) {
+  return stage == StoreStage::kGroupedRows || stage == StoreStage::kGroupedGatedRows;
+}
+
+bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
+
 }  // namespace
 
 KernelText describe(const RowChainSpec& spec) {
@@ -105,7 +124,9 @@ KernelText describe(const RowChainSpec& spec) {
       .summary = summary_of(spec),
       .includes = {"stage/row_chain.cuh"},
       .params = "RowChainParams",
-      .constants = {integer_constant("kColumns", spec.columns, "of a row that is stored")},
+      .constants = {integer_constant("kColumns", spec.columns,
+                                     is_gated(spec.store) ? "of each half of a row that is stored"
+                                                          : "of a row that is stored")},
       .types_used = {{"Kernel",
                       "RowChain",
                       {load_type(spec.load), transform_type(spec.transform),
@@ -118,7 +139,7 @@ KernelText describe(const RowChainSpec& spec) {
     text.constants.push_back(
         integer_constant("kTopK", spec.top_k, "experts that a token is routed to"));
   }
-  if (is_permuted(spec.store) || spec.store == StoreStage::kGroupedRows) {
+  if (is_permuted(spec.store) || is_grouped(spec.store)) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
   }

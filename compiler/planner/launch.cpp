@@ -140,7 +140,8 @@ int64_t gradient_columns(const Layer& layer) {
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {
-  return spec.load == LoadStage::kGatedRows || spec.store == StoreStage::kGroupedRows;
+  return spec.load == LoadStage::kGatedRows || spec.load == LoadStage::kGatedGradientRows ||
+         spec.store == StoreStage::kGroupedRows;
 }
 
 }  // namespace moejit::compiler

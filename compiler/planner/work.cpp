@@ -33,6 +33,10 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
                            dprobs_bytes(spec, rows.routed, choices)};
     case LoadStage::kGatedRows:
       return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * quantized_row};
+    case LoadStage::kGatedGradientRows:
+      // Gate, up and the gradient once; both halves, and a partial sum of each segment.
+      return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
+                           rows.padded * (2 * quantized_row + 4 * ceil_div(columns, 128))};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }

@@ -35,6 +35,7 @@ constexpr std::array kRoutePointers = {
 constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, input, kRead),
     MOEJIT_POINTER(RowChainParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(RowChainParams, gradient, kRead),
     MOEJIT_POINTER(RowChainParams, probs, kRead),
     MOEJIT_POINTER(RowChainParams, row_map, kRead),
     MOEJIT_POINTER(RowChainParams, counts, kRead),
@@ -42,6 +43,7 @@ constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, output, kWritten),
     MOEJIT_POINTER(RowChainParams, output_scale_inv, kWritten),
     MOEJIT_POINTER(RowChainParams, output_probs, kWritten),
+    MOEJIT_POINTER(RowChainParams, output_dprobs, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_output, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWritten),
     MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),

@@ -29,4 +29,20 @@ MOEJIT_DEVICE float swiglu(float gate, float up, float prob) {
   return ptx::multiply(ptx::multiply(silu, up), prob);
 }
 
+// What a gradient of swiglu() gives its gate and up, before these are multiplied with the row's
+// probability, and up's share of the probability's own.
+struct SwigluGradients {
+  float gate;  // (gradient * dsilu) * up, where dsilu = silu * (1 - sigmoid) + sigmoid
+  float up;    // gradient * silu
+};
+
+// Each operation rounded to fp32, that of dsilu fused.
+MOEJIT_DEVICE SwigluGradients swiglu_backward(float gate, float up, float gradient) {
+  const float sigma = sigmoid(gate);
+  const float silu = ptx::multiply(gate, sigma);
+  const float dsilu = ptx::fused_multiply_add(silu, ptx::add(1.0f, -sigma), sigma);
+  return {.gate = ptx::multiply(ptx::multiply(gradient, dsilu), up),
+          .up = ptx::multiply(gradient, silu)};
+}
+
 }  // namespace moejit::device

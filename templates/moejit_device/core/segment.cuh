@@ -64,6 +64,15 @@ MOEJIT_DEVICE float max_of_segment(float value) {
   return value;
 }
 
+// The sum of the eight lanes' values in all of them: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
+MOEJIT_DEVICE float sum_of_segment(float value) {
+#pragma unroll
+  for (int32_t mask = 1; mask < kSegmentLanes; mask *= 2) {
+    value = ptx::add(value, ptx::shuffle_xor(value, mask));
+  }
+  return value;
+}
+
 // bf16 pairs to fp32, exact.
 MOEJIT_DEVICE void unpack_bf16(const Bytes16& bytes, float* value) {
 #pragma unroll
@@ -102,14 +111,18 @@ MOEJIT_DEVICE Bytes16 gather_runs(const Bytes8& run0, const Bytes8& run1) {
                 : Bytes16{{kept.word[0], kept.word[1], received[0], received[1]}};
 }
 
+// The cast of values times `scale`.
+MOEJIT_DEVICE Bytes16 quantize_values(const ValueSegment& values, float scale) {
+  uint32_t word[4];
+#pragma unroll
+  for (int32_t i = 0; i < 4; ++i) word[i] = quantize_quad(values.value + 4 * i, scale);
+  return gather_runs({{word[0], word[1]}}, {{word[2], word[3]}});
+}
+
 // The cast of a segment whose scale is known.
 MOEJIT_DEVICE QuantizedSegment quantize_segment(const ValueSegment& values,
                                                 const BlockScale& scale) {
-  uint32_t word[4];
-#pragma unroll
-  for (int32_t i = 0; i < 4; ++i) word[i] = quantize_quad(values.value + 4 * i, scale.scale);
-  return {.bytes = gather_runs({{word[0], word[1]}}, {{word[2], word[3]}}),
-          .scale_inv = scale.scale_inv};
+  return {.bytes = quantize_values(values, scale.scale), .scale_inv = scale.scale_inv};
 }
 
 }  // namespace moejit::device

@@ -6,21 +6,23 @@
 namespace moejit::device {
 
 // Arguments of the row chain skeleton. A stage uses the fields that its comment names; the others
-// are null. T tokens, K top-k, E local experts, P permuted rows, C columns of the output row,
-// B = ceil(C / 128). Data is row-major and 16-byte aligned.
+// are null. T tokens, K top-k, E local experts, P permuted rows, C columns of the output row or of
+// each half of a gated one, B = ceil(C / 128). Data is row-major and 16-byte aligned.
 struct RowChainParams {
   // Load stages
   const void* input;             // kRows: bf16 [rows, C]; kQuantizedRows: e4m3 [rows, C];
-                                 // kGatedRows: bf16 [P, 2C]; kCombinedRows: bf16 [P, C]
+                                 // gated: bf16 [P, 2C]; kCombinedRows: bf16 [P, C]
   const float* input_scale_inv;  // kQuantizedRows: [rows, B]
-  const float* probs;            // kGatedRows: [P]; kPermuted stores: topk_probs [T, K]
+  const void* gradient;          // kGatedGradientRows: bf16 [P, C]
+  const float* probs;            // gated: [P]; kPermuted stores: topk_probs [T, K]
   const int32_t* row_map;        // [T, K], kCombinedRows and kPermuted stores
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], likewise
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16
-  float* output_scale_inv;  // [rows, B] where quantised
+  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: e4m3 [P, 2C]
+  float* output_scale_inv;  // [rows, B] where quantised; kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
+  float* output_dprobs;     // [P, B], kGroupedGatedRows
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
   float* kept_scale_inv;    // [T, B], likewise
   int64_t rows;             // of the input: T, or P where groups say which rows exist

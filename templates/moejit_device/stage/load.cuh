@@ -78,4 +78,27 @@ struct LoadGatedRows {
   MOEJIT_DEVICE static GatedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
+// A gated row and the gradient of its activation.
+struct GatedGradientSegment {
+  GatedSegment forward;
+  Bf16Segment gradient;
+};
+
+// What LoadGatedRows reads, and rows of the gradient. Uses gradient [P, C] too.
+template <int32_t kColumns_>
+struct LoadGatedGradientRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 1;  // 96 bytes of each lane
+  static constexpr int32_t kThreadsPerSm = 768;
+  using Fetched = GatedGradientSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
+    return {.forward = LoadGatedRows<kColumns>::fetch(params, at),
+            .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
+  }
+  MOEJIT_DEVICE static GatedGradientSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
 }  // namespace moejit::device

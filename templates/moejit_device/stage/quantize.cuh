@@ -5,7 +5,7 @@
 // follow each other, from a multiple of that number on, share their scale; a warp holds them
 // together.
 
-#include "moejit_device/core/segment.cuh"
+#include "moejit_device/core/gated_gradient.cuh"
 
 namespace moejit::device {
 
@@ -30,6 +30,9 @@ struct Quantize1x128 {
     const float amax = max_of_segment(max_magnitude<kLaneColumns>(values.value, 0.0f));
     return quantize_segment(values, e4m3_scale_from_amax<kEpsilonBits>(amax));
   }
+  MOEJIT_DEVICE static QuantizedGatedGradient apply(const GatedGradient& gradient) {
+    return quantize_gated_gradient<kEpsilonBits, kSegmentsPerScale>(gradient);
+  }
 };
 
 // The same for two segments at a time: both get the scale of their common largest magnitude. The
@@ -41,6 +44,9 @@ struct Quantize1x128Pairs {
     const float own = max_of_segment(max_magnitude<kLaneColumns>(values.value, 0.0f));
     const float amax = ptx::max_number(own, ptx::shuffle_xor(own, kSegmentLanes));
     return quantize_segment(values, e4m3_scale_from_amax<kEpsilonBits>(amax));
+  }
+  MOEJIT_DEVICE static QuantizedGatedGradient apply(const GatedGradient& gradient) {
+    return quantize_gated_gradient<kEpsilonBits, kSegmentsPerScale>(gradient);
   }
 };
 

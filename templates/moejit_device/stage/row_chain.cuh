@@ -41,6 +41,11 @@
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
+//   swiglu_backward_quantize (likewise):
+//     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformSwigluBackward,
+//                             Quantize1x128<kEpsilonBits>,
+//                             StoreGroupedGatedRows<kColumns, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
@@ -58,6 +63,7 @@
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/load_combined.cuh"
 #include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/store_permuted.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 #include "moejit_device/stage/store_rows_and_probs.cuh"

@@ -3,6 +3,7 @@
 
 // Transform stages: values in registers to values in registers.
 
+#include "moejit_device/core/gated_gradient.cuh"
 #include "moejit_device/core/math.cuh"
 #include "moejit_device/stage/load.cuh"
 
@@ -24,6 +25,28 @@ struct TransformSwigluProbability {
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
       result.value[i] = swiglu(gate.value[i], up.value[i], segment.prob);
+    }
+    return result;
+  }
+};
+
+// The gradient of SwiGLU times probability: those of gate and up, which the quantize stage
+// multiplies with the probability, and a lane's part of the probability's, its columns in ascending
+// order.
+struct TransformSwigluBackward {
+  MOEJIT_DEVICE static GatedGradient apply(const GatedGradientSegment& segment) {
+    const ValueSegment gate = unpack_bf16(segment.forward.gate);
+    const ValueSegment up = unpack_bf16(segment.forward.up);
+    const ValueSegment gradient = unpack_bf16(segment.gradient);
+    GatedGradient result;
+    result.prob = segment.forward.prob;
+    result.dprob = 0.0f;
+#pragma unroll
+    for (int32_t i = 0; i < kLaneColumns; ++i) {
+      const SwigluGradients of = swiglu_backward(gate.value[i], up.value[i], gradient.value[i]);
+      result.gate.value[i] = of.gate;
+      result.up.value[i] = of.up;
+      result.dprob = ptx::fused_multiply_add(of.up, up.value[i], result.dprob);
     }
     return result;
   }

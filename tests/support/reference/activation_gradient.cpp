@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/activation_gradient.h"
+
+#include "tests/support/reference/activation.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/sum_error.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::reference {
+namespace {
+
+double sigmoid(double value) { return 1.0 / (1.0 + std::exp(-value)); }
+
+struct Element {
+  double gate = 0.0, up = 0.0, gradient = 0.0;
+};
+
+// How far silu * up * gradient of a kernel, whose last product meets the sum in one rounding, may
+// be from the exact one. Its sigmoid is off by (1 + |gate| / 12) * 2^-20 at most, relatively, and
+// two products are rounded to 2^-24. Where the sigmoid or a product is subnormal, each of the four
+// roundings is off by 2^-150 instead, times what it is multiplied with afterwards.
+double product_error(const Element& at, double product) {
+  const double relative = (1.0 + std::fabs(at.gate) / 12.0) * 0x1p-20 + 2 * 0x1p-24;
+  const double subnormal = 4 * 0x1p-150 * (1.0 + std::fabs(at.gate)) * (1.0 + std::fabs(at.up)) *
+                           (1.0 + std::fabs(at.gradient));
+  return relative * std::fabs(product) + subnormal;
+}
+
+// A block's sum. In any tree over eight chains of 16 products no product goes through more than
+// 16 + 3 additions.
+struct BlockSum {
+  double sum = 0.0, magnitude = 0.0, error = 0.0;
+
+  void add(const Element& at) {
+    const double product = at.gate * sigmoid(at.gate) * at.up * at.gradient;
+    sum += product;
+    magnitude += std::fabs(product);
+    error += product_error(at, product);
+  }
+  double bound() const { return error + fp32_sum_error(magnitude + error, 16 + 3); }
+};
+
+}  // namespace
+
+SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
+                                std::span<const std::uint16_t> dact, std::span<const float> probs,
+                                std::int64_t rows, std::int64_t intermediate) {
+  const std::int64_t blocks = block_count(intermediate);
+  SwigluGradients result;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::vector<BlockSum> sums(blocks);
+    for (std::int64_t i = 0; i < intermediate; ++i) {
+      const std::int64_t gate_index = row * 2 * intermediate + i;
+      const Element at{float_from_bf16(h1[gate_index]),
+                       float_from_bf16(h1[gate_index + intermediate]),
+                       float_from_bf16(dact[row * intermediate + i])};
+      const double s = static_cast<float>(sigmoid(at.gate));
+      const double silu = at.gate * s;
+      const double dsilu = silu * (1.0 - s) + s;
+      result.gate.push_back(static_cast<float>(at.gradient * dsilu * at.up * probs[row]));
+      result.up.push_back(static_cast<float>(at.gradient * silu * probs[row]));
+      sums[i / kBlock].add(at);
+    }
+    for (const BlockSum& sum : sums) {
+      result.dprobs_blocks.push_back(sum.sum);
+      result.dprobs_bounds.push_back(sum.bound());
+    }
+  }
+  return result;
+}
+
+QuantizedSwigluGradients swiglu_backward_quantize(std::span<const std::uint16_t> h1,
+                                                  std::span<const std::uint16_t> dact,
+                                                  std::span<const float> probs, const Route& route,
+                                                  std::int64_t intermediate, std::int64_t sharing) {
+  const std::int64_t blocks = block_count(intermediate);
+  const SwigluGradients exact = swiglu_backward(h1, dact, probs, route.rows(), intermediate);
+  const QuantizedRows halves[] = {quantize_activation(exact.gate, route, intermediate, sharing),
+                                  quantize_activation(exact.up, route, intermediate, sharing)};
+  QuantizedSwigluGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};
+  const std::vector<std::uint8_t> is_real = real_rows(route);
+  for (std::int64_t row = 0; row < route.rows(); ++row) {
+    for (const QuantizedRows& half : halves) {
+      const auto q = half.q.begin() + row * intermediate;
+      const auto scale_inv = half.scale_inv.begin() + row * blocks;
+      result.q.insert(result.q.end(), q, q + intermediate);
+      result.scale_inv.insert(result.scale_inv.end(), scale_inv, scale_inv + blocks);
+    }
+    if (is_real[row] != 0) continue;
+    std::fill_n(result.dprobs_blocks.begin() + row * blocks, blocks, 0.0);
+    std::fill_n(result.dprobs_bounds.begin() + row * blocks, blocks, 0.0);
+  }
+  return result;
+}
+
+}  // namespace moejit::reference

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/quantize.h"
+#include "tests/support/reference/route.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moejit::reference {
+
+// The gradients of y = silu(gate) * up * prob, where B = block_count(I).
+struct SwigluGradients {
+  std::vector<float> gate;            // [rows, I]
+  std::vector<float> up;              // [rows, I]
+  std::vector<double> dprobs_blocks;  // [rows, B]: the sum over each block of silu * up * gradient
+  std::vector<double> dprobs_bounds;  // [rows, B]: how far a kernel's sum may be from it
+};
+
+// h1: bf16 [rows, 2I], gate in the first half; dact: bf16 [rows, I], the gradient of y; probs:
+// [rows]. With s the sigmoid of the gate, computed in double and rounded once to fp32:
+//   gate: dact * (silu * (1 - s) + s) * up * prob     up: dact * silu * prob     silu = gate * s
+// in double with one rounding to fp32. Sums are in double throughout; their bound is derived in the
+// source and holds for finite inputs.
+SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
+                                std::span<const std::uint16_t> dact, std::span<const float> probs,
+                                std::int64_t rows, std::int64_t intermediate);
+
+// The same quantised, gate and up each by blocks of its own as in quantize_activation(). Pad rows
+// of the route are 0 in everything.
+struct QuantizedSwigluGradients {
+  std::vector<std::uint8_t> q;        // E4M3 [offs[E], 2I]
+  std::vector<float> scale_inv;       // [offs[E], 2B], gate's first
+  std::vector<double> dprobs_blocks;  // [offs[E], B]
+  std::vector<double> dprobs_bounds;  // [offs[E], B]
+};
+QuantizedSwigluGradients swiglu_backward_quantize(std::span<const std::uint16_t> h1,
+                                                  std::span<const std::uint16_t> dact,
+                                                  std::span<const float> probs, const Route& route,
+                                                  std::int64_t intermediate,
+                                                  std::int64_t sharing = 1);
+
+}  // namespace moejit::reference
