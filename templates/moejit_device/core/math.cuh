@@ -29,20 +29,20 @@ MOEJIT_DEVICE float swiglu(float gate, float up, float prob) {
   return ptx::multiply(ptx::multiply(silu, up), prob);
 }
 
-// What a gradient of swiglu() gives its gate and up, before these are multiplied with the row's
-// probability, and up's share of the probability's own.
+// The gradients of swiglu()'s gate and up, before they are multiplied with the row's probability.
 struct SwigluGradients {
-  float gate;  // (gradient * dsilu) * up, where dsilu = silu * (1 - sigmoid) + sigmoid
-  float up;    // gradient * silu
+  float gate;
+  float up;
 };
 
-// Each operation rounded to fp32, that of dsilu fused.
+// From `gradient`, that of swiglu()'s result; each operation rounded to fp32, with s the sigmoid of
+// the gate and d = gradient * s:
+//   for up  u = d * gate        for gate  fma(u, 1 - s, d) * up
 MOEJIT_DEVICE SwigluGradients swiglu_backward(float gate, float up, float gradient) {
-  const float sigma = sigmoid(gate);
-  const float silu = ptx::multiply(gate, sigma);
-  const float dsilu = ptx::fused_multiply_add(silu, ptx::add(1.0f, -sigma), sigma);
-  return {.gate = ptx::multiply(ptx::multiply(gradient, dsilu), up),
-          .up = ptx::multiply(gradient, silu)};
+  const float s = sigmoid(gate);
+  const float d = ptx::multiply(gradient, s);
+  const float u = ptx::multiply(d, gate);
+  return {.gate = ptx::multiply(ptx::fused_multiply_add(u, ptx::add(1.0f, -s), d), up), .up = u};
 }
 
 }  // namespace moejit::device

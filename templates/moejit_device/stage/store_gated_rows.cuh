@@ -24,7 +24,9 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedGatedGradient& segment) {
-    write(params, at, at.is_real() ? segment : QuantizedGatedGradient{});
+    // Of a pad row everything was zero to begin with, so all but the scale is.
+    write(params, at,
+          {segment.gate, segment.up, at.is_real() ? segment.scale_inv : 0.0f, segment.dprob});
   }
   // Where a whole warp has pad rows there is nothing to compute.
   MOEJIT_DEVICE static void store_zeros(const RowChainParams& params,

@@ -5,6 +5,7 @@
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -13,7 +14,6 @@ namespace {
 
 using reference::bf16_from_float;
 using reference::block_count;
-using reference::LayerShape;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -118,12 +118,150 @@ class SwigluBackwardKernel : public Chains {
   }
 };
 
+const std::vector<int32_t> kCounts{0, 3, 17, 0, 16, 1, 0};  // groups without rows, and pad rows
+
 TEST_F(SwigluBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
   for (const int64_t intermediate : {16, 128, 176, 272, 2048, 2880}) {
     SCOPED_TRACE(intermediate);
-    expect_close(random({0, 3, 17, 0, 16, 1, 0}, intermediate, 1), 3);
+    expect_close(random(kCounts, intermediate, 1), 3);
   }
 }
+
+// A half of 272 columns has three blocks, the last of which stands alone.
+TEST_F(SwigluBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
+  for (const int64_t intermediate : {128, 256, 272}) {
+    SCOPED_TRACE(intermediate);
+    for (const int64_t ctas : {1, 3}) expect_close(random(kCounts, intermediate, 2), ctas, 2);
+  }
+}
+
+TEST_F(SwigluBackwardKernel, GivesEqualBitsForAnyNumberOfCtasAndOrderOfThreads) {
+  const Gradients in = random({0, 3, 40, 1, 16}, 272, 3);
+  const Results first = run_on(in, 1);
+  uint64_t seed = 1;
+  for (const int64_t ctas : {1, 5, 200}) {
+    open(seed++);
+    EXPECT_TRUE(run_on(in, ctas) == first) << ctas << " CTAs";
+  }
+}
+
+TEST_F(SwigluBackwardKernel, GivesARowTheSameBitsWhereverItLies) {
+  constexpr int64_t kIntermediate = 176, kRows = 16;
+  const Gradients in = random({kRows}, kIntermediate, 4);
+  Gradients moved = random({3, 16, kRows}, kIntermediate, 5);
+  const int64_t first = moved.route.offs[2];
+  std::copy_n(in.h1.begin(), kRows * 2 * kIntermediate,
+              moved.h1.begin() + first * 2 * kIntermediate);
+  std::copy_n(in.dact.begin(), kRows * kIntermediate, moved.dact.begin() + first * kIntermediate);
+  std::copy_n(in.probs.begin(), kRows, moved.probs.begin() + first);
+
+  const Results wanted = run_on(in, 1);
+  Results got = run_on(moved, 3);
+  got.q.erase(got.q.begin(), got.q.begin() + first * 2 * kIntermediate);
+  got.scale_inv.erase(got.scale_inv.begin(), got.scale_inv.begin() + first * 4);
+  got.dprobs.erase(got.dprobs.begin(), got.dprobs.begin() + first * 2);
+  EXPECT_TRUE(got == wanted);
+}
+
+// Gates whose sigmoid is 0, 1/2 or 1 leave nothing but the rounding of the product with the
+// probability: every bit is known.
+TEST_F(SwigluBackwardKernel, IsExactWhereTheSigmoidIs) {
+  const std::vector<float> gates{0.0f, -0.0f, 104.0f, 128.0f, 0x1p90f, -104.0f, -128.0f, -1e10f};
+  for (const int64_t sharing : {1, 2}) {
+    Gradients in = random(kCounts, 272, 6);
+    for (int64_t row = 0; row < in.route.rows(); ++row) {
+      for (int64_t i = 0; i < 272; ++i)
+        in.h1[row * 544 + i] = bf16_from_float(gates[(row * 31 + i) % (row % 2 == 0 ? 8 : 4)]);
+    }
+    const auto wanted =
+        reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, 272, sharing);
+    const Results got = run_on(in, 2, sharing);
+    EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 6}, got.scale_inv, wanted.scale_inv)));
+    EXPECT_TRUE(matches(compare_e4m3({"dh1_q", 544}, got.q, wanted.q)));
+  }
+}
+
+// A gate of 128 has the sigmoid 1, and u * up is exact. Lane l of a block has the columns
+// [8l, 8l + 8) and [64 + 8l, 72 + 8l); the last block has 48 columns.
+TEST_F(SwigluBackwardKernel, AddsInTheStatedOrder) {
+  constexpr int64_t kIntermediate = 176;
+  Gradients in = random({5}, kIntermediate, 7);
+  const Results got = [&] {
+    for (int64_t i = 0; i < 5 * kIntermediate; ++i)
+      in.h1[i / kIntermediate * 2 * kIntermediate + i % kIntermediate] = bf16_from_float(128.0f);
+    return run_on(in, 1);
+  }();
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t block = 0; block < 2; ++block) {
+      float lane[8] = {};
+      for (int64_t i = 128 * block; i < std::min<int64_t>(128 * block + 128, kIntermediate); ++i) {
+        const float up = reference::float_from_bf16(in.h1[(2 * row + 1) * kIntermediate + i]);
+        const float gradient = reference::float_from_bf16(in.dact[row * kIntermediate + i]);
+        float& sum = lane[i % 64 / 8];
+        sum = std::fma(gradient * 128.0f, up, sum);
+      }
+      const float wanted =
+          ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+      EXPECT_EQ(got.dprobs[2 * row + block], wanted) << "row " << row << ", block " << block;
+    }
+  }
+}
+
+// One special number in a block of its own, in each operand, under each kind of probability.
+TEST_F(SwigluBackwardKernel, TakesSpecialValuesAndProbabilities) {
+  const std::vector<float> values{kNan, kInf, -kInf, 0.0f, -0.0f, 0x1p-130f, 0x1p90f};
+  const std::vector<float> probs{1.0f, 0.3f, 0.0f, -0.0f, -2.0f, kNan, kInf, 0x1p-140f};
+  const auto count = static_cast<int32_t>(values.size() * probs.size());
+  const int64_t intermediate = 4 * 128;
+  Gradients in = random({count}, intermediate, 8);
+  for (int32_t row = 0; row < count; ++row) {
+    const float value = values[row % values.size()];
+    in.probs[row] = probs[row / values.size()];
+    in.set(row, 5, value, 1.5f, -1.0f);
+    in.set(row, 128 + 77, -0.5f, value, 2.0f);
+    in.set(row, 256 + 8, 2.0f, -1.0f, value);
+    for (int64_t i = 3 * 128; i < intermediate; ++i) in.set(row, i, 1.0f, 3.0f, value);
+  }
+  const auto wanted =
+      reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, intermediate);
+  const Results got = run_on(in, 3);
+  EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 8}, got.scale_inv, wanted.scale_inv)));
+  EXPECT_TRUE(matches(compare_e4m3_within_one_code({"dh1_q", 2 * intermediate}, got.q, wanted.q)));
+  for (size_t i = 0; i < got.dprobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const double sum = wanted.dprobs_blocks[i];
+    if (std::isnan(sum)) {
+      EXPECT_TRUE(std::isnan(got.dprobs[i]));
+    } else if (std::isinf(sum)) {
+      EXPECT_EQ(got.dprobs[i], sum);
+    } else {
+      EXPECT_LE(std::fabs(got.dprobs[i] - sum), wanted.dprobs_bounds[i]);
+    }
+  }
+}
+
+// With a gate and up of 128 and a gradient of 2^-7 both results are the probability, bit for bit:
+// an amax may be any fp32 number. Here they are 448 * 2^k and its neighbours, down to below
+// epsilon, and 0.
+TEST_F(SwigluBackwardKernel, FindsTheScaleOfAnAmaxBesideAStep) {
+  std::vector<float> probs{0.0f};
+  for (int k = -60; k <= 20; ++k) {
+    const float step = std::ldexp(1.75f, k);
+    for (const float prob : {std::nextafterf(step, 0.0f), step, std::nextafterf(step, 1e30f)})
+      probs.push_back(prob);
+  }
+  Gradients in = random({static_cast<int32_t>(probs.size())}, 16, 9);
+  std::copy(probs.begin(), probs.end(), in.probs.begin());
+  for (size_t row = 0; row < probs.size(); ++row) {
+    for (int64_t i = 0; i < 16; ++i) in.set(static_cast<int64_t>(row), i, 128.0f, 128.0f, 0x1p-7f);
+  }
+  const auto wanted = reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, 16);
+  const Results got = run_on(in, 2);
+  EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 2}, got.scale_inv, wanted.scale_inv)));
+  EXPECT_TRUE(matches(compare_e4m3({"dh1_q", 32}, got.q, wanted.q)));
+}
+
+TEST_F(SwigluBackwardKernel, TakesNoRows) { expect_close(random({0, 0, 0}, 272, 10), 2); }
 
 }  // namespace
 }  // namespace moejit::testing

@@ -17,13 +17,13 @@ struct Element {
   double gate = 0.0, up = 0.0, gradient = 0.0;
 };
 
-// How far silu * up * gradient of a kernel, whose last product meets the sum in one rounding, may
-// be from the exact one. Its sigmoid is off by (1 + |gate| / 12) * 2^-20 at most, relatively, and
-// two products are rounded to 2^-24. Where the sigmoid or a product is subnormal, each of the four
-// roundings is off by 2^-150 instead, times what it is multiplied with afterwards.
+// How far gradient * sigmoid * gate * up of a kernel, whose last product meets the sum in one
+// rounding, may be from the exact one. Its sigmoid is off by (1 + |gate| / 12) * 2^-20 at most,
+// relatively, and two products are rounded to 2^-24. Below 2^-126 sigmoid and products may be 0
+// instead: each of the three is off by that much, times what it is multiplied with afterwards.
 double product_error(const Element& at, double product) {
   const double relative = (1.0 + std::fabs(at.gate) / 12.0) * 0x1p-20 + 2 * 0x1p-24;
-  const double subnormal = 4 * 0x1p-150 * (1.0 + std::fabs(at.gate)) * (1.0 + std::fabs(at.up)) *
+  const double subnormal = 3 * 0x1p-126 * (1.0 + std::fabs(at.gate)) * (1.0 + std::fabs(at.up)) *
                            (1.0 + std::fabs(at.gradient));
   return relative * std::fabs(product) + subnormal;
 }
@@ -57,10 +57,10 @@ SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
                        float_from_bf16(h1[gate_index + intermediate]),
                        float_from_bf16(dact[row * intermediate + i])};
       const double s = static_cast<float>(sigmoid(at.gate));
-      const double silu = at.gate * s;
-      const double dsilu = silu * (1.0 - s) + s;
-      result.gate.push_back(static_cast<float>(at.gradient * dsilu * at.up * probs[row]));
-      result.up.push_back(static_cast<float>(at.gradient * silu * probs[row]));
+      const double d = at.gradient * s;
+      const double u = d * at.gate;
+      result.gate.push_back(static_cast<float>((u * (1.0 - s) + d) * at.up * probs[row]));
+      result.up.push_back(static_cast<float>(u * probs[row]));
       sums[i / kBlock].add(at);
     }
     for (const BlockSum& sum : sums) {

@@ -19,8 +19,9 @@ struct SwigluGradients {
 };
 
 // h1: bf16 [rows, 2I], gate in the first half; dact: bf16 [rows, I], the gradient of y; probs:
-// [rows]. With s the sigmoid of the gate, computed in double and rounded once to fp32:
-//   gate: dact * (silu * (1 - s) + s) * up * prob     up: dact * silu * prob     silu = gate * s
+// [rows]. With s the sigmoid of the gate, computed in double and rounded once to fp32, and
+// d = dact * s, u = d * gate:
+//   for gate (u * (1 - s) + d) * up * prob      for up u * prob
 // in double with one rounding to fp32. Sums are in double throughout; their bound is derived in the
 // source and holds for finite inputs.
 SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
