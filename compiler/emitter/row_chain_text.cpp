@@ -54,7 +54,8 @@ std::string load_words(LoadStage stage) {
     case LoadStage::kRows: return "bf16 rows";
     case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
     case LoadStage::kGatedRows: return "bf16 rows of gate and up";
-    case LoadStage::kGatedGradientRows: return "bf16 rows of gate, up and the gradient of both";
+    case LoadStage::kGatedGradientRows:
+      return "bf16 rows of gate, up and the activation's gradient";
     case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
   }
   return {};
@@ -85,7 +86,7 @@ std::string store_words(StoreStage stage) {
     case StoreStage::kRows: return "in their order";
     case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
     case StoreStage::kGroupedGatedRows:
-      return "gate and up in their order, pad rows as zeros, and partial sums";
+      return "in their order, pad rows as zeros, beside a partial sum of each segment";
     case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
     case StoreStage::kRowsAndPermuted:
       return "in their order and to every destination of the row, and pad rows";

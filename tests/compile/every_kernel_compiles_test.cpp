@@ -146,6 +146,27 @@ void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Gradients of the activation, which no layer has yet, with scales of blocks and of pairs.
+void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
+  using compiler::QuantizeStage;
+  for (const QuantizeStage quantize : {QuantizeStage::k1x128, QuantizeStage::k1x128Pairs}) {
+    for (const int32_t columns : {2048, 768, 2880}) {
+      const compiler::KernelSpec spec =
+          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                                 .transform = compiler::TransformStage::kSwigluBackward,
+                                 .quantize = quantize,
+                                 .store = compiler::StoreStage::kGroupedGatedRows,
+                                 .columns = columns,
+                                 .local_experts = 8,
+                                 .epsilon = 1e-10f,
+                                 .segments_in_flight = 1};
+      const auto source = compiler::emit_kernel({.operation = "swiglu_backward", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
+  }
+}
+
 // Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
 void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
@@ -223,6 +244,7 @@ TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   add_gradients(all);
   add_backward_chains(all);
   add_lone_gemms(all);
+  add_activation_gradients(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted text of every operation of three layers, of lone GEMMs and of weight gradients,
-// compared with the files in sources/. `source_golden_test --update` writes them anew; a reader
-// then judges the difference.
+// The emitted text of every operation of three layers, of lone GEMMs and of gradients, compared
+// with the files in sources/. `source_golden_test --update` writes them anew; a reader then judges
+// the difference.
 
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
@@ -134,12 +134,29 @@ void add_gradients(std::map<std::string, std::string>& sources) {
   }
 }
 
+// Of the activation's gradient, which no layer has yet.
+void add_activation_gradient(std::map<std::string, std::string>& sources) {
+  const compiler::KernelPlan kernel{
+      .operation = "swiglu_backward_quantize",
+      .spec = compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                                     .transform = compiler::TransformStage::kSwigluBackward,
+                                     .store = compiler::StoreStage::kGroupedGatedRows,
+                                     .columns = 2048,
+                                     .local_experts = 32,
+                                     .epsilon = 1e-10f,
+                                     .segments_in_flight = 1}};
+  const auto source = compiler::emit_kernel(kernel, compiler::Target{});
+  EXPECT_TRUE(succeeded(source));
+  if (source) sources[kernel.operation + ".cu"] = source->text;
+}
+
 // File name -> text.
 std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
   add_lone_gemms(sources);
   add_gradients(sources);
   add_backward_chains(sources);
+  add_activation_gradient(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

@@ -26,6 +26,11 @@ std::vector<KernelPlan> kernels() {
   gated.load = LoadStage::kGatedRows;
   gated.transform = TransformStage::kSwigluProbability;
   gated.store = StoreStage::kGroupedRows;
+  RowChainSpec backward = gated;
+  backward.load = LoadStage::kGatedGradientRows;
+  backward.transform = TransformStage::kSwigluBackward;
+  backward.quantize = QuantizeStage::k1x128Pairs;
+  backward.store = StoreStage::kGroupedGatedRows;
   RowChainSpec combined = rows;
   combined.load = LoadStage::kCombinedRows;
   combined.quantize = QuantizeStage::kNone;
@@ -68,6 +73,7 @@ std::vector<KernelPlan> kernels() {
        .spec =
            TileChainSpec{
                .sections = 2, .section_rows = 144, .columns = 272, .writes_colwise = true}},
+      {.operation = "swiglu_backward_quantize", .spec = backward},
   };
 }
 
@@ -125,6 +131,16 @@ TEST(Emitter, NamesFusedKernelsApartThatDifferInWhatTheyStoreOrInEpsilon) {
   std::get<GroupedGemmSpec>(other.spec).epsilon = 1e-9f;
   EXPECT_NE(emitted(all[8]).entry, emitted(all[9]).entry);
   EXPECT_NE(emitted(all[8]).entry, emitted(other).entry);
+}
+
+TEST(Emitter, NamesEveryStageOfTheActivationsGradient) {
+  const KernelSource source = emitted(kernels().back());
+  for (const char* word :
+       {"LoadGatedGradientRows<kColumns>", "TransformSwigluBackward", "Quantize1x128Pairs<",
+        "StoreGroupedGatedRows<kColumns, kLocalExperts>", "load=gated_gradient_rows",
+        "transform=swiglu_backward", "store=grouped_gated_rows"}) {
+    EXPECT_NE(source.text.find(word), std::string::npos) << word << " in\n" << source.text;
+  }
 }
 
 TEST(Emitter, IncludesOnlyEmbeddedHeaders) {

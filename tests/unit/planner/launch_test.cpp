@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
 
+#include "compiler/compiler.h"
+
 #include <gtest/gtest.h>
 
 namespace moejit::compiler {
@@ -32,6 +34,19 @@ TEST(BusyCtas, FollowsTheRowsOfARowChain) {
   // 66 rows of choices and 8 groups with 15 pad rows each.
   chain.load = LoadStage::kGatedRows;
   EXPECT_EQ(busy_ctas(chain, kLayer, 33), (66 + 8 * 15 + 31) / 32);
+  chain.load = LoadStage::kGatedGradientRows;
+  EXPECT_EQ(busy_ctas(chain, kLayer, 33), (66 + 8 * 15 + 31) / 32);
+}
+
+TEST(CountWork, ReadsRealRowsOfAnActivationsGradientAndWritesPaddedOnes) {
+  const KernelPlan kernel{.spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
+                                               .transform = TransformStage::kSwigluBackward,
+                                               .store = StoreStage::kGroupedGatedRows,
+                                               .columns = 144}};
+  const CallRows rows{.tokens = 33, .routed = 66, .padded = 80};
+  // Gate, up, gradient and probability; bytes, two scales and a sum of each of two blocks.
+  EXPECT_EQ(count_work(kernel, kLayer, rows).min_bytes,
+            66 * (3 * 2 * 144 + 4) + 80 * (2 * 144 + 3 * 2 * 4));
 }
 
 TEST(BusyCtas, GivesEveryTileOrGroupOfTilesACta) {
