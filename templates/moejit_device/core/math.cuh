@@ -8,19 +8,15 @@
 namespace moejit::device {
 
 // 1 / (1 + e^-x), relative error at most (1 + |x| / 12) * 2^-20 where the result is a normal
-// number: the special function unit's errors, and the product with log2(e), whose rounding and
-// whose constant are off by |x| * 1.25 * 2^-24 in the exponent's terms. That is 2^-17 at |x| = 84,
-// a factor of 2^13 below half a step of e4m3.
+// number, 0 below: the special function unit's errors, and the product with log2(e), whose rounding
+// and whose constant are off by |x| * 1.25 * 2^-24 in the exponent's terms. That is 2^-17 at
+// |x| = 84, a factor of 2^13 below half a step of e4m3.
 //
-// With E = e^-|x| <= 1 it is 1 / (1 + E) for x >= 0 and E / (1 + E) below: nothing overflows, not
-// for infinities either. NaN gives NaN. E is the square of its root, which is never subnormal where
-// E is not zero, so that the special function unit's own flush to zero does not matter.
+// Where e^-x overflows, its reciprocal is the 0 that is wanted. NaN gives NaN.
 MOEJIT_DEVICE float sigmoid(float x) {
-  constexpr float kHalfLog2E = 0x1.715476p-1f;
-  const float root = ptx::exp2_approximate(ptx::multiply(-ptx::absolute(x), kHalfLog2E));
-  const float power = ptx::multiply(root, root);
-  const float reciprocal = ptx::reciprocal_approximate(ptx::add(1.0f, power));
-  return ptx::multiply(x >= 0.0f ? 1.0f : power, reciprocal);
+  constexpr float kLog2E = 0x1.715476p0f;
+  const float power = ptx::exp2_approximate(ptx::multiply(x, -kLog2E));
+  return ptx::reciprocal_approximate(ptx::add(1.0f, power));
 }
 
 // ((gate * sigmoid(gate)) * up) * prob, each operation rounded to fp32.
