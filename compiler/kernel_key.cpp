@@ -7,6 +7,7 @@
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
 #include "moejit_device/params/tile_chain_params.h"
+#include "moejit_device/params/transpose_params.h"
 
 #include <fmt/core.h>
 #include <string_view>
@@ -24,10 +25,11 @@ constexpr int kLaunchAbi = 1;
 
 std::string launch_abi() {
   return fmt::format(
-      "{}:route={},row_chain={},tile_chain={},grouped_gemm={},contraction_grouped_gemm={}",
+      "{}:route={},row_chain={},tile_chain={},grouped_gemm={},contraction_grouped_gemm={},"
+      "transpose={}",
       kLaunchAbi, sizeof(device::RouteParams), sizeof(device::RowChainParams),
       sizeof(device::TileChainParams), sizeof(device::GroupedGemmParams),
-      sizeof(device::ContractionGroupedGemmParams));
+      sizeof(device::ContractionGroupedGemmParams), sizeof(device::TransposeParams));
 }
 
 }  // namespace

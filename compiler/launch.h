@@ -23,6 +23,8 @@ int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices);
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
 // One that divides the contraction, whatever its groups hold.
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
+// A transpose into so many columns (a multiple of 128).
+int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns);
 
 // The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);

@@ -133,6 +133,14 @@ std::string_view to_string(GradientOutput output) {
   return "unknown";
 }
 
+std::string_view to_string(TransposeRule rule) {
+  switch (rule) {
+    case TransposeRule::kIdeal: return "ideal";
+    case TransposeRule::kForkCompat: return "fork_compat";
+  }
+  return "unknown";
+}
+
 namespace {
 
 std::string text_of(const RouteSpec& s) {
@@ -191,6 +199,13 @@ std::string text_of(const ContractionGroupedGemmSpec& s) {
       "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}",
       to_string(s.scales), to_string(s.output), s.local_experts, s.rows, s.n, s.wide_tiles,
       s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded);
+}
+
+std::string text_of(const TransposeSpec& s) {
+  return fmt::format(
+      "transpose format={} rule={} local_experts={} columns={} counts_flushed={} threads={}",
+      to_string(s.format), to_string(s.rule), s.local_experts, s.columns, s.counts_flushed,
+      s.threads);
 }
 
 }  // namespace

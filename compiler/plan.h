@@ -207,8 +207,27 @@ struct ContractionGroupedGemmSpec {
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 
+// How the scaling-aware transpose picks the scale of a tile and moves bytes to it.
+enum class TransposeRule {
+  kIdeal,       // the largest scale of a row that is not all zeros; rounds to nearest even
+  kForkCompat,  // the largest of all; drops subnormals and keeps the mantissa of what underflows
+};
+
+// q [P, columns] with compact power-of-two scales to [columns, Pc], each group's rows becoming
+// columns that start at a multiple of 128, with one scale for each 128x128 tile: an operand of
+// wgrad. No value is quantised twice: bytes are multiplied by powers of two.
+struct TransposeSpec {
+  DType format = DType::kF8E4M3;  // or kF8E5M2
+  TransposeRule rule = TransposeRule::kIdeal;
+  int32_t local_experts = 0;
+  int32_t columns = 0;          // of q, a multiple of 16
+  bool counts_flushed = false;  // values that were not 0 and became 0
+  int32_t threads = 256;        // 64 for each tile that a CTA holds
+  bool operator==(const TransposeSpec&) const = default;
+};
+
 using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                                ContractionGroupedGemmSpec>;
+                                ContractionGroupedGemmSpec, TransposeSpec>;
 
 // When a kernel runs.
 enum class Phase {
@@ -303,6 +322,7 @@ std::string_view to_string(GemmAccumulation accumulation);
 std::string_view to_string(GemmEpilogue epilogue);
 std::string_view to_string(GradientScales scales);
 std::string_view to_string(GradientOutput output);
+std::string_view to_string(TransposeRule rule);
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

@@ -64,6 +64,18 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   return gemm_shape(spec.stages, kTileRows, columns, factors, kMathWarpgroups * staging);
 }
 
+LaunchShape shape(const TransposeSpec& spec) {
+  return {.threads = spec.threads, .shared_bytes = 16 * (spec.threads / 64)};
+}
+
+// Columns of wgrad's operands that T tokens can fill.
+int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
+  constexpr int64_t kStep = 128;
+  if (layer.splits_alignment % kStep == 0) return most_permuted_rows(layer, tokens);
+  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (kStep - 1);
+  return ceil_div(rows, kStep) * kStep;
+}
+
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
   // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
   // the counting is what takes the time.
@@ -92,6 +104,10 @@ int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
 
 int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
   return busy_ctas(spec);
+}
+
+int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
+  return busy_ctas(spec, most_gradient_columns(layer, tokens));
 }
 
 }  // namespace
@@ -125,6 +141,11 @@ int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
          (spec.wide_tiles + spec.narrow_tiles);
 }
 
+int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns) {
+  const int64_t tiles = ceil_div(output_columns, 128) * ceil_div(spec.columns, 128);
+  return ceil_div(tiles, spec.threads / 64);
+}
+
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
   const int64_t rows =
       tokens * layer.top_k + most_experts(layer, tokens) * (layer.splits_alignment - 1);
@@ -132,11 +153,8 @@ int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
 }
 
 int64_t gradient_columns(const Layer& layer) {
-  constexpr int64_t kStep = 128;
-  if (layer.splits_alignment % kStep == 0) return layer.max_permuted_rows;
-  const int64_t rows =
-      layer.max_tokens * layer.top_k + most_experts(layer, layer.max_tokens) * (kStep - 1);
-  return ceil_div(rows, kStep) * kStep;
+  if (layer.splits_alignment % 128 == 0) return layer.max_permuted_rows;
+  return most_gradient_columns(layer, layer.max_tokens);
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {

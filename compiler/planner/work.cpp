@@ -86,6 +86,13 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
   return count_work(spec, rows);
 }
 
+// Every real row in and out, its scales, and a scale for each tile.
+Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
+  const int64_t columns = spec.columns;
+  const int64_t scales = ceil_div(columns, 128) * (rows.routed + ceil_div(rows.routed, 128));
+  return {.min_bytes = 2 * rows.routed * columns + 4 * scales};
+}
+
 }  // namespace
 
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {

@@ -7,6 +7,7 @@
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
 #include "moejit_device/params/tile_chain_params.h"
+#include "moejit_device/params/transpose_params.h"
 
 #include <array>
 #include <variant>
@@ -20,6 +21,7 @@ using device::GroupedGemmParams;
 using device::RouteParams;
 using device::RowChainParams;
 using device::TileChainParams;
+using device::TransposeParams;
 
 constexpr bool kRead = false, kWritten = true;
 
@@ -79,6 +81,18 @@ constexpr std::array kContractionGroupedGemmPointers = {
     MOEJIT_POINTER(ContractionGroupedGemmParams, elapsed, kWritten),
 };
 
+constexpr std::array kTransposePointers = {
+    MOEJIT_POINTER(TransposeParams, input, kRead),
+    MOEJIT_POINTER(TransposeParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(TransposeParams, counts, kRead),
+    MOEJIT_POINTER(TransposeParams, offs, kRead),
+    MOEJIT_POINTER(TransposeParams, output_offs, kRead),
+    MOEJIT_POINTER(TransposeParams, output, kWritten),
+    MOEJIT_POINTER(TransposeParams, output_scale_inv, kWritten),
+    MOEJIT_POINTER(TransposeParams, flushed, kWritten),
+    MOEJIT_POINTER(TransposeParams, status, kWritten),
+};
+
 #undef MOEJIT_POINTER
 #define MOEJIT_MAP(record, field, access) \
   RecordMap { #field, offsetof(record, field), access }
@@ -135,6 +149,15 @@ ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer& lay
           .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns),
                                    gradient_columns(layer)}},
           .number_count = 1};
+}
+
+ParamRecord record(const compiler::TransposeSpec&, const Layer& layer) {
+  return {
+      .bytes = sizeof(TransposeParams),
+      .pointers = kTransposePointers,
+      .numbers = {RecordNumber{offsetof(TransposeParams, rows), layer.max_permuted_rows},
+                  RecordNumber{offsetof(TransposeParams, output_columns), gradient_columns(layer)}},
+      .number_count = 2};
 }
 
 }  // namespace

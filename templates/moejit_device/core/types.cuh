@@ -26,6 +26,9 @@ struct Bf16 {
 struct E4m3 {
   uint8_t bits;
 };
+struct E5m2 {
+  uint8_t bits;
+};
 
 // 8 and 16 bytes that move as one access.
 struct alignas(8) Bytes8 {

@@ -8,6 +8,7 @@ namespace moejit::device {
 // Bits of the status word that kernels set and callers read; never cleared by a kernel.
 inline constexpr uint32_t kStatusBadExpertId = 1u;  // an id below -1 or >= E, row not routed
 inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the rest dropped
+inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two nor 0, transpose
 
 // T tokens, K top-k, E local experts; shapes in brackets, row-major.
 struct RouteParams {

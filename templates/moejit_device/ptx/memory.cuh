@@ -106,4 +106,8 @@ MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits) {
   asm volatile("red.global.or.b32 [%0], %1;" ::"l"(pointer.address), "r"(bits) : "memory");
 }
 
+MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value) {
+  asm volatile("red.global.add.u64 [%0], %1;" ::"l"(pointer.address), "l"(value) : "memory");
+}
+
 }  // namespace moejit::device::ptx

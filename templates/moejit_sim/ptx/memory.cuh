@@ -113,4 +113,11 @@ MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits, Site si
   __atomic_fetch_or(static_cast<uint32_t*>(word), bits, __ATOMIC_RELAXED);
 }
 
+MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value,
+                              Site site = Site::here()) {
+  Machine* m = machine();
+  void* sum = m->calls->access_global(m, pointer.address, 8, Access::kAtomic, site);
+  __atomic_fetch_add(static_cast<uint64_t*>(sum), value, __ATOMIC_RELAXED);
+}
+
 }  // namespace moejit::device::ptx

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// Row-wise quantised rows to an operand of wgrad: C columns, B = ceil(C / 128), P rows, E groups,
+// Pc output columns. The rows of group e from offs[e] on become the columns from output_offs[e] on.
+// Its other rows, and columns that belong to no group, are left alone; the columns from a group's
+// count to the next multiple of 128 become zeros.
+struct TransposeParams {
+  const uint8_t* input;          // [P, C] e4m3 or e5m2
+  const float* input_scale_inv;  // [P, B] powers of two, or 0 where the data are zeros
+  const int32_t* counts;         // [E]
+  const int32_t* offs;           // [E + 1]
+  const int32_t* output_offs;    // [E + 1], multiples of 128; may be offs
+  uint8_t* output;               // [C, Pc]
+  float* output_scale_inv;       // [B, Pc / 128], of each 128x128 tile
+  uint64_t* flushed;             // [1], values that became 0 are added; null: not counted
+  uint32_t* status;              // [1], kStatusBadScale is or-ed in; null: not wanted
+  int64_t rows;                  // P, may be 0
+  int64_t output_columns;        // Pc, a multiple of 128, may be 0
+};
+
+}  // namespace moejit::device

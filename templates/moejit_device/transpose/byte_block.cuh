@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// 16 rows of 16 bytes in the registers of one thread: read as 16 bytes of each row, written as 16
+// bytes of each column. Nothing is exchanged with other threads.
+
+#include "moejit_device/ptx/f16.cuh"
+#include "moejit_device/ptx/memory.cuh"
+
+namespace moejit::device {
+
+inline constexpr int32_t kBlockBytes = 16;  // rows, and bytes of a row
+
+struct ByteBlock {
+  Bytes16 row[kBlockBytes];
+};
+
+// The first `rows` rows from `source` on, kPitch bytes from one to the next; zeros below.
+template <int32_t kPitch>
+MOEJIT_DEVICE ByteBlock fetch_block(ptx::GlobalPtr<const uint8_t> source, int32_t rows) {
+  ByteBlock block;
+#pragma unroll
+  for (int32_t i = 0; i < kBlockBytes; ++i) {
+    const auto run = ptx::as<const Bytes16>(source + i * kPitch);
+    block.row[i] = i < rows ? ptx::load_streaming(run) : Bytes16{};
+  }
+  return block;
+}
+
+// Bit i: row i holds something else than +0 and -0.
+MOEJIT_DEVICE uint32_t nonzero_rows(const ByteBlock& block) {
+  uint32_t rows = 0;
+#pragma unroll
+  for (int32_t i = 0; i < kBlockBytes; ++i) {
+    const uint32_t(&word)[4] = block.row[i].word;
+    const uint32_t magnitudes = (word[0] | word[1] | word[2] | word[3]) & 0x7f7f7f7fu;
+    rows |= magnitudes != 0 ? 1u << i : 0u;
+  }
+  return rows;
+}
+
+// Four words, each four bytes of a row, to four words of the columns.
+MOEJIT_DEVICE void transpose_bytes(const uint32_t (&row)[4], uint32_t (&column)[4]) {
+  const uint32_t low01 = ptx::permute_bytes<0x5140>(row[0], row[1]);
+  const uint32_t low23 = ptx::permute_bytes<0x5140>(row[2], row[3]);
+  const uint32_t high01 = ptx::permute_bytes<0x7362>(row[0], row[1]);
+  const uint32_t high23 = ptx::permute_bytes<0x7362>(row[2], row[3]);
+  column[0] = ptx::permute_bytes<0x5410>(low01, low23);
+  column[1] = ptx::permute_bytes<0x7632>(low01, low23);
+  column[2] = ptx::permute_bytes<0x5410>(high01, high23);
+  column[3] = ptx::permute_bytes<0x7632>(high01, high23);
+}
+
+// Column i of the block to `target` + i * `pitch`, four columns at a time.
+MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t> target,
+                                 int64_t pitch) {
+#pragma unroll
+  for (int32_t w = 0; w < 4; ++w) {
+    Bytes16 run[4];
+#pragma unroll
+    for (int32_t q = 0; q < 4; ++q) {
+      const uint32_t row[4] = {block.row[4 * q].word[w], block.row[4 * q + 1].word[w],
+                               block.row[4 * q + 2].word[w], block.row[4 * q + 3].word[w]};
+      uint32_t column[4];
+      transpose_bytes(row, column);
+#pragma unroll
+      for (int32_t c = 0; c < 4; ++c) run[c].word[q] = column[c];
+    }
+#pragma unroll
+    for (int32_t c = 0; c < 4; ++c) {
+      ptx::store(ptx::as<Bytes16>(target), run[c]);
+      target = target + pitch;
+    }
+  }
+}
+
+}  // namespace moejit::device

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The scaling-aware transpose: rows [P, C] with 1x128 scales become columns [C, Pc] with one scale
+// for each 128x128 tile, without quantising anew. Each row's values are divided by the power of two
+// that is between its scale and the tile's.
+//
+// Memory-bound, so again what matters is bytes in flight and full lines. Two warps hold a tile:
+// each thread 16 rows of 16 bytes, which it fetches with 16 loads that are all in flight at once,
+// rescales while they lie as rows, transposes in its registers, and stores as 16 runs of 16 bytes.
+// Eight lanes read a whole line of a row; the four row groups of a warp write 64 contiguous bytes
+// of a column and the other warp the other 64. Data never pass through shared memory: the two warps
+// only exchange the largest scale of their rows.
+//
+//   lane l of warp w:  rows [64w + 16(l/8), + 16), columns [16(l%8), + 16), scales of the rows
+//                      64w + 2l and 64w + 2l + 1
+//
+// The tiles of all output columns form one list, columns of input innermost, so that CTAs that run
+// together read whole rows and use every sector of scales. Pairs of warps take them in turn.
+//
+// Emitted kernels look like this:
+//
+//   #include "moejit_device/transpose/transpose.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kGroups = 8;
+//   constexpr int32_t kColumns = 7168;
+//   constexpr int32_t kThreads = 256;
+//
+//   using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kThreads>;
+//
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_..., TransposeParams) {
+//     Kernel::run(params);
+//   }
+
+#include "moejit_device/ptx/barrier.cuh"
+#include "moejit_device/transpose/byte_block.cuh"
+#include "moejit_device/transpose/flushed.cuh"
+#include "moejit_device/transpose/output_groups.cuh"
+#include "moejit_device/transpose/rescale.cuh"
+#include "moejit_device/transpose/row_shifts.cuh"
+
+namespace moejit::device {
+
+template <int32_t kGroups, int32_t kColumns, typename Rescale, typename Flushed, int32_t kThreads_>
+struct Transpose {
+  static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
+  static_assert(kThreads_ % 64 == 0 && kThreads_ / 64 <= 15,
+                "two warps hold a tile and meet at a barrier of their own");
+
+  static constexpr int32_t kThreads = kThreads_;
+  static constexpr int32_t kPairs = kThreads / 64;
+  static constexpr int32_t kSharedBytes = kPairs * 2 * 2 * 4;
+  static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
+
+  MOEJIT_DEVICE static void run(const TransposeParams& params) {
+    const int64_t tiles = params.output_columns / 128 * kTilesPerRow;
+    const int64_t stride = int64_t{ptx::cta_count()} * kPairs;
+    const int32_t pair = ptx::warp_index() / 2;
+    Flushed flushed;
+    int32_t turn = 0;
+    for (int64_t tile = int64_t{ptx::cta_index()} * kPairs + pair; tile < tiles; tile += stride) {
+      const int64_t tile_row = tile / kTilesPerRow;
+      const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
+      if (rows.is_past_the_end) break;
+      if (rows.count <= 0) continue;
+      move_tile(params, rows, tile_row, static_cast<int32_t>(tile - tile_row * kTilesPerRow), turn,
+                flushed);
+      turn ^= 1;
+    }
+    flushed.finish(params);
+  }
+
+ private:
+  static constexpr int32_t kTilesPerRow = ceil_div(kColumns, int32_t{128});
+
+  MOEJIT_DEVICE static void move_tile(const TransposeParams& params, const RowTile& rows,
+                                      int64_t tile_row, int32_t tile_column, int32_t turn,
+                                      Flushed& flushed) {
+    const int32_t lane = ptx::lane_index();
+    const int32_t half = ptx::warp_index() % 2;
+    const int32_t row = half * 64 + lane / 8 * kBlockBytes;
+    const int32_t column = tile_column * 128 + lane % 8 * kBlockBytes;
+    const bool has_column = kColumns % 128 == 0 || column < kColumns;
+
+    const int32_t scale_row = half * 64 + 2 * lane;
+    const RowScalePair scale =
+        fetch_scales(ptx::global(params.input_scale_inv) +
+                         ((rows.first + scale_row) * kTilesPerRow + tile_column),
+                     kTilesPerRow, rows.count - scale_row);
+    ByteBlock block =
+        fetch_block<kColumns>(ptx::global(params.input) + ((rows.first + row) * kColumns + column),
+                              has_column ? rows.count - row : 0);
+
+    check_scales(params, scale);
+    const uint32_t tile_scale = scale_of_tile(scale, block, turn);
+    rescale(block, scale, tile_scale, flushed);
+
+    if (has_column) {
+      store_columns(
+          block,
+          ptx::global(params.output) + (column * params.output_columns + (tile_row * 128 + row)),
+          params.output_columns);
+    }
+    if (lane + 32 * half == 0) {
+      ptx::store(ptx::global(params.output_scale_inv) +
+                     (tile_column * (params.output_columns / 128) + tile_row),
+                 ptx::float_from_bits(tile_scale));
+    }
+  }
+
+  // Of both warps' rows. Two sets of slots take turns, so that one barrier a tile is enough: it
+  // orders this tile's writes before its reads, and those of the tile before, which used the other
+  // set, before the next tile's writes.
+  MOEJIT_DEVICE static uint32_t scale_of_tile(const RowScalePair& scale, const ByteBlock& block,
+                                              int32_t turn) {
+    uint32_t counts = 0;  // bits 0 and 1: whether this lane's rows do
+    if constexpr (Rescale::kPassesOverZeroRows) {
+      counts = nonzero_rows(block);
+#pragma unroll
+      for (int32_t mask = 4; mask > 0; mask /= 2) counts |= ptx::shuffle_xor(counts, mask);
+      counts >>= 2 * (ptx::lane_index() % 8);
+    }
+    const uint32_t own = larger(rank_of(scale.bits[0], (counts & 1u) != 0),
+                                rank_of(scale.bits[1], (counts & 2u) != 0));
+    const int32_t pair = ptx::warp_index() / 2;
+    const auto slots = ptx::shared<uint32_t>(0) + (pair * 4 + turn * 2);
+    const uint32_t of_warp = largest_rank(own);
+    if (ptx::lane_index() == 0) ptx::store(slots + ptx::warp_index() % 2, of_warp);
+    ptx::sync_named(1 + pair, 64);
+    return larger(ptx::load(slots), ptx::load(slots + 1)) & 0x7fffffffu;
+  }
+
+  MOEJIT_DEVICE static void rescale(ByteBlock& block, const RowScalePair& scale,
+                                    uint32_t tile_scale, Flushed& flushed) {
+    uint32_t own[Rescale::kWords];
+    Rescale::pack(shift_between(scale.bits[0], tile_scale),
+                  shift_between(scale.bits[1], tile_scale), own);
+#pragma unroll
+    for (int32_t i = 0; i < kBlockBytes / 2; ++i) {
+      uint32_t packed[Rescale::kWords];
+#pragma unroll
+      for (int32_t w = 0; w < Rescale::kWords; ++w) {
+        packed[w] = ptx::shuffle(own[w], ptx::lane_index() / 8 * 8 + i);
+      }
+      rescale_row<0>(block.row[2 * i], packed, flushed);
+      rescale_row<1>(block.row[2 * i + 1], packed, flushed);
+    }
+  }
+
+  template <int32_t kRow>
+  MOEJIT_DEVICE static void rescale_row(Bytes16& bytes, const uint32_t (&packed)[Rescale::kWords],
+                                        Flushed& flushed) {
+#pragma unroll
+    for (int32_t w = 0; w < 4; ++w) {
+      const uint32_t before = bytes.word[w];
+      bytes.word[w] = Rescale::template apply<kRow>(before, packed);
+      flushed.add(before, bytes.word[w]);
+    }
+  }
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/transpose.h"
+
+#include "compiler/launch.h"
+#include "templates/moejit_device/params/route_params.h"
+#include "templates/moejit_device/params/transpose_params.h"
+#include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/crc32.h"
+#include "tests/support/reference/quantize.h"
+#include "tests/support/reference/random_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::DType;
+using compiler::TransposeRule;
+using compiler::TransposeSpec;
+using reference::block_count;
+using reference::ScaledBytes;
+using reference::TransposeGroups;
+
+constexpr int64_t kGuard = 256;       // bytes around the output
+constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
+constexpr TransposeRule kRules[] = {TransposeRule::kIdeal, TransposeRule::kForkCompat};
+constexpr DType kFormats[] = {DType::kF8E4M3, DType::kF8E5M2};
+
+// Groups of so many rows that start at multiples of `alignment`, and columns at multiples of 128.
+TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment) {
+  TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {0}};
+  for (const int32_t count : counts) {
+    const auto next = [&](int32_t from, int32_t step) {
+      return (from + count + step - 1) / step * step;
+    };
+    groups.offs.push_back(next(groups.offs.back(), alignment));
+    groups.output_offs.push_back(next(groups.output_offs.back(), 128));
+  }
+  return groups;
+}
+
+// Random bytes and scales 2^0 to 2^-spread in the groups' rows; in all others NaN, and scales that
+// are the largest there are.
+ScaledBytes random_rows(const TransposeGroups& groups, int64_t columns, int spread, uint64_t seed) {
+  const int64_t rows = groups.offs.back() + 16;
+  const auto size = static_cast<size_t>(rows * columns);
+  ScaledBytes input{
+      .rows = rows,
+      .cols = columns,
+      .bytes = std::vector<uint8_t>(size, 0x7f),
+      .scale_inv = std::vector<float>(static_cast<size_t>(rows * block_count(columns)), 0x1p127f)};
+  const reference::RandomStream random(seed, 1);
+  for (size_t e = 0; e < groups.counts.size(); ++e) {
+    const int64_t end = groups.offs[e] + groups.counts[e];
+    for (int64_t i = groups.offs[e] * columns; i < end * columns; ++i)
+      input.bytes[static_cast<size_t>(i)] = static_cast<uint8_t>(random.below(i, 256));
+    for (int64_t i = groups.offs[e] * block_count(columns); i < end * block_count(columns); ++i)
+      input.scale_inv[static_cast<size_t>(i)] =
+          std::ldexp(1.0f, -static_cast<int>(random.below(~i, spread + 1)));
+  }
+  return input;
+}
+
+struct Choice {
+  TransposeSpec spec;
+  int64_t ctas = 3;
+  bool shares_offs = false;  // output_offs is offs
+};
+
+class TransposeKernel : public Chains {
+ protected:
+  // Everything around and inside the output, and the counter, equal the reference. Gives the
+  // output.
+  std::vector<uint8_t> expect_equal(const ScaledBytes& rows, const TransposeGroups& groups,
+                                    Choice choice, uint32_t wanted_status = 0) {
+    choice.spec.local_experts = static_cast<int32_t>(groups.counts.size());
+    choice.spec.columns = static_cast<int32_t>(rows.cols);
+    const int64_t columns = groups.output_offs.back() + 128;  // the last 128 belong to no group
+    const auto wanted = reference::transpose(
+        rows, groups, columns,
+        choice.spec.format == DType::kF8E4M3 ? reference::Fp8Format::kE4m3
+                                             : reference::Fp8Format::kE5m2,
+        choice.spec.rule == TransposeRule::kIdeal ? reference::TransposeRule::kIdeal
+                                                  : reference::TransposeRule::kForkCompat,
+        kUntouched);
+    const Outputs got = transpose(rows, groups, choice, columns);
+    EXPECT_TRUE(matches(compare_e4m3({"q", columns}, got.bytes, wanted.bytes)));
+    EXPECT_TRUE(
+        matches(compare_f32({"q_scale_inv", columns / 128}, got.scale_inv, wanted.scale_inv)));
+    EXPECT_EQ(got.flushed, choice.spec.counts_flushed ? wanted.flushed : 0);
+    EXPECT_EQ(got.status, wanted_status);
+    return got.bytes;
+  }
+
+ private:
+  struct Outputs {
+    std::vector<uint8_t> bytes;
+    std::vector<float> scale_inv;
+    uint64_t flushed = 0;
+    uint32_t status = 0;
+  };
+
+  Outputs transpose(const ScaledBytes& rows, const TransposeGroups& groups, const Choice& choice,
+                    int64_t columns) {
+    const DeviceBuffer q = input("q", rows.bytes);
+    const DeviceBuffer scale_inv = input("q_scale_inv", rows.scale_inv);
+    const DeviceBuffer counts = input("counts", groups.counts);
+    const DeviceBuffer offs = input("offs", groups.offs);
+    const DeviceBuffer output_offs = input("output_offs", groups.output_offs);
+    const DeviceBuffer output = this->output<uint8_t>("t", 2 * kGuard + rows.cols * columns);
+    const DeviceBuffer output_scale_inv =
+        this->output<float>("t_scale_inv", block_count(rows.cols) * (columns / 128) + 8);
+    const DeviceBuffer flushed = this->output<uint64_t>("flushed", 1);
+    const DeviceBuffer status = this->output<uint32_t>("status", 1);
+    fill(flushed, 0);
+    fill(status, 0);
+    const device::TransposeParams params{
+        .input = q.as<const uint8_t>(),
+        .input_scale_inv = scale_inv.as<const float>(),
+        .counts = counts.as<const int32_t>(),
+        .offs = offs.as<const int32_t>(),
+        .output_offs =
+            choice.shares_offs ? offs.as<const int32_t>() : output_offs.as<const int32_t>(),
+        .output = output.as<uint8_t>() + kGuard,
+        .output_scale_inv = output_scale_inv.as<float>(),
+        .flushed = choice.spec.counts_flushed ? flushed.as<uint64_t>() : nullptr,
+        .status = status.as<uint32_t>(),
+        .rows = rows.rows,
+        .output_columns = columns};
+    run(choice.spec, choice.ctas, params,
+        {&q, &scale_inv, &counts, &offs, &output_offs, &output, &output_scale_inv, &flushed,
+         &status});
+    const std::vector<uint8_t> all = output.download<uint8_t>();
+    EXPECT_TRUE(untouched_from(head(all, kGuard), 0));
+    EXPECT_TRUE(untouched_from(all, kGuard + rows.cols * columns));
+    EXPECT_TRUE(untouched_from(output_scale_inv.download<float>(),
+                               block_count(rows.cols) * (columns / 128)));
+    return {.bytes = {all.begin() + kGuard, all.end() - kGuard},
+            .scale_inv =
+                head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
+            .flushed = flushed.download<uint64_t>()[0],
+            .status = status.download<uint32_t>()[0]};
+  }
+};
+
+TEST_F(TransposeKernel, EqualsTheReferenceForGroupsOfAnySize) {
+  const TransposeGroups groups = groups_of({0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0}, 16);
+  for (const int64_t columns : {128, 272}) {
+    SCOPED_TRACE(columns);
+    expect_equal(random_rows(groups, columns, 4, 1), groups, {});
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing
