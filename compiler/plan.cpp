@@ -203,9 +203,10 @@ std::string text_of(const ContractionGroupedGemmSpec& s) {
 
 std::string text_of(const TransposeSpec& s) {
   return fmt::format(
-      "transpose format={} rule={} local_experts={} columns={} counts_flushed={} threads={}",
+      "transpose format={} rule={} local_experts={} columns={} counts_flushed={} "
+      "band_tiles={} threads={}",
       to_string(s.format), to_string(s.rule), s.local_experts, s.columns, s.counts_flushed,
-      s.threads);
+      s.band_tiles, s.threads);
 }
 
 }  // namespace

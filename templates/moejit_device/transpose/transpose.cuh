@@ -15,8 +15,9 @@
 //   lane l of warp w:  rows [64w + 16(l/8), + 16), columns [16(l%8), + 16), scales of the rows
 //                      64w + 2l and 64w + 2l + 1
 //
-// The tiles of all output columns form one list, columns of input innermost, so that CTAs that run
-// together read whole rows and use every sector of scales. Pairs of warps take them in turn.
+// The tiles form one list that pairs of warps take in turn: bands of kBandTiles tiles of rows; in a
+// band, columns of the input ascending and rows innermost. CTAs that run together then read whole
+// rows, use every sector of scales, and write long runs of columns.
 //
 // Emitted kernels look like this:
 //
@@ -26,9 +27,11 @@
 //
 //   constexpr int32_t kGroups = 8;
 //   constexpr int32_t kColumns = 7168;
+//   constexpr int32_t kBandTiles = 1;
 //   constexpr int32_t kThreads = 256;
 //
-//   using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kThreads>;
+//   using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kBandTiles,
+//                            kThreads>;
 //
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_..., TransposeParams) {
 //     Kernel::run(params);
@@ -43,7 +46,8 @@
 
 namespace moejit::device {
 
-template <int32_t kGroups, int32_t kColumns, typename Rescale, typename Flushed, int32_t kThreads_>
+template <int32_t kGroups, int32_t kColumns, typename Rescale, typename Flushed, int32_t kBandTiles,
+          int32_t kThreads_>
 struct Transpose {
   static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
   static_assert(kThreads_ % 64 == 0 && kThreads_ / 64 <= 15,
@@ -55,18 +59,20 @@ struct Transpose {
   static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
 
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
-    const int64_t tiles = params.output_columns / 128 * kTilesPerRow;
+    constexpr int32_t kTilesOfBand = kBandTiles * kTilesPerRow;
+    const int64_t tile_rows = params.output_columns / 128;
+    const int64_t tiles = ceil_div(tile_rows, int64_t{kBandTiles}) * kTilesOfBand;
     const int64_t stride = int64_t{ptx::cta_count()} * kPairs;
-    const int32_t pair = ptx::warp_index() / 2;
     Flushed flushed;
     int32_t turn = 0;
-    for (int64_t tile = int64_t{ptx::cta_index()} * kPairs + pair; tile < tiles; tile += stride) {
-      const int64_t tile_row = tile / kTilesPerRow;
+    for (int64_t tile = int64_t{ptx::cta_index()} * kPairs + pair(); tile < tiles; tile += stride) {
+      const int64_t band = tile / kTilesOfBand;
+      const int32_t in_band = static_cast<int32_t>(tile - band * kTilesOfBand);
+      const int64_t tile_row = band * kBandTiles + in_band % kBandTiles;
       const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
-      if (rows.is_past_the_end) break;
-      if (rows.count <= 0) continue;
-      move_tile(params, rows, tile_row, static_cast<int32_t>(tile - tile_row * kTilesPerRow), turn,
-                flushed);
+      if (rows.is_past_the_end && in_band % kBandTiles == 0) break;
+      if (rows.count <= 0 || tile_row >= tile_rows) continue;
+      move_tile(params, rows, tile_row, in_band / kBandTiles, turn, flushed);
       turn ^= 1;
     }
     flushed.finish(params);
@@ -74,6 +80,9 @@ struct Transpose {
 
  private:
   static constexpr int32_t kTilesPerRow = ceil_div(kColumns, int32_t{128});
+
+  // Of warps in the CTA; their barrier is one of its number.
+  MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }
 
   MOEJIT_DEVICE static void move_tile(const TransposeParams& params, const RowTile& rows,
                                       int64_t tile_row, int32_t tile_column, int32_t turn,
@@ -124,11 +133,10 @@ struct Transpose {
     }
     const uint32_t own = larger(rank_of(scale.bits[0], (counts & 1u) != 0),
                                 rank_of(scale.bits[1], (counts & 2u) != 0));
-    const int32_t pair = ptx::warp_index() / 2;
-    const auto slots = ptx::shared<uint32_t>(0) + (pair * 4 + turn * 2);
+    const auto slots = ptx::shared<uint32_t>(0) + (pair() * 4 + turn * 2);
     const uint32_t of_warp = largest_rank(own);
     if (ptx::lane_index() == 0) ptx::store(slots + ptx::warp_index() % 2, of_warp);
-    ptx::sync_named(1 + pair, 64);
+    ptx::sync_named(1 + pair(), 64);
     return larger(ptx::load(slots), ptx::load(slots + 1)) & 0x7fffffffu;
   }
 

@@ -93,6 +93,14 @@ class TransposeKernel : public Chains {
     return got.bytes;
   }
 
+  // Only what is reported, and that nothing around the output is touched.
+  void expect_status(const ScaledBytes& rows, const TransposeGroups& groups, uint32_t wanted) {
+    Choice choice;
+    choice.spec.local_experts = static_cast<int32_t>(groups.counts.size());
+    choice.spec.columns = static_cast<int32_t>(rows.cols);
+    EXPECT_EQ(transpose(rows, groups, choice, groups.output_offs.back() + 128).status, wanted);
+  }
+
  private:
   struct Outputs {
     std::vector<uint8_t> bytes;
@@ -146,9 +154,149 @@ class TransposeKernel : public Chains {
 
 TEST_F(TransposeKernel, EqualsTheReferenceForGroupsOfAnySize) {
   const TransposeGroups groups = groups_of({0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0}, 16);
-  for (const int64_t columns : {128, 272}) {
+  for (const DType format : kFormats) {
+    for (const TransposeRule rule : kRules) {
+      for (const int64_t columns : {128, 272}) {
+        SCOPED_TRACE(columns);
+        expect_equal(random_rows(groups, columns, 4, 1), groups,
+                     {.spec = {.format = format, .rule = rule}});
+      }
+    }
+  }
+}
+
+TEST_F(TransposeKernel, TakesRowsOfAnyLength) {
+  const TransposeGroups groups = groups_of({3, 130}, 16);
+  for (const int64_t columns : {16, 112, 128, 144, 640}) {
     SCOPED_TRACE(columns);
-    expect_equal(random_rows(groups, columns, 4, 1), groups, {});
+    expect_equal(random_rows(groups, columns, 4, 2), groups, {});
+  }
+}
+
+// As many rows as there are scales in one: layouts that could be taken for each other.
+TEST_F(TransposeKernel, TakesAsManyRowsAsARowHasScales) {
+  const TransposeGroups groups = groups_of({3}, 1);
+  expect_equal(random_rows(groups, 272, 4, 3), groups, {});
+}
+
+// Row r is 2^r times quieter than row 0; columns are all 256 codes. Shifts 0 to 63: more than any
+// value outlives.
+TEST_F(TransposeKernel, MovesEveryCodeByEveryShift) {
+  const TransposeGroups groups = groups_of({64}, 64);
+  ScaledBytes rows = random_rows(groups, 256, 0, 4);
+  for (size_t r = 0; r < 64; ++r) {
+    for (size_t c = 0; c < 256; ++c) rows.bytes[r * 256 + c] = static_cast<uint8_t>(c);
+    for (size_t b = 0; b < 2; ++b)
+      rows.scale_inv[r * 2 + b] = std::ldexp(0x1p40f, -static_cast<int>(r));
+  }
+  for (const DType format : kFormats) {
+    for (const TransposeRule rule : kRules) {
+      const auto bytes = expect_equal(rows, groups, {.spec = {.format = format, .rule = rule}});
+      if (format != DType::kF8E4M3) continue;
+      std::vector<uint8_t> table;  // shifts 0 to 15, of each all codes
+      for (size_t r = 0; r < 16; ++r)
+        for (size_t c = 0; c < 256; ++c) table.push_back(bytes[c * (bytes.size() / 256) + r]);
+      EXPECT_EQ(crc32(table), rule == TransposeRule::kIdeal ? 0xb7667346u : 0x50170c2cu);
+    }
+  }
+}
+
+// Rows of 2^-40 beside rows of zeros whose scale is 1, zeros of either sign; in the last block
+// there are only zeros.
+TEST_F(TransposeKernel, LetsRowsOfZerosNotFlushTheirTile) {
+  const TransposeGroups groups = groups_of({129, 20}, 16);
+  ScaledBytes rows = random_rows(groups, 272, 2, 5);
+  for (int64_t r = 0; r < groups.offs.back(); ++r) {
+    for (int64_t b = 0; b < 3; ++b) {
+      const bool is_zero = b == 2 || (r + b) % 3 == 0;
+      rows.scale_inv[static_cast<size_t>(r * 3 + b)] = is_zero ? 1.0f : 0x1p-40f;
+      for (int64_t c = 128 * b; is_zero && c < std::min<int64_t>(128 * b + 128, 272); ++c)
+        rows.bytes[static_cast<size_t>(r * 272 + c)] = c % 2 == 0 ? 0x80 : 0x00;
+    }
+  }
+  for (const DType format : kFormats)
+    for (const TransposeRule rule : kRules)
+      expect_equal(rows, groups, {.spec = {.format = format, .rule = rule}});
+}
+
+TEST_F(TransposeKernel, TakesScalesThatAreFarApart) {
+  const TransposeGroups groups = groups_of({200, 0, 70}, 16);
+  for (const DType format : kFormats)
+    for (const TransposeRule rule : kRules)
+      expect_equal(random_rows(groups, 144, 60, 6), groups,
+                   {.spec = {.format = format, .rule = rule}});
+}
+
+TEST_F(TransposeKernel, TakesTheSmallestScalesAndNone) {
+  const TransposeGroups groups = groups_of({20}, 16);
+  ScaledBytes rows = random_rows(groups, 128, 0, 7);
+  const float scales[] = {0x1p-127f, 0x1p-126f, 0x1p-125f, 0x1p-120f};
+  for (size_t r = 0; r < 20; ++r) rows.scale_inv[r] = scales[r % 4];
+  expect_equal(rows, groups, {});
+  std::fill_n(rows.scale_inv.begin(), 20, 0.0f);
+  std::fill_n(rows.bytes.begin(), 20 * 128, uint8_t{0});
+  expect_equal(rows, groups, {});
+}
+
+TEST_F(TransposeKernel, CountsWhatBecomesZero) {
+  const TransposeGroups groups = groups_of({200, 70}, 16);
+  for (const DType format : kFormats) {
+    for (const TransposeRule rule : kRules) {
+      expect_equal(random_rows(groups, 144, 20, 8), groups,
+                   {.spec = {.format = format, .rule = rule, .counts_flushed = true}});
+    }
+  }
+}
+
+TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
+  const TransposeGroups groups = groups_of({20, 3}, 16);
+  const float bad[] = {1.5f, 0x1.000002p-20f, 0x1p-128f, -0x1p-3f, INFINITY, NAN};
+  for (const float scale : bad) {
+    SCOPED_TRACE(scale);
+    ScaledBytes rows = random_rows(groups, 272, 4, 9);
+    rows.scale_inv[3 * 17 + 2] = scale;
+    expect_status(rows, groups, device::kStatusBadScale);
+  }
+  ScaledBytes rows = random_rows(groups, 272, 4, 9);
+  rows.scale_inv[3 * 25 + 2] = 1.5f;  // of a pad row
+  expect_equal(rows, groups, {});
+  rows.scale_inv[3 * 17 + 2] = 1.5f;  // what its exponent field says
+  expect_equal(rows, groups, {}, device::kStatusBadScale);
+}
+
+// Groups farther apart than their columns reach: what is between belongs to none.
+TEST_F(TransposeKernel, TakesInputOffsetsAsThoseOfTheOutput) {
+  for (const int32_t alignment : {128, 384}) {
+    TransposeGroups groups = groups_of({100, 0, 128, 129}, alignment);
+    groups.output_offs = groups.offs;
+    expect_equal(random_rows(groups, 144, 4, 10), groups, {.shares_offs = true});
+  }
+}
+
+TEST_F(TransposeKernel, TakesMoreGroupsThanAWarpHasLanes) {
+  std::vector<int32_t> counts(70, 1);
+  for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 140;
+  const TransposeGroups groups = groups_of(counts, 16);
+  expect_equal(random_rows(groups, 16, 4, 11), groups, {.ctas = 8});
+}
+
+TEST_F(TransposeKernel, GivesTheSameForAnyNumberOfCtasThreadsAndBands) {
+  const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
+  const ScaledBytes rows = random_rows(groups, 272, 6, 12);
+  for (const int32_t threads : {64, 128, 512}) {
+    for (const int32_t band_tiles : {1, 4}) {
+      for (const int64_t ctas : {1, 5, 40}) {
+        expect_equal(rows, groups,
+                     {.spec = {.band_tiles = band_tiles, .threads = threads}, .ctas = ctas});
+      }
+    }
+  }
+}
+
+TEST_F(TransposeKernel, TakesNoRows) {
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{0}, {0, 0, 0}}) {
+    const TransposeGroups groups = groups_of(counts, 16);
+    expect_equal(random_rows(groups, 144, 4, 13), groups, {});
   }
 }
 
