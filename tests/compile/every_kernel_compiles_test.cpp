@@ -208,12 +208,36 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Transposes of each rule, both formats, with a counter and without.
+void add_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::TransposeRule;
+  for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
+      for (const bool counts_flushed : {false, true}) {
+        for (const int32_t columns : {7168, 2880}) {
+          const compiler::KernelSpec spec =
+              compiler::TransposeSpec{.format = format,
+                                      .rule = rule,
+                                      .local_experts = 33,
+                                      .columns = columns,
+                                      .counts_flushed = counts_flushed};
+          const auto source = compiler::emit_kernel({.operation = "transpose", .spec = spec}, {});
+          EXPECT_TRUE(succeeded(source));
+          if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+        }
+      }
+    }
+  }
+}
+
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
-// of 384 whose warps trade registers among themselves.
+// of 384 whose warps trade registers among themselves. A transpose has 64 in flight.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
+  if (std::holds_alternative<compiler::TransposeSpec>(spec)) return 128;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 
@@ -245,6 +269,7 @@ TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   add_backward_chains(all);
   add_lone_gemms(all);
   add_activation_gradients(all);
+  add_transposes(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

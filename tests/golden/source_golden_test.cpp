@@ -150,6 +150,19 @@ void add_activation_gradient(std::map<std::string, std::string>& sources) {
   if (source) sources[kernel.operation + ".cu"] = source->text;
 }
 
+// Of the transposes that make the operands of weight gradients.
+void add_transposes(std::map<std::string, std::string>& sources) {
+  using compiler::TransposeRule;
+  for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
+    const auto source = compiler::emit_kernel(
+        {.operation = "transpose",
+         .spec = compiler::TransposeSpec{.rule = rule, .local_experts = 8, .columns = 7168}},
+        compiler::Target{});
+    EXPECT_TRUE(succeeded(source));
+    if (source) sources["transpose_" + std::string(to_string(rule)) + ".cu"] = source->text;
+  }
+}
+
 // File name -> text.
 std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
@@ -157,6 +170,7 @@ std::map<std::string, std::string> emitted_sources() {
   add_gradients(sources);
   add_backward_chains(sources);
   add_activation_gradient(sources);
+  add_transposes(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

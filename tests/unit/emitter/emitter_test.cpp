@@ -74,6 +74,13 @@ std::vector<KernelPlan> kernels() {
            TileChainSpec{
                .sections = 2, .section_rows = 144, .columns = 272, .writes_colwise = true}},
       {.operation = "swiglu_backward_quantize", .spec = backward},
+      {.operation = "transpose", .spec = TransposeSpec{.local_experts = 7, .columns = 272}},
+      {.operation = "transpose",
+       .spec = TransposeSpec{.format = DType::kF8E5M2,
+                             .rule = TransposeRule::kForkCompat,
+                             .local_experts = 7,
+                             .columns = 272,
+                             .counts_flushed = true}},
   };
 }
 
@@ -93,7 +100,7 @@ TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
 }
 
 TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
-  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|i32)[a-z0-9_]*_[0-9a-f]{8}");
+  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|i32)[a-z0-9_]*_[0-9a-f]{8}");
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_TRUE(std::regex_match(source.entry, pattern)) << source.entry;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+const TransposeSpec kSpec{.local_experts = 8, .columns = 272};
+
+TEST(Transpose, GivesEveryTileTwoWarpsAndAPlaceForTheirScales) {
+  const LaunchShape shape = launch_shape(kSpec);
+  EXPECT_EQ(shape.threads, 256);
+  EXPECT_EQ(shape.shared_bytes, 4 * 2 * 2 * 4);
+  EXPECT_EQ(shape.ctas_per_sm, 0);
+}
+
+// Rows of 3 tiles, 4 tiles a CTA.
+TEST(Transpose, KeepsOneCtaBusyForEveryFourTiles) {
+  EXPECT_EQ(busy_ctas(kSpec, int64_t{0}), 0);
+  EXPECT_EQ(busy_ctas(kSpec, int64_t{128}), 1);
+  EXPECT_EQ(busy_ctas(kSpec, int64_t{6 * 128}), 5);
+}
+
+TEST(Transpose, FollowsTheColumnsThatTokensCanFill) {
+  Layer layer{.local_experts = 8,
+              .top_k = 2,
+              .splits_alignment = 16,
+              .max_tokens = 1000,
+              .max_permuted_rows = 2944};
+  // Two experts with a row each: two tiles of rows.
+  EXPECT_EQ(busy_ctas(kSpec, layer, 1), busy_ctas(kSpec, int64_t{2 * 128}));
+  EXPECT_EQ(busy_ctas(kSpec, layer, 1000), busy_ctas(kSpec, gradient_columns(layer)));
+  layer.splits_alignment = 128;
+  EXPECT_EQ(busy_ctas(kSpec, layer, 1), busy_ctas(kSpec, int64_t{2 * 128}));
+  EXPECT_EQ(busy_ctas(kSpec, layer, 1000), busy_ctas(kSpec, gradient_columns(layer)));
+}
+
+TEST(Transpose, MovesEveryRealRowInAndOutWithItsScales) {
+  const KernelPlan kernel{.operation = "transpose", .spec = kSpec};
+  const Work work = count_work(kernel, {}, {.routed = 1000, .padded = 2048});
+  EXPECT_EQ(work.min_bytes, 2 * 1000 * 272 + 4 * 3 * 1000 + 4 * 3 * 8);
+  EXPECT_EQ(work.multiply_adds, 0);
+}
+
+TEST(Transpose, NamesEveryChoice) {
+  EXPECT_EQ(to_string(KernelSpec(kSpec)),
+            "transpose format=F8_E4M3 rule=ideal local_experts=8 columns=272 counts_flushed=false "
+            "band_tiles=1 threads=256");
+}
+
+}  // namespace
+}  // namespace moejit::compiler
