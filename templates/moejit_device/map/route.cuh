@@ -17,6 +17,9 @@
 //            plus what lies before the chunk
 //   place    destination = base + rank
 //
+// Operands of wgrad hold tokens as columns, and their groups start at multiples of 128: with
+// kHasColwiseOffs these starts are written too.
+//
 // Counting by atomics has no fixed order, and sums do not depend on it; a warp owns its histogram.
 // Rows at or beyond the bound P are dropped; starts and bases are cut at P, so nothing overflows.
 //
@@ -45,7 +48,8 @@
 
 namespace moejit::device {
 
-template <int32_t kLocalExperts, int32_t kTopK, int32_t kSplitsAlignment, int32_t kWarps>
+template <int32_t kLocalExperts, int32_t kTopK, int32_t kSplitsAlignment, int32_t kWarps,
+          bool kHasColwiseOffs = false>
 struct Route {
   static_assert(kLocalExperts > 0 && kTopK > 0, "there is something to route");
   static_assert(kSplitsAlignment > 0, "the alignment is a number of rows");
@@ -201,6 +205,28 @@ struct Route {
     }
     if (ptx::cta_index() == 0 && first < end && end == kLocalExperts) {
       ptx::store(ptx::global(params_.offs) + kLocalExperts, start);
+    }
+    if constexpr (kHasColwiseOffs) {
+      if (ptx::cta_index() == 0) place_columns(first, end);
+    }
+  }
+
+  // The lane that wrote the counts of experts `first` to `end` reads them again.
+  MOEJIT_DEVICE void place_columns(int32_t first, int32_t end) const {
+    constexpr int64_t kColumnAlignment = 128;
+    const auto counts = ptx::global(params_.counts);
+    const auto offs = ptx::global(params_.colwise_offs);
+    int64_t columns = 0;
+    for (int32_t e = first; e < end; ++e) {
+      columns += align_up(int64_t{ptx::load(counts + e)}, kColumnAlignment);
+    }
+    int64_t start = sum_of_lanes_below(columns);
+    for (int32_t e = first; e < end; ++e) {
+      ptx::store(offs + e, static_cast<int32_t>(start));
+      start += align_up(int64_t{ptx::load(counts + e)}, kColumnAlignment);
+    }
+    if (first < end && end == kLocalExperts) {
+      ptx::store(offs + kLocalExperts, static_cast<int32_t>(start));
     }
   }
 

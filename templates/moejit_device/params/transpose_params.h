@@ -19,7 +19,7 @@ struct TransposeParams {
   float* output_scale_inv;       // [B, Pc / 128], of each 128x128 tile
   uint64_t* flushed;             // [1], values that became 0 are added; null: not counted
   uint32_t* status;              // [1], kStatusBadScale is or-ed in; null: not wanted
-  int64_t rows;                  // P, may be 0
+  int64_t rows;                  // P, may be 0; no row from P on is read, whatever counts say
   int64_t output_columns;        // Pc, a multiple of 128, may be 0
 };
 

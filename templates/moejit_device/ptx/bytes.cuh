@@ -8,11 +8,14 @@
 namespace moejit::device::ptx {
 
 // Any four of the eight bytes of two words: 0 to 3 are those of `low`, 4 to 7 those of `high`,
-// lowest first. Byte i of the result is the one that hexadecimal digit i of kSelector names.
+// lowest first. Byte i of the result is the one that hexadecimal digit i of kSelector names; 8 more
+// is that byte's highest bit in all eight places.
 template <uint32_t kSelector>
 MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
-  static_assert((kSelector & ~0x7777u) == 0, "four digits, each the number of a byte");
-  return __byte_perm(low, high, kSelector);
+  static_assert(kSelector <= 0xffffu, "four digits");
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "n"(kSelector));
+  return result;
 }
 
 }  // namespace moejit::device::ptx

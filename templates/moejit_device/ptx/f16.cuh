@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Half precision between FP8 bytes, and bytes of registers. Round to nearest even everywhere.
+// Half precision between FP8 bytes. Round to nearest even everywhere.
 
 #include "moejit_device/ptx/thread.cuh"
 
@@ -72,15 +72,6 @@ MOEJIT_DEVICE F16Quad multiply(const F16Quad& quad, uint32_t factors) {
         : "r"(quad.low), "r"(quad.high), "r"(factors));
   }
   return product;
-}
-
-// Four of the eight bytes of `high` and `low`: nibble i of the selector names byte i of the result,
-// 0 to 3 of `low`, 4 to 7 of `high`; 8 more is that byte's highest bit in all eight places.
-template <uint32_t kSelector>
-MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
-  uint32_t result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "n"(kSelector));
-  return result;
 }
 
 }  // namespace moejit::device::ptx

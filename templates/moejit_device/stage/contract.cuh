@@ -4,8 +4,9 @@
 // What the stages of a row chain promise each other. A stage is a struct template with static
 // members; templates/README.md tells how to add one.
 //
-//   Load      fetch() starts the loads of a segment, unpack() turns what arrived into values.
-//             Between the two the chain starts the loads of other segments.
+//   Load      fetch() starts the loads of a segment, unpack() turns what arrived into values: zeros
+//             in rows that are not real. Between the two the chain starts the loads of other
+//             segments.
 //   Transform apply() maps values to values.
 //   Quantize  apply() maps values to what is stored, with its scale. Of kSegmentsPerScale segments
 //             that share one, a warp holds all.

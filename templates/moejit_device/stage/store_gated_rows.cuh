@@ -24,7 +24,7 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedGatedGradient& segment) {
-    // Of a pad row everything was zero to begin with, so all but the scale is.
+    // Load stages give zeros for pad rows, of which everything but the scale is zero by itself.
     write(params, at,
           {segment.gate, segment.up, at.is_real() ? segment.scale_inv : 0.0f, segment.dprob});
   }

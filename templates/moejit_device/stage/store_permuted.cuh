@@ -9,9 +9,10 @@ namespace moejit::device {
 
 namespace detail {
 
-// Writes zeros to the pad rows of all groups: data, scales and probabilities. The rows are dealt
-// out to the warps of the grid one by one; the lanes of a warp look up 32 of its rows at a time.
-template <int32_t kColumns, int32_t kLocalExperts>
+// Writes zeros to the pad rows of all groups: data, scales and, if they move, probabilities. The
+// rows are dealt out to the warps of the grid one by one; the lanes of a warp look up 32 of its
+// rows at a time.
+template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs>
 struct PadRowWriter {
   const RowChainParams& params;
 
@@ -39,17 +40,19 @@ struct PadRowWriter {
       ptx::store(ptx::as<Bytes16>(bytes + column), Bytes16{});
     }
     for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
-    if (lane == 0) ptx::store(ptx::global(params.output_probs) + row, 0.0f);
+    if constexpr (kMovesProbs) {
+      if (lane == 0) ptx::store(ptx::global(params.output_probs) + row, 0.0f);
+    }
   }
 };
 
 }  // namespace detail
 
-// A token's quantised row and scales to each of its destinations, its probability beside them;
-// where the probability is 0, the data is zeros (scales are kept). Pad rows of the groups become
-// zeros. Uses row_map and probs [T, K], counts [E], offs [E + 1], output [P, C],
-// output_scale_inv [P, ceil(C / 128)], output_probs [P].
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts>
+// A token's quantised row and scales to each of its destinations and, with kMovesProbs, its
+// probability beside them; where that is 0, the data is zeros (scales are kept). Pad rows of the
+// groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1], output [P, C],
+// output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and output_probs [P].
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -77,7 +80,7 @@ struct StorePermuted {
     }
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
-    detail::PadRowWriter<kColumns, kLocalExperts>{params}.run();
+    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs>{params}.run();
   }
 
  private:
@@ -86,8 +89,9 @@ struct StorePermuted {
     const int32_t k = first_k + segment_lane();
     if (!at.is_real() || k >= kTopK) return {.row = -1, .prob = 0.0f};
     const int64_t i = at.row * kTopK + k;
-    return {.row = ptx::load(ptx::global(params.row_map) + i),
-            .prob = ptx::load(ptx::global(params.probs) + i)};
+    Batch batch{.row = ptx::load(ptx::global(params.row_map) + i), .prob = 1.0f};
+    if constexpr (kMovesProbs) batch.prob = ptx::load(ptx::global(params.probs) + i);
+    return batch;
   }
 
   template <int32_t kCount>
@@ -97,7 +101,10 @@ struct StorePermuted {
     const auto output = ptx::global(static_cast<E4m3*>(params.output));
     const int32_t column = byte_column();
     // Bit k: destination k of this segment gets zeros.
-    const uint32_t zeros = ptx::ballot(batch.prob == 0.0f) >> (segment_of_lane() * kSegmentLanes);
+    uint32_t zeros = 0;
+    if constexpr (kMovesProbs) {
+      zeros = ptx::ballot(batch.prob == 0.0f) >> (segment_of_lane() * kSegmentLanes);
+    }
 #pragma unroll
     for (int32_t k = 0; k < kCount; ++k) {
       const int32_t row = shuffle_in_segment(batch.row, k);
@@ -115,15 +122,17 @@ struct StorePermuted {
                                                  const Batch& batch, float scale_inv) {
     if (batch.row < 0) return;
     ptx::store(ptx::global(params.output_scale_inv) + at.scale_offset_in_row(batch.row), scale_inv);
-    if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
+    if constexpr (kMovesProbs) {
+      if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
+    }
   }
 };
 
 // Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its
 // destinations.
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts>
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true>
 struct StoreRowsAndPermuted {
-  using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts>;
+  using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs>;
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()

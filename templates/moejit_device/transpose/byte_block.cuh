@@ -4,8 +4,7 @@
 // 16 rows of 16 bytes in the registers of one thread: read as 16 bytes of each row, written as 16
 // bytes of each column. Nothing is exchanged with other threads.
 
-#include "moejit_device/ptx/f16.cuh"
-#include "moejit_device/ptx/memory.cuh"
+#include "moejit_device/core/byte_transpose.cuh"
 
 namespace moejit::device {
 
@@ -39,18 +38,6 @@ MOEJIT_DEVICE uint32_t nonzero_rows(const ByteBlock& block) {
   return rows;
 }
 
-// Four words, each four bytes of a row, to four words of the columns.
-MOEJIT_DEVICE void transpose_bytes(const uint32_t (&row)[4], uint32_t (&column)[4]) {
-  const uint32_t low01 = ptx::permute_bytes<0x5140>(row[0], row[1]);
-  const uint32_t low23 = ptx::permute_bytes<0x5140>(row[2], row[3]);
-  const uint32_t high01 = ptx::permute_bytes<0x7362>(row[0], row[1]);
-  const uint32_t high23 = ptx::permute_bytes<0x7362>(row[2], row[3]);
-  column[0] = ptx::permute_bytes<0x5410>(low01, low23);
-  column[1] = ptx::permute_bytes<0x7632>(low01, low23);
-  column[2] = ptx::permute_bytes<0x5410>(high01, high23);
-  column[3] = ptx::permute_bytes<0x7632>(high01, high23);
-}
-
 // Column i of the block to `target` + i * `pitch`, four columns at a time.
 MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t> target,
                                  int64_t pitch) {
@@ -59,10 +46,9 @@ MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t>
     Bytes16 run[4];
 #pragma unroll
     for (int32_t q = 0; q < 4; ++q) {
-      const uint32_t row[4] = {block.row[4 * q].word[w], block.row[4 * q + 1].word[w],
-                               block.row[4 * q + 2].word[w], block.row[4 * q + 3].word[w]};
-      uint32_t column[4];
-      transpose_bytes(row, column);
+      uint32_t column[4] = {block.row[4 * q].word[w], block.row[4 * q + 1].word[w],
+                            block.row[4 * q + 2].word[w], block.row[4 * q + 3].word[w]};
+      transpose_bytes(column);
 #pragma unroll
       for (int32_t c = 0; c < 4; ++c) run[c].word[q] = column[c];
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 // Values that were not 0 and became 0: counted, or not. A thread has one counter of its own.
+// kThreadsPerSm: how many threads an SM should hold; who counts has words twice, before and after.
 
 #include "moejit_device/params/transpose_params.h"
 #include "moejit_device/ptx/memory.cuh"
@@ -10,24 +11,27 @@
 namespace moejit::device {
 
 struct IgnoreFlushed {
+  static constexpr int32_t kThreadsPerSm = 512;
+
   MOEJIT_DEVICE void add(uint32_t, uint32_t) {}
   MOEJIT_DEVICE void finish(const TransposeParams&) const {}
 };
 
 class CountFlushed {
  public:
+  static constexpr int32_t kThreadsPerSm = 256;
+
   // Four bytes before and after.
   MOEJIT_DEVICE void add(uint32_t before, uint32_t after) {
     count_ += ptx::population_count(nonzero(before) & ~nonzero(after));
   }
   // All lanes of a warp.
   MOEJIT_DEVICE void finish(const TransposeParams& params) const {
-    int32_t sum = count_;
+    uint64_t sum = static_cast<uint64_t>(count_);
 #pragma unroll
     for (int32_t mask = 16; mask > 0; mask /= 2) sum += ptx::shuffle_xor(sum, mask);
     const auto flushed = ptx::global(params.flushed);
-    if (ptx::lane_index() == 0 && sum > 0 && flushed)
-      ptx::atomic_add(flushed, static_cast<uint64_t>(sum));
+    if (ptx::lane_index() == 0 && sum > 0 && flushed) ptx::atomic_add(flushed, sum);
   }
 
  private:

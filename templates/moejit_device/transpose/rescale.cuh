@@ -20,6 +20,7 @@
 // below 2^-10 (e4m3) or 2^-17 (e5m2) becomes 0.
 
 #include "moejit_device/core/integer.cuh"
+#include "moejit_device/ptx/bytes.cuh"
 #include "moejit_device/ptx/convert.cuh"
 #include "moejit_device/ptx/f16.cuh"
 
@@ -106,7 +107,7 @@ struct ForkCompatRescale {
   }
   template <int32_t kRow>
   MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, const uint32_t (&packed)[kWords]) {
-    const uint32_t units = ptx::permute_bytes < kRow == 0 ? 0x0000 : 0x2222 > (packed[0], 0);
+    const uint32_t units = ptx::permute_bytes<(kRow == 0 ? 0x0000 : 0x2222)>(packed[0], 0);
     // With the top bit set no byte borrows from the next, and the bit stays where the field does
     // not fall below 0.
     const uint32_t lowered = (bytes | 0x80808080u) - units;

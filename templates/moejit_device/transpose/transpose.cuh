@@ -56,7 +56,8 @@ struct Transpose {
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kPairs = kThreads / 64;
   static constexpr int32_t kSharedBytes = kPairs * 2 * 2 * 4;
-  static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
+  // For the launch bounds: leaves a thread the registers that its block and its work need.
+  static constexpr int32_t kCtasPerSm = larger(Flushed::kThreadsPerSm / kThreads, int32_t{1});
 
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     constexpr int32_t kTilesOfBand = kBandTiles * kTilesPerRow;
@@ -150,7 +151,7 @@ struct Transpose {
       uint32_t packed[Rescale::kWords];
 #pragma unroll
       for (int32_t w = 0; w < Rescale::kWords; ++w) {
-        packed[w] = ptx::shuffle(own[w], ptx::lane_index() / 8 * 8 + i);
+        packed[w] = ptx::shuffle_within<8>(own[w], i);
       }
       rescale_row<0>(block.row[2 * i], packed, flushed);
       rescale_row<1>(block.row[2 * i + 1], packed, flushed);

@@ -9,12 +9,14 @@ namespace moejit::device::ptx {
 
 template <uint32_t kSelector>
 MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
-  static_assert((kSelector & ~0x7777u) == 0, "four digits, each the number of a byte");
+  static_assert(kSelector <= 0xffffu, "four digits");
   const uint64_t bytes = (static_cast<uint64_t>(high) << 32) | low;
   uint32_t result = 0;
   for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t source = (kSelector >> (4 * i)) & 7u;
-    result |= static_cast<uint32_t>((bytes >> (8 * source)) & 0xffu) << (8 * i);
+    const uint32_t choice = kSelector >> (4 * i);
+    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (choice & 7u))) & 0xffu;
+    if ((choice & 8u) != 0) byte = (byte & 0x80u) != 0 ? 0xffu : 0u;
+    result |= byte << (8 * i);
   }
   return result;
 }

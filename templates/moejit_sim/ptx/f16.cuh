@@ -86,17 +86,4 @@ MOEJIT_DEVICE F16Quad multiply(const F16Quad& quad, uint32_t factors) {
   return {pair(quad.low), pair(quad.high)};
 }
 
-template <uint32_t kSelector>
-MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
-  const uint64_t bytes = (static_cast<uint64_t>(high) << 32) | low;
-  uint32_t result = 0;
-  for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t choice = kSelector >> (4 * i);
-    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (choice & 7u))) & 0xffu;
-    if ((choice & 8u) != 0) byte = (byte & 0x80u) != 0 ? 0xffu : 0u;
-    result |= byte << (8 * i);
-  }
-  return result;
-}
-
 }  // namespace moejit::device::ptx

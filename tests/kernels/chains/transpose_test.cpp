@@ -66,6 +66,7 @@ struct Choice {
   TransposeSpec spec;
   int64_t ctas = 3;
   bool shares_offs = false;  // output_offs is offs
+  bool reports = true;       // else there is no counter and no status word
 };
 
 class TransposeKernel : public Chains {
@@ -88,7 +89,7 @@ class TransposeKernel : public Chains {
     EXPECT_TRUE(matches(compare_e4m3({"q", columns}, got.bytes, wanted.bytes)));
     EXPECT_TRUE(
         matches(compare_f32({"q_scale_inv", columns / 128}, got.scale_inv, wanted.scale_inv)));
-    EXPECT_EQ(got.flushed, choice.spec.counts_flushed ? wanted.flushed : 0);
+    EXPECT_EQ(got.flushed, choice.spec.counts_flushed && choice.reports ? wanted.flushed : 0);
     EXPECT_EQ(got.status, wanted_status);
     return got.bytes;
   }
@@ -101,7 +102,6 @@ class TransposeKernel : public Chains {
     EXPECT_EQ(transpose(rows, groups, choice, groups.output_offs.back() + 128).status, wanted);
   }
 
- private:
   struct Outputs {
     std::vector<uint8_t> bytes;
     std::vector<float> scale_inv;
@@ -132,8 +132,8 @@ class TransposeKernel : public Chains {
             choice.shares_offs ? offs.as<const int32_t>() : output_offs.as<const int32_t>(),
         .output = output.as<uint8_t>() + kGuard,
         .output_scale_inv = output_scale_inv.as<float>(),
-        .flushed = choice.spec.counts_flushed ? flushed.as<uint64_t>() : nullptr,
-        .status = status.as<uint32_t>(),
+        .flushed = choice.reports ? flushed.as<uint64_t>() : nullptr,
+        .status = choice.reports ? status.as<uint32_t>() : nullptr,
         .rows = rows.rows,
         .output_columns = columns};
     run(choice.spec, choice.ctas, params,
@@ -262,6 +262,29 @@ TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
   expect_equal(rows, groups, {});
   rows.scale_inv[3 * 17 + 2] = 1.5f;  // what its exponent field says
   expect_equal(rows, groups, {}, device::kStatusBadScale);
+}
+
+TEST_F(TransposeKernel, ReportsNothingWithoutAPlaceForIt) {
+  const TransposeGroups groups = groups_of({20}, 16);
+  ScaledBytes rows = random_rows(groups, 144, 20, 14);
+  rows.scale_inv[3] = 1.5f;
+  expect_equal(rows, groups, {.spec = {.counts_flushed = true}, .reports = false});
+}
+
+// A group that claims 40 rows of 30.
+TEST_F(TransposeKernel, ReadsNoRowsBeyondTheLast) {
+  TransposeGroups groups = groups_of({40}, 16);
+  ScaledBytes rows = random_rows(groups, 144, 4, 15);
+  rows.rows = 30;
+  rows.bytes.resize(30 * 144);
+  rows.scale_inv.resize(30 * 2);
+  Choice choice{.spec = {.local_experts = 1, .columns = 144}};
+  const Outputs got = transpose(rows, groups, choice, 128);
+  groups.counts = {30};
+  const auto wanted = reference::transpose(rows, groups, 128, reference::Fp8Format::kE4m3,
+                                           reference::TransposeRule::kIdeal, kUntouched);
+  EXPECT_TRUE(matches(compare_e4m3({"q", 128}, got.bytes, wanted.bytes)));
+  EXPECT_TRUE(matches(compare_f32({"q_scale_inv", 1}, got.scale_inv, wanted.scale_inv)));
 }
 
 // Groups farther apart than their columns reach: what is between belongs to none.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
 
 namespace moejit::testing {
 namespace {
@@ -122,52 +123,55 @@ Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::ui
       });
 }
 
-Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
-                               std::span<const double> wanted, std::span<const double> bound) {
+namespace {
+
+// Elements whose type has `largest` as its largest finite number; value(i) is the i-th that was
+// computed.
+template <typename Value, typename Describe>
+Comparison compare_within(TensorView view, std::size_t size, double largest, const Value& value_of,
+                          std::span<const double> wanted, std::span<const double> bound,
+                          const Describe& describe) {
   if (bound.size() != wanted.size()) {
     return {.message = fmt::format("{}: got {} bounds for {} elements", view.name, bound.size(),
                                    wanted.size())};
   }
   double worst_ratio = 0.0;
   const auto is_within = [&](std::int64_t i) {
-    const double value = float_from_bf16(got[i]);
+    const double value = value_of(i);
     if (std::isnan(value) || std::isnan(wanted[i])) {
       return std::isnan(value) && std::isnan(wanted[i]);
     }
     if (std::isinf(value)) {
       return std::signbit(value) == std::signbit(wanted[i]) &&
-             std::fabs(wanted[i]) + bound[i] > double{kBf16Max};
+             std::fabs(wanted[i]) + bound[i] > largest;
     }
-    const double clamped = std::clamp(wanted[i], -double{kBf16Max}, double{kBf16Max});
-    const double error = std::fabs(value - clamped);
+    const double error = std::fabs(value - std::clamp(wanted[i], -largest, largest));
     if (error > 0.0) worst_ratio = std::max(worst_ratio, error / bound[i]);
     return error <= bound[i];
   };
-  Comparison result = compare(view, got.size(), wanted.size(), is_within, [&](std::int64_t i) {
-    return fmt::format("got {}, wanted {} within {}", describe_bf16(got[i]), wanted[i], bound[i]);
+  Comparison result = compare(view, size, wanted.size(), is_within, [&](std::int64_t i) {
+    return fmt::format("got {}, wanted {} within {}", describe(i), wanted[i], bound[i]);
   });
   result.worst_ratio = worst_ratio;
   return result;
 }
 
+}  // namespace
+
+Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
+                               std::span<const double> wanted, std::span<const double> bound) {
+  return compare_within(
+      view, got.size(), double{kBf16Max},
+      [&](std::int64_t i) { return double{float_from_bf16(got[i])}; }, wanted, bound,
+      [&](std::int64_t i) { return describe_bf16(got[i]); });
+}
+
 Comparison compare_f32_within(TensorView view, std::span<const float> got,
                               std::span<const double> wanted, std::span<const double> bound) {
-  if (bound.size() != wanted.size()) {
-    return {.message = fmt::format("{}: got {} bounds for {} elements", view.name, bound.size(),
-                                   wanted.size())};
-  }
-  double worst_ratio = 0.0;
-  const auto is_within = [&](std::int64_t i) {
-    const double error = std::fabs(double{got[i]} - wanted[i]);
-    if (!std::isfinite(error)) return false;
-    if (error > 0.0) worst_ratio = std::max(worst_ratio, error / bound[i]);
-    return error <= bound[i];
-  };
-  Comparison result = compare(view, got.size(), wanted.size(), is_within, [&](std::int64_t i) {
-    return fmt::format("got {}, wanted {} within {}", describe_f32(got[i]), wanted[i], bound[i]);
-  });
-  result.worst_ratio = worst_ratio;
-  return result;
+  return compare_within(
+      view, got.size(), double{std::numeric_limits<float>::max()},
+      [&](std::int64_t i) { return double{got[i]}; }, wanted, bound,
+      [&](std::int64_t i) { return describe_f32(got[i]); });
 }
 
 double cosine_similarity(std::span<const double> a, std::span<const double> b) {

@@ -43,12 +43,10 @@ Comparison compare_i32(TensorView view, std::span<const std::int32_t> got,
 Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::uint8_t> got,
                                         std::span<const std::uint8_t> wanted);
 
-// |got[i] - wanted[i]| <= bound[i]. NaN equals only NaN. A result beyond bf16's range may be Inf
-// or the largest finite number.
+// |got[i] - wanted[i]| <= bound[i]. NaN equals only NaN. A result beyond the type's range may be
+// Inf or the largest finite number.
 Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
                                std::span<const double> wanted, std::span<const double> bound);
-
-// The same of fp32 results, which have to be finite numbers.
 Comparison compare_f32_within(TensorView view, std::span<const float> got,
                               std::span<const double> wanted, std::span<const double> bound);
 

@@ -75,6 +75,11 @@ PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_pro
   return result;
 }
 
+QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64_t top_k) {
+  const std::vector<float> ones(x.rows * top_k, 1.0F);
+  return permute_pad(x, ones, route, top_k).data;
+}
+
 std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
                                      std::span<const std::int32_t> row_map, std::int64_t tokens,
                                      std::int64_t top_k, std::int64_t hidden) {

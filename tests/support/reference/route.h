@@ -44,6 +44,10 @@ struct PermutedRows {
 PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_probs,
                          const Route& route, std::int64_t top_k);
 
+// The same without probabilities, so that none of 0 makes zeros of a row: what a gradient of the
+// un-permuted sum is.
+QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64_t top_k);
+
 // h2: bf16 [rows, hidden] -> bf16 [tokens, hidden]: per token the fp32 sum of its rows, from 0, in
 // descending order of rows, rounded once. A token without rows gives 0.
 std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,

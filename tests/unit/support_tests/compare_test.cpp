@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/reference/compare.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <vector>
@@ -94,7 +95,7 @@ TEST(WithinBound, NanEqualsOnlyNanAndInfOnlyWhatIsOutOfRange) {
   EXPECT_TRUE(compare_bf16_within({"h1"}, Words{0x7F7F}, Doubles{1e39}, bound).is_equal());
 }
 
-TEST(WithinBound, TakesFiniteNumbersOfFp32) {
+TEST(WithinBound, TakesNumbersOfFp32) {
   const std::vector<float> got{1.0F, 1.0F};
   EXPECT_TRUE(compare_f32_within({"d"}, got, Doubles{1.5, 1.0}, Doubles{0.5, 0.0}).is_equal());
   const Comparison result = compare_f32_within({"d"}, got, Doubles{1.5, 1.5}, Doubles{1.0, 0.25});
@@ -105,6 +106,11 @@ TEST(WithinBound, TakesFiniteNumbersOfFp32) {
             "1.5 within 0.25");
   const std::vector<float> nan{std::numeric_limits<float>::quiet_NaN()};
   EXPECT_FALSE(compare_f32_within({"d"}, nan, Doubles{1.0}, Doubles{1e30}).is_equal());
+  EXPECT_TRUE(compare_f32_within({"d"}, nan, Doubles{NAN}, Doubles{NAN}).is_equal());
+  const std::vector<float> infinite{std::numeric_limits<float>::infinity()};
+  EXPECT_TRUE(compare_f32_within({"d"}, infinite, Doubles{1e39}, Doubles{1.0}).is_equal());
+  EXPECT_FALSE(compare_f32_within({"d"}, infinite, Doubles{1e38}, Doubles{1.0}).is_equal());
+  EXPECT_FALSE(compare_f32_within({"d"}, infinite, Doubles{-1e39}, Doubles{1.0}).is_equal());
 }
 
 TEST(CosineSimilarity, IsOneForParallelAndForZeroVectors) {
