@@ -109,18 +109,22 @@ void add_build(CLI::App& app, Action& action) {
 
 void add_run(CLI::App& app, Action& action) {
   const auto command = add_command<RunCommand>(
-      app, action, "run", "Run a layer's forward pass on given or random tokens",
+      app, action, "run", "Run a layer on given or random tokens",
       "  moejit run layer.json --check\n"
+      "  moejit run layer.json --pass backward --check\n"
       "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
       "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
       run_run);
   CLI::App* sub = app.get_subcommand("run");
   sub->add_option("LAYER", command->layer, "Layer description")->required();
   sub->add_option("--target", command->target, kRunTargetHelp)->capture_default_str();
+  sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
+      ->check(CLI::IsMember({"forward", "backward"}))
+      ->capture_default_str();
   add_cache_options(*sub, command->cache);
   InputOptions& inputs = command->inputs;
   CLI::Option* input = sub->add_option("--input", inputs.input_path,
-                                       "safetensors file with x, topk_ids, topk_probs, w1, w2");
+                                       "safetensors file with x, topk_ids, topk_probs, w1, w2; dy");
   sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
       ->excludes(input);
   sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
@@ -135,7 +139,8 @@ void add_run(CLI::App& app, Action& action) {
                   "Number in the checkpoint of the first local expert")
       ->needs(weights)
       ->capture_default_str();
-  sub->add_option("-o,--output", command->output, "safetensors file for y")->check(&check_name);
+  sub->add_option("-o,--output", command->output, "safetensors file for y; dx, dprobs, dw1, dw2")
+      ->check(&check_name);
   sub->add_flag("--dump-intermediates", command->dump_intermediates,
                 "Write every intermediate tensor beside y");
   sub->add_flag("--check", command->check, "Compare every kernel with the CPU reference");
@@ -148,6 +153,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       app, action, "bench", "Time each kernel of a layer on the GPU, or grouped GEMMs without one",
       "  moejit bench layer.json\n"
       "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
+      "  moejit bench layer.json --pass training\n"
       "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
       run_bench);
   command->command_line = command_line;
@@ -159,6 +165,10 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->needs(gemms);
   sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
   add_cache_options(*sub, command->cache);
+  sub->add_option("--pass", command->pass, "forward, or training: forward and backward")
+      ->check(CLI::IsMember({"forward", "training"}))
+      ->excludes(gemms)
+      ->capture_default_str();
   sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
   sub->add_option("--repeat", command->repeat, "Cool launches whose median counts")
       ->capture_default_str();

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/plan.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
+
+bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase) {
+  return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
+    return kernel.phase == phase &&
+           (std::ranges::count(kernel.arguments, tensor.name, &KernelArgument::tensor) > 0 ||
+            std::ranges::count(kernel.tensor_maps, tensor.name, &TensorMapPlan::tensor) > 0);
+  });
+}
 
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
@@ -31,6 +40,7 @@ std::string_view to_string(TensorRole role) {
     case TensorRole::kWeight: return "weight";
     case TensorRole::kQuantized: return "quantized";
     case TensorRole::kOutput: return "output";
+    case TensorRole::kSaved: return "saved";
     case TensorRole::kWorkspace: return "workspace";
   }
   return "unknown";
@@ -45,7 +55,23 @@ std::string_view to_string(Layout layout) {
   return "unknown";
 }
 
-std::string_view to_string(Phase phase) { return phase == Phase::kWeights ? "weights" : "forward"; }
+std::string_view to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kWeights: return "weights";
+    case Phase::kForward: return "forward";
+    case Phase::kBackward: return "backward";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GradientMode mode) {
+  switch (mode) {
+    case GradientMode::kAny: return "any";
+    case GradientMode::kOverwrite: return "overwrite";
+    case GradientMode::kAdd: return "add";
+  }
+  return "unknown";
+}
 
 std::string_view to_string(LoadStage stage) {
   switch (stage) {
@@ -144,8 +170,9 @@ std::string_view to_string(TransposeRule rule) {
 namespace {
 
 std::string text_of(const RouteSpec& s) {
-  return fmt::format("route local_experts={} top_k={} splits_alignment={} warps={}",
-                     s.local_experts, s.top_k, s.splits_alignment, s.warps);
+  return fmt::format("route local_experts={} top_k={} splits_alignment={}{} warps={}",
+                     s.local_experts, s.top_k, s.splits_alignment,
+                     s.has_colwise_offs ? " colwise_offs" : "", s.warps);
 }
 
 std::string text_of(const RowChainSpec& s) {
@@ -154,9 +181,10 @@ std::string text_of(const RowChainSpec& s) {
                                  : std::string();
   return fmt::format(
       "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g} threads={} segments_in_flight={}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}",
       to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
-      s.columns, s.local_experts, s.top_k, s.epsilon, s.threads, s.segments_in_flight, dprobs);
+      s.columns, s.local_experts, s.top_k, s.epsilon, s.moves_probs ? "" : " without_probs",
+      s.threads, s.segments_in_flight, dprobs);
 }
 
 std::string text_of(const TileChainSpec& s) {

@@ -19,10 +19,11 @@ namespace moejit::compiler {
 
 // Who owns a tensor's memory and how long it lives.
 enum class TensorRole {
-  kInput,      // the caller's, read by every call: x, topk_ids, topk_probs
+  kInput,      // the caller's, read by calls: x, topk_ids, topk_probs; dy
   kWeight,     // the caller's, read when weights change: w1, w2
   kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
-  kOutput,     // the caller's, written by every call: y
+  kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2
+  kSaved,      // a slice of what the caller keeps from a forward to its backward call
   kWorkspace,  // a slice of the workspace handed to every call
 };
 
@@ -49,6 +50,7 @@ struct TensorPlan {
   TensorRole role = TensorRole::kWorkspace;
   int64_t bytes = 0;              // with every dimension at its bound
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
+  int64_t saved_offset = -1;      // likewise of kSaved tensors
   int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
   int32_t last_use = -1;          // touches it; workspace of disjoint lifetimes may overlap
   bool operator==(const TensorPlan&) const = default;
@@ -62,7 +64,8 @@ struct RouteSpec {
   int32_t local_experts = 0;
   int32_t top_k = 0;
   int32_t splits_alignment = 0;
-  int32_t warps = 0;  // of a CTA
+  bool has_colwise_offs = false;  // also where groups of columns start, multiples of 128
+  int32_t warps = 0;              // of a CTA
   bool operator==(const RouteSpec&) const = default;
 };
 
@@ -103,6 +106,7 @@ struct RowChainSpec {
   int32_t local_experts = 0;  // where a stage needs groups
   int32_t top_k = 0;          // where a stage needs row_map
   float epsilon = 0.0f;       // smallest amax of the quantize stage
+  bool moves_probs = true;    // a permuting store moves probabilities, and zeros rows without one
   int32_t threads = 256;
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
@@ -234,6 +238,14 @@ using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedG
 enum class Phase {
   kWeights,  // once after the weights changed
   kForward,
+  kBackward,
+};
+
+// Which backward calls launch a kernel.
+enum class GradientMode {
+  kAny,
+  kOverwrite,  // those that overwrite dw1 and dw2
+  kAdd,        // those that add to them
 };
 
 // `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
@@ -278,6 +290,7 @@ struct LaunchShape {
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   Phase phase = Phase::kForward;
+  GradientMode gradient_mode = GradientMode::kAny;
   KernelSpec spec;
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
@@ -292,8 +305,9 @@ struct Plan {
   Layer layer;
   Target target;
   std::vector<TensorPlan> tensors;
-  std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward
+  std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward, then backward
   int64_t workspace_bytes = 0;
+  int64_t saved_bytes = 0;
   int64_t quantized_weight_bytes = 0;
   std::vector<std::string> reasons;  // choices of the whole layer
   bool operator==(const Plan&) const = default;
@@ -308,12 +322,16 @@ struct PlanOptions {
   bool measure_gemms = false;
 };
 
+// Whether a call of this phase touches a tensor.
+bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase);
+
 // A tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);
+std::string_view to_string(GradientMode mode);
 std::string_view to_string(LoadStage stage);
 std::string_view to_string(TransformStage stage);
 std::string_view to_string(QuantizeStage stage);

@@ -14,10 +14,10 @@
 namespace moejit::runtime {
 namespace {
 
+using compiler::GradientMode;
 using compiler::KernelBinary;
 using compiler::Phase;
 using compiler::Plan;
-using compiler::TensorRole;
 
 using SharedBinary = std::shared_ptr<const KernelBinary>;
 
@@ -54,29 +54,24 @@ Result<std::vector<SharedBinary>> all_binaries(const Plan& plan, Engine& engine)
 
 struct PreparedLayer::Impl {
   // The tensors of a call of this phase.
-  Result<BoundTensors> bind(Phase phase, std::span<const TensorRef> tensors, void* workspace,
-                            int64_t workspace_bytes) const;
+  Result<BoundTensors> bind(Phase phase, std::span<const TensorRef> tensors,
+                            const CallMemory& memory) const;
   Result<void> launch(std::size_t index, const BoundTensors& tensors, Stream stream) const;
-  Result<void> run(Phase phase, const BoundTensors& tensors, Stream stream,
+  // Kernels of the other gradient mode are left out.
+  Result<void> run(Phase phase, GradientMode mode, const BoundTensors& tensors, Stream stream,
                    LaunchObserver* observer);
 
   Plan plan;
   Device* device = nullptr;
-  std::vector<KernelCall> calls;  // one for each of plan.kernels
+  std::vector<KernelCall> calls;          // one for each of plan.kernels
+  std::array<TensorSet, 3> call_tensors;  // by phase
 };
 
 Result<BoundTensors> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
-                                               void* workspace, int64_t workspace_bytes) const {
-  constexpr std::array kWeightRoles = {TensorRole::kWeight, TensorRole::kQuantized};
-  constexpr std::array kForwardRoles = {TensorRole::kInput, TensorRole::kQuantized,
-                                        TensorRole::kOutput};
+                                               const CallMemory& memory) const {
   BoundTensors bound;
-  if (phase == Phase::kWeights) {
-    MOEJIT_TRY(bind_tensors(plan, kWeightRoles, tensors, bound));
-    return bound;
-  }
-  MOEJIT_TRY(bind_tensors(plan, kForwardRoles, tensors, bound));
-  MOEJIT_TRY(bind_workspace(plan, workspace, workspace_bytes, bound));
+  MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
+  if (phase != Phase::kWeights) MOEJIT_TRY(bind_memory(plan, memory, bound));
   return bound;
 }
 
@@ -89,10 +84,12 @@ Result<void> PreparedLayer::Impl::launch(std::size_t index, const BoundTensors& 
   return launched;
 }
 
-Result<void> PreparedLayer::Impl::run(Phase phase, const BoundTensors& tensors, Stream stream,
-                                      LaunchObserver* observer) {
+Result<void> PreparedLayer::Impl::run(Phase phase, GradientMode mode, const BoundTensors& tensors,
+                                      Stream stream, LaunchObserver* observer) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
+    const GradientMode of_kernel = plan.kernels[i].gradient_mode;
     if (plan.kernels[i].phase != phase) continue;
+    if (of_kernel != GradientMode::kAny && of_kernel != mode) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
     MOEJIT_TRY(launch(i, tensors, stream));
     if (observer != nullptr) MOEJIT_TRY(observer->after(i));
@@ -115,6 +112,8 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
   auto impl = std::make_unique<Impl>();
   impl->plan = plan;
   impl->device = &device;
+  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
+    impl->call_tensors[static_cast<std::size_t>(phase)] = tensors_of_call(plan, phase);
   for (std::size_t i = 0; i < binaries.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*binaries[i]));
     MOEJIT_TRY_ASSIGN(KernelCall call, KernelCall::resolve(impl->plan, i, std::move(loaded)));
@@ -129,29 +128,39 @@ PreparedLayer::~PreparedLayer() = default;
 const Plan& PreparedLayer::plan() const { return impl_->plan; }
 
 int64_t PreparedLayer::workspace_bytes() const { return impl_->plan.workspace_bytes; }
+int64_t PreparedLayer::saved_bytes() const { return impl_->plan.saved_bytes; }
 
 Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, Stream stream,
                                            LaunchObserver* observer) {
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kWeights, tensors, nullptr, 0));
-  return impl_->run(Phase::kWeights, bound, stream, observer);
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kWeights, tensors, {}));
+  return impl_->run(Phase::kWeights, GradientMode::kAny, bound, stream, observer);
 }
 
-Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, void* workspace,
-                                    int64_t workspace_bytes, Stream stream,
-                                    LaunchObserver* observer) {
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound,
-                    impl_->bind(Phase::kForward, tensors, workspace, workspace_bytes));
-  return impl_->run(Phase::kForward, bound, stream, observer);
+Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
+                                    Stream stream, LaunchObserver* observer) {
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kForward, tensors, memory));
+  return impl_->run(Phase::kForward, GradientMode::kAny, bound, stream, observer);
+}
+
+Result<void> PreparedLayer::backward(std::span<const TensorRef> tensors, GradientMode mode,
+                                     const CallMemory& memory, Stream stream,
+                                     LaunchObserver* observer) {
+  if (impl_->call_tensors[static_cast<std::size_t>(Phase::kBackward)].none())
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+                fmt::format("the layer {} has no backward pass", impl_->plan.layer.name),
+                "add \"backward\" to \"passes\" in its description");
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kBackward, tensors, memory));
+  return impl_->run(Phase::kBackward, mode, bound, stream, observer);
 }
 
 Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const TensorRef> tensors,
-                                          void* workspace, int64_t workspace_bytes, Stream stream) {
+                                          const CallMemory& memory, Stream stream) {
   if (index >= impl_->calls.size())
     return fail(Stage::kLaunch, ErrorCode::kInternal,
                 fmt::format("kernel {} of the layer {}: the plan has {}", index,
                             impl_->plan.layer.name, impl_->calls.size()));
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(impl_->plan.kernels[index].phase, tensors,
-                                                          workspace, workspace_bytes));
+  MOEJIT_TRY_ASSIGN(const BoundTensors bound,
+                    impl_->bind(impl_->plan.kernels[index].phase, tensors, memory));
   return impl_->launch(index, bound, stream);
 }
 

@@ -23,6 +23,16 @@ struct TensorRef {
   void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
 };
 
+// What a call uses beside its tensors, both 256-byte aligned and as large as the prepared layer
+// says. The workspace is free again when the call is done; what is saved has to stay as it is from
+// a forward to its backward call, and may be null for layers without backward.
+struct CallMemory {
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  void* saved = nullptr;
+  int64_t saved_bytes = 0;
+};
+
 // Called after each kernel of a call, for tools that time or dump; index into Plan::kernels.
 class LaunchObserver {
  public:
@@ -48,9 +58,11 @@ class PreparedLayer {
 
   const compiler::Plan& plan() const;
 
-  // Bytes of the workspace that every forward() needs, 256-byte aligned. Its contents after a call
-  // hold the intermediates at the plan's offsets.
+  // Bytes of the workspace that every call needs. Its contents after a call hold the intermediates
+  // at the plan's offsets.
   int64_t workspace_bytes() const;
+  // Bytes that a forward() leaves for its backward(); 0 without backward.
+  int64_t saved_bytes() const;
 
   // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
   // `tensors`. Once after each change of the weights; checkpoints that are quantised already skip
@@ -58,20 +70,29 @@ class PreparedLayer {
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 
-  // One forward pass: kInput, kQuantized and kOutput tensors in `tensors`. `status` U32 [1] is one
-  // of the outputs: kernels or their status bits into it (params/route_params.h); the caller clears
-  // and reads it when it likes.
-  Result<void> forward(std::span<const TensorRef> tensors, void* workspace, int64_t workspace_bytes,
-                       Stream stream, LaunchObserver* observer = nullptr);
+  // One forward pass: its kInput, kQuantized and kOutput tensors in `tensors`. `status` U32 [1] is
+  // one of the outputs: kernels or their status bits into it (params/route_params.h); the caller
+  // clears and reads it when it likes.
+  Result<void> forward(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                       LaunchObserver* observer = nullptr);
+
+  // The backward pass of the forward pass that filled memory.saved, with the same T: dy and the
+  // column-wise quantised weights give dx, dprobs, dw1 and dw2. These last are overwritten (zeros
+  // for experts without tokens) or, with kAdd, added to. Error kUnsupported: the layer's passes
+  // have no backward.
+  Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
+                        const CallMemory& memory, Stream stream,
+                        LaunchObserver* observer = nullptr);
 
   // Launches plan().kernels[index] alone, for tools that time one kernel: the tensors, checks,
   // parameters and CTAs are those of the call that it belongs to, update_weights() (which uses no
-  // workspace: any may be given) or forward(). It reads what the kernels before it in the plan left
-  // in the tensors and in the workspace, where a later kernel may have put something else since. So
-  // launch in the order of the plan, each kernel as often as you like before the next: launching
-  // one again changes nothing. Error kInternal: no such index.
-  Result<void> launch_kernel(std::size_t index, std::span<const TensorRef> tensors, void* workspace,
-                             int64_t workspace_bytes, Stream stream);
+  // memory: any may be given), forward() or backward(). It reads what the kernels before it in the
+  // plan left in the tensors and in memory, where a later kernel may have put something else since.
+  // So launch in the order of the plan, each kernel as often as you like before the next: launching
+  // one again changes nothing, except that gradients which are added to grow. Error kInternal: no
+  // such index.
+  Result<void> launch_kernel(std::size_t index, std::span<const TensorRef> tensors,
+                             const CallMemory& memory, Stream stream);
 
  private:
   struct Impl;

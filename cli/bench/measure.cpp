@@ -24,7 +24,7 @@ const compiler::TensorPlan* elapsed_tensor(const Plan& plan, size_t kernel) {
 }
 
 // What the kernel's last launch told; waits for it.
-Result<ClockSample> read_elapsed(ForwardSession& session, size_t kernel) {
+Result<ClockSample> read_elapsed(LayerSession& session, size_t kernel) {
   MOEJIT_TRY_ASSIGN(const HostTensor tensor, session.read(*elapsed_tensor(session.plan(), kernel)));
   const std::span<const uint64_t> values = elements<uint64_t>(tensor);
   return ClockSample{.cycles = values[0], .nanoseconds = values[1]};
@@ -35,7 +35,7 @@ Result<ClockSample> read_elapsed(ForwardSession& session, size_t kernel) {
 // launch latency is measured.
 class CoolTimer final : public runtime::LaunchObserver {
  public:
-  CoolTimer(ForwardSession& session, runtime::Device& device, CacheSweep& sweep, ClockProbe& probe)
+  CoolTimer(LayerSession& session, runtime::Device& device, CacheSweep& sweep, ClockProbe& probe)
       : session_(session), sweep_(sweep), probe_(probe), timer_(device) {}
 
   Result<void> before(size_t kernel_index) override {
@@ -76,16 +76,25 @@ class CoolTimer final : public runtime::LaunchObserver {
   struct Launches {
     std::vector<double> microseconds, megahertz;
   };
-  ForwardSession& session_;
+  LayerSession& session_;
   CacheSweep& sweep_;
   ClockProbe& probe_;
   KernelTimer timer_;
   std::vector<Launches> launches_;
 };
 
-Result<void> run_pass(ForwardSession& session, runtime::LaunchObserver* observer = nullptr) {
+bool has_backward(const LayerSession& session) {
+  const std::vector<compiler::Pass>& passes = session.plan().layer.passes;
+  return std::ranges::find(passes, compiler::Pass::kBackward) != passes.end();
+}
+
+// Every kernel of the plan, at least once.
+Result<void> run_all(LayerSession& session, runtime::LaunchObserver* observer = nullptr) {
   MOEJIT_TRY(session.update_weights(observer));
-  return session.forward(observer);
+  MOEJIT_TRY(session.forward(observer));
+  if (!has_backward(session)) return {};
+  MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, observer));
+  return session.backward(compiler::GradientMode::kAdd, observer);
 }
 
 }  // namespace
@@ -95,20 +104,20 @@ bool tells_clock(const compiler::KernelPlan& kernel) {
          kernel.arguments.end();
 }
 
-Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engine& engine,
+Result<std::vector<CoolRun>> measure_cool(LayerSession& session, runtime::Engine& engine,
                                           runtime::Device& device, ClockProbe& probe,
                                           int32_t repeat) {
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(engine, device));
-  for (int32_t i = 0; i < kWarmUps; ++i) MOEJIT_TRY(run_pass(session));
+  for (int32_t i = 0; i < kWarmUps; ++i) MOEJIT_TRY(run_all(session));
   CoolTimer timer(session, device, sweep, probe);
   for (int32_t i = 0; i < repeat; ++i) {
-    MOEJIT_TRY(run_pass(session, &timer));
+    MOEJIT_TRY(run_all(session, &timer));
     MOEJIT_TRY(timer.add_pass());
   }
   return timer.medians(session.plan().kernels.size());
 }
 
-Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
+Result<std::vector<HotRun>> measure_hot(LayerSession& session, runtime::Device& device,
                                         ClockProbe& probe, double seconds, GpuMonitor* monitor) {
   MOEJIT_TRY(session.clear_status());
   std::vector<HotRun> runs;
@@ -126,9 +135,18 @@ Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device
   return runs;
 }
 
-Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
+Result<HotRun> measure_forward(LayerSession& session, runtime::Device& device, ClockProbe& probe,
                                double seconds, GpuMonitor* monitor) {
   return run_hot([&] { return session.forward(); }, device, &probe, seconds, monitor);
+}
+
+Result<HotRun> measure_step(LayerSession& session, runtime::Device& device, ClockProbe& probe,
+                            double seconds, GpuMonitor* monitor) {
+  const auto step = [&]() -> Result<void> {
+    MOEJIT_TRY(session.forward());
+    return session.backward(compiler::GradientMode::kAdd);
+  };
+  return run_hot(step, device, &probe, seconds, monitor);
 }
 
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/bench/hot_run.h"
-#include "cli/execution/forward_session.h"
+#include "cli/execution/layer_session.h"
 
 #include <cstdint>
 #include <vector>
@@ -26,19 +26,23 @@ struct KernelTimes {
 };
 
 // All kernels of the plan, `repeat` launches each, after a warm-up.
-Result<std::vector<CoolRun>> measure_cool(ForwardSession& session, runtime::Engine& engine,
+Result<std::vector<CoolRun>> measure_cool(LayerSession& session, runtime::Engine& engine,
                                           runtime::Device& device, ClockProbe& probe,
                                           int32_t repeat);
 
 // One kernel of the plan after the other, each for `seconds`; the clock of those that tell it is
-// that of the last launch. Leaves the tensors as update_weights() and forward() do.
-Result<std::vector<HotRun>> measure_hot(ForwardSession& session, runtime::Device& device,
+// that of the last launch. Leaves the tensors as the calls that the kernels belong to do.
+Result<std::vector<HotRun>> measure_hot(LayerSession& session, runtime::Device& device,
                                         ClockProbe& probe, double seconds,
                                         GpuMonitor* monitor = nullptr);
 
 // Whole forward passes back to back for `seconds`.
-Result<HotRun> measure_forward(ForwardSession& session, runtime::Device& device, ClockProbe& probe,
+Result<HotRun> measure_forward(LayerSession& session, runtime::Device& device, ClockProbe& probe,
                                double seconds, GpuMonitor* monitor = nullptr);
+
+// Forward and backward passes that add to dw1 and dw2, in turn, for `seconds`.
+Result<HotRun> measure_step(LayerSession& session, runtime::Device& device, ClockProbe& probe,
+                            double seconds, GpuMonitor* monitor = nullptr);
 
 // Bytes read plus bytes written per second by the device's own copy of a buffer far larger than
 // any cache; the median of `repeat` copies.

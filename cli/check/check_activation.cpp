@@ -46,37 +46,33 @@ int64_t accept_other_scales(std::span<const float> values, int64_t sharing,
   return accepted;
 }
 
-TensorCheck check_of(std::string tensor, const testing::Comparison& comparison,
-                     std::string verdict) {
-  if (!comparison.is_equal())
-    verdict = fmt::format("{} of {} differ", comparison.differing, comparison.compared);
-  return {std::move(tensor),  comparison.is_equal(), std::move(verdict),
-          comparison.message, comparison.compared,   comparison.differing};
-}
-
 }  // namespace
+
+std::vector<TensorCheck> check_quantized(std::string_view name, std::span<const float> values,
+                                         const reference::Route& route, int64_t sharing,
+                                         const reference::QuantizedRows& got) {
+  reference::QuantizedRows wanted =
+      reference::quantize_activation(values, route, got.cols, sharing);
+  std::string scale_verdict = "exact";
+  if (got.q.size() == wanted.q.size() && got.scale_inv.size() == wanted.scale_inv.size())
+    if (const int64_t accepted = accept_other_scales(values, sharing, got, wanted); accepted > 0)
+      scale_verdict = fmt::format("exact but for {} at a step", accepted);
+  const std::string codes = fmt::format("{}_q", name), scales = fmt::format("{}_scale_inv", name);
+  return {check_of(codes, testing::compare_e4m3_within_one_code({codes, got.cols}, got.q, wanted.q),
+                   "within one code"),
+          check_of(scales,
+                   testing::compare_f32({scales, reference::block_count(got.cols)}, got.scale_inv,
+                                        wanted.scale_inv),
+                   std::move(scale_verdict))};
+}
 
 std::vector<TensorCheck> check_activation(std::span<const uint16_t> h1,
                                           std::span<const float> probs,
                                           const reference::Route& route,
                                           const reference::LayerShape& shape,
                                           const reference::QuantizedRows& got) {
-  const int64_t intermediate = shape.intermediate;
-  const std::vector<float> values = reference::swiglu(h1, probs, route.rows(), intermediate);
-  reference::QuantizedRows wanted =
-      reference::quantize_activation(values, route, intermediate, shape.sharing);
-  std::string scale_verdict = "exact";
-  if (got.q.size() == wanted.q.size() && got.scale_inv.size() == wanted.scale_inv.size())
-    if (const int64_t accepted = accept_other_scales(values, shape.sharing, got, wanted);
-        accepted > 0)
-      scale_verdict = fmt::format("exact but for {} at a step", accepted);
-  return {check_of("act_q",
-                   testing::compare_e4m3_within_one_code({"act_q", intermediate}, got.q, wanted.q),
-                   "within one code"),
-          check_of("act_scale_inv",
-                   testing::compare_f32({"act_scale_inv", reference::block_count(intermediate)},
-                                        got.scale_inv, wanted.scale_inv),
-                   std::move(scale_verdict))};
+  const std::vector<float> values = reference::swiglu(h1, probs, route.rows(), shape.intermediate);
+  return check_quantized("act", values, route, shape.sharing, got);
 }
 
 }  // namespace moejit::cli

@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/check/tensor_check.h"
 #include "cli/tensors/host_tensor.h"
 #include "compiler/layer.h"
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 namespace moejit::cli {
-
-// How one tensor compares with the CPU reference.
-struct TensorCheck {
-  std::string tensor;
-  bool has_passed = false;
-  std::string verdict;  // "exact", "within one code", "0.12 of the bound", "3 of 96 differ"
-  std::string message;  // where the first difference is; empty where it has passed
-  int64_t compared = 0;
-  int64_t differing = 0;
-};
 
 // Compares every tensor of a forward pass with the plain CPU reference, one kernel at a time: each
 // is judged on what the device itself gave it, so that a difference shows where it arises and

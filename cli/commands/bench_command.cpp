@@ -30,12 +30,13 @@ Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer&
 
 TensorMap bench_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
   TensorMap inputs = random_tokens(layer, tokens, seed);
+  inputs.merge(random_gradient(layer, tokens, seed));
   inputs.merge(
       random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
   return inputs;
 }
 
-Result<void> measure(const BenchCommand& command, ForwardSession& session, runtime::Engine& engine,
+Result<void> measure(const BenchCommand& command, LayerSession& session, runtime::Engine& engine,
                      runtime::Device& device, GpuMonitor* monitor, BenchReport& report) {
   MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
@@ -45,11 +46,16 @@ Result<void> measure(const BenchCommand& command, ForwardSession& session, runti
   const double seconds = command.hot_seconds;
   MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(session, device, probe, seconds, monitor));
   MOEJIT_TRY_ASSIGN(report.forward, measure_forward(session, device, probe, seconds, monitor));
+  if (command.pass == "training") {
+    MOEJIT_TRY_ASSIGN(report.step, measure_step(session, device, probe, seconds, monitor));
+  }
   return {};
 }
 
 Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(command.layer));
+  MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
+  layer.passes = {compiler::Pass::kForward};
+  if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY(check_bench_options(command));
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
@@ -60,8 +66,8 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
                     open_engine(command.cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
   const RoutedRows rows = count_routed_rows(layer, inputs);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<ForwardSession> session,
-                    ForwardSession::create(plan, *engine, device, inputs));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
+                    LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = {.tokens = tokens, .routed = rows.routed, .padded = rows.padded}};

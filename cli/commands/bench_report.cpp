@@ -116,9 +116,14 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
              plan.layer.name, report.run.target, report.rows.tokens, report.rows.routed,
              report.rows.padded, report.copy_bytes_per_second * 1e-9) +
          table.text() +
-         fmt::format("\nforward pass, hot: {} at {} MHz\ncompiled: {}, from cache: {}\n",
-                     time_text(report.forward.microseconds), clock_text(report.forward.megahertz),
-                     report.run.counters.compiled, report.run.counters.from_cache);
+         fmt::format("\nforward pass, hot: {} at {} MHz\n", time_text(report.forward.microseconds),
+                     clock_text(report.forward.megahertz)) +
+         (report.step ? fmt::format("forward and backward pass, hot: {} at {} MHz\n",
+                                    time_text(report.step->microseconds),
+                                    clock_text(report.step->megahertz))
+                      : "") +
+         fmt::format("compiled: {}, from cache: {}\n", report.run.counters.compiled,
+                     report.run.counters.from_cache);
 }
 
 std::string bench_json(const Plan& plan, const BenchReport& report) {
@@ -135,6 +140,12 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   for (const Line& line : lines_of(plan, report)) json["kernels"].push_back(json_of(line));
   json["forward_hot_us"] = report.forward.microseconds;
   json["forward_hot_mhz"] = report.forward.megahertz;
+  if (report.step) {
+    json["step_hot_us"] = report.step->microseconds;
+    json["step_hot_mhz"] = report.step->megahertz;
+    json["workspace_bytes"] = plan.workspace_bytes;
+    json["saved_bytes"] = plan.saved_bytes;
+  }
   json["compiled"] = report.run.counters.compiled;
   json["from_cache"] = report.run.counters.from_cache;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

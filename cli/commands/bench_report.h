@@ -5,6 +5,7 @@
 #include "cli/commands/bench_run.h"
 #include "compiler/compiler.h"
 
+#include <optional>
 #include <string>
 
 namespace moejit::cli {
@@ -16,6 +17,7 @@ struct BenchReport {
   double copy_bytes_per_second = 0.0;
   KernelTimes times;
   HotRun forward;
+  std::optional<HotRun> step;  // forward and backward, where both were measured
 };
 
 std::string bench_table(const compiler::Plan& plan, const BenchReport& report);

@@ -62,7 +62,8 @@ struct RunCommand {
   std::string target = "auto";
   CacheOptions cache;
   InputOptions inputs;
-  std::string output;  // empty: nothing is written
+  std::string pass = "forward";  // or "backward": both
+  std::string output;            // empty: nothing is written
   bool dump_intermediates = false;
   bool check = false;
   bool is_strict = false;  // a set status word is an error
@@ -76,6 +77,7 @@ struct BenchCommand {
   std::vector<std::string> cases;  // of which only these; empty: all
   std::string target = "auto";
   CacheOptions cache;
+  std::string pass = "forward";   // or "training": forward and backward
   std::optional<int64_t> tokens;  // default: max_tokens
   int32_t repeat = 20;
   double hot_seconds = 0.35;

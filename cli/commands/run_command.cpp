@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_backward.h"
 #include "cli/check/check_forward.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_report.h"
-#include "cli/execution/forward_session.h"
 #include "cli/execution/kernel_timer.h"
+#include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
 #include "cli/inputs/routed_rows.h"
 #include "cli/safetensors/write_safetensors.h"
+#include "cli/tensors/colwise_slices.h"
 
 #include <fmt/core.h>
 
@@ -28,23 +30,35 @@ Result<void> check_options(const RunCommand& command) {
   return command.output.empty() ? Result<void>{} : check_writable(command.output);
 }
 
-// Every tensor that a kernel wrote: quantised weights, y and, where kept, intermediates. The status
-// word goes into the report instead.
-Result<TensorMap> read_results(ForwardSession& session, bool with_intermediates) {
+// Whether a tensor is a result of the layer. The status word goes into the report instead.
+bool is_result(const compiler::TensorPlan& tensor) {
+  return tensor.role == TensorRole::kOutput && tensor.name != "status";
+}
+
+// The results and, where kept, what else a kernel wrote: quantised weights and intermediates.
+Result<TensorMap> read_results(LayerSession& session, bool with_intermediates) {
   TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
-    if (tensor.name == "status" || (tensor.name != "y" && !with_intermediates)) continue;
+    if (tensor.name == "status" || (!is_result(tensor) && !with_intermediates)) continue;
     MOEJIT_TRY_ASSIGN(HostTensor host, session.read(tensor));
     results.emplace(tensor.name, std::move(host));
   }
   return results;
 }
 
-Result<void> write_output(const RunCommand& command, const TensorMap& results) {
+Result<void> write_output(const RunCommand& command, const compiler::Plan& plan,
+                          TensorMap results) {
   if (command.output.empty()) return {};
-  if (command.dump_intermediates) return write_safetensors(command.output, results);
-  return write_safetensors(command.output, {{"y", results.at("y")}});
+  if (command.dump_intermediates) {
+    slice_colwise(results);
+  } else {
+    std::erase_if(results, [&](const auto& entry) {
+      const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
+      return tensor == nullptr || !is_result(*tensor);
+    });
+  }
+  return write_safetensors(command.output, results);
 }
 
 // What the run says about itself at the end: errors only where they were asked for.
@@ -65,10 +79,12 @@ Result<void> judge(const RunCommand& command, const RunReport& report, const Ter
 }
 
 Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
-                              ForwardSession& session, runtime::Device& device, RunReport& report) {
+                              LayerSession& session, runtime::Device& device, RunReport& report) {
   KernelTimer timer(device);
   MOEJIT_TRY(session.update_weights(&timer));
   MOEJIT_TRY(session.forward(&timer));
+  const bool is_backward = command.pass == "backward";
+  if (is_backward) MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &timer));
   MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   MOEJIT_TRY_ASSIGN(report.status, session.status());
   report.rows = count_routed_rows(session.plan().layer, inputs).padded;
@@ -77,6 +93,9 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   report.tokens = session.tokens();
   report.is_checked = command.check;
   if (command.check) report.checks = check_forward(session.plan().layer, inputs, results);
+  if (command.check && is_backward)
+    for (TensorCheck& check : check_backward(session.plan().layer, inputs, results))
+      report.checks.push_back(std::move(check));
   return results;
 }
 
@@ -84,7 +103,9 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
 
 Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
-  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(command.layer));
+  MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
+  layer.passes = {compiler::Pass::kForward};
+  if (command.pass == "backward") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_target(command.target, command.inputs.seed));
   MOEJIT_TRY_ASSIGN(
       const compiler::Plan plan,
@@ -95,14 +116,14 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
                             target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(command.cache, terminal));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<ForwardSession> session,
-                    ForwardSession::create(plan, *engine, *target.device, inputs));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
+                    LayerSession::create(plan, *engine, *target.device, inputs));
   RunReport report;
   report.target = target.description;
   report.output = command.output;
   MOEJIT_TRY_ASSIGN(const TensorMap results,
                     run_session(command, inputs, *session, *target.device, report));
-  MOEJIT_TRY(write_output(command, results));
+  MOEJIT_TRY(write_output(command, plan, results));
   report.counters = engine->counters();
   terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report));
   return judge(command, report, terminal);

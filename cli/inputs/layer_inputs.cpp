@@ -72,8 +72,10 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   TensorMap inputs;
   for (const std::string_view name : kTokenTensors)
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  const bool has_backward = compiler::find_tensor(plan, "dy") != nullptr;
+  if (has_backward) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   if (!with_weights) return inputs;
-  if (file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
+  if (!has_backward && file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
     return inputs;
@@ -120,6 +122,8 @@ Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
   if (options.input_path.empty()) {
     MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
     inputs = random_tokens(plan.layer, tokens, options.seed);
+    if (compiler::find_tensor(plan, "dy") != nullptr)
+      inputs.merge(random_gradient(plan.layer, tokens, options.seed));
     if (!has_checkpoint)
       inputs.merge(random_weights_of(plan.layer, plan.layer.local_experts, options.seed));
   } else {
@@ -129,6 +133,10 @@ Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
     MOEJIT_TRY_ASSIGN(TensorMap weights, load_expert_weights(plan.layer, options.checkpoint));
     inputs.merge(weights);
   }
+  if (has_quantized_weights(inputs) && compiler::find_tensor(plan, "dy") != nullptr)
+    return fail(Stage::kFile, ErrorCode::kUnsupported,
+                "the weights are quantised already, wanted bf16 for a backward pass",
+                "dgrad multiplies with columns of the weights, which are quantised from w1 and w2");
   if (has_quantized_weights(inputs))
     for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
       MOEJIT_TRY(check_shared_scales(plan.layer, name, inputs.find(name)->second));

@@ -11,7 +11,7 @@ namespace {
 using compiler::DType;
 
 // Seeds of the weights, so that w1 and w2 differ from each other.
-enum Purpose : uint64_t { kW1 = 100, kW2 = 101 };
+enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102 };
 
 double unrouted_share(const compiler::Layer& layer) {
   const double local = static_cast<double>(layer.local_experts) / layer.experts;
@@ -32,6 +32,14 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t s
                                             {.unrouted_share = unrouted_share(layer)}));
   inputs["topk_probs"] = make_tensor(DType::kF32, {tokens, layer.top_k},
                                      reference::random_probs(tokens, layer.top_k, seed));
+  return inputs;
+}
+
+TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+  TensorMap inputs;
+  inputs["dy"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
+                             reference::random_activations(
+                                 tokens, layer.hidden, reference::RandomStream(seed, kDy).bits(0)));
   return inputs;
 }
 

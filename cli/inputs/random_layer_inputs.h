@@ -19,6 +19,9 @@ namespace moejit::cli {
 // x, topk_ids and topk_probs.
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
+// dy, the gradient of y.
+TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+
 // w1 and w2 of `experts` experts.
 TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed);
 

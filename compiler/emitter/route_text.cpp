@@ -6,7 +6,7 @@
 namespace moejit::compiler {
 
 KernelText describe(const RouteSpec& spec) {
-  return {
+  KernelText text{
       .types = "i32",
       .tile = fmt::format("e{}k{}", spec.local_experts, spec.top_k),
       .summary =
@@ -24,6 +24,12 @@ KernelText describe(const RouteSpec& spec) {
           },
       .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},
   };
+  if (spec.has_colwise_offs) {
+    text.constants.push_back(
+        {"bool", "kHasColwiseOffs", "true", "starts of groups of columns, multiples of 128"});
+    text.types_used.front().arguments.emplace_back("kHasColwiseOffs");
+  }
+  return text;
 }
 
 }  // namespace moejit::compiler

@@ -36,14 +36,16 @@ std::string quantize_type(QuantizeStage stage) {
   return {};
 }
 
-std::string store_type(StoreStage stage) {
-  switch (stage) {
+std::string store_type(const RowChainSpec& spec) {
+  const char* const moves_probs = spec.moves_probs ? "" : ", kMovesProbs";
+  switch (spec.store) {
     case StoreStage::kRows: return "StoreRows<kColumns>";
     case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
     case StoreStage::kGroupedGatedRows: return "StoreGroupedGatedRows<kColumns, kLocalExperts>";
-    case StoreStage::kPermuted: return "StorePermuted<kColumns, kTopK, kLocalExperts>";
+    case StoreStage::kPermuted:
+      return fmt::format("StorePermuted<kColumns, kTopK, kLocalExperts{}>", moves_probs);
     case StoreStage::kRowsAndPermuted:
-      return "StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>";
+      return fmt::format("StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts{}>", moves_probs);
     case StoreStage::kRowsAndProbs: return "StoreRowsAndProbs<kColumns, kTopK, kDprobsColumns>";
   }
   return {};
@@ -131,7 +133,7 @@ KernelText describe(const RowChainSpec& spec) {
       .types_used = {{"Kernel",
                       "RowChain",
                       {load_type(spec.load), transform_type(spec.transform),
-                       quantize_type(spec.quantize), store_type(spec.store), "kThreads",
+                       quantize_type(spec.quantize), store_type(spec), "kThreads",
                        "kSegmentsInFlight"}}},
   };
   // Only constants that a stage uses.
@@ -147,6 +149,10 @@ KernelText describe(const RowChainSpec& spec) {
   if (has_dprobs) {
     text.constants.push_back(
         integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
+  }
+  if (!spec.moves_probs) {
+    text.constants.push_back(
+        {"bool", "kMovesProbs", "false", "probabilities stay, and zero no rows"});
   }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(

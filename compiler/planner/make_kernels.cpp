@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/grouped_gemm.h"
-#include "compiler/planner/operations.h"
+#include "compiler/planner/kernel_parts.h"
 
 #include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
+
+QuantizeStage quantize_stage(const Layer& layer) {
+  return layer.scale_sharing_k == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
+}
+
 namespace {
 
 // Threads and segments in flight of the row chains are the fastest of those measured on an H200
 // with 4096 tokens, top-8 of 256, H 7168, I 2048.
-
-// Smallest amax that activations are scaled for, so that an all-zero row gets the scale 2^-42 and
-// cannot raise its neighbours' (semantics of the FP8-Flow-MoE dispatch quantiser).
-constexpr float kActivationEpsilon = 1e-10f;
-
-// Scale blocks that share a scale are quantised together.
-QuantizeStage quantize_stage(const Layer& layer) {
-  return layer.scale_sharing_k == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
-}
 
 KernelPlan route(const Layer& layer, const Target& target) {
   // Each warp has a histogram over the experts, and each CTA two more.
@@ -27,10 +23,11 @@ KernelPlan route(const Layer& layer, const Target& target) {
   const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);
   const int32_t fitting = target.shared_memory_bytes / histogram_bytes - 2;
   const int32_t warps = static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, useful));
-  return {
+  KernelPlan kernel{
       .spec = RouteSpec{.local_experts = layer.local_experts,
                         .top_k = layer.top_k,
                         .splits_alignment = layer.splits_alignment,
+                        .has_colwise_offs = has_colwise_offs(layer),
                         .warps = warps},
       .arguments = {{"topk_ids", "topk_ids"},
                     {"counts", "counts"},
@@ -42,6 +39,12 @@ KernelPlan route(const Layer& layer, const Target& target) {
           "barrier between CTAs, stable order",
           warps)},
   };
+  if (has_colwise_offs(layer)) {
+    kernel.arguments.push_back({"colwise_offs", "colwise_offs"});
+    kernel.reasons.emplace_back(
+        "groups of columns start at multiples of 128 in wgrad's operands, groups of rows do not");
+  }
+  return kernel;
 }
 
 KernelPlan quantize(const Layer& layer) {
@@ -149,7 +152,8 @@ std::string tile_kind_reason(const Layer& layer) {
       layer.max_tokens, rows, kMostSwappedRows);
 }
 
-// `a` and `b` have their scales beside them: x_q and x_scale_inv.
+}  // namespace
+
 KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
                         std::string_view b, std::string_view d) {
   // A token goes to an expert once.
@@ -166,8 +170,13 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
   return kernel;
 }
 
-KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, const PlanOptions& options) {
-  const GroupedGemmSpec problem{.epilogue = options.keep_intermediates
+namespace {
+
+KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, Phase phase, const PlanOptions& options) {
+  // Backward reads h1, which the forward pass leaves it or the backward pass makes again.
+  const bool is_read =
+      has_backward(layer) && (phase == Phase::kBackward || layer.recompute == Recompute::kNone);
+  const GroupedGemmSpec problem{.epilogue = options.keep_intermediates || is_read
                                                 ? GemmEpilogue::kStoreAndSwigluQuantize
                                                 : GemmEpilogue::kSwigluQuantize,
                                 .local_experts = layer.local_experts,
@@ -186,7 +195,8 @@ KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, const PlanOptions& optio
                                            .probs = "permuted_probs"});
   kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
   if (stores_result(problem))
-    kernel.reasons.emplace_back("h1 is written too because intermediates are kept");
+    kernel.reasons.emplace_back(is_read ? "h1 is written too because backward reads it"
+                                        : "h1 is written too because intermediates are kept");
   kernel.reasons.emplace_back(
       "gate and up are rounded to bf16 before they are activated: the bits of h1 and a kernel that "
       "reads it");
@@ -197,24 +207,31 @@ KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, const PlanOptions& optio
 
 KernelPlan quantize_weights(const Layer& layer, int32_t sections, int32_t section_rows,
                             int32_t columns, std::string_view name) {
-  return {
-      .phase = Phase::kWeights,
+  KernelPlan kernel{
       .spec = TileChainSpec{.sections = sections,
                             .section_rows = section_rows,
                             .columns = columns,
                             .tiles_per_scale = layer.scale_sharing_k,
                             .epsilon = 0.0f,
+                            .writes_colwise = has_backward(layer),
                             .threads = 256 * layer.scale_sharing_k},  // the same for each to hold
       .arguments = {{"input", std::string(name)},
                     {"output", fmt::format("{}_q", name)},
                     {"output_scale_inv", fmt::format("{}_scale_inv", name)}},
       .reasons = {"all experts in one launch, one scale per 128x128 tile"},
   };
+  if (has_backward(layer)) {
+    kernel.arguments.push_back({"output_colwise", fmt::format("{}_colwise_q", name)});
+    kernel.arguments.push_back(
+        {"output_colwise_scale_inv", fmt::format("{}_colwise_scale_inv", name)});
+    kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
+  }
+  return kernel;
 }
 
-KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& target,
+KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target,
                       const PlanOptions& options) {
-  switch (operation) {
+  switch (step.operation) {
     case Operation::kQuantizeW1:
       return quantize_weights(layer, 2, layer.intermediate, layer.hidden, "w1");
     case Operation::kQuantizeW2:
@@ -232,7 +249,8 @@ KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& tar
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "permuted", "w1", "h1");
     case Operation::kSwigluQuantize: return swiglu_quantize(layer);
-    case Operation::kGemmFc1SwigluQuantize: return gemm_fc1_swiglu_quantize(layer, options);
+    case Operation::kGemmFc1SwigluQuantize:
+      return gemm_fc1_swiglu_quantize(layer, step.phase, options);
     case Operation::kGemmFc2:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,
@@ -241,18 +259,19 @@ KernelPlan kernel_for(Operation operation, const Layer& layer, const Target& tar
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "act", "w2", "h2");
     case Operation::kUnpermute: return unpermute(layer);
+    default: return make_backward_kernel(step.operation, layer, options);
   }
-  return {};
 }
 
 }  // namespace
 
-KernelPlan make_kernel(Operation operation, const Layer& layer, const Target& target,
+KernelPlan make_kernel(const Step& step, const Layer& layer, const Target& target,
                        const PlanOptions& options) {
-  KernelPlan kernel = kernel_for(operation, layer, target, options);
-  kernel.operation = to_string(operation);
-  if (options.measure_gemms && is_gemm(operation))
-    kernel.arguments.push_back({"elapsed", elapsed_tensor(operation)});
+  KernelPlan kernel = kernel_for(step, layer, target, options);
+  kernel.operation = to_string(step.operation);
+  kernel.phase = step.phase;
+  if (options.measure_gemms && is_gemm(step.operation))
+    kernel.arguments.push_back({"elapsed", elapsed_tensor(step)});
   return kernel;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
 #include "compiler/planner/operations.h"
 
 #include <algorithm>
@@ -22,9 +23,70 @@ TensorPlan tensor(std::string name, DType dtype, TensorRole role, std::vector<Di
           .bytes = bytes};
 }
 
+// Tensors of the forward pass that the backward pass reads.
+void mark_saved(const Layer& layer, std::vector<TensorPlan>& tensors) {
+  constexpr std::string_view kAlways[] = {
+      "counts",         "offs",       "colwise_offs",      "row_map",
+      "permuted_probs", "permuted_q", "permuted_scale_inv"};
+  constexpr std::string_view kUnlessRecomputed[] = {"h1", "act_q", "act_scale_inv"};
+  for (TensorPlan& tensor : tensors) {
+    const bool is_saved =
+        std::ranges::count(kAlways, tensor.name) > 0 ||
+        (layer.recompute == Recompute::kNone && std::ranges::count(kUnlessRecomputed, tensor.name));
+    if (is_saved) tensor.role = TensorRole::kSaved;
+  }
+}
+
+// What the backward pass touches beside the tensors of the forward pass.
+std::vector<TensorPlan> gradient_tensors(const Layer& layer, const std::vector<Step>& steps,
+                                         const PlanOptions& options) {
+  const Dim t{"T", layer.max_tokens}, k{"K", layer.top_k}, e{"E", layer.local_experts};
+  const Dim h{"H", layer.hidden}, i{"I", layer.intermediate}, i2{"2I", 2 * i.value};
+  const Dim p{"P", layer.max_permuted_rows}, pc{"C", gradient_columns(layer)};
+  const Dim hb{"ceil(H/128)", scale_blocks(h.value)}, ib{"ceil(I/128)", scale_blocks(i.value)};
+  const Dim ib2{"2ceil(I/128)", 2 * ib.value}, cb{"C/128", pc.value / kScaleBlock};
+  using enum DType;
+  using enum TensorRole;
+  const Layout compact = Layout::kScalesCompact, tiles = Layout::kScalesTiles;
+  std::vector<TensorPlan> tensors = {
+      tensor("dy", kBF16, kInput, {t, h}),
+      tensor("w1_colwise_q", kF8E4M3, kQuantized, {e, h, i2}),
+      tensor("w1_colwise_scale_inv", kF32, kQuantized, {e, hb, ib2}, tiles),
+      tensor("w2_colwise_q", kF8E4M3, kQuantized, {e, i, h}),
+      tensor("w2_colwise_scale_inv", kF32, kQuantized, {e, ib, hb}, tiles),
+      tensor("dx", kBF16, kOutput, {t, h}),
+      tensor("dprobs", kF32, kOutput, {t, k}),
+      tensor("dw1", kF32, kOutput, {e, i2, h}),
+      tensor("dw2", kF32, kOutput, {e, h, i}),
+  };
+  if (options.keep_intermediates || contains(steps, Operation::kQuantizeDy)) {
+    tensors.push_back(tensor("dy_q", kF8E4M3, kWorkspace, {t, h}));
+    tensors.push_back(tensor("dy_scale_inv", kF32, kWorkspace, {t, hb}, compact));
+  }
+  const std::vector<TensorPlan> workspace = {
+      tensor("grad_permuted_q", kF8E4M3, kWorkspace, {p, h}),
+      tensor("grad_permuted_scale_inv", kF32, kWorkspace, {p, hb}, compact),
+      tensor("dact", kBF16, kWorkspace, {p, i}),
+      tensor("grad_colwise_q", kF8E4M3, kWorkspace, {h, pc}),
+      tensor("grad_colwise_scale_inv", kF32, kWorkspace, {hb, cb}, tiles),
+      tensor("act_colwise_q", kF8E4M3, kWorkspace, {i, pc}),
+      tensor("act_colwise_scale_inv", kF32, kWorkspace, {ib, cb}, tiles),
+      tensor("dh1_q", kF8E4M3, kWorkspace, {p, i2}),
+      tensor("dh1_scale_inv", kF32, kWorkspace, {p, ib2}, compact),
+      tensor("dprobs_blocks", kF32, kWorkspace, {p, ib}),
+      tensor("dh1_colwise_q", kF8E4M3, kWorkspace, {i2, pc}),
+      tensor("dh1_colwise_scale_inv", kF32, kWorkspace, {ib2, cb}, tiles),
+      tensor("x_colwise_q", kF8E4M3, kWorkspace, {h, pc}),
+      tensor("x_colwise_scale_inv", kF32, kWorkspace, {hb, cb}, tiles),
+      tensor("dx_permuted", kBF16, kWorkspace, {p, h}),
+  };
+  tensors.insert(tensors.end(), workspace.begin(), workspace.end());
+  return tensors;
+}
+
 }  // namespace
 
-std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Operation>& operations,
+std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Step>& steps,
                                      const PlanOptions& options) {
   const Dim t{"T", layer.max_tokens}, k{"K", layer.top_k}, e{"E", layer.local_experts};
   const Dim h{"H", layer.hidden}, i{"I", layer.intermediate}, i2{"2I", 2 * i.value};
@@ -48,8 +110,7 @@ std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Opera
       tensor("y", kBF16, kOutput, {t, h}),
       tensor("status", kU32, kOutput, {one}),
   };
-  const bool has_x_q =
-      options.keep_intermediates || std::ranges::count(operations, Operation::kQuantize) > 0;
+  const bool has_x_q = options.keep_intermediates || contains(steps, Operation::kQuantize);
   if (has_x_q) {
     tensors.push_back(tensor("x_q", kF8E4M3, kWorkspace, {t, h}));
     tensors.push_back(tensor("x_scale_inv", kF32, kWorkspace, {t, hb}, compact));
@@ -66,15 +127,26 @@ std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Opera
       tensor("h2", kBF16, kWorkspace, {p, h}),
   };
   const bool has_h1 =
-      options.keep_intermediates || std::ranges::count(operations, Operation::kGemmFc1) > 0;
+      options.keep_intermediates || has_backward(layer) || contains(steps, Operation::kGemmFc1);
   if (has_h1) {
     const auto act = std::ranges::find(permuted, "act_q", &TensorPlan::name);
     permuted.insert(act, tensor("h1", kBF16, kWorkspace, {p, i2}));
   }
+  if (has_colwise_offs(layer)) {
+    const auto offs = std::ranges::find(permuted, "offs", &TensorPlan::name);
+    permuted.insert(offs + 1, tensor("colwise_offs", kI32, kWorkspace, offs->shape));
+  }
+  if (has_backward(layer)) mark_saved(layer, permuted);
   tensors.insert(tensors.end(), permuted.begin(), permuted.end());
-  for (const Operation operation : operations)
-    if (options.measure_gemms && is_gemm(operation))
-      tensors.push_back(tensor(elapsed_tensor(operation), kI64, kOutput, {Dim{"2", 2}}));
+  if (has_backward(layer)) {
+    const std::vector<TensorPlan> gradients = gradient_tensors(layer, steps, options);
+    tensors.insert(tensors.end(), gradients.begin(), gradients.end());
+  }
+  for (const Step& step : steps) {
+    const std::string elapsed = elapsed_tensor(step);
+    if (options.measure_gemms && is_gemm(step.operation))
+      tensors.push_back(tensor(elapsed, kI64, kOutput, {Dim{"2", 2}}));
+  }
   return tensors;
 }
 

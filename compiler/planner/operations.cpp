@@ -21,28 +21,88 @@ std::string_view to_string(Operation operation) {
     case Operation::kGemmFc1SwigluQuantize: return "gemm_fc1_swiglu_quantize";
     case Operation::kGemmFc2: return "gemm_fc2";
     case Operation::kUnpermute: return "unpermute";
+    case Operation::kQuantizeDy: return "quantize_dy";
+    case Operation::kPermutePadGrad: return "permute_pad_grad";
+    case Operation::kQuantizePermutePadGrad: return "quantize_permute_pad_grad";
+    case Operation::kGemmFc2Dgrad: return "gemm_fc2_dgrad";
+    case Operation::kTransposeGrad: return "transpose_grad";
+    case Operation::kTransposeAct: return "transpose_act";
+    case Operation::kGemmFc2Wgrad: return "gemm_fc2_wgrad";
+    case Operation::kGemmFc2WgradAdd: return "gemm_fc2_wgrad_add";
+    case Operation::kSwigluBackwardQuantize: return "swiglu_backward_quantize";
+    case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
+    case Operation::kTransposeDh1: return "transpose_dh1";
+    case Operation::kTransposeX: return "transpose_x";
+    case Operation::kGemmFc1Wgrad: return "gemm_fc1_wgrad";
+    case Operation::kGemmFc1WgradAdd: return "gemm_fc1_wgrad_add";
+    case Operation::kUnpermuteGrad: return "unpermute_grad";
   }
   return "unknown";
 }
 
 bool is_gemm(Operation operation) {
-  return operation == Operation::kGemmFc1 || operation == Operation::kGemmFc1SwigluQuantize ||
-         operation == Operation::kGemmFc2;
+  switch (operation) {
+    case Operation::kGemmFc1:
+    case Operation::kGemmFc1SwigluQuantize:
+    case Operation::kGemmFc2:
+    case Operation::kGemmFc2Dgrad:
+    case Operation::kGemmFc2Wgrad:
+    case Operation::kGemmFc2WgradAdd:
+    case Operation::kGemmFc1Dgrad:
+    case Operation::kGemmFc1Wgrad:
+    case Operation::kGemmFc1WgradAdd: return true;
+    default: return false;
+  }
 }
 
-std::string elapsed_tensor(Operation operation) {
-  return fmt::format("{}_elapsed", to_string(operation));
+bool has_backward(const Layer& layer) {
+  return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
 }
 
-std::vector<Operation> forward_operations() {
-  return {Operation::kQuantizeW1,     Operation::kQuantizeW2, Operation::kQuantize,
-          Operation::kRoute,          Operation::kPermutePad, Operation::kGemmFc1,
-          Operation::kSwigluQuantize, Operation::kGemmFc2,    Operation::kUnpermute};
+bool has_colwise_offs(const Layer& layer) {
+  return has_backward(layer) && layer.splits_alignment % 128 != 0;
+}
+
+bool contains(const std::vector<Step>& steps, Operation operation) {
+  return std::ranges::find(steps, operation, &Step::operation) != steps.end();
+}
+
+std::string elapsed_tensor(const Step& step) {
+  const bool is_repeated =
+      step.phase == Phase::kBackward && (step.operation == Operation::kGemmFc1 ||
+                                         step.operation == Operation::kGemmFc1SwigluQuantize);
+  return fmt::format("{}{}_elapsed", is_repeated ? "recomputed_" : "", to_string(step.operation));
+}
+
+std::vector<Step> layer_steps(const Layer& layer) {
+  std::vector<Step> steps;
+  const auto add = [&](Phase phase, std::initializer_list<Operation> operations) {
+    for (const Operation operation : operations) steps.push_back({phase, operation});
+  };
+  using enum Operation;
+  add(Phase::kWeights, {kQuantizeW1, kQuantizeW2});
+  add(Phase::kForward,
+      {kQuantize, kRoute, kPermutePad, kGemmFc1, kSwigluQuantize, kGemmFc2, kUnpermute});
+  if (!has_backward(layer)) return steps;
+  if (layer.recompute == Recompute::kMoeExpert) add(Phase::kBackward, {kGemmFc1, kSwigluQuantize});
+  // Each gradient is used up before the next one is made, so that they can share memory.
+  add(Phase::kBackward,
+      {kQuantizeDy, kPermutePadGrad, kGemmFc2Dgrad, kTransposeGrad, kTransposeAct, kGemmFc2Wgrad,
+       kGemmFc2WgradAdd, kSwigluBackwardQuantize, kTransposeDh1, kTransposeX, kGemmFc1Wgrad,
+       kGemmFc1WgradAdd, kGemmFc1Dgrad, kUnpermuteGrad});
+  return steps;
 }
 
 namespace {
 
-void fuse_quantize(std::vector<Operation>& operations, const Layer& layer,
+// Puts `joined` in the place of `second`, and leaves `first` out.
+void join(std::vector<Step>& steps, Operation first, Operation second, Operation joined) {
+  std::erase_if(steps, [&](const Step& step) { return step.operation == first; });
+  for (Step& step : steps)
+    if (step.operation == second) step.operation = joined;
+}
+
+void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
                    std::vector<std::string>& reasons) {
   if (layer.dispatch != Dispatch::kNone) {
     reasons.push_back(fmt::format(
@@ -54,12 +114,18 @@ void fuse_quantize(std::vector<Operation>& operations, const Layer& layer,
       "quantize and permute_pad are one kernel: nothing is dispatched in between, and x_q "
       "[T, {0}] is neither written nor read, which saves {1} bytes a token",
       layer.hidden, 2 * layer.hidden));
-  std::erase(operations, Operation::kQuantize);
-  std::ranges::replace(operations, Operation::kPermutePad, Operation::kQuantizePermutePad);
+  using enum Operation;
+  join(steps, kQuantize, kPermutePad, kQuantizePermutePad);
+  join(steps, kQuantizeDy, kPermutePadGrad, kQuantizePermutePadGrad);
 }
 
-void fuse_activation(std::vector<Operation>& operations, const Layer& layer,
-                     const PlanOptions& options, std::vector<std::string>& reasons) {
+// Whether the forward pass leaves h1 for the backward pass.
+bool saves_h1(const Layer& layer) {
+  return has_backward(layer) && layer.recompute == Recompute::kNone;
+}
+
+void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOptions& options,
+                     std::vector<std::string>& reasons) {
   if (!layer.fuse_activation) {
     reasons.emplace_back("gemm_fc1 and swiglu_quantize stay apart: \"fuse_activation\" is false");
     return;
@@ -78,23 +144,24 @@ void fuse_activation(std::vector<Operation>& operations, const Layer& layer,
         mean_rows(layer)));
     return;
   }
+  const bool is_written = options.keep_intermediates || saves_h1(layer);
   reasons.push_back(fmt::format(
       "gemm_fc1 and swiglu_quantize are one kernel: gate and up are activated in registers, and h1 "
       "[P, {}] is {}, which saves {} bytes a row",
       2 * layer.intermediate,
       options.keep_intermediates ? "written because intermediates are kept, but not read"
+      : is_written               ? "written because backward reads it, but not read"
                                  : "neither written nor read",
-      (options.keep_intermediates ? 4 : 8) * layer.intermediate));
-  std::erase(operations, Operation::kSwigluQuantize);
-  std::ranges::replace(operations, Operation::kGemmFc1, Operation::kGemmFc1SwigluQuantize);
+      (is_written ? 4 : 8) * layer.intermediate));
+  using enum Operation;
+  join(steps, kSwigluQuantize, kGemmFc1, kGemmFc1SwigluQuantize);
 }
 
 }  // namespace
 
-std::vector<Operation> fuse_operations(const std::vector<Operation>& operations, const Layer& layer,
-                                       const PlanOptions& options,
-                                       std::vector<std::string>& reasons) {
-  std::vector<Operation> fused = operations;
+std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
+                             const PlanOptions& options, std::vector<std::string>& reasons) {
+  std::vector<Step> fused = steps;
   fuse_quantize(fused, layer, reasons);
   fuse_activation(fused, layer, options, reasons);
   return fused;

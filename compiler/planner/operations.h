@@ -22,31 +22,58 @@ enum class Operation {
   kGemmFc1SwigluQuantize,  // both in one kernel
   kGemmFc2,
   kUnpermute,
+  // Of the gradient dy
+  kQuantizeDy,
+  kPermutePadGrad,
+  kQuantizePermutePadGrad,  // both in one kernel
+  kGemmFc2Dgrad,
+  kTransposeGrad,  // into the column-wise operands of wgrad, as all transposes
+  kTransposeAct,
+  kGemmFc2Wgrad,
+  kGemmFc2WgradAdd,
+  kSwigluBackwardQuantize,
+  kGemmFc1Dgrad,
+  kTransposeDh1,
+  kTransposeX,
+  kGemmFc1Wgrad,
+  kGemmFc1WgradAdd,
+  kUnpermuteGrad,
+};
+
+// An operation and the call that it belongs to: with recomputation some are in two.
+struct Step {
+  Phase phase = Phase::kForward;
+  Operation operation = Operation::kRoute;
 };
 
 std::string_view to_string(Operation operation);
 bool is_gemm(Operation operation);
 
 // Name of the tensor in which a GEMM tells how long it ran (PlanOptions::measure_gemms).
-std::string elapsed_tensor(Operation operation);
+std::string elapsed_tensor(const Step& step);
 
-// What a forward pass of recipe fp8_flow does, in order; weights first. No two operations are
-// fused yet, every operation reads only what earlier ones wrote.
-std::vector<Operation> forward_operations();
+bool has_backward(const Layer& layer);
+// Whether wgrad's groups of columns start elsewhere than the groups of rows: they start at
+// multiples of 128.
+bool has_colwise_offs(const Layer& layer);
+bool contains(const std::vector<Step>& steps, Operation operation);
+
+// What the passes of a layer of recipe fp8_flow do, in order: weights, forward, backward. No two
+// operations are fused yet, every operation reads only what earlier ones wrote.
+std::vector<Step> layer_steps(const Layer& layer);
 
 // Joins neighbours where that saves traffic and nothing else needs the tensor between them. Each
 // decision, taken or not, adds a sentence to `reasons`.
-std::vector<Operation> fuse_operations(const std::vector<Operation>& operations, const Layer& layer,
-                                       const PlanOptions& options,
-                                       std::vector<std::string>& reasons);
+std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
+                             const PlanOptions& options, std::vector<std::string>& reasons);
 
-// Every tensor that these operations touch, shapes at their bounds, lifetimes not yet known.
-std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Operation>& operations,
+// Every tensor that these steps touch, shapes at their bounds, lifetimes not yet known.
+std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Step>& steps,
                                      const PlanOptions& options);
 
 // The kernel that does one operation: stages, tiles, arguments and reasons; launch and work
 // counts are filled in by plan_layer().
-KernelPlan make_kernel(Operation operation, const Layer& layer, const Target& target,
+KernelPlan make_kernel(const Step& step, const Layer& layer, const Target& target,
                        const PlanOptions& options);
 
 }  // namespace moejit::compiler

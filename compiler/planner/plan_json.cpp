@@ -24,6 +24,7 @@ Json tensor_json(const TensorPlan& tensor) {
                {"first_use", tensor.first_use},
                {"last_use", tensor.last_use}};
   if (tensor.role == TensorRole::kWorkspace) json["workspace_offset"] = tensor.workspace_offset;
+  if (tensor.role == TensorRole::kSaved) json["saved_offset"] = tensor.saved_offset;
   return json;
 }
 
@@ -35,6 +36,7 @@ Json kernel_json(const KernelPlan& kernel) {
   for (const TensorMapPlan& map : kernel.tensor_maps) tensor_maps[map.role] = map.tensor;
   return {{"operation", kernel.operation},
           {"phase", to_string(kernel.phase)},
+          {"gradient_mode", to_string(kernel.gradient_mode)},
           {"spec", to_string(kernel.spec)},
           {"threads", kernel.launch.threads},
           {"max_ctas", kernel.launch.max_ctas},
@@ -56,6 +58,7 @@ std::string plan_to_json(const Plan& plan) {
   const Json json = {{"layer", Json::parse(to_json(plan.layer))},
                      {"target", to_string(plan.target)},
                      {"workspace_bytes", plan.workspace_bytes},
+                     {"saved_bytes", plan.saved_bytes},
                      {"quantized_weight_bytes", plan.quantized_weight_bytes},
                      {"kernels", kernels},
                      {"tensors", tensors},

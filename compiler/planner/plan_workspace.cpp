@@ -63,4 +63,14 @@ int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
   return total;
 }
 
+int64_t plan_saved(Plan& plan) {
+  int64_t total = 0;
+  for (TensorPlan& tensor : plan.tensors) {
+    if (tensor.role != TensorRole::kSaved) continue;
+    tensor.saved_offset = total;
+    total += align_up(tensor.bytes);
+  }
+  return total;
+}
+
 }  // namespace moejit::compiler

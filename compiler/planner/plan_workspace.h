@@ -9,4 +9,7 @@ namespace moejit::compiler {
 // whose lifetimes do not overlap may share memory, unless intermediates are kept.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options);
 
+// Gives every kSaved tensor an offset of its own, and returns the bytes needed.
+int64_t plan_saved(Plan& plan);
+
 }  // namespace moejit::compiler

@@ -52,15 +52,14 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   }
 
   // What is done, in order; then with neighbours joined.
-  const std::vector<Operation> operations =
-      fuse_operations(forward_operations(), layer, options, plan.reasons);
+  const std::vector<Step> steps = fuse_steps(layer_steps(layer), layer, options, plan.reasons);
 
   // From here on the set of tensors is fixed.
-  plan.tensors = make_tensors(layer, operations, options);
+  plan.tensors = make_tensors(layer, steps, options);
 
   // One kernel an operation, each complete in itself.
-  for (const Operation operation : operations) {
-    KernelPlan kernel = make_kernel(operation, layer, target, options);
+  for (const Step& step : steps) {
+    KernelPlan kernel = make_kernel(step, layer, target, options);
     kernel.launch = launch_shape(kernel.spec);
     kernel.launch.max_ctas = busy_ctas(kernel.spec, layer, layer.max_tokens);
     const Work work = count_work(kernel, layer, largest_call(layer));
@@ -70,6 +69,7 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   }
 
   plan.workspace_bytes = plan_workspace(plan, options);
+  plan.saved_bytes = plan_saved(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/planner/operations.h"
 
 #include <fmt/format.h>
 #include <iterator>
@@ -36,10 +37,16 @@ std::string launch_text(const LaunchShape& launch) {
   return fmt::format("{}/SM x {} threads", launch.ctas_per_sm, launch.threads);
 }
 
+std::string offset_text(const TensorPlan& tensor) {
+  if (tensor.role == TensorRole::kWorkspace) return std::to_string(tensor.workspace_offset);
+  if (tensor.role == TensorRole::kSaved) return std::to_string(tensor.saved_offset);
+  return "-";
+}
+
 void print_header(Buffer out, const Plan& plan) {
   const Layer& layer = plan.layer;
-  fmt::format_to(out, "layer \"{}\" for {}: recipe {}, forward\n", layer.name,
-                 to_string(plan.target), to_string(layer.recipe));
+  fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
+                 to_string(layer.recipe), has_backward(layer) ? "forward and backward" : "forward");
   fmt::format_to(out, "T <= {}  K = {}  E = {} of {}  H = {}  I = {}  P = {}\n\n", layer.max_tokens,
                  layer.top_k, layer.local_experts, layer.experts, layer.hidden, layer.intermediate,
                  layer.max_permuted_rows);
@@ -64,15 +71,15 @@ void print_tensors(Buffer out, const Plan& plan) {
   fmt::format_to(out, "\n{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}\n", "tensor", "dtype",
                  "shape", "layout", "role", "bytes", "offset", "kernels");
   for (const TensorPlan& tensor : plan.tensors) {
-    const bool in_workspace = tensor.role == TensorRole::kWorkspace;
     fmt::format_to(out, "{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}..{}\n", tensor.name,
                    to_string(tensor.dtype), shape_text(tensor), to_string(tensor.layout),
-                   to_string(tensor.role), bytes_text(tensor.bytes),
-                   in_workspace ? std::to_string(tensor.workspace_offset) : "-", tensor.first_use,
-                   tensor.last_use);
+                   to_string(tensor.role), bytes_text(tensor.bytes), offset_text(tensor),
+                   tensor.first_use, tensor.last_use);
   }
   fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
+  if (has_backward(plan.layer))
+    fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/support_table.h"
 
+#include "compiler/planner/operations.h"
+
 #include <algorithm>
 #include <fmt/core.h>
 #include <string>
@@ -17,7 +19,9 @@ struct SupportedRecipe {
 
 constexpr SupportedRecipe kSupported[] = {
     {Recipe::kFp8Flow, TargetKind::kCuda, Pass::kForward},
+    {Recipe::kFp8Flow, TargetKind::kCuda, Pass::kBackward},
     {Recipe::kFp8Flow, TargetKind::kSim, Pass::kForward},
+    {Recipe::kFp8Flow, TargetKind::kSim, Pass::kBackward},
 };
 
 tl::unexpected<Error> refuse(const Layer& layer, const Target& target, std::string_view field,
@@ -62,6 +66,10 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   }
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
+  // The gradient of gate and up is one contraction, whose scale blocks may not lie in both.
+  if (has_backward(layer) && layer.intermediate % 128 != 0)
+    return refuse(layer, target, "intermediate with a backward pass",
+                  std::to_string(layer.intermediate), "multiples of 128");
   return {};
 }
 

@@ -56,7 +56,7 @@ Result<void> run(const std::string& target) {
   MOEJIT_TRY_ASSIGN(void* const workspace, device->allocate(prepared->workspace_bytes()));
   runtime::Stream stream = nullptr;
   MOEJIT_TRY(prepared->update_weights(tensors.refs, stream));
-  MOEJIT_TRY(prepared->forward(tensors.refs, workspace, prepared->workspace_bytes(), stream));
+  MOEJIT_TRY(prepared->forward(tensors.refs, {workspace, prepared->workspace_bytes()}, stream));
   MOEJIT_TRY(device->synchronize(stream));
 
   const runtime::EngineCounters counters = engine->counters();

@@ -24,8 +24,8 @@ bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-bool is_one_of(TensorRole role, std::span<const TensorRole> roles) {
-  return std::ranges::find(roles, role) != roles.end();
+bool is_callers(TensorRole role) {
+  return role != TensorRole::kWorkspace && role != TensorRole::kSaved;
 }
 
 // The functions from here to bind_one() run only where something is wrong.
@@ -49,19 +49,19 @@ tl::unexpected<Error> wrong_shape(const TensorPlan& plan, const TensorRef& tenso
                                     wanted_shape(plan)));
 }
 
-std::string names_of(const Plan& plan, std::span<const TensorRole> roles) {
+std::string names_of(const Plan& plan, const TensorSet& wanted) {
   std::string names;
-  for (const TensorPlan& tensor : plan.tensors)
-    if (is_one_of(tensor.role, roles)) names += (names.empty() ? "" : ", ") + tensor.name;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    if (wanted[slot]) names += (names.empty() ? "" : ", ") + plan.tensors[slot].name;
   return names;
 }
 
-tl::unexpected<Error> unknown_name(const Plan& plan, std::span<const TensorRole> roles,
+tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
                                    std::string_view name) {
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
               fmt::format("tensor {}: the layer {} has none of this name that a caller gives, "
                           "wanted {}",
-                          name, plan.layer.name, names_of(plan, roles)));
+                          name, plan.layer.name, names_of(plan, wanted)));
 }
 
 // T is told by the first tensor that has it; the others have to agree.
@@ -108,21 +108,45 @@ Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size
   return {};
 }
 
+// One of the two blocks of memory of a call.
+Result<void> check_block(std::string_view name, const void* address, int64_t bytes,
+                         int64_t wanted_bytes) {
+  if (bytes < wanted_bytes)
+    return fail(Stage::kLaunch, ErrorCode::kWorkspaceTooSmall,
+                fmt::format("the {} has {} bytes, wanted {}", name, bytes, wanted_bytes),
+                "ask for workspace_bytes() and saved_bytes() of the prepared layer");
+  if (address == nullptr && wanted_bytes > 0)
+    return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
+                fmt::format("the {}'s address is null, wanted {} bytes", name, wanted_bytes));
+  if (!is_aligned(address, kWorkspaceAlignment))
+    return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
+                fmt::format("the {}'s address {} is not a multiple of {}", name, fmt::ptr(address),
+                            kWorkspaceAlignment));
+  return {};
+}
+
 }  // namespace
 
-Result<void> bind_tensors(const Plan& plan, std::span<const TensorRole> roles,
+TensorSet tensors_of_call(const Plan& plan, compiler::Phase phase) {
+  TensorSet set;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    set[slot] = is_callers(plan.tensors[slot].role) && is_used(plan, plan.tensors[slot], phase);
+  return set;
+}
+
+Result<void> bind_tensors(const Plan& plan, const TensorSet& wanted,
                           std::span<const TensorRef> tensors, BoundTensors& bound) {
   int64_t tokens = kUnknown;
   for (const TensorRef& tensor : tensors) {
     const auto found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
-    if (found == plan.tensors.end() || found->role == TensorRole::kWorkspace)
-      return unknown_name(plan, roles, tensor.name);
-    if (!is_one_of(found->role, roles)) continue;
+    if (found == plan.tensors.end() || !is_callers(found->role))
+      return unknown_name(plan, wanted, tensor.name);
     const auto slot = static_cast<std::size_t>(found - plan.tensors.begin());
+    if (!wanted[slot]) continue;
     MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (is_one_of(plan.tensors[slot].role, roles) && !bound.is_bound[slot])
+    if (wanted[slot] && !bound.is_bound[slot])
       return fail(
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
@@ -131,25 +155,16 @@ Result<void> bind_tensors(const Plan& plan, std::span<const TensorRole> roles,
   return {};
 }
 
-Result<void> bind_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
-                            BoundTensors& bound) {
-  if (workspace_bytes < plan.workspace_bytes)
-    return fail(
-        Stage::kLaunch, ErrorCode::kWorkspaceTooSmall,
-        fmt::format("the workspace has {} bytes, wanted {}", workspace_bytes, plan.workspace_bytes),
-        "ask for workspace_bytes() of the prepared layer");
-  if (workspace == nullptr && plan.workspace_bytes > 0)
-    return fail(
-        Stage::kLaunch, ErrorCode::kTensorMismatch,
-        fmt::format("the workspace's address is null, wanted {} bytes", plan.workspace_bytes));
-  if (!is_aligned(workspace, kWorkspaceAlignment))
-    return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-                fmt::format("the workspace's address {} is not a multiple of {}",
-                            fmt::ptr(workspace), kWorkspaceAlignment));
+Result<void> bind_memory(const Plan& plan, const CallMemory& memory, BoundTensors& bound) {
+  MOEJIT_TRY(
+      check_block("workspace", memory.workspace, memory.workspace_bytes, plan.workspace_bytes));
+  MOEJIT_TRY(check_block("saved block", memory.saved, memory.saved_bytes, plan.saved_bytes));
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorPlan& tensor = plan.tensors[slot];
-    if (tensor.role != TensorRole::kWorkspace) continue;
-    bound.address[slot] = static_cast<std::byte*>(workspace) + tensor.workspace_offset;
+    if (is_callers(tensor.role)) continue;
+    bound.address[slot] = tensor.role == TensorRole::kSaved
+                              ? static_cast<std::byte*>(memory.saved) + tensor.saved_offset
+                              : static_cast<std::byte*>(memory.workspace) + tensor.workspace_offset;
     bound.bytes[slot] = bytes_of(tensor, bound.tokens);
     bound.is_bound[slot] = true;
   }

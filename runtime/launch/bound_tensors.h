@@ -5,6 +5,7 @@
 #include "runtime/prepared_layer.h"
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,7 +13,13 @@
 namespace moejit::runtime {
 
 // More tensors than any plan has: what a call needs fits on the stack.
-inline constexpr std::size_t kMostTensors = 64;
+inline constexpr std::size_t kMostTensors = 96;
+
+// Some of a plan's tensors, in the order of Plan::tensors.
+using TensorSet = std::bitset<kMostTensors>;
+
+// The caller's tensors that a call of this phase touches.
+TensorSet tensors_of_call(const compiler::Plan& plan, compiler::Phase phase);
 
 // Where the tensors of a plan are during one call, in the order of Plan::tensors.
 struct BoundTensors {
@@ -22,16 +29,15 @@ struct BoundTensors {
   int64_t tokens = 0;  // T
 };
 
-// Checks the caller's tensors against the plan and binds them. Wanted are all tensors whose role
-// is one of `roles`; the plan's other caller-owned tensors may be among them and are ignored.
+// Checks the caller's tensors against the plan and binds them. All of `wanted` must be among them;
+// the plan's other caller-owned tensors may be, and are ignored.
 // Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what wanted.
 // Allocates only for errors.
-Result<void> bind_tensors(const compiler::Plan& plan, std::span<const compiler::TensorRole> roles,
+Result<void> bind_tensors(const compiler::Plan& plan, const TensorSet& wanted,
                           std::span<const TensorRef> tensors, BoundTensors& bound);
 
-// Binds the tensors that live in the workspace. Errors: kWorkspaceTooSmall, kTensorMismatch
-// (alignment).
-Result<void> bind_workspace(const compiler::Plan& plan, void* workspace, int64_t workspace_bytes,
-                            BoundTensors& bound);
+// Binds the tensors that live in the workspace and in what is saved. Errors: kWorkspaceTooSmall,
+// kTensorMismatch (alignment, null).
+Result<void> bind_memory(const compiler::Plan& plan, const CallMemory& memory, BoundTensors& bound);
 
 }  // namespace moejit::runtime

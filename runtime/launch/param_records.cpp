@@ -29,8 +29,11 @@ constexpr bool kRead = false, kWritten = true;
   RecordPointer { #field, offsetof(record, field), access }
 
 constexpr std::array kRoutePointers = {
-    MOEJIT_POINTER(RouteParams, topk_ids, kRead),  MOEJIT_POINTER(RouteParams, counts, kWritten),
-    MOEJIT_POINTER(RouteParams, offs, kWritten),   MOEJIT_POINTER(RouteParams, row_map, kWritten),
+    MOEJIT_POINTER(RouteParams, topk_ids, kRead),
+    MOEJIT_POINTER(RouteParams, counts, kWritten),
+    MOEJIT_POINTER(RouteParams, offs, kWritten),
+    MOEJIT_POINTER(RouteParams, colwise_offs, kWritten),
+    MOEJIT_POINTER(RouteParams, row_map, kWritten),
     MOEJIT_POINTER(RouteParams, status, kWritten),
 };
 

@@ -240,6 +240,45 @@ class SimulatedRuns(tool.ToolTest):
         offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
         self.assertEqual((offs[0], offs[-1]), (0, rows))
 
+    def test_a_backward_pass_gives_gradients_and_dumps_what_it_made(self):
+        tokens = 5
+        tensors = {**token_tensors(tokens), **weight_tensors(),
+                   "dy": tensor("BF16", [tokens, H], 0x3c)}
+        report, out = self.run_file(tensors, "--pass", "backward")
+        rows, counts = report["rows"], struct.unpack(f"<{E}i", out["counts"][2])
+        shapes = {"dx": ("BF16", [tokens, H]), "dprobs": ("F32", [tokens, K]),
+                  "dw1": ("F32", [E, 2 * I, H]), "dw2": ("F32", [E, H, I]),
+                  "w1_colwise_q": ("F8_E4M3", [E, H, 2 * I]),
+                  "w1_colwise_scale_inv": ("F32", [E, 2, 2]),
+                  "w2_colwise_q": ("F8_E4M3", [E, I, H]),
+                  "w2_colwise_scale_inv": ("F32", [E, 1, 2]),
+                  "dy_q": ("F8_E4M3", [tokens, H]), "dy_scale_inv": ("F32", [tokens, 2]),
+                  "grad_permuted_q": ("F8_E4M3", [rows, H]),
+                  "grad_permuted_scale_inv": ("F32", [rows, 2]),
+                  "dact": ("BF16", [rows, I]), "dh1_q": ("F8_E4M3", [rows, 2 * I]),
+                  "dh1_scale_inv": ("F32", [rows, 2]), "dprobs_blocks": ("F32", [rows, 1]),
+                  "dx_permuted": ("BF16", [rows, H])}
+        for operand, width in {"x": H, "grad": H, "act": I, "dh1": 2 * I}.items():
+            for expert, count in enumerate(counts):
+                blocks = (count + 127) // 128
+                shapes[f"{operand}_colwise_q.{expert}"] = ("F8_E4M3", [width, count])
+                shapes[f"{operand}_colwise_scale_inv.{expert}"] = ("F32", [blocks, width])
+        for name, wanted in shapes.items():
+            self.assertEqual(out[name][:2], wanted, name)
+        # The first expert's columns are its rows, transposed: all scales are equal here.
+        expert = next(e for e, count in enumerate(counts) if count > 0)
+        first = struct.unpack(f"<{E + 1}i", out["offs"][2])[expert] * H
+        column = out[f"grad_colwise_q.{expert}"][2][::counts[expert]]
+        self.assertEqual(column, out["grad_permuted_q"][2][first:first + H])
+
+    def test_a_backward_pass_needs_dy_and_bf16_weights(self):
+        path = self.write("in.safetensors", safetensors({**token_tensors(1), **weight_tensors()}))
+        done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('"dy"', done.stderr)
+        done = self.run_tool("run", TINY, "--pass", "sideways")
+        self.assertEqual(done.returncode, 2)
+
     def test_no_tokens_are_a_valid_input(self):
         report, out = self.run_file({**token_tensors(0), **weight_tensors()})
         self.assertEqual((report["tokens"], report["rows"]), (0, 0))

@@ -103,7 +103,8 @@ class LayerErrors(Refusal):
 
     def test_what_the_target_cannot_run(self):
         self.refuse(["plan", self.layer(recipe="mxfp8")], USAGE, "mxfp8", "fp8_flow")
-        self.refuse(["plan", self.layer(passes=["forward", "backward"])], USAGE, "backward")
+        self.refuse(["plan", self.layer(passes=["forward", "backward"], intermediate=144)], USAGE,
+                    "intermediate with a backward pass", "144")
 
     def test_files(self):
         self.refuse(["plan", "absent.json"], FILE, "absent.json")

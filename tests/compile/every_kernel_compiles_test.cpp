@@ -42,6 +42,11 @@ std::vector<compiler::Layer> layers() {
       layer->fuse_activation = dispatch == Dispatch::kNone;
       all.push_back(*layer);
     }
+    if (layer->experts >= 128) {  // the others have the same kernels, or no backward pass
+      compiler::Layer training = *layer;
+      training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
+      all.push_back(training);
+    }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);
     // Swapped tiles of each size.
@@ -137,7 +142,7 @@ void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
       add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
                                  .quantize = compiler::QuantizeStage::kNone,
                                  .store = compiler::StoreStage::kRowsAndProbs,
-                                 .columns = columns % 2 == 0 ? 7168 : 2880,
+                                 .columns = top_k == 8 ? 7168 : 2880,
                                  .top_k = top_k,
                                  .threads = 128,
                                  .segments_in_flight = 1,
@@ -146,7 +151,7 @@ void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
-// Gradients of the activation, which no layer has yet, with scales of blocks and of pairs.
+// Gradients of the activation with scales of blocks and of pairs.
 void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::QuantizeStage;
   for (const QuantizeStage quantize : {QuantizeStage::k1x128, QuantizeStage::k1x128Pairs}) {
@@ -233,11 +238,13 @@ void add_transposes(std::map<std::string, PlannedKernel>& all) {
 
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
-// of 384 whose warps trade registers among themselves. A transpose has 64 in flight.
+// of 384 whose warps trade registers among themselves. A transpose has
+// 64 in flight on 512 threads; one that counts, on 256.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
-  if (std::holds_alternative<compiler::TransposeSpec>(spec)) return 128;
+  if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
+    return transpose->counts_flushed ? 255 : 128;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 

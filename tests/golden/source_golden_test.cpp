@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted text of every operation of three layers, of lone GEMMs and of gradients, compared
+// The emitted text of every operation of four layers, of lone GEMMs and of gradients, compared
 // with the files in sources/. `source_golden_test --update` writes them anew; a reader then judges
 // the difference.
 
@@ -29,8 +29,8 @@ std::string read_file(const fs::path& path) {
 }
 
 // A slice of DeepSeek-V3 that gets its tokens from other ranks, gpt-oss-20b, whose sizes are no
-// multiples of 128, on one rank and with the activation as a kernel of its own, and the same for
-// decoding.
+// multiples of 128, on one rank and with the activation as a kernel of its own, the same for
+// decoding, and a training step.
 std::vector<compiler::Layer> layers() {
   compiler::Layer dsv3{.name = "dsv3",
                        .experts = 256,
@@ -53,7 +53,16 @@ std::vector<compiler::Layer> layers() {
   compiler::Layer decode = gpt_oss;
   decode.name = "gpt_oss_decode";
   decode.max_tokens = 128;
-  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode};
+  compiler::Layer training{.name = "training",
+                           .experts = 8,
+                           .local_experts = 8,
+                           .top_k = 8,
+                           .hidden = 7168,
+                           .intermediate = 2048,
+                           .splits_alignment = 16,
+                           .max_tokens = 4096,
+                           .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode, training};
   for (compiler::Layer& layer : all) layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return all;
 }
@@ -93,7 +102,7 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of chains of a backward pass, which no layer has yet.
+// Of chains of a backward pass.
 void add_backward_chains(std::map<std::string, std::string>& sources) {
   const compiler::KernelPlan kernels[] = {
       {.operation = "quantize_w1",
@@ -117,7 +126,7 @@ void add_backward_chains(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of weight gradients, which no layer has yet.
+// Of weight gradients.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
@@ -134,7 +143,7 @@ void add_gradients(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of the activation's gradient, which no layer has yet.
+// Of the activation's gradient.
 void add_activation_gradient(std::map<std::string, std::string>& sources) {
   const compiler::KernelPlan kernel{
       .operation = "swiglu_backward_quantize",

@@ -12,8 +12,8 @@ namespace moejit::testing {
 namespace {
 
 using cli::ClockProbe;
-using cli::ForwardSession;
 using cli::HotRun;
+using cli::LayerSession;
 
 constexpr int64_t kTokens = 24;
 
@@ -39,17 +39,17 @@ class BenchTest : public ::testing::Test {
     probe_ = std::make_unique<ClockProbe>(std::move(*probe));
     session_ = create_session();
   }
-  static std::unique_ptr<ForwardSession> create_session() {
+  static std::unique_ptr<LayerSession> create_session() {
     cli::TensorMap inputs = cli::random_tokens(layer(), kTokens, 1);
     inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
     const auto plan = plan_layer(layer(), test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
     auto session =
-        ForwardSession::create(*plan, *test_device().engine, *test_device().device, inputs);
+        LayerSession::create(*plan, *test_device().engine, *test_device().device, inputs);
     EXPECT_TRUE(succeeded(session));
     return std::move(*session);
   }
-  static cli::HostTensor read(ForwardSession& session, std::string_view name) {
+  static cli::HostTensor read(LayerSession& session, std::string_view name) {
     auto tensor = session.read(*find_tensor(session.plan(), name));
     EXPECT_TRUE(succeeded(tensor));
     return std::move(*tensor);
@@ -61,11 +61,11 @@ class BenchTest : public ::testing::Test {
   }
 
   std::unique_ptr<ClockProbe> probe_;
-  std::unique_ptr<ForwardSession> session_;
+  std::unique_ptr<LayerSession> session_;
 };
 
 TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
-  const std::unique_ptr<ForwardSession> once = create_session();
+  const std::unique_ptr<LayerSession> once = create_session();
   ASSERT_TRUE(succeeded(once->update_weights()));
   ASSERT_TRUE(succeeded(once->forward()));
 

@@ -134,8 +134,8 @@ TEST_F(GraphTest, ACallAllocatesNothing) {
   ASSERT_DRIVER(api_->mem_get_info(&free_before, &total));
   const long before = allocations;
   for (int i = 0; i < 10; ++i) {
-    const auto launched = layer_->layer().forward(tensors, layer_->workspace(),
-                                                  layer_->layer().workspace_bytes(), stream_);
+    const auto launched = layer_->layer().forward(
+        tensors, {layer_->workspace(), layer_->layer().workspace_bytes()}, stream_);
     ASSERT_TRUE(launched.has_value());
   }
   EXPECT_EQ(allocations, before);

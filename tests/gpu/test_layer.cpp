@@ -28,6 +28,11 @@ TestDevice open_test_device() {
   return {.device = device->release(), .engine = engine->release()};
 }
 
+std::vector<compiler::Pass> passes_of(const TestLayer::Options& options) {
+  if (options.has_backward) return {compiler::Pass::kForward, compiler::Pass::kBackward};
+  return {compiler::Pass::kForward};
+}
+
 compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& options) {
   return {.name = "test",
           .experts = static_cast<int32_t>(shape.experts),
@@ -41,6 +46,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .max_tokens = options.max_tokens,
           .max_permuted_rows = shape.max_rows,
           .dispatch = options.dispatch,
+          .passes = passes_of(options),
+          .recompute = options.recompute,
           .fuse_activation = options.fuse_activation};
 }
 
@@ -89,7 +96,7 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(test->layer_,
                     runtime::PreparedLayer::prepare(plan, *test_device().engine, device));
   for (const TensorPlan& tensor : test->plan().tensors) {
-    if (tensor.role == TensorRole::kWorkspace) continue;
+    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
     MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
     Tensor entry{.plan = &tensor, .buffer = std::move(buffer), .shape = {}};
     for (const compiler::Dim& dim : tensor.shape) entry.shape.push_back(dim.value);
@@ -98,6 +105,9 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(GuardedBuffer workspace,
                     GuardedBuffer::allocate(device, test->layer_->workspace_bytes()));
   test->workspace_ = std::make_unique<GuardedBuffer>(std::move(workspace));
+  MOEJIT_TRY_ASSIGN(GuardedBuffer saved,
+                    GuardedBuffer::allocate(device, test->layer_->saved_bytes()));
+  test->saved_ = std::make_unique<GuardedBuffer>(std::move(saved));
   return test;
 }
 
@@ -134,6 +144,19 @@ Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
   return upload("topk_probs", inputs.topk_probs.data(), 4 * inputs.topk_probs.size());
 }
 
+Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {
+  return upload("dy", dy.data(), 2 * dy.size());
+}
+
+Result<void> TestLayer::set_weight_gradients(float value) {
+  for (const std::string_view name : {"dw1", "dw2"}) {
+    const std::vector<float> values(static_cast<std::size_t>(find(name)->buffer.bytes()) / 4,
+                                    value);
+    MOEJIT_TRY(upload(name, values.data(), 4 * values.size()));
+  }
+  return {};
+}
+
 void TestLayer::set_tokens(int64_t tokens) {
   tokens_ = tokens;
   for (Tensor& tensor : tensors_)
@@ -145,13 +168,20 @@ Result<void> TestLayer::poison(runtime::Stream stream) {
   runtime::Device& device = *test_device().device;
   MOEJIT_TRY(device.fill(find("status")->buffer.data(), std::byte{0}, 4, stream));
   if (test_device().is_simulator()) return {};
-  const GuardedBuffer& y = find("y")->buffer;
-  MOEJIT_TRY(device.fill(y.data(), kPoison, y.bytes(), stream));
+  for (const std::string_view name : {"y", "dx", "dprobs"}) {
+    const Tensor* const output = find(name);
+    if (output == nullptr) continue;
+    MOEJIT_TRY(device.fill(output->buffer.data(), kPoison, output->buffer.bytes(), stream));
+  }
   return device.fill(workspace_->data(), kPoison, workspace_->bytes(), stream);
 }
 
 Result<void> TestLayer::forward(runtime::Stream stream) {
-  return layer_->forward(tensors(), workspace_->data(), workspace_->bytes(), stream);
+  return layer_->forward(tensors(), memory(), stream);
+}
+
+Result<void> TestLayer::backward(compiler::GradientMode mode, runtime::Stream stream) {
+  return layer_->backward(tensors(), mode, memory(), stream);
 }
 
 Result<void> TestLayer::run(const LayerInputs& inputs) {
@@ -178,12 +208,27 @@ std::vector<std::byte> TestLayer::read_bytes(std::string_view name, int64_t byte
     bytes = size_bytes(tensor->dtype);
     for (const compiler::Dim& dim : tensor->shape) bytes *= dim.symbol == "T" ? tokens_ : dim.value;
   }
-  const std::byte* address = tensor->role == TensorRole::kWorkspace
-                                 ? workspace_->data() + tensor->workspace_offset
-                                 : find(name)->buffer.data();
+  const std::byte* address =
+      tensor->role == TensorRole::kWorkspace ? workspace_->data() + tensor->workspace_offset
+      : tensor->role == TensorRole::kSaved   ? saved_->data() + tensor->saved_offset
+                                             : find(name)->buffer.data();
   std::vector<std::byte> result(static_cast<std::size_t>(bytes));
   if (!test_device().device->copy_to_host(result.data(), address, bytes)) return {};
   return result;
+}
+
+cli::TensorMap TestLayer::results() {
+  const std::vector<int32_t> offs = read<int32_t>("offs");
+  cli::TensorMap map;
+  for (const TensorPlan& tensor : plan().tensors) {
+    if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
+    std::vector<int64_t> shape;
+    for (const compiler::Dim& dim : tensor.shape)
+      shape.push_back(dim.symbol == "T" ? tokens_ : dim.symbol == "P" ? offs.back() : dim.value);
+    const int64_t bytes = cli::element_count(shape) * size_bytes(tensor.dtype);
+    map[tensor.name] = {tensor.dtype, shape, read_bytes(tensor.name, bytes)};
+  }
+  return map;
 }
 
 std::vector<std::string> TestLayer::damage() {
@@ -191,11 +236,17 @@ std::vector<std::string> TestLayer::damage() {
   for (const Tensor& tensor : tensors_)
     if (!tensor.buffer.is_guard_intact().value_or(false)) names.push_back(tensor.plan->name);
   if (!workspace_->is_guard_intact().value_or(false)) names.emplace_back("workspace");
+  if (!saved_->is_guard_intact().value_or(false)) names.emplace_back("saved");
   if (test_device().is_simulator()) return names;
-  const auto y = read_bytes("y", find("y")->buffer.bytes());
-  const auto used = 2 * tokens_ * find("y")->plan->shape[1].value;
-  if (!std::ranges::all_of(y.begin() + used, y.end(), [](std::byte b) { return b == kPoison; }))
-    names.emplace_back("y beyond T");
+  for (const std::string name : {"y", "dx"}) {
+    const Tensor* const output = find(name);
+    if (output == nullptr) continue;
+    const auto rows = read_bytes(name, output->buffer.bytes());
+    const auto used = 2 * tokens_ * output->plan->shape[1].value;
+    if (!std::ranges::all_of(rows.begin() + used, rows.end(),
+                             [](std::byte b) { return b == kPoison; }))
+      names.push_back(name + " beyond T");
+  }
   return names;
 }
 

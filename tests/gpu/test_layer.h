@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/tensors/host_tensor.h"
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -59,6 +60,8 @@ class TestLayer {
     compiler::Dispatch dispatch = compiler::Dispatch::kNone;
     bool keep_intermediates = true;
     bool fuse_activation = true;
+    bool has_backward = false;
+    compiler::Recompute recompute = compiler::Recompute::kNone;
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);
@@ -68,10 +71,15 @@ class TestLayer {
   Result<void> set_weights(const reference::LayerInputs& inputs);
   // Uploads x, topk_ids and topk_probs; their T is that of the next calls.
   Result<void> set_inputs(const reference::LayerInputs& inputs);
-  // Fills the outputs and the workspace with 0xFF bytes, NaN in every format, and clears status. On
-  // the simulator the memory stays as it is: it reports reads of what nothing wrote.
+  // Uploads dy, bf16 [T, H].
+  Result<void> set_gradient(const std::vector<uint16_t>& dy);
+  // Fills dw1 and dw2 with a value, as gradients of calls before.
+  Result<void> set_weight_gradients(float value);
+  // Fills y, dx, dprobs and the workspace with 0xFF bytes, NaN in every format, and clears status.
+  // On the simulator the memory stays as it is: it reports reads of what nothing wrote.
   Result<void> poison(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
+  Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
   // All of it: inputs, poison, forward, wait.
   Result<void> run(const reference::LayerInputs& inputs);
 
@@ -86,8 +94,11 @@ class TestLayer {
     return values;
   }
 
+  // Every tensor but inputs and weights, with the T and, for P, the rows of the last call.
+  cli::TensorMap results();
+
   // Names of buffers around which or in which something was written that should not be: guards,
-  // and rows of `y` from T on (not on the simulator, where they are uninitialised).
+  // and rows of y and dx from T on (not on the simulator, where they are uninitialised).
   std::vector<std::string> damage();
 
   runtime::PreparedLayer& layer() { return *layer_; }
@@ -95,6 +106,12 @@ class TestLayer {
   int64_t tokens() const { return tokens_; }
   std::vector<runtime::TensorRef> tensors() const;  // valid until the next set_inputs()
   void* workspace() const { return workspace_->data(); }
+  runtime::CallMemory memory() const {
+    return {.workspace = workspace_->data(),
+            .workspace_bytes = workspace_->bytes(),
+            .saved = saved_->data(),
+            .saved_bytes = saved_->bytes()};
+  }
 
  private:
   struct Tensor {
@@ -110,7 +127,7 @@ class TestLayer {
 
   std::unique_ptr<runtime::PreparedLayer> layer_;
   std::vector<Tensor> tensors_;
-  std::unique_ptr<GuardedBuffer> workspace_;
+  std::unique_ptr<GuardedBuffer> workspace_, saved_;
   int64_t tokens_ = 0;
 };
 

@@ -260,15 +260,6 @@ TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
   EXPECT_EQ(plan.error().hint, "it can run: fp8_flow");
 }
 
-TEST(Planner, RefusesAPassThatHasNoKernels) {
-  Layer layer = dsv3_like_layer();
-  layer.passes = {Pass::kForward, Pass::kBackward};
-  const Result<Plan> plan = plan_layer(layer, Target{});
-  ASSERT_FALSE(plan);
-  EXPECT_NE(plan.error().message.find("pass \"backward\""), std::string::npos);
-  EXPECT_EQ(plan.error().hint, "it can run: forward");
-}
-
 TEST(Planner, SaysThatASmallBoundDropsRows) {
   Layer layer = dsv3_like_layer();
   layer.max_permuted_rows = 8192;

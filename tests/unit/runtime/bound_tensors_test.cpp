@@ -39,8 +39,8 @@ class BoundTensorsTest : public ::testing::Test {
   }
   Result<void> bind() {
     bound_ = {};
-    constexpr std::array kRoles = {TensorRole::kInput, TensorRole::kOutput};
-    return bind_tensors(plan_, kRoles, tensors_, bound_);
+    const TensorSet wanted("1011");  // x, topk_ids, y
+    return bind_tensors(plan_, wanted, tensors_, bound_);
   }
   void expect_error(ErrorCode code, std::string_view message) {
     const auto result = bind();
@@ -129,10 +129,21 @@ TEST_F(BoundTensorsTest, NamesABadAddress) {
       << result.error().message;
 }
 
+TEST_F(BoundTensorsTest, WantsWhatTheKernelsOfACallTouch) {
+  plan_.kernels = {
+      {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}}},
+      {.phase = compiler::Phase::kForward, .arguments = {{"input", "x"}, {"output", "x_q"}}},
+      {.phase = compiler::Phase::kBackward,
+       .tensor_maps = {{.role = "d_map", .tensor = "y", .box = {}}}}};
+  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kWeights), TensorSet("100"));
+  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kForward), TensorSet("1"));
+  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kBackward), TensorSet("1000"));
+}
+
 TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
   ASSERT_TRUE(bind());
   const auto code_of = [&](void* workspace, int64_t bytes) {
-    const auto result = bind_workspace(plan_, workspace, bytes, bound_);
+    const auto result = bind_memory(plan_, {workspace, bytes}, bound_);
     return result ? "ok" : std::string(to_string(result.error().code));
   };
   EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes), "ok");
@@ -141,6 +152,23 @@ TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
   EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes - 1), "workspace_too_small");
   EXPECT_EQ(code_of(memory_.data() + 16, plan_.workspace_bytes), "tensor_mismatch");
   EXPECT_EQ(code_of(nullptr, plan_.workspace_bytes), "tensor_mismatch");
+}
+
+TEST_F(BoundTensorsTest, ChecksWhatIsSaved) {
+  plan_.tensors.back().role = TensorRole::kSaved;
+  plan_.tensors.back().saved_offset = 512;
+  plan_.workspace_bytes = 0;
+  plan_.saved_bytes = 512 + 64 * 32;
+  ASSERT_TRUE(bind());
+  const auto code_of = [&](void* saved, int64_t bytes) {
+    const auto result = bind_memory(plan_, {.saved = saved, .saved_bytes = bytes}, bound_);
+    return result ? "ok" : std::string(to_string(result.error().code));
+  };
+  EXPECT_EQ(code_of(memory_.data(), plan_.saved_bytes), "ok");
+  EXPECT_EQ(bound_.address[4], memory_.data() + 512);
+  EXPECT_EQ(code_of(memory_.data(), plan_.saved_bytes - 1), "workspace_too_small");
+  EXPECT_EQ(code_of(memory_.data() + 16, plan_.saved_bytes), "tensor_mismatch");
+  EXPECT_EQ(code_of(nullptr, plan_.saved_bytes), "tensor_mismatch");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "cli/tensors/host_tensor.h"
 #include "runtime/prepared_layer.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,14 +21,14 @@ std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor, int64_t to
 
 // A prepared layer together with device memory for all of its tensors. Engine and device must live
 // longer.
-class ForwardSession {
+class LayerSession {
  public:
   // Compiles, loads, allocates and uploads. `inputs` as load_inputs() gives them; weights of fewer
   // experts than the layer has are repeated.
-  static Result<std::unique_ptr<ForwardSession>> create(const compiler::Plan& plan,
-                                                        runtime::Engine& engine,
-                                                        runtime::Device& device,
-                                                        const TensorMap& inputs);
+  static Result<std::unique_ptr<LayerSession>> create(const compiler::Plan& plan,
+                                                      runtime::Engine& engine,
+                                                      runtime::Device& device,
+                                                      const TensorMap& inputs);
 
   const compiler::Plan& plan() const { return layer_->plan(); }
   int64_t tokens() const { return tokens_; }
@@ -36,6 +37,8 @@ class ForwardSession {
   Result<void> update_weights(runtime::LaunchObserver* observer = nullptr);
   // Clears the status word and runs one forward pass; does not wait for it.
   Result<void> forward(runtime::LaunchObserver* observer = nullptr);
+  // The backward pass of the last forward pass, likewise.
+  Result<void> backward(compiler::GradientMode mode, runtime::LaunchObserver* observer = nullptr);
   // Queues plan().kernels[index] alone: in the order of the plan, see PreparedLayer. A pass made of
   // such launches starts with clear_status().
   Result<void> launch_kernel(size_t index);
@@ -52,9 +55,9 @@ class ForwardSession {
     DeviceMemory memory;
   };
 
-  explicit ForwardSession(runtime::Device& device) : device_(device) {}
+  explicit LayerSession(runtime::Device& device) : device_(device) {}
   Result<void> add_tensor(const compiler::TensorPlan& plan, const HostTensor* content);
-  std::vector<runtime::TensorRef> refs_of(std::initializer_list<compiler::TensorRole> roles) const;
+  std::vector<runtime::TensorRef> refs_of(compiler::Phase phase) const;
   // offs[E] of the last call. Error kInternal where it is not within 0 and P.
   Result<int64_t> permuted_rows();
   Result<void*> address_of(const compiler::TensorPlan& tensor) const;
@@ -66,8 +69,9 @@ class ForwardSession {
   int64_t tokens_ = 0;
   bool is_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
-  DeviceMemory workspace_;
-  std::vector<runtime::TensorRef> weight_refs_, forward_refs_;  // what the two calls take
+  DeviceMemory workspace_, saved_;
+  runtime::CallMemory memory_;                           // both
+  std::array<std::vector<runtime::TensorRef>, 3> refs_;  // what calls take, by phase
 };
 
 }  // namespace moejit::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/execution/forward_session.h"
+#include "cli/execution/layer_session.h"
 
 #include "cli/inputs/layer_inputs.h"
 
@@ -8,6 +8,7 @@
 
 namespace moejit::cli {
 
+using compiler::Phase;
 using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
@@ -20,29 +21,34 @@ std::vector<int64_t> actual_shape(const TensorPlan& tensor, int64_t tokens, int6
   return shape;
 }
 
-Result<std::unique_ptr<ForwardSession>> ForwardSession::create(const Plan& plan,
-                                                               runtime::Engine& engine,
-                                                               runtime::Device& device,
-                                                               const TensorMap& inputs) {
-  std::unique_ptr<ForwardSession> session(new ForwardSession(device));
+Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
+                                                           runtime::Engine& engine,
+                                                           runtime::Device& device,
+                                                           const TensorMap& inputs) {
+  std::unique_ptr<LayerSession> session(new LayerSession(device));
   MOEJIT_TRY_ASSIGN(session->layer_, runtime::PreparedLayer::prepare(plan, engine, device));
   session->tokens_ = token_count(inputs);
   session->is_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
-    if (tensor.role == TensorRole::kWorkspace) continue;
+    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
     if (tensor.role == TensorRole::kWeight && session->is_quantized_) continue;
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));
   }
   MOEJIT_TRY_ASSIGN(session->workspace_,
                     DeviceMemory::allocate(device, session->layer_->workspace_bytes()));
-  session->weight_refs_ = session->refs_of({TensorRole::kWeight, TensorRole::kQuantized});
-  session->forward_refs_ =
-      session->refs_of({TensorRole::kInput, TensorRole::kQuantized, TensorRole::kOutput});
+  MOEJIT_TRY_ASSIGN(session->saved_,
+                    DeviceMemory::allocate(device, session->layer_->saved_bytes()));
+  session->memory_ = {.workspace = session->workspace_.address(),
+                      .workspace_bytes = session->layer_->workspace_bytes(),
+                      .saved = session->saved_.address(),
+                      .saved_bytes = session->layer_->saved_bytes()};
+  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
+    session->refs_[static_cast<size_t>(phase)] = session->refs_of(phase);
   return session;
 }
 
-Result<void> ForwardSession::add_tensor(const TensorPlan& plan, const HostTensor* content) {
+Result<void> LayerSession::add_tensor(const TensorPlan& plan, const HostTensor* content) {
   DeviceTensor tensor{plan, actual_shape(plan, tokens_, 0), {}};
   const int64_t bytes = element_count(tensor.shape) * compiler::size_bytes(plan.dtype);
   MOEJIT_TRY_ASSIGN(tensor.memory, DeviceMemory::allocate(device_, bytes));
@@ -57,40 +63,46 @@ Result<void> ForwardSession::add_tensor(const TensorPlan& plan, const HostTensor
   return {};
 }
 
-std::vector<TensorRef> ForwardSession::refs_of(std::initializer_list<TensorRole> roles) const {
+std::vector<TensorRef> LayerSession::refs_of(Phase phase) const {
   std::vector<TensorRef> refs;
   for (const auto& [name, tensor] : tensors_)
-    if (std::ranges::find(roles, tensor.plan.role) != roles.end())
+    if (compiler::is_used(plan(), tensor.plan, phase))
       refs.push_back({name, tensor.plan.dtype, tensor.shape, tensor.memory.address()});
   return refs;
 }
 
-Result<void> ForwardSession::update_weights(runtime::LaunchObserver* observer) {
+Result<void> LayerSession::update_weights(runtime::LaunchObserver* observer) {
   if (is_quantized_) return {};
-  return layer_->update_weights(weight_refs_, nullptr, observer);
+  return layer_->update_weights(refs_[static_cast<size_t>(Phase::kWeights)], nullptr, observer);
 }
 
-Result<void> ForwardSession::forward(runtime::LaunchObserver* observer) {
+Result<void> LayerSession::forward(runtime::LaunchObserver* observer) {
   MOEJIT_TRY(clear_status());
-  return layer_->forward(forward_refs_, workspace_.address(), layer_->workspace_bytes(), nullptr,
-                         observer);
+  return layer_->forward(refs_[static_cast<size_t>(Phase::kForward)], memory_, nullptr, observer);
 }
 
-Result<void> ForwardSession::clear_status() {
+Result<void> LayerSession::backward(compiler::GradientMode mode,
+                                    runtime::LaunchObserver* observer) {
+  return layer_->backward(refs_[static_cast<size_t>(Phase::kBackward)], mode, memory_, nullptr,
+                          observer);
+}
+
+Result<void> LayerSession::clear_status() {
   const auto status = tensors_.find("status");
   if (status == tensors_.end()) return {};
   return device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr);
 }
 
-Result<void> ForwardSession::launch_kernel(size_t index) {
-  const bool is_weights = plan().kernels[index].phase == compiler::Phase::kWeights;
-  return layer_->launch_kernel(index, is_weights ? weight_refs_ : forward_refs_,
-                               workspace_.address(), layer_->workspace_bytes(), nullptr);
+Result<void> LayerSession::launch_kernel(size_t index) {
+  const auto phase = static_cast<size_t>(plan().kernels[index].phase);
+  return layer_->launch_kernel(index, refs_[phase], memory_, nullptr);
 }
 
-Result<void*> ForwardSession::address_of(const TensorPlan& tensor) const {
+Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {
   if (tensor.role == TensorRole::kWorkspace)
     return static_cast<std::byte*>(workspace_.address()) + tensor.workspace_offset;
+  if (tensor.role == TensorRole::kSaved)
+    return static_cast<std::byte*>(saved_.address()) + tensor.saved_offset;
   const auto found = tensors_.find(tensor.name);
   if (found == tensors_.end())
     return fail(Stage::kLaunch, ErrorCode::kInternal,
@@ -98,15 +110,15 @@ Result<void*> ForwardSession::address_of(const TensorPlan& tensor) const {
   return found->second.memory.address();
 }
 
-Result<void> ForwardSession::copy_out(const TensorPlan& tensor, int64_t offset_bytes,
-                                      void* destination, int64_t bytes) {
+Result<void> LayerSession::copy_out(const TensorPlan& tensor, int64_t offset_bytes,
+                                    void* destination, int64_t bytes) {
   if (bytes == 0) return {};
   MOEJIT_TRY(device_.synchronize(nullptr));
   MOEJIT_TRY_ASSIGN(void* const address, address_of(tensor));
   return device_.copy_to_host(destination, static_cast<std::byte*>(address) + offset_bytes, bytes);
 }
 
-Result<int64_t> ForwardSession::permuted_rows() {
+Result<int64_t> LayerSession::permuted_rows() {
   const TensorPlan* offs = compiler::find_tensor(plan(), "offs");
   if (offs == nullptr) return 0;
   int32_t rows = 0;
@@ -118,14 +130,14 @@ Result<int64_t> ForwardSession::permuted_rows() {
                           plan().layer.max_permuted_rows));
 }
 
-Result<uint32_t> ForwardSession::status() {
+Result<uint32_t> LayerSession::status() {
   const TensorPlan* tensor = compiler::find_tensor(plan(), "status");
   uint32_t word = 0;
   if (tensor != nullptr) MOEJIT_TRY(copy_out(*tensor, 0, &word, sizeof(word)));
   return word;
 }
 
-Result<HostTensor> ForwardSession::read(const TensorPlan& tensor) {
+Result<HostTensor> LayerSession::read(const TensorPlan& tensor) {
   int64_t rows = 0;
   if (std::ranges::find(tensor.shape, "P", &compiler::Dim::symbol) != tensor.shape.end()) {
     MOEJIT_TRY_ASSIGN(rows, permuted_rows());

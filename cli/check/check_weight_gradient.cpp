@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_weight_gradient.h"
+
+#include "cli/check/choose.h"
+#include "tests/support/reference/weight_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <numeric>
+
+namespace moejit::cli {
+namespace {
+
+using reference::block_count;
+using reference::kBlock;
+using reference::QuantizedRows;
+using reference::RandomStream;
+
+constexpr double kMaxMultiplyAdds = 0x1p31;  // of all experts together
+
+// An operand [rows, C] of all tokens.
+struct Operand {
+  const HostTensor& q;
+  const HostTensor& scale_inv;  // [ceil(rows / 128), C / 128]
+
+  int64_t rows() const { return q.shape[0]; }
+
+  // The chosen rows, and of these an expert's columns.
+  QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
+    const int64_t columns = q.shape[1], blocks = block_count(count);
+    QuantizedRows chosen{
+        .rows = std::ssize(rows), .cols = blocks * kBlock, .q = {}, .scale_inv = {}};
+    const auto codes = elements<uint8_t>(q).begin();
+    const auto scales = elements<float>(scale_inv).begin();
+    for (const int64_t row : rows) {
+      const auto code = codes + (row * columns + first);
+      const auto scale = scales + (row / kBlock * (columns / kBlock) + first / kBlock);
+      chosen.q.insert(chosen.q.end(), code, code + chosen.cols);
+      chosen.scale_inv.insert(chosen.scale_inv.end(), scale, scale + blocks);
+    }
+    return chosen;
+  }
+};
+
+std::vector<int64_t> all_below(int64_t count) {
+  std::vector<int64_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+TensorCheck check_weight_gradient(const LayerResults& results, std::string_view tensor,
+                                  std::string_view a, std::string_view b,
+                                  std::span<const int32_t> offs) {
+  const auto operand = [&](std::string_view name) -> Operand {
+    return {results.at(fmt::format("{}_colwise_q", name)),
+            results.at(fmt::format("{}_colwise_scale_inv", name))};
+  };
+  const Operand rows = operand(a), columns = operand(b);
+  const reference::Route route = results.route();
+  int64_t tokens = 0;
+  for (const int32_t count : route.counts) tokens += count;
+  const double affordable =
+      std::sqrt(kMaxMultiplyAdds / std::max<double>(1.0, static_cast<double>(tokens)));
+  const auto chosen = [&](const Operand& of, size_t expert, uint64_t purpose) {
+    const auto number = 2 * static_cast<uint64_t>(expert) + purpose;
+    if (affordable >= static_cast<double>(of.rows())) return all_below(of.rows());
+    return choose(RandomStream(0, number), std::max<int64_t>(2, std::llround(affordable)),
+                  of.rows());
+  };
+  const std::span<const float> all = elements<float>(results.at(tensor));
+  std::vector<float> got;
+  std::vector<double> wanted, bound;
+  for (size_t e = 0; e < route.counts.size(); ++e) {
+    const std::vector<int64_t> of_a = chosen(rows, e, 0), of_b = chosen(columns, e, 1);
+    const int32_t count = route.counts[e];
+    const auto padded = static_cast<int32_t>(block_count(count) * kBlock);
+    const reference::WeightGradientExact exact = reference::weight_gradient_exact(
+        rows.part(of_a, offs[e], count), columns.part(of_b, offs[e], count),
+        {.counts = {count}, .offs = {0, padded}, .row_map = {}});
+    wanted.insert(wanted.end(), exact.value.begin(), exact.value.end());
+    bound.insert(bound.end(), exact.bound.begin(), exact.bound.end());
+    for (const int64_t row : of_a)
+      for (const int64_t column : of_b)
+        got.push_back(all[(e * static_cast<size_t>(rows.rows()) + static_cast<size_t>(row)) *
+                              static_cast<size_t>(columns.rows()) +
+                          static_cast<size_t>(column)]);
+  }
+  TensorCheck check =
+      check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
+  if (got.size() < all.size())
+    check.verdict += fmt::format(" ({} of {} elements)", got.size(), all.size());
+  return check;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/layer_results.h"
+
+#include "cli/check/sampled_gemm.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+// About ten seconds of the reference on two cores.
+constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 33;
+
+}  // namespace
+
+reference::LayerShape shape_of(const compiler::Layer& layer) {
+  return {.experts = layer.local_experts,
+          .top_k = layer.top_k,
+          .hidden = layer.hidden,
+          .intermediate = layer.intermediate,
+          .alignment = layer.splits_alignment,
+          .max_rows = layer.max_permuted_rows,
+          .sharing = layer.scale_sharing_k};
+}
+
+reference::Route LayerResults::route() const {
+  return {.counts = copy_elements<int32_t>(at("counts")),
+          .offs = copy_elements<int32_t>(at("offs")),
+          .row_map = copy_elements<int32_t>(at("row_map"))};
+}
+
+reference::QuantizedRows LayerResults::rows(std::string_view name) const {
+  const HostTensor& codes = at(fmt::format("{}_q", name));
+  return {codes.shape[0], codes.shape[1], copy_elements<uint8_t>(codes),
+          copy_elements<float>(at(fmt::format("{}_scale_inv", name)))};
+}
+
+reference::QuantizedWeights LayerResults::weights(std::string_view name, int64_t sections) const {
+  const HostTensor& codes = at(fmt::format("{}_q", name));
+  return {codes.shape[0],
+          codes.shape[1],
+          codes.shape[2],
+          sections,
+          copy_elements<uint8_t>(codes),
+          copy_elements<float>(at(fmt::format("{}_scale_inv", name)))};
+}
+
+void LayerResults::check_codes(std::string_view tensor, int64_t columns,
+                               const std::vector<uint8_t>& wanted) {
+  add(check_of(tensor,
+               testing::compare_e4m3({tensor, columns}, elements<uint8_t>(at(tensor)), wanted)));
+}
+
+void LayerResults::check_floats(std::string_view tensor, int64_t columns,
+                                const std::vector<float>& wanted) {
+  add(check_of(tensor,
+               testing::compare_f32({tensor, columns}, elements<float>(at(tensor)), wanted)));
+}
+
+bool LayerResults::check_integers(std::string_view tensor, int64_t columns,
+                                  const std::vector<int32_t>& wanted) {
+  add(check_of(tensor,
+               testing::compare_i32({tensor, columns}, elements<int32_t>(at(tensor)), wanted)));
+  return checks_.back().has_passed;
+}
+
+void LayerResults::check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
+                              const reference::QuantizedWeights& weights, int64_t sharing) {
+  const reference::Route all = route();
+  const GemmSample sample = sample_gemm(rows, all, weights.rows, kMaxMultiplyAdds);
+  const std::vector<uint16_t> got =
+      gather_rows(elements<uint16_t>(at(tensor)), weights.rows, sample.source_rows);
+  const reference::GemmExact wanted =
+      reference::grouped_gemm_exact(sample.rows, weights, sample.route, sharing);
+  TensorCheck check = check_within(
+      tensor,
+      testing::compare_bf16_within({tensor, weights.rows}, got, wanted.value, wanted.bound));
+  int64_t real_rows = 0;
+  for (const int32_t count : all.counts) real_rows += count;
+  if (sample.rows.rows < real_rows)
+    check.verdict += fmt::format(" ({} of {} rows)", sample.rows.rows, real_rows);
+  add(std::move(check));
+}
+
+}  // namespace moejit::cli

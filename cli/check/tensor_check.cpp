@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/tensor_check.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+
+TensorCheck check_of(std::string_view tensor, const testing::Comparison& comparison,
+                     std::string verdict) {
+  if (!comparison.is_equal())
+    verdict = fmt::format("{} of {} differ", comparison.differing, comparison.compared);
+  return {std::string(tensor), comparison.is_equal(), std::move(verdict),
+          comparison.message,  comparison.compared,   comparison.differing};
+}
+
+TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison) {
+  return check_of(tensor, comparison, fmt::format("{:.2g} of the bound", comparison.worst_ratio));
+}
+
+}  // namespace moejit::cli

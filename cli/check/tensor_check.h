@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/support/reference/compare.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moejit::cli {
+
+// How one tensor compares with the CPU reference.
+struct TensorCheck {
+  std::string tensor;
+  bool has_passed = false;
+  std::string verdict;  // "exact", "within one code", "0.12 of the bound", "3 of 96 differ"
+  std::string message;  // where the first difference is; empty where it has passed
+  int64_t compared = 0;
+  int64_t differing = 0;
+};
+
+// `verdict` is what holds if nothing differs.
+TensorCheck check_of(std::string_view tensor, const testing::Comparison& comparison,
+                     std::string verdict = "exact");
+
+// Of a comparison with bounds: "0.12 of the bound".
+TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison);
+
+}  // namespace moejit::cli

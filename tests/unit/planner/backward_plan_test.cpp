@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/planner/planner_layers.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+// The layer of 8 local experts and 32768 rows that memory is stated for.
+Layer training_layer() {
+  Layer layer{.name = "dsv3-slice",
+              .experts = 8,
+              .local_experts = 8,
+              .top_k = 8,
+              .hidden = 7168,
+              .intermediate = 2048,
+              .splits_alignment = 128,
+              .max_tokens = 4096,
+              .max_permuted_rows = 32768};
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  return layer;
+}
+
+Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
+  Result<Plan> plan = plan_layer(layer, Target{}, options);
+  EXPECT_TRUE(plan) << to_string(plan.error());
+  return std::move(*plan);
+}
+
+std::vector<std::string> operations_of(const Plan& plan, Phase phase) {
+  std::vector<std::string> names;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (kernel.phase == phase) names.push_back(kernel.operation);
+  return names;
+}
+
+std::set<std::string> saved_by(const Plan& plan) {
+  std::set<std::string> names;
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.role == TensorRole::kSaved) names.insert(tensor.name);
+  return names;
+}
+
+TEST(BackwardPlan, IsTheChainOfGradients) {
+  const std::vector<std::string> wanted = {"quantize_permute_pad_grad",
+                                           "gemm_fc2_dgrad",
+                                           "transpose_grad",
+                                           "transpose_act",
+                                           "gemm_fc2_wgrad",
+                                           "gemm_fc2_wgrad_add",
+                                           "swiglu_backward_quantize",
+                                           "transpose_dh1",
+                                           "transpose_x",
+                                           "gemm_fc1_wgrad",
+                                           "gemm_fc1_wgrad_add",
+                                           "gemm_fc1_dgrad",
+                                           "unpermute_grad"};
+  EXPECT_EQ(operations_of(plan_of(training_layer()), Phase::kBackward), wanted);
+}
+
+TEST(BackwardPlan, QuantisesDyApartWhereItIsDispatched) {
+  Layer layer = training_layer();
+  layer.dispatch = Dispatch::kFp8;
+  const std::vector<std::string> operations = operations_of(plan_of(layer), Phase::kBackward);
+  EXPECT_EQ(operations[0], "quantize_dy");
+  EXPECT_EQ(operations[1], "permute_pad_grad");
+}
+
+TEST(BackwardPlan, MakesTheInsidesOfTheExpertsAgain) {
+  Layer layer = training_layer();
+  layer.recompute = Recompute::kMoeExpert;
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "gemm_fc1_swiglu_quantize");
+  // The forward pass does not write h1, the backward pass does.
+  std::vector<GemmEpilogue> epilogues;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (kernel.operation == "gemm_fc1_swiglu_quantize")
+      epilogues.push_back(std::get<GroupedGemmSpec>(kernel.spec).epilogue);
+  EXPECT_EQ(epilogues,
+            (std::vector{GemmEpilogue::kSwigluQuantize, GemmEpilogue::kStoreAndSwigluQuantize}));
+}
+
+TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {
+  const std::set<std::string> always = {"counts",         "offs",       "row_map",
+                                        "permuted_probs", "permuted_q", "permuted_scale_inv"};
+  Layer layer = training_layer();
+  std::set<std::string> all = always;
+  all.insert({"h1", "act_q", "act_scale_inv"});
+  EXPECT_EQ(saved_by(plan_of(layer)), all);
+  layer.recompute = Recompute::kMoeExpert;
+  EXPECT_EQ(saved_by(plan_of(layer)), always);
+  layer.passes = {Pass::kForward};
+  EXPECT_EQ(saved_by(plan_of(layer)), std::set<std::string>{});
+}
+
+// Rows of H and I bytes with a scale for each 128, h1 in bf16; what is small stays below 1 MiB.
+TEST(BackwardPlan, SavesAsManyBytesAsTheFormatsHave) {
+  constexpr int64_t kRows = 32768, kHidden = 7168, kIntermediate = 2048, kSmall = int64_t{1} << 20;
+  const int64_t x = kRows * (kHidden + 4 * kHidden / 128);
+  const int64_t act = kRows * (kIntermediate + 4 * kIntermediate / 128);
+  const int64_t h1 = kRows * 4 * kIntermediate;
+  Layer layer = training_layer();
+  const int64_t without = plan_of(layer).saved_bytes;
+  EXPECT_GE(without, x + act + h1);
+  EXPECT_LT(without, x + act + h1 + kSmall);
+  layer.recompute = Recompute::kMoeExpert;
+  const int64_t with = plan_of(layer).saved_bytes;
+  EXPECT_GE(with, x);
+  EXPECT_LT(with, x + kSmall);
+}
+
+TEST(BackwardPlan, NoSavedTensorsOverlap) {
+  const Plan plan = plan_of(training_layer());
+  std::vector<const TensorPlan*> saved;
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.role == TensorRole::kSaved) saved.push_back(&tensor);
+  std::ranges::sort(saved, {}, &TensorPlan::saved_offset);
+  int64_t end = 0;
+  for (const TensorPlan* tensor : saved) {
+    EXPECT_GE(tensor->saved_offset, end) << tensor->name;
+    EXPECT_EQ(tensor->saved_offset % 256, 0) << tensor->name;
+    end = tensor->saved_offset + tensor->bytes;
+  }
+  EXPECT_LE(end, plan.saved_bytes);
+}
+
+// Workspace is nobody's between two calls: what the backward pass finds there it has written.
+TEST(BackwardPlan, ReadsNoWorkspaceOfTheForwardPass) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
+    Layer layer = training_layer();
+    layer.recompute = recompute;
+    const Plan plan = plan_of(layer);
+    for (const TensorPlan& tensor : plan.tensors) {
+      if (tensor.role != TensorRole::kWorkspace || !is_used(plan, tensor, Phase::kForward))
+        continue;
+      const bool is_made_again = recompute == Recompute::kMoeExpert &&
+                                 (tensor.name == "act_q" || tensor.name == "act_scale_inv");
+      EXPECT_EQ(is_used(plan, tensor, Phase::kBackward), is_made_again) << tensor.name;
+    }
+  }
+}
+
+TEST(BackwardPlan, HasAKernelForEachWayToLeaveAWeightGradient) {
+  const Plan plan = plan_of(training_layer());
+  for (const std::string name : {"gemm_fc1_wgrad", "gemm_fc2_wgrad"}) {
+    const KernelPlan* overwrites = find_kernel(plan, name);
+    const KernelPlan* adds = find_kernel(plan, name + "_add");
+    ASSERT_NE(overwrites, nullptr);
+    ASSERT_NE(adds, nullptr);
+    EXPECT_EQ(overwrites->gradient_mode, GradientMode::kOverwrite);
+    EXPECT_EQ(adds->gradient_mode, GradientMode::kAdd);
+    EXPECT_EQ(std::get<ContractionGroupedGemmSpec>(adds->spec).output, GradientOutput::kF32Add);
+  }
+  EXPECT_EQ(find_kernel(plan, "gemm_fc1_dgrad")->gradient_mode, GradientMode::kAny);
+}
+
+TEST(BackwardPlan, StartsColumnsElsewhereOnlyWhereRowsDoNotStartAtMultiplesOf128) {
+  Layer layer = training_layer();
+  EXPECT_EQ(find_tensor(plan_of(layer), "colwise_offs"), nullptr);
+  layer.splits_alignment = 16;
+  const Plan plan = plan_of(layer);
+  ASSERT_NE(find_tensor(plan, "colwise_offs"), nullptr);
+  EXPECT_TRUE(std::get<RouteSpec>(find_kernel(plan, "route")->spec).has_colwise_offs);
+  // Each group may need 127 more columns than it has rows.
+  EXPECT_GE(find_tensor(plan, "x_colwise_q")->shape[1].value, 32768 + 8 * 127);
+}
+
+TEST(BackwardPlan, RefusesGatesThatEndWithinAScaleBlock) {
+  Layer layer = training_layer();
+  layer.intermediate = 2880;
+  const Result<Plan> plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(plan.error().message.find("2880"), std::string::npos) << plan.error().message;
+  layer.passes = {Pass::kForward};
+  EXPECT_TRUE(plan_layer(layer, Target{}));
+}
+
+}  // namespace
+}  // namespace moejit::compiler
