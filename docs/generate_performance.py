@@ -93,15 +93,26 @@ def clock_text(kernels):
             "itself counted 1.24 to 1.28: their util, hot, is up to 0.1 too low.")
 
 
+def step_text(result):
+    """What was measured of forward and backward passes together, if they were."""
+    if "step_hot_us" not in result:
+        return ""
+    return (f" A forward and a backward pass that adds to `dw1` and `dw2`, hot: "
+            f"**{time_text(result['step_hot_us'])}** at {result['step_hot_mhz']:.0f} MHz; workspace "
+            f"{bytes_text(result['workspace_bytes'])}, saved for backward "
+            f"{bytes_text(result['saved_bytes'])}.")
+
+
 def section(result):
     layer = result["description"]
     shape = ", ".join(f"`{name}` {layer[name]}" for name in SHAPE)
     paragraphs = [
-        f"## {result['layer']}, {result['tokens']} tokens",
+        f"## {result['layer']}, {result['tokens']} tokens{', training' if 'step_hot_us' in result else ''}",
         f"{gpu_text(result['gpu'])}, {result['date'][:10]}. {shape}, `recipe` {layer['recipe']}: "
         f"{result['routed_rows']} routed rows, {result['padded_rows']} with pad rows. Copy bandwidth "
         f"{result['copy_bytes_per_second'] * 1e-12:.2f} TB/s. A forward pass, hot: "
-        f"{time_text(result['forward_hot_us'])} at {result['forward_hot_mhz']:.0f} MHz.",
+        f"{time_text(result['forward_hot_us'])} at {result['forward_hot_mhz']:.0f} MHz."
+        + step_text(result),
         f"```sh\n{result['command_line']}\n```",
         table([kernel_row(kernel) for kernel in result["kernels"]]),
         throttle_text(result["kernels"]),
