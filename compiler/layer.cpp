@@ -22,6 +22,10 @@ std::string json_list(const std::vector<Pass>& passes) {
 
 }  // namespace
 
+bool has_backward(const Layer& layer) {
+  return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
+}
+
 std::string_view to_string(Recipe recipe) {
   switch (recipe) {
     case Recipe::kBf16: return "bf16";

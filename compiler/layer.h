@@ -55,6 +55,8 @@ struct Layer {
   bool operator==(const Layer&) const = default;
 };
 
+bool has_backward(const Layer& layer);
+
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Activation activation);
 std::string_view to_string(Pass pass);

@@ -6,11 +6,14 @@
 
 namespace moejit::compiler {
 
+bool touches(const KernelPlan& kernel, std::string_view tensor) {
+  return std::ranges::count(kernel.arguments, tensor, &KernelArgument::tensor) > 0 ||
+         std::ranges::count(kernel.tensor_maps, tensor, &TensorMapPlan::tensor) > 0;
+}
+
 bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase) {
   return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-    return kernel.phase == phase &&
-           (std::ranges::count(kernel.arguments, tensor.name, &KernelArgument::tensor) > 0 ||
-            std::ranges::count(kernel.tensor_maps, tensor.name, &TensorMapPlan::tensor) > 0);
+    return kernel.phase == phase && touches(kernel, tensor.name);
   });
 }
 
@@ -66,7 +69,6 @@ std::string_view to_string(Phase phase) {
 
 std::string_view to_string(GradientMode mode) {
   switch (mode) {
-    case GradientMode::kAny: return "any";
     case GradientMode::kOverwrite: return "overwrite";
     case GradientMode::kAdd: return "add";
   }

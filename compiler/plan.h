@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -227,7 +228,7 @@ struct TransposeSpec {
   int32_t columns = 0;          // of q, a multiple of 16
   bool counts_flushed = false;  // values that were not 0 and became 0
   int32_t band_tiles = 1;       // tiles of rows that are walked side by side
-  int32_t threads = 256;        // 64 for each tile that a CTA holds
+  int32_t threads = 128;        // 64 for each tile that a CTA holds
   bool operator==(const TransposeSpec&) const = default;
 };
 
@@ -241,12 +242,8 @@ enum class Phase {
   kBackward,
 };
 
-// Which backward calls launch a kernel.
-enum class GradientMode {
-  kAny,
-  kOverwrite,  // those that overwrite dw1 and dw2
-  kAdd,        // those that add to them
-};
+// What a backward call does with dw1 and dw2.
+enum class GradientMode { kOverwrite, kAdd };
 
 // `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
 // the name in Plan::tensors bound to it. Fields without an argument are null.
@@ -290,7 +287,7 @@ struct LaunchShape {
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   Phase phase = Phase::kForward;
-  GradientMode gradient_mode = GradientMode::kAny;
+  std::optional<GradientMode> gradient_mode;  // launched by backward calls of this mode alone
   KernelSpec spec;
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
@@ -321,6 +318,8 @@ struct PlanOptions {
   // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same.
   bool measure_gemms = false;
 };
+
+bool touches(const KernelPlan& kernel, std::string_view tensor);
 
 // Whether a call of this phase touches a tensor.
 bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase);

@@ -58,8 +58,8 @@ struct PreparedLayer::Impl {
                             const CallMemory& memory) const;
   Result<void> launch(std::size_t index, const BoundTensors& tensors, Stream stream) const;
   // Kernels of the other gradient mode are left out.
-  Result<void> run(Phase phase, GradientMode mode, const BoundTensors& tensors, Stream stream,
-                   LaunchObserver* observer);
+  Result<void> run(Phase phase, std::optional<GradientMode> mode, const BoundTensors& tensors,
+                   Stream stream, LaunchObserver* observer);
 
   Plan plan;
   Device* device = nullptr;
@@ -84,12 +84,13 @@ Result<void> PreparedLayer::Impl::launch(std::size_t index, const BoundTensors& 
   return launched;
 }
 
-Result<void> PreparedLayer::Impl::run(Phase phase, GradientMode mode, const BoundTensors& tensors,
-                                      Stream stream, LaunchObserver* observer) {
+Result<void> PreparedLayer::Impl::run(Phase phase, std::optional<GradientMode> mode,
+                                      const BoundTensors& tensors, Stream stream,
+                                      LaunchObserver* observer) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const GradientMode of_kernel = plan.kernels[i].gradient_mode;
+    const std::optional<GradientMode> of_kernel = plan.kernels[i].gradient_mode;
     if (plan.kernels[i].phase != phase) continue;
-    if (of_kernel != GradientMode::kAny && of_kernel != mode) continue;
+    if (of_kernel && of_kernel != mode) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
     MOEJIT_TRY(launch(i, tensors, stream));
     if (observer != nullptr) MOEJIT_TRY(observer->after(i));
@@ -133,13 +134,13 @@ int64_t PreparedLayer::saved_bytes() const { return impl_->plan.saved_bytes; }
 Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, Stream stream,
                                            LaunchObserver* observer) {
   MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kWeights, tensors, {}));
-  return impl_->run(Phase::kWeights, GradientMode::kAny, bound, stream, observer);
+  return impl_->run(Phase::kWeights, std::nullopt, bound, stream, observer);
 }
 
 Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
                                     Stream stream, LaunchObserver* observer) {
   MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kForward, tensors, memory));
-  return impl_->run(Phase::kForward, GradientMode::kAny, bound, stream, observer);
+  return impl_->run(Phase::kForward, std::nullopt, bound, stream, observer);
 }
 
 Result<void> PreparedLayer::backward(std::span<const TensorRef> tensors, GradientMode mode,

@@ -83,16 +83,11 @@ class CoolTimer final : public runtime::LaunchObserver {
   std::vector<Launches> launches_;
 };
 
-bool has_backward(const LayerSession& session) {
-  const std::vector<compiler::Pass>& passes = session.plan().layer.passes;
-  return std::ranges::find(passes, compiler::Pass::kBackward) != passes.end();
-}
-
 // Every kernel of the plan, at least once.
 Result<void> run_all(LayerSession& session, runtime::LaunchObserver* observer = nullptr) {
   MOEJIT_TRY(session.update_weights(observer));
   MOEJIT_TRY(session.forward(observer));
-  if (!has_backward(session)) return {};
+  if (!has_backward(session.plan().layer)) return {};
   MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, observer));
   return session.backward(compiler::GradientMode::kAdd, observer);
 }

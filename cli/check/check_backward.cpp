@@ -75,9 +75,8 @@ class BackwardCheck {
   void check_transpose(std::string_view rows, const std::string& name) {
     const HostTensor& codes = results_.at(name + "_q");
     const int64_t columns = codes.shape[1], tiles = columns / reference::kBlock;
-    const reference::QuantizedRows input = results_.rows(rows);
     const reference::Transposed wanted = reference::transpose(
-        {.rows = input.rows, .cols = input.cols, .bytes = input.q, .scale_inv = input.scale_inv},
+        results_.rows(rows),
         {.counts = route_.counts, .offs = route_.offs, .output_offs = colwise_offs_}, columns,
         reference::Fp8Format::kE4m3, reference::TransposeRule::kIdeal, 0);
     const auto is_in_group = [&](int64_t tile) {

@@ -30,7 +30,7 @@ Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer&
 
 TensorMap bench_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
   TensorMap inputs = random_tokens(layer, tokens, seed);
-  inputs.merge(random_gradient(layer, tokens, seed));
+  if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
   inputs.merge(
       random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
   return inputs;
@@ -46,7 +46,7 @@ Result<void> measure(const BenchCommand& command, LayerSession& session, runtime
   const double seconds = command.hot_seconds;
   MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(session, device, probe, seconds, monitor));
   MOEJIT_TRY_ASSIGN(report.forward, measure_forward(session, device, probe, seconds, monitor));
-  if (command.pass == "training") {
+  if (has_backward(session.plan().layer)) {
     MOEJIT_TRY_ASSIGN(report.step, measure_step(session, device, probe, seconds, monitor));
   }
   return {};

@@ -16,6 +16,23 @@ inline constexpr float kActivationEpsilon = 1e-10f;
 // Scale blocks that share a scale are quantised together.
 QuantizeStage quantize_stage(const Layer& layer);
 
+// Rows of tokens on their way to the experts: x, or dy, whose rows go where x's went. Names are
+// those of tensors without "_q" and "_scale_inv".
+struct TokenRows {
+  std::string_view name;
+  std::string_view permuted;
+  QuantizeStage quantize = QuantizeStage::k1x128;
+  bool moves_probs = true;
+  std::string_view cast;  // which of the layer's explicit casts quantises them
+};
+TokenRows rows_of_x(const Layer& layer);
+TokenRows rows_of_dy();
+
+KernelPlan quantize(const Layer& layer, const TokenRows& rows);
+KernelPlan permute_pad(const Layer& layer, const TokenRows& rows);
+KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
+                                const PlanOptions& options);
+
 // `a` and `b` have their scales beside them: x_q and x_scale_inv.
 KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
                         std::string_view b, std::string_view d);

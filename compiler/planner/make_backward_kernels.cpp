@@ -12,76 +12,15 @@ namespace {
 
 int32_t scale_blocks(int32_t columns) { return (columns + 127) / 128; }
 
-// Scale blocks of gradients never share a scale: of the GEMMs that read them the contraction runs
-// along rows of weights, whose blocks do not.
-
-KernelPlan quantize_dy(const Layer& layer) {
-  return {
-      .spec = RowChainSpec{.columns = layer.hidden, .epsilon = kActivationEpsilon},
-      .arguments = {{"input", "dy"}, {"output", "dy_q"}, {"output_scale_inv", "dy_scale_inv"}},
-      .reasons = {"the second of the two explicit casts of the layer"},
-  };
-}
-
-// What unpermute without weights gives its gradient: row t goes to every row that t was the sum of.
-const std::vector<KernelArgument> kPermutedGradArguments = {
-    {"row_map", "row_map"},
-    {"counts", "counts"},
-    {"offs", "offs"},
-    {"output", "grad_permuted_q"},
-    {"output_scale_inv", "grad_permuted_scale_inv"},
-};
-
-KernelPlan permute_pad_grad(const Layer& layer) {
-  KernelPlan kernel{
-      .spec = RowChainSpec{.load = LoadStage::kQuantizedRows,
-                           .quantize = QuantizeStage::kKeep,
-                           .store = StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .moves_probs = false,
-                           .segments_in_flight = 1},
-      .arguments = kPermutedGradArguments,
-      .reasons = {"the gradient of a plain sum: dy of a token to each of its rows"},
-  };
-  kernel.arguments.push_back({"input", "dy_q"});
-  kernel.arguments.push_back({"input_scale_inv", "dy_scale_inv"});
-  return kernel;
-}
-
-KernelPlan quantize_permute_pad_grad(const Layer& layer, const PlanOptions& options) {
-  KernelPlan kernel{
-      .spec = RowChainSpec{.store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
-                                                               : StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .epsilon = kActivationEpsilon,
-                           .moves_probs = false,
-                           .segments_in_flight = 1},
-      .arguments = kPermutedGradArguments,
-      .reasons = {"a row of dy is quantised in registers and written to each of its rows"},
-  };
-  kernel.arguments.push_back({"input", "dy"});
-  if (options.keep_intermediates) {
-    kernel.arguments.push_back({"kept_output", "dy_q"});
-    kernel.arguments.push_back({"kept_scale_inv", "dy_scale_inv"});
-    kernel.reasons.emplace_back("dy_q is written too because intermediates are kept");
-  }
-  return kernel;
-}
-
 std::string colwise_offs(const Layer& layer) {
   return has_colwise_offs(layer) ? "colwise_offs" : "offs";
 }
 
-// `name` is that of the rows and of the columns without "_q" and "_scale_inv".
+// Names of tensors without "_q" and "_scale_inv".
 KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_name,
                      std::string_view columns_name) {
   return {
-      .spec =
-          TransposeSpec{.local_experts = layer.local_experts, .columns = columns, .threads = 128},
+      .spec = TransposeSpec{.local_experts = layer.local_experts, .columns = columns},
       .arguments = {{"input", fmt::format("{}_q", rows_name)},
                     {"input_scale_inv", fmt::format("{}_scale_inv", rows_name)},
                     {"counts", "counts"},
@@ -172,9 +111,10 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
   using enum GradientMode;
   switch (operation) {
-    case Operation::kQuantizeDy: return quantize_dy(layer);
-    case Operation::kPermutePadGrad: return permute_pad_grad(layer);
-    case Operation::kQuantizePermutePadGrad: return quantize_permute_pad_grad(layer, options);
+    case Operation::kQuantizeDy: return quantize(layer, rows_of_dy());
+    case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy());
+    case Operation::kQuantizePermutePadGrad:
+      return quantize_permute_pad(layer, rows_of_dy(), options);
     case Operation::kGemmFc2Dgrad:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,

@@ -47,66 +47,6 @@ KernelPlan route(const Layer& layer, const Target& target) {
   return kernel;
 }
 
-KernelPlan quantize(const Layer& layer) {
-  return {
-      .spec = RowChainSpec{.quantize = quantize_stage(layer),
-                           .columns = layer.hidden,
-                           .epsilon = kActivationEpsilon},
-      .arguments = {{"input", "x"}, {"output", "x_q"}, {"output_scale_inv", "x_scale_inv"}},
-      .reasons = {"the first of the two explicit casts of the layer"},
-  };
-}
-
-const std::vector<KernelArgument> kPermutedStoreArguments = {
-    {"probs", "topk_probs"},
-    {"row_map", "row_map"},
-    {"counts", "counts"},
-    {"offs", "offs"},
-    {"output", "permuted_q"},
-    {"output_scale_inv", "permuted_scale_inv"},
-    {"output_probs", "permuted_probs"},
-};
-
-KernelPlan permute_pad(const Layer& layer) {
-  KernelPlan kernel{
-      .spec = RowChainSpec{.load = LoadStage::kQuantizedRows,
-                           .quantize = QuantizeStage::kKeep,
-                           .store = StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .segments_in_flight = 1},
-      .arguments = kPermutedStoreArguments,
-      .reasons = {"rows are read once in token order and written to their destinations; pad rows "
-                  "are written by the same launch"},
-  };
-  kernel.arguments.push_back({"input", "x_q"});
-  kernel.arguments.push_back({"input_scale_inv", "x_scale_inv"});
-  return kernel;
-}
-
-KernelPlan quantize_permute_pad(const Layer& layer, const PlanOptions& options) {
-  KernelPlan kernel{
-      .spec = RowChainSpec{.quantize = quantize_stage(layer),
-                           .store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
-                                                               : StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .epsilon = kActivationEpsilon,
-                           .segments_in_flight = 1},
-      .arguments = kPermutedStoreArguments,
-      .reasons = {"a row is quantised in registers and written to its destinations"},
-  };
-  kernel.arguments.push_back({"input", "x"});
-  if (options.keep_intermediates) {
-    kernel.arguments.push_back({"kept_output", "x_q"});
-    kernel.arguments.push_back({"kept_scale_inv", "x_scale_inv"});
-    kernel.reasons.push_back("x_q is written too because intermediates are kept");
-  }
-  return kernel;
-}
-
 KernelPlan swiglu_quantize(const Layer& layer) {
   return {
       .spec = RowChainSpec{.load = LoadStage::kGatedRows,
@@ -236,10 +176,11 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
       return quantize_weights(layer, 2, layer.intermediate, layer.hidden, "w1");
     case Operation::kQuantizeW2:
       return quantize_weights(layer, 1, layer.hidden, layer.intermediate, "w2");
-    case Operation::kQuantize: return quantize(layer);
+    case Operation::kQuantize: return quantize(layer, rows_of_x(layer));
     case Operation::kRoute: return route(layer, target);
-    case Operation::kPermutePad: return permute_pad(layer);
-    case Operation::kQuantizePermutePad: return quantize_permute_pad(layer, options);
+    case Operation::kPermutePad: return permute_pad(layer, rows_of_x(layer));
+    case Operation::kQuantizePermutePad:
+      return quantize_permute_pad(layer, rows_of_x(layer), options);
     case Operation::kGemmFc1:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,

@@ -55,10 +55,6 @@ bool is_gemm(Operation operation) {
   }
 }
 
-bool has_backward(const Layer& layer) {
-  return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
-}
-
 bool has_colwise_offs(const Layer& layer) {
   return has_backward(layer) && layer.splits_alignment % 128 != 0;
 }

@@ -52,7 +52,6 @@ bool is_gemm(Operation operation);
 // Name of the tensor in which a GEMM tells how long it ran (PlanOptions::measure_gemms).
 std::string elapsed_tensor(const Step& step);
 
-bool has_backward(const Layer& layer);
 // Whether wgrad's groups of columns start elsewhere than the groups of rows: they start at
 // multiples of 128.
 bool has_colwise_offs(const Layer& layer);

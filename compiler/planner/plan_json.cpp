@@ -34,19 +34,20 @@ Json kernel_json(const KernelPlan& kernel) {
     arguments[argument.role] = argument.tensor;
   Json tensor_maps = Json::object();
   for (const TensorMapPlan& map : kernel.tensor_maps) tensor_maps[map.role] = map.tensor;
-  return {{"operation", kernel.operation},
-          {"phase", to_string(kernel.phase)},
-          {"gradient_mode", to_string(kernel.gradient_mode)},
-          {"spec", to_string(kernel.spec)},
-          {"threads", kernel.launch.threads},
-          {"max_ctas", kernel.launch.max_ctas},
-          {"ctas_per_sm", kernel.launch.ctas_per_sm},
-          {"shared_bytes", kernel.launch.shared_bytes},
-          {"arguments", arguments},
-          {"tensor_maps", tensor_maps},
-          {"min_bytes", kernel.min_bytes},
-          {"multiply_adds", kernel.multiply_adds},
-          {"reasons", kernel.reasons}};
+  Json json = {{"operation", kernel.operation},
+               {"phase", to_string(kernel.phase)},
+               {"spec", to_string(kernel.spec)},
+               {"threads", kernel.launch.threads},
+               {"max_ctas", kernel.launch.max_ctas},
+               {"ctas_per_sm", kernel.launch.ctas_per_sm},
+               {"shared_bytes", kernel.launch.shared_bytes},
+               {"arguments", arguments},
+               {"tensor_maps", tensor_maps},
+               {"min_bytes", kernel.min_bytes},
+               {"multiply_adds", kernel.multiply_adds},
+               {"reasons", kernel.reasons}};
+  if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);
+  return json;
 }
 
 }  // namespace

@@ -12,11 +12,6 @@ constexpr int64_t kAlignment = 256;
 
 int64_t align_up(int64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool touches(const KernelPlan& kernel, const std::string& tensor) {
-  return std::ranges::count(kernel.arguments, tensor, &KernelArgument::tensor) > 0 ||
-         std::ranges::count(kernel.tensor_maps, tensor, &TensorMapPlan::tensor) > 0;
-}
-
 void find_lifetimes(Plan& plan) {
   for (TensorPlan& tensor : plan.tensors) {
     for (size_t i = 0; i < plan.kernels.size(); ++i) {

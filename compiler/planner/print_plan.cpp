@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/planner/operations.h"
 
 #include <fmt/format.h>
 #include <iterator>

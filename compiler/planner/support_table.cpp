@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/support_table.h"
 
-#include "compiler/planner/operations.h"
-
 #include <algorithm>
 #include <fmt/core.h>
 #include <string>

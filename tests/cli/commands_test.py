@@ -243,7 +243,7 @@ class SimulatedRuns(tool.ToolTest):
     def test_a_backward_pass_gives_gradients_and_dumps_what_it_made(self):
         tokens = 5
         tensors = {**token_tensors(tokens), **weight_tensors(),
-                   "dy": tensor("BF16", [tokens, H], 0x3c)}
+                   "dy": ("BF16", [tokens, H], numbers(4, tokens * H))}
         report, out = self.run_file(tensors, "--pass", "backward")
         rows, counts = report["rows"], struct.unpack(f"<{E}i", out["counts"][2])
         shapes = {"dx": ("BF16", [tokens, H]), "dprobs": ("F32", [tokens, K]),
@@ -265,11 +265,21 @@ class SimulatedRuns(tool.ToolTest):
                 shapes[f"{operand}_colwise_scale_inv.{expert}"] = ("F32", [blocks, width])
         for name, wanted in shapes.items():
             self.assertEqual(out[name][:2], wanted, name)
-        # The first expert's columns are its rows, transposed: all scales are equal here.
-        expert = next(e for e, count in enumerate(counts) if count > 0)
-        first = struct.unpack(f"<{E + 1}i", out["offs"][2])[expert] * H
-        column = out[f"grad_colwise_q.{expert}"][2][::counts[expert]]
-        self.assertEqual(column, out["grad_permuted_q"][2][first:first + H])
+        # The only row of an expert becomes its only column, with the same scales.
+        offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
+        single = [expert for expert, count in enumerate(counts) if count == 1]
+        self.assertGreater(len(single), 1)
+        for operand, rows_of in {"x": "permuted", "grad": "grad_permuted", "act": "act",
+                                 "dh1": "dh1"}.items():
+            width = out[f"{rows_of}_q"][1][1]
+            for expert in single:
+                row = offs[expert]
+                codes = out[f"{rows_of}_q"][2][row * width:(row + 1) * width]
+                self.assertEqual(out[f"{operand}_colwise_q.{expert}"][2], codes, operand)
+                blocks = width // 128
+                scales = out[f"{rows_of}_scale_inv"][2][4 * row * blocks:4 * (row + 1) * blocks]
+                wanted = b"".join(scales[4 * block:4 * block + 4] * 128 for block in range(blocks))
+                self.assertEqual(out[f"{operand}_colwise_scale_inv.{expert}"][2], wanted, operand)
 
     def test_a_backward_pass_needs_dy_and_bf16_weights(self):
         path = self.write("in.safetensors", safetensors({**token_tensors(1), **weight_tensors()}))

@@ -102,30 +102,6 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of chains of a backward pass.
-void add_backward_chains(std::map<std::string, std::string>& sources) {
-  const compiler::KernelPlan kernels[] = {
-      {.operation = "quantize_w1",
-       .spec =
-           compiler::TileChainSpec{
-               .sections = 2, .section_rows = 2048, .columns = 7168, .writes_colwise = true}},
-      {.operation = "unpermute",
-       .spec = compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
-                                      .quantize = compiler::QuantizeStage::kNone,
-                                      .store = compiler::StoreStage::kRowsAndProbs,
-                                      .columns = 7168,
-                                      .top_k = 8,
-                                      .threads = 128,
-                                      .segments_in_flight = 1,
-                                      .dprobs_columns = 16}},
-  };
-  for (const compiler::KernelPlan& kernel : kernels) {
-    const auto source = compiler::emit_kernel(kernel, compiler::Target{});
-    EXPECT_TRUE(succeeded(source));
-    if (source) sources["backward_" + kernel.operation + ".cu"] = source->text;
-  }
-}
-
 // Of weight gradients.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
@@ -143,33 +119,17 @@ void add_gradients(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of the activation's gradient.
-void add_activation_gradient(std::map<std::string, std::string>& sources) {
-  const compiler::KernelPlan kernel{
-      .operation = "swiglu_backward_quantize",
-      .spec = compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
-                                     .transform = compiler::TransformStage::kSwigluBackward,
-                                     .store = compiler::StoreStage::kGroupedGatedRows,
-                                     .columns = 2048,
-                                     .local_experts = 32,
-                                     .epsilon = 1e-10f,
-                                     .segments_in_flight = 1}};
-  const auto source = compiler::emit_kernel(kernel, compiler::Target{});
+// Of the transpose that no layer has.
+void add_compatible_transpose(std::map<std::string, std::string>& sources) {
+  const auto source =
+      compiler::emit_kernel({.operation = "transpose",
+                             .spec = compiler::TransposeSpec{
+                                 .rule = compiler::TransposeRule::kForkCompat,
+                                 .local_experts = 8,
+                                 .columns = 7168}},
+                            compiler::Target{});
   EXPECT_TRUE(succeeded(source));
-  if (source) sources[kernel.operation + ".cu"] = source->text;
-}
-
-// Of the transposes that make the operands of weight gradients.
-void add_transposes(std::map<std::string, std::string>& sources) {
-  using compiler::TransposeRule;
-  for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
-    const auto source = compiler::emit_kernel(
-        {.operation = "transpose",
-         .spec = compiler::TransposeSpec{.rule = rule, .local_experts = 8, .columns = 7168}},
-        compiler::Target{});
-    EXPECT_TRUE(succeeded(source));
-    if (source) sources["transpose_" + std::string(to_string(rule)) + ".cu"] = source->text;
-  }
+  if (source) sources["transpose_fork_compat.cu"] = source->text;
 }
 
 // File name -> text.
@@ -177,9 +137,7 @@ std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
   add_lone_gemms(sources);
   add_gradients(sources);
-  add_backward_chains(sources);
-  add_activation_gradient(sources);
-  add_transposes(sources);
+  add_compatible_transpose(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

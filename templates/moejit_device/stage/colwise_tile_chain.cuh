@@ -12,8 +12,7 @@
 // Emitted kernels look like those of the tile chain, but for the name of the type:
 //
 //   using Kernel = ColwiseTileChain<kSections, kSectionRows, kColumns, kTilesPerScale,
-//   kEpsilonBits,
-//                                   kThreads>;
+//                                   kEpsilonBits, kThreads>;
 
 #include "moejit_device/core/byte_transpose.cuh"
 #include "moejit_device/params/tile_chain_params.h"

@@ -19,7 +19,7 @@ using compiler::DType;
 using compiler::TransposeRule;
 using compiler::TransposeSpec;
 using reference::block_count;
-using reference::ScaledBytes;
+using reference::QuantizedRows;
 using reference::TransposeGroups;
 
 constexpr int64_t kGuard = 256;       // bytes around the output
@@ -42,19 +42,20 @@ TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment)
 
 // Random bytes and scales 2^0 to 2^-spread in the groups' rows; in all others NaN, and scales that
 // are the largest there are.
-ScaledBytes random_rows(const TransposeGroups& groups, int64_t columns, int spread, uint64_t seed) {
+QuantizedRows random_rows(const TransposeGroups& groups, int64_t columns, int spread,
+                          uint64_t seed) {
   const int64_t rows = groups.offs.back() + 16;
   const auto size = static_cast<size_t>(rows * columns);
-  ScaledBytes input{
+  QuantizedRows input{
       .rows = rows,
       .cols = columns,
-      .bytes = std::vector<uint8_t>(size, 0x7f),
+      .q = std::vector<uint8_t>(size, 0x7f),
       .scale_inv = std::vector<float>(static_cast<size_t>(rows * block_count(columns)), 0x1p127f)};
   const reference::RandomStream random(seed, 1);
   for (size_t e = 0; e < groups.counts.size(); ++e) {
     const int64_t end = groups.offs[e] + groups.counts[e];
     for (int64_t i = groups.offs[e] * columns; i < end * columns; ++i)
-      input.bytes[static_cast<size_t>(i)] = static_cast<uint8_t>(random.below(i, 256));
+      input.q[static_cast<size_t>(i)] = static_cast<uint8_t>(random.below(i, 256));
     for (int64_t i = groups.offs[e] * block_count(columns); i < end * block_count(columns); ++i)
       input.scale_inv[static_cast<size_t>(i)] =
           std::ldexp(1.0f, -static_cast<int>(random.below(~i, spread + 1)));
@@ -73,7 +74,7 @@ class TransposeKernel : public Chains {
  protected:
   // Everything around and inside the output, and the counter, equal the reference. Gives the
   // output.
-  std::vector<uint8_t> expect_equal(const ScaledBytes& rows, const TransposeGroups& groups,
+  std::vector<uint8_t> expect_equal(const QuantizedRows& rows, const TransposeGroups& groups,
                                     Choice choice, uint32_t wanted_status = 0) {
     choice.spec.local_experts = static_cast<int32_t>(groups.counts.size());
     choice.spec.columns = static_cast<int32_t>(rows.cols);
@@ -95,7 +96,7 @@ class TransposeKernel : public Chains {
   }
 
   // Only what is reported, and that nothing around the output is touched.
-  void expect_status(const ScaledBytes& rows, const TransposeGroups& groups, uint32_t wanted) {
+  void expect_status(const QuantizedRows& rows, const TransposeGroups& groups, uint32_t wanted) {
     Choice choice;
     choice.spec.local_experts = static_cast<int32_t>(groups.counts.size());
     choice.spec.columns = static_cast<int32_t>(rows.cols);
@@ -109,9 +110,9 @@ class TransposeKernel : public Chains {
     uint32_t status = 0;
   };
 
-  Outputs transpose(const ScaledBytes& rows, const TransposeGroups& groups, const Choice& choice,
+  Outputs transpose(const QuantizedRows& rows, const TransposeGroups& groups, const Choice& choice,
                     int64_t columns) {
-    const DeviceBuffer q = input("q", rows.bytes);
+    const DeviceBuffer q = input("q", rows.q);
     const DeviceBuffer scale_inv = input("q_scale_inv", rows.scale_inv);
     const DeviceBuffer counts = input("counts", groups.counts);
     const DeviceBuffer offs = input("offs", groups.offs);
@@ -183,9 +184,9 @@ TEST_F(TransposeKernel, TakesAsManyRowsAsARowHasScales) {
 // value outlives.
 TEST_F(TransposeKernel, MovesEveryCodeByEveryShift) {
   const TransposeGroups groups = groups_of({64}, 64);
-  ScaledBytes rows = random_rows(groups, 256, 0, 4);
+  QuantizedRows rows = random_rows(groups, 256, 0, 4);
   for (size_t r = 0; r < 64; ++r) {
-    for (size_t c = 0; c < 256; ++c) rows.bytes[r * 256 + c] = static_cast<uint8_t>(c);
+    for (size_t c = 0; c < 256; ++c) rows.q[r * 256 + c] = static_cast<uint8_t>(c);
     for (size_t b = 0; b < 2; ++b)
       rows.scale_inv[r * 2 + b] = std::ldexp(0x1p40f, -static_cast<int>(r));
   }
@@ -205,13 +206,13 @@ TEST_F(TransposeKernel, MovesEveryCodeByEveryShift) {
 // there are only zeros.
 TEST_F(TransposeKernel, LetsRowsOfZerosNotFlushTheirTile) {
   const TransposeGroups groups = groups_of({129, 20}, 16);
-  ScaledBytes rows = random_rows(groups, 272, 2, 5);
+  QuantizedRows rows = random_rows(groups, 272, 2, 5);
   for (int64_t r = 0; r < groups.offs.back(); ++r) {
     for (int64_t b = 0; b < 3; ++b) {
       const bool is_zero = b == 2 || (r + b) % 3 == 0;
       rows.scale_inv[static_cast<size_t>(r * 3 + b)] = is_zero ? 1.0f : 0x1p-40f;
       for (int64_t c = 128 * b; is_zero && c < std::min<int64_t>(128 * b + 128, 272); ++c)
-        rows.bytes[static_cast<size_t>(r * 272 + c)] = c % 2 == 0 ? 0x80 : 0x00;
+        rows.q[static_cast<size_t>(r * 272 + c)] = c % 2 == 0 ? 0x80 : 0x00;
     }
   }
   for (const DType format : kFormats)
@@ -229,12 +230,12 @@ TEST_F(TransposeKernel, TakesScalesThatAreFarApart) {
 
 TEST_F(TransposeKernel, TakesTheSmallestScalesAndNone) {
   const TransposeGroups groups = groups_of({20}, 16);
-  ScaledBytes rows = random_rows(groups, 128, 0, 7);
+  QuantizedRows rows = random_rows(groups, 128, 0, 7);
   const float scales[] = {0x1p-127f, 0x1p-126f, 0x1p-125f, 0x1p-120f};
   for (size_t r = 0; r < 20; ++r) rows.scale_inv[r] = scales[r % 4];
   expect_equal(rows, groups, {});
   std::fill_n(rows.scale_inv.begin(), 20, 0.0f);
-  std::fill_n(rows.bytes.begin(), 20 * 128, uint8_t{0});
+  std::fill_n(rows.q.begin(), 20 * 128, uint8_t{0});
   expect_equal(rows, groups, {});
 }
 
@@ -253,11 +254,11 @@ TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
   const float bad[] = {1.5f, 0x1.000002p-20f, 0x1p-128f, -0x1p-3f, INFINITY, NAN};
   for (const float scale : bad) {
     SCOPED_TRACE(scale);
-    ScaledBytes rows = random_rows(groups, 272, 4, 9);
+    QuantizedRows rows = random_rows(groups, 272, 4, 9);
     rows.scale_inv[3 * 17 + 2] = scale;
     expect_status(rows, groups, device::kStatusBadScale);
   }
-  ScaledBytes rows = random_rows(groups, 272, 4, 9);
+  QuantizedRows rows = random_rows(groups, 272, 4, 9);
   rows.scale_inv[3 * 25 + 2] = 1.5f;  // of a pad row
   expect_equal(rows, groups, {});
   rows.scale_inv[3 * 17 + 2] = 1.5f;  // what its exponent field says
@@ -266,7 +267,7 @@ TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
 
 TEST_F(TransposeKernel, ReportsNothingWithoutAPlaceForIt) {
   const TransposeGroups groups = groups_of({20}, 16);
-  ScaledBytes rows = random_rows(groups, 144, 20, 14);
+  QuantizedRows rows = random_rows(groups, 144, 20, 14);
   rows.scale_inv[3] = 1.5f;
   expect_equal(rows, groups, {.spec = {.counts_flushed = true}, .reports = false});
 }
@@ -274,9 +275,9 @@ TEST_F(TransposeKernel, ReportsNothingWithoutAPlaceForIt) {
 // A group that claims 40 rows of 30.
 TEST_F(TransposeKernel, ReadsNoRowsBeyondTheLast) {
   TransposeGroups groups = groups_of({40}, 16);
-  ScaledBytes rows = random_rows(groups, 144, 4, 15);
+  QuantizedRows rows = random_rows(groups, 144, 4, 15);
   rows.rows = 30;
-  rows.bytes.resize(30 * 144);
+  rows.q.resize(30 * 144);
   rows.scale_inv.resize(30 * 2);
   Choice choice{.spec = {.local_experts = 1, .columns = 144}};
   const Outputs got = transpose(rows, groups, choice, 128);
@@ -305,7 +306,7 @@ TEST_F(TransposeKernel, TakesMoreGroupsThanAWarpHasLanes) {
 
 TEST_F(TransposeKernel, GivesTheSameForAnyNumberOfCtasThreadsAndBands) {
   const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
-  const ScaledBytes rows = random_rows(groups, 272, 6, 12);
+  const QuantizedRows rows = random_rows(groups, 272, 6, 12);
   for (const int32_t threads : {64, 128, 512}) {
     for (const int32_t band_tiles : {1, 4}) {
       for (const int64_t ctas : {1, 5, 40}) {

@@ -49,7 +49,7 @@ int exponent_of(float scale) { return scale == 0.0F ? -127 : std::max(-127, std:
 
 class Transposing {
  public:
-  Transposing(const ScaledBytes& input, Fp8Format format, TransposeRule rule, Transposed& output,
+  Transposing(const QuantizedRows& input, Fp8Format format, TransposeRule rule, Transposed& output,
               std::int64_t output_cols)
       : input_(input), rule_(rule), output_(output), output_cols_(output_cols) {
     for (int shift = 0; shift < kShifts; ++shift)
@@ -79,7 +79,7 @@ class Transposing {
     return values[static_cast<std::size_t>(row * cols + col)];
   }
   std::uint8_t byte_of(std::int64_t row, std::int64_t col) const {
-    return input_.bytes[static_cast<std::size_t>(row * input_.cols + col)];
+    return input_.q[static_cast<std::size_t>(row * input_.cols + col)];
   }
   float scale_of(std::int64_t row, std::int64_t col) const {
     const std::int64_t blocks = (input_.cols + kTile - 1) / kTile;
@@ -112,7 +112,7 @@ class Transposing {
     return result;
   }
 
-  const ScaledBytes& input_;
+  const QuantizedRows& input_;
   TransposeRule rule_;
   Transposed& output_;
   std::int64_t output_cols_;
@@ -126,7 +126,7 @@ std::uint8_t shifted_byte(std::uint8_t byte, int shift, Fp8Format format, Transp
                                        : fork_byte(byte, shift, format);
 }
 
-Transposed transpose(const ScaledBytes& input, const TransposeGroups& groups,
+Transposed transpose(const QuantizedRows& input, const TransposeGroups& groups,
                      std::int64_t output_cols, Fp8Format format, TransposeRule rule,
                      std::uint8_t untouched) {
   const std::int64_t blocks = (input.cols + kTile - 1) / kTile;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/quantize.h"
 
 #include <cstdint>
 #include <span>
@@ -17,27 +18,19 @@ enum class TransposeRule { kIdeal, kForkCompat };
 // The byte for a value whose scale gets 2^shift times larger, shift >= 0.
 std::uint8_t shifted_byte(std::uint8_t byte, int shift, Fp8Format format, TransposeRule rule);
 
-// bytes [rows, cols] with power-of-two scales [rows, ceil(cols / 128)].
-struct ScaledBytes {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::vector<std::uint8_t> bytes;
-  std::vector<float> scale_inv;
-};
-
 // Group e: the rows offs[e] to offs[e] + counts[e] - 1, and the columns from output_offs[e] on.
 struct TransposeGroups {
   std::vector<std::int32_t> counts, offs, output_offs;
 };
 
 // bytes [cols, output_cols], scale_inv [ceil(cols / 128), output_cols / 128]. What belongs to no
-// group is made of bytes `untouched`.
+// group is made of bytes `untouched`. The input's codes are of `format`, its scales powers of two.
 struct Transposed {
   std::vector<std::uint8_t> bytes;
   std::vector<float> scale_inv;
   std::uint64_t flushed = 0;  // values that were not 0 and are now
 };
-Transposed transpose(const ScaledBytes& input, const TransposeGroups& groups,
+Transposed transpose(const QuantizedRows& input, const TransposeGroups& groups,
                      std::int64_t output_cols, Fp8Format format, TransposeRule rule,
                      std::uint8_t untouched);
 

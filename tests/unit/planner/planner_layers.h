@@ -3,6 +3,8 @@
 
 #include "compiler/compiler.h"
 
+#include <gtest/gtest.h>
+
 namespace moejit::compiler {
 
 // 4096 tokens, top-8 of 256 experts, all of them local: nothing is dispatched.
@@ -17,6 +19,12 @@ inline Layer dsv3_like_layer() {
               .max_tokens = 4096};
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return layer;
+}
+
+inline Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
+  Result<Plan> plan = plan_layer(layer, Target{}, options);
+  EXPECT_TRUE(plan) << to_string(plan.error());
+  return std::move(*plan);
 }
 
 inline const KernelPlan* find_kernel(const Plan& plan, std::string_view operation) {

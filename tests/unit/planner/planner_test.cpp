@@ -14,12 +14,6 @@ std::vector<std::string> operation_names(const Plan& plan) {
   return names;
 }
 
-Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
-  Result<Plan> plan = plan_layer(layer, Target{}, options);
-  EXPECT_TRUE(plan) << to_string(plan.error());
-  return std::move(*plan);
-}
-
 TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
   Layer layer = dsv3_like_layer();
   layer.fuse_activation = false;

@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-const TransposeSpec kSpec{.local_experts = 8, .columns = 272};
+const TransposeSpec kSpec{.local_experts = 8, .columns = 272, .threads = 256};
 
 TEST(Transpose, GivesEveryTileTwoWarpsAndAPlaceForTheirScales) {
   const LaunchShape shape = launch_shape(kSpec);

@@ -81,9 +81,9 @@ TEST(TransposeReference, RoundsE5m2) {
 
 // Three rows of 16 columns: the second is zeros, whose scale counts only for the fork.
 TEST(TransposeReference, TakesTheScaleOfRowsThatAreNotZeros) {
-  ScaledBytes input{.rows = 3, .cols = 16, .bytes = Bytes(48, 0), .scale_inv = {0.5F, 8, 2}};
-  input.bytes[1] = 0x3c;
-  input.bytes[33] = 0x44;
+  QuantizedRows input{.rows = 3, .cols = 16, .q = Bytes(48, 0), .scale_inv = {0.5F, 8, 2}};
+  input.q[1] = 0x3c;
+  input.q[33] = 0x44;
   const TransposeGroups groups{.counts = {3}, .offs = {0, 3}, .output_offs = {0, 128}};
   const Transposed ideal = transpose(input, groups, 256, kE4m3, kIdeal, 0xcd);
   EXPECT_EQ(ideal.scale_inv[0], 2.0F);
@@ -96,10 +96,10 @@ TEST(TransposeReference, TakesTheScaleOfRowsThatAreNotZeros) {
 }
 
 TEST(TransposeReference, CountsWhatBecomesZero) {
-  ScaledBytes input{.rows = 2, .cols = 16, .bytes = Bytes(32, 0), .scale_inv = {1, 0x1p-30F}};
-  input.bytes[0] = 0x3c;
-  input.bytes[16] = 0x3c;
-  input.bytes[17] = 0x80;
+  QuantizedRows input{.rows = 2, .cols = 16, .q = Bytes(32, 0), .scale_inv = {1, 0x1p-30F}};
+  input.q[0] = 0x3c;
+  input.q[16] = 0x3c;
+  input.q[17] = 0x80;
   const TransposeGroups groups{.counts = {2}, .offs = {0, 2}, .output_offs = {0, 128}};
   EXPECT_EQ(transpose(input, groups, 128, kE4m3, kIdeal, 0).flushed, 1U);
 }

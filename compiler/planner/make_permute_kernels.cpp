@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/kernel_parts.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+std::string codes_of(std::string_view name) { return fmt::format("{}_q", name); }
+std::string scales_of(std::string_view name) { return fmt::format("{}_scale_inv", name); }
+
+// What a store stage that permutes takes.
+std::vector<KernelArgument> permuted_store_arguments(const TokenRows& rows) {
+  std::vector<KernelArgument> arguments = {
+      {"row_map", "row_map"},
+      {"counts", "counts"},
+      {"offs", "offs"},
+      {"output", codes_of(rows.permuted)},
+      {"output_scale_inv", scales_of(rows.permuted)},
+  };
+  if (rows.moves_probs) {
+    arguments.insert(arguments.begin(), {"probs", "topk_probs"});
+    arguments.push_back({"output_probs", "permuted_probs"});
+  }
+  return arguments;
+}
+
+}  // namespace
+
+TokenRows rows_of_x(const Layer& layer) {
+  return {.name = "x",
+          .permuted = "permuted",
+          .quantize = quantize_stage(layer),
+          .cast = "the first of the two explicit casts of the layer"};
+}
+
+// Of the GEMMs that read gradients the contraction runs along rows of weights, whose scale blocks
+// share no scale. Unpermute is a plain sum: its gradient knows no probability.
+TokenRows rows_of_dy() {
+  return {.name = "dy",
+          .permuted = "grad_permuted",
+          .moves_probs = false,
+          .cast = "the second of the two explicit casts of the layer"};
+}
+
+KernelPlan quantize(const Layer& layer, const TokenRows& rows) {
+  return {
+      .spec = RowChainSpec{.quantize = rows.quantize,
+                           .columns = layer.hidden,
+                           .epsilon = kActivationEpsilon},
+      .arguments = {{"input", std::string(rows.name)},
+                    {"output", codes_of(rows.name)},
+                    {"output_scale_inv", scales_of(rows.name)}},
+      .reasons = {std::string(rows.cast)},
+  };
+}
+
+KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
+  KernelPlan kernel{
+      .spec = RowChainSpec{.load = LoadStage::kQuantizedRows,
+                           .quantize = QuantizeStage::kKeep,
+                           .store = StoreStage::kPermuted,
+                           .columns = layer.hidden,
+                           .local_experts = layer.local_experts,
+                           .top_k = layer.top_k,
+                           .moves_probs = rows.moves_probs,
+                           .segments_in_flight = 1},
+      .arguments = permuted_store_arguments(rows),
+      .reasons = {"rows are read once in token order and written to their destinations; pad rows "
+                  "are written by the same launch"},
+  };
+  kernel.arguments.push_back({"input", codes_of(rows.name)});
+  kernel.arguments.push_back({"input_scale_inv", scales_of(rows.name)});
+  return kernel;
+}
+
+KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
+                                const PlanOptions& options) {
+  KernelPlan kernel{
+      .spec = RowChainSpec{.quantize = rows.quantize,
+                           .store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
+                                                               : StoreStage::kPermuted,
+                           .columns = layer.hidden,
+                           .local_experts = layer.local_experts,
+                           .top_k = layer.top_k,
+                           .epsilon = kActivationEpsilon,
+                           .moves_probs = rows.moves_probs,
+                           .segments_in_flight = 1},
+      .arguments = permuted_store_arguments(rows),
+      .reasons = {"a row is quantised in registers and written to its destinations"},
+  };
+  kernel.arguments.push_back({"input", std::string(rows.name)});
+  if (options.keep_intermediates) {
+    kernel.arguments.push_back({"kept_output", codes_of(rows.name)});
+    kernel.arguments.push_back({"kept_scale_inv", scales_of(rows.name)});
+    kernel.reasons.push_back(
+        fmt::format("{} is written too because intermediates are kept", codes_of(rows.name)));
+  }
+  return kernel;
+}
+
+}  // namespace moejit::compiler
