@@ -28,7 +28,7 @@ bool is_one_chain(const GroupedGemmSpec& spec) {
 }
 
 bool stores_result(const GroupedGemmSpec& spec) {
-  return spec.epilogue != GemmEpilogue::kSwigluQuantize;
+  return spec.epilogue != GemmEpilogue::kActivationQuantize;
 }
 
 bool stores_activation(const GroupedGemmSpec& spec) {
@@ -89,8 +89,8 @@ std::string_view to_string(LoadStage stage) {
 std::string_view to_string(TransformStage stage) {
   switch (stage) {
     case TransformStage::kIdentity: return "identity";
-    case TransformStage::kSwigluProbability: return "swiglu_probability";
-    case TransformStage::kSwigluBackward: return "swiglu_backward";
+    case TransformStage::kActivationProbability: return "activation_probability";
+    case TransformStage::kActivationBackward: return "activation_backward";
   }
   return "unknown";
 }
@@ -138,8 +138,8 @@ std::string_view to_string(GemmAccumulation accumulation) {
 std::string_view to_string(GemmEpilogue epilogue) {
   switch (epilogue) {
     case GemmEpilogue::kStoreBf16: return "store_bf16";
-    case GemmEpilogue::kSwigluQuantize: return "swiglu_quantize";
-    case GemmEpilogue::kStoreAndSwigluQuantize: return "store_and_swiglu_quantize";
+    case GemmEpilogue::kActivationQuantize: return "activation_quantize";
+    case GemmEpilogue::kStoreAndActivationQuantize: return "store_and_activation_quantize";
   }
   return "unknown";
 }

@@ -79,8 +79,8 @@ enum class LoadStage {
 };
 enum class TransformStage {
   kIdentity,
-  kSwigluProbability,  // silu(gate) * up * probability
-  kSwigluBackward,     // from its gradient those of gate, up and probability
+  kActivationProbability,  // silu(gate) * up * probability
+  kActivationBackward,     // from its gradient those of gate, up and probability
 };
 enum class QuantizeStage {
   kNone,        // one rounding to bf16
@@ -154,9 +154,9 @@ enum class GemmAccumulation {
   kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
 };
 enum class GemmEpilogue {
-  kStoreBf16,               // one rounding to bf16
-  kSwigluQuantize,          // that, then silu(gate) * up * probability to e4m3, 1x128 scales
-  kStoreAndSwigluQuantize,  // both are stored
+  kStoreBf16,                   // one rounding to bf16
+  kActivationQuantize,          // that, then silu(gate) * up * probability to e4m3, 1x128 scales
+  kStoreAndActivationQuantize,  // both are stored
 };
 
 // D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA

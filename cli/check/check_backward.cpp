@@ -105,7 +105,7 @@ class BackwardCheck {
 
   void check_activation_gradient() {
     const int64_t intermediate = shape_.intermediate, blocks = block_count(intermediate);
-    reference::SwigluGradients wanted = reference::swiglu_backward(
+    reference::SwigluGradients wanted = reference::activation_backward(
         elements<uint16_t>(results_.at("h1")), elements<uint16_t>(results_.at("dact")),
         elements<float>(results_.at("permuted_probs")), route_.rows(), intermediate);
     std::vector<float> values;  // gate, then up, row by row

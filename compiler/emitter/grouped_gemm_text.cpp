@@ -49,11 +49,12 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
       if (spec.is_swapped)
         return {"SwappedEpilogueStoreBf16<Problem>", "gemm/swapped_epilogue_store_bf16.cuh"};
       return {"EpilogueStoreBf16<Problem>", "gemm/epilogue_store_bf16.cuh"};
-    case GemmEpilogue::kSwigluQuantize:
-      return {"EpilogueSwigluQuantize<Problem, kEpsilonBits>", "gemm/epilogue_swiglu_quantize.cuh"};
-    case GemmEpilogue::kStoreAndSwigluQuantize:
-      return {"EpilogueStoreAndSwigluQuantize<Problem, kEpsilonBits>",
-              "gemm/epilogue_swiglu_quantize.cuh"};
+    case GemmEpilogue::kActivationQuantize:
+      return {"EpilogueActivationQuantize<Problem, kEpsilonBits>",
+              "gemm/epilogue_activation_quantize.cuh"};
+    case GemmEpilogue::kStoreAndActivationQuantize:
+      return {"EpilogueStoreAndActivationQuantize<Problem, kEpsilonBits>",
+              "gemm/epilogue_activation_quantize.cuh"};
   }
   return {};
 }

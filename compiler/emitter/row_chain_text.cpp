@@ -20,8 +20,8 @@ std::string load_type(LoadStage stage) {
 std::string transform_type(TransformStage stage) {
   switch (stage) {
     case TransformStage::kIdentity: return "TransformIdentity";
-    case TransformStage::kSwigluProbability: return "TransformSwigluProbability";
-    case TransformStage::kSwigluBackward: return "TransformSwigluBackward";
+    case TransformStage::kActivationProbability: return "TransformActivationProbability";
+    case TransformStage::kActivationBackward: return "TransformActivationBackward";
   }
   return {};
 }
@@ -66,8 +66,8 @@ std::string load_words(LoadStage stage) {
 std::string transform_words(TransformStage stage) {
   switch (stage) {
     case TransformStage::kIdentity: return "";
-    case TransformStage::kSwigluProbability: return "silu(gate) * up * probability, ";
-    case TransformStage::kSwigluBackward: return "gradients of gate, up and probability, ";
+    case TransformStage::kActivationProbability: return "silu(gate) * up * probability, ";
+    case TransformStage::kActivationBackward: return "gradients of gate, up and probability, ";
   }
   return {};
 }

@@ -33,10 +33,10 @@ KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_
   };
 }
 
-KernelPlan swiglu_backward_quantize(const Layer& layer) {
+KernelPlan activation_backward_quantize(const Layer& layer) {
   return {
       .spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
-                           .transform = TransformStage::kSwigluBackward,
+                           .transform = TransformStage::kActivationBackward,
                            .store = StoreStage::kGroupedGatedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
@@ -129,7 +129,7 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
       return wgrad(layer, hidden, intermediate, kOverwrite, "grad", "act", "dw2");
     case Operation::kGemmFc2WgradAdd:
       return wgrad(layer, hidden, intermediate, kAdd, "grad", "act", "dw2");
-    case Operation::kSwigluBackwardQuantize: return swiglu_backward_quantize(layer);
+    case Operation::kActivationBackwardQuantize: return activation_backward_quantize(layer);
     case Operation::kGemmFc1Dgrad:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,

@@ -47,10 +47,10 @@ KernelPlan route(const Layer& layer, const Target& target) {
   return kernel;
 }
 
-KernelPlan swiglu_quantize(const Layer& layer) {
+KernelPlan activation_quantize(const Layer& layer) {
   return {
       .spec = RowChainSpec{.load = LoadStage::kGatedRows,
-                           .transform = TransformStage::kSwigluProbability,
+                           .transform = TransformStage::kActivationProbability,
                            .quantize = quantize_stage(layer),
                            .store = StoreStage::kGroupedRows,
                            .columns = layer.intermediate,
@@ -112,13 +112,14 @@ KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std:
 
 namespace {
 
-KernelPlan gemm_fc1_swiglu_quantize(const Layer& layer, Phase phase, const PlanOptions& options) {
+KernelPlan gemm_fc1_activation_quantize(const Layer& layer, Phase phase,
+                                        const PlanOptions& options) {
   // Backward reads h1, which the forward pass leaves it or the backward pass makes again.
   const bool is_read =
       has_backward(layer) && (phase == Phase::kBackward || layer.recompute == Recompute::kNone);
   const GroupedGemmSpec problem{.epilogue = options.keep_intermediates || is_read
-                                                ? GemmEpilogue::kStoreAndSwigluQuantize
-                                                : GemmEpilogue::kSwigluQuantize,
+                                                ? GemmEpilogue::kStoreAndActivationQuantize
+                                                : GemmEpilogue::kActivationQuantize,
                                 .local_experts = layer.local_experts,
                                 .sections = 2,
                                 .section_n = layer.intermediate,
@@ -189,9 +190,9 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
                            .k = layer.hidden,
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "permuted", "w1", "h1");
-    case Operation::kSwigluQuantize: return swiglu_quantize(layer);
-    case Operation::kGemmFc1SwigluQuantize:
-      return gemm_fc1_swiglu_quantize(layer, step.phase, options);
+    case Operation::kActivationQuantize: return activation_quantize(layer);
+    case Operation::kGemmFc1ActivationQuantize:
+      return gemm_fc1_activation_quantize(layer, step.phase, options);
     case Operation::kGemmFc2:
       return grouped_gemm(layer,
                           {.local_experts = layer.local_experts,

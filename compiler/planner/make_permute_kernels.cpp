@@ -45,9 +45,9 @@ TokenRows rows_of_dy() {
 
 KernelPlan quantize(const Layer& layer, const TokenRows& rows) {
   return {
-      .spec = RowChainSpec{.quantize = rows.quantize,
-                           .columns = layer.hidden,
-                           .epsilon = kActivationEpsilon},
+      .spec =
+          RowChainSpec{
+              .quantize = rows.quantize, .columns = layer.hidden, .epsilon = kActivationEpsilon},
       .arguments = {{"input", std::string(rows.name)},
                     {"output", codes_of(rows.name)},
                     {"output_scale_inv", scales_of(rows.name)}},

@@ -17,8 +17,8 @@ std::string_view to_string(Operation operation) {
     case Operation::kPermutePad: return "permute_pad";
     case Operation::kQuantizePermutePad: return "quantize_permute_pad";
     case Operation::kGemmFc1: return "gemm_fc1";
-    case Operation::kSwigluQuantize: return "swiglu_quantize";
-    case Operation::kGemmFc1SwigluQuantize: return "gemm_fc1_swiglu_quantize";
+    case Operation::kActivationQuantize: return "activation_quantize";
+    case Operation::kGemmFc1ActivationQuantize: return "gemm_fc1_activation_quantize";
     case Operation::kGemmFc2: return "gemm_fc2";
     case Operation::kUnpermute: return "unpermute";
     case Operation::kQuantizeDy: return "quantize_dy";
@@ -29,7 +29,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kTransposeAct: return "transpose_act";
     case Operation::kGemmFc2Wgrad: return "gemm_fc2_wgrad";
     case Operation::kGemmFc2WgradAdd: return "gemm_fc2_wgrad_add";
-    case Operation::kSwigluBackwardQuantize: return "swiglu_backward_quantize";
+    case Operation::kActivationBackwardQuantize: return "activation_backward_quantize";
     case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
     case Operation::kTransposeDh1: return "transpose_dh1";
     case Operation::kTransposeX: return "transpose_x";
@@ -43,7 +43,7 @@ std::string_view to_string(Operation operation) {
 bool is_gemm(Operation operation) {
   switch (operation) {
     case Operation::kGemmFc1:
-    case Operation::kGemmFc1SwigluQuantize:
+    case Operation::kGemmFc1ActivationQuantize:
     case Operation::kGemmFc2:
     case Operation::kGemmFc2Dgrad:
     case Operation::kGemmFc2Wgrad:
@@ -66,7 +66,7 @@ bool contains(const std::vector<Step>& steps, Operation operation) {
 std::string elapsed_tensor(const Step& step) {
   const bool is_repeated =
       step.phase == Phase::kBackward && (step.operation == Operation::kGemmFc1 ||
-                                         step.operation == Operation::kGemmFc1SwigluQuantize);
+                                         step.operation == Operation::kGemmFc1ActivationQuantize);
   return fmt::format("{}{}_elapsed", is_repeated ? "recomputed_" : "", to_string(step.operation));
 }
 
@@ -78,13 +78,14 @@ std::vector<Step> layer_steps(const Layer& layer) {
   using enum Operation;
   add(Phase::kWeights, {kQuantizeW1, kQuantizeW2});
   add(Phase::kForward,
-      {kQuantize, kRoute, kPermutePad, kGemmFc1, kSwigluQuantize, kGemmFc2, kUnpermute});
+      {kQuantize, kRoute, kPermutePad, kGemmFc1, kActivationQuantize, kGemmFc2, kUnpermute});
   if (!has_backward(layer)) return steps;
-  if (layer.recompute == Recompute::kMoeExpert) add(Phase::kBackward, {kGemmFc1, kSwigluQuantize});
+  if (layer.recompute == Recompute::kMoeExpert)
+    add(Phase::kBackward, {kGemmFc1, kActivationQuantize});
   // Each gradient is used up before the next one is made, so that they can share memory.
   add(Phase::kBackward,
       {kQuantizeDy, kPermutePadGrad, kGemmFc2Dgrad, kTransposeGrad, kTransposeAct, kGemmFc2Wgrad,
-       kGemmFc2WgradAdd, kSwigluBackwardQuantize, kTransposeDh1, kTransposeX, kGemmFc1Wgrad,
+       kGemmFc2WgradAdd, kActivationBackwardQuantize, kTransposeDh1, kTransposeX, kGemmFc1Wgrad,
        kGemmFc1WgradAdd, kGemmFc1Dgrad, kUnpermuteGrad});
   return steps;
 }
@@ -123,26 +124,29 @@ bool saves_h1(const Layer& layer) {
 void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons) {
   if (!layer.fuse_activation) {
-    reasons.emplace_back("gemm_fc1 and swiglu_quantize stay apart: \"fuse_activation\" is false");
+    reasons.emplace_back(
+        "gemm_fc1 and activation_quantize stay apart: \"fuse_activation\" is false");
     return;
   }
   if (layer.scale_sharing_k > 1) {
-    reasons.push_back(fmt::format(
-        "gemm_fc1 and swiglu_quantize stay apart: {0} neighbouring blocks of act share a scale, "
-        "and the tiles that compute them belong to {0} CTAs",
-        layer.scale_sharing_k));
+    reasons.push_back(
+        fmt::format("gemm_fc1 and activation_quantize stay apart: {0} neighbouring blocks of act "
+                    "share a scale, "
+                    "and the tiles that compute them belong to {0} CTAs",
+                    layer.scale_sharing_k));
     return;
   }
   if (mean_rows(layer) <= kMostSwappedRows) {
     reasons.push_back(fmt::format(
-        "gemm_fc1 and swiglu_quantize stay apart: an expert has {} rows in the mean, for which "
+        "gemm_fc1 and activation_quantize stay apart: an expert has {} rows in the mean, for which "
         "tiles are swapped, and swapped tiles have the columns of a scale in two warpgroups",
         mean_rows(layer)));
     return;
   }
   const bool is_written = options.keep_intermediates || saves_h1(layer);
   reasons.push_back(fmt::format(
-      "gemm_fc1 and swiglu_quantize are one kernel: gate and up are activated in registers, and h1 "
+      "gemm_fc1 and activation_quantize are one kernel: gate and up are activated in registers, "
+      "and h1 "
       "[P, {}] is {}, which saves {} bytes a row",
       2 * layer.intermediate,
       options.keep_intermediates ? "written because intermediates are kept, but not read"
@@ -150,7 +154,7 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
                                  : "neither written nor read",
       (is_written ? 4 : 8) * layer.intermediate));
   using enum Operation;
-  join(steps, kSwigluQuantize, kGemmFc1, kGemmFc1SwigluQuantize);
+  join(steps, kActivationQuantize, kGemmFc1, kGemmFc1ActivationQuantize);
 }
 
 }  // namespace

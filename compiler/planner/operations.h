@@ -18,8 +18,8 @@ enum class Operation {
   kPermutePad,
   kQuantizePermutePad,  // quantize and permute_pad in one kernel
   kGemmFc1,
-  kSwigluQuantize,
-  kGemmFc1SwigluQuantize,  // both in one kernel
+  kActivationQuantize,
+  kGemmFc1ActivationQuantize,  // both in one kernel
   kGemmFc2,
   kUnpermute,
   // Of the gradient dy
@@ -31,7 +31,7 @@ enum class Operation {
   kTransposeAct,
   kGemmFc2Wgrad,
   kGemmFc2WgradAdd,
-  kSwigluBackwardQuantize,
+  kActivationBackwardQuantize,
   kGemmFc1Dgrad,
   kTransposeDh1,
   kTransposeX,

@@ -158,14 +158,15 @@ void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
     for (const int32_t columns : {2048, 768, 2880}) {
       const compiler::KernelSpec spec =
           compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
-                                 .transform = compiler::TransformStage::kSwigluBackward,
+                                 .transform = compiler::TransformStage::kActivationBackward,
                                  .quantize = quantize,
                                  .store = compiler::StoreStage::kGroupedGatedRows,
                                  .columns = columns,
                                  .local_experts = 8,
                                  .epsilon = 1e-10f,
                                  .segments_in_flight = 1};
-      const auto source = compiler::emit_kernel({.operation = "swiglu_backward", .spec = spec}, {});
+      const auto source =
+          compiler::emit_kernel({.operation = "activation_backward", .spec = spec}, {});
       EXPECT_TRUE(succeeded(source));
       if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
     }

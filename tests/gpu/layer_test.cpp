@@ -131,7 +131,7 @@ void LayerTest::expect_activation() {
   const auto h1 = read_rows<uint16_t>("h1", 2 * i);
   const auto probs = read_rows<float>("permuted_probs", 1);
   const QuantizedRows wanted =
-      reference::swiglu_quantize(h1, probs, route(), i, edge_.shape.sharing);
+      reference::activation_quantize(h1, probs, route(), i, edge_.shape.sharing);
   const QuantizedRows got = device_rows("act_q", "act_scale_inv", i);
   EXPECT_TRUE(matches(compare_f32({"act_scale_inv", blocks}, got.scale_inv, wanted.scale_inv)));
   EXPECT_TRUE(matches(compare_e4m3_within_one_code({"act_q", i}, got.q, wanted.q)));

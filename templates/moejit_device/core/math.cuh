@@ -34,7 +34,7 @@ struct SwigluGradients {
 // From `gradient`, that of swiglu()'s result; each operation rounded to fp32, with s the sigmoid of
 // the gate and d = gradient * s:
 //   for up  u = d * gate        for gate  fma(u, 1 - s, d) * up
-MOEJIT_DEVICE SwigluGradients swiglu_backward(float gate, float up, float gradient) {
+MOEJIT_DEVICE SwigluGradients activation_backward(float gate, float up, float gradient) {
   const float s = sigmoid(gate);
   const float d = ptx::multiply(gradient, s);
   const float u = ptx::multiply(d, gate);

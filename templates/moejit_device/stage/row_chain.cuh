@@ -36,13 +36,13 @@
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
 //                             StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
-//   swiglu_quantize (kColumns is the intermediate size):
-//     using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
+//   activation_quantize (kColumns is the intermediate size):
+//     using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability,
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
-//   swiglu_backward_quantize (likewise):
-//     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformSwigluBackward,
+//   activation_backward_quantize (likewise):
+//     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformActivationBackward,
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedGatedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;

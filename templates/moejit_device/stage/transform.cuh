@@ -17,7 +17,7 @@ struct TransformIdentity {
 };
 
 // SwiGLU times the row's probability.
-struct TransformSwigluProbability {
+struct TransformActivationProbability {
   MOEJIT_DEVICE static ValueSegment apply(const GatedSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.gate);
     const ValueSegment up = unpack_bf16(segment.up);
@@ -33,7 +33,7 @@ struct TransformSwigluProbability {
 // The gradient of SwiGLU times probability: those of gate and up, which the quantize stage
 // multiplies with the probability, and a lane's part of the probability's, its columns in ascending
 // order.
-struct TransformSwigluBackward {
+struct TransformActivationBackward {
   MOEJIT_DEVICE static GatedGradient apply(const GatedGradientSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.forward.gate);
     const ValueSegment up = unpack_bf16(segment.forward.up);
@@ -43,7 +43,7 @@ struct TransformSwigluBackward {
     result.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const SwigluGradients of = swiglu_backward(gate.value[i], up.value[i], gradient.value[i]);
+      const SwigluGradients of = activation_backward(gate.value[i], up.value[i], gradient.value[i]);
       result.gate.value[i] = of.gate;
       result.up.value[i] = of.up;
       result.dprob = ptx::fused_multiply_add(of.up, up.value[i], result.dprob);

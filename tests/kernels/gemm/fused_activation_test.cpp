@@ -43,7 +43,7 @@ class FusedActivation : public GemmTest {
   static constexpr int64_t kBeyond = 130;  // rows behind the last one
 
   static GroupedGemmSpec gated(int32_t experts, int32_t intermediate, int32_t k,
-                               GemmEpilogue epilogue = GemmEpilogue::kSwigluQuantize) {
+                               GemmEpilogue epilogue = GemmEpilogue::kActivationQuantize) {
     return compiler::choose_tiles({.epilogue = epilogue,
                                    .local_experts = experts,
                                    .sections = 2,
@@ -130,12 +130,13 @@ class FusedActivation : public GemmTest {
                                         .output = q.as<void>(),
                                         .output_scale_inv = q_scale.as<float>(),
                                         .rows = in.rows.rows};
-    const compiler::RowChainSpec chain{.load = compiler::LoadStage::kGatedRows,
-                                       .transform = compiler::TransformStage::kSwigluProbability,
-                                       .store = compiler::StoreStage::kGroupedRows,
-                                       .columns = width,
-                                       .local_experts = spec.local_experts,
-                                       .epsilon = reference::kActivationEps};
+    const compiler::RowChainSpec chain{
+        .load = compiler::LoadStage::kGatedRows,
+        .transform = compiler::TransformStage::kActivationProbability,
+        .store = compiler::StoreStage::kGroupedRows,
+        .columns = width,
+        .local_experts = spec.local_experts,
+        .epsilon = reference::kActivationEps};
     run(chain, 3, params, {&h1_buffer, &probs, &counts, &offs, &q, &q_scale});
     return {.q = q.download<uint8_t>(),
             .scale_inv = q_scale.download<float>(),
@@ -158,7 +159,7 @@ class FusedActivation : public GemmTest {
     const int64_t width = spec.section_n;
     const int64_t rows = in.route.rows();
     const auto h1 = reference::grouped_gemm(in.rows, in.weights, in.route);
-    const auto wanted = reference::swiglu_quantize(h1, in.probs, in.route, width);
+    const auto wanted = reference::activation_quantize(h1, in.probs, in.route, width);
     const Activated got = fused(spec, in);
     EXPECT_TRUE(untouched_from(got.q, rows * width));
     EXPECT_TRUE(untouched_from(got.scale_inv, rows * block_count(width)));
@@ -171,7 +172,8 @@ class FusedActivation : public GemmTest {
 
   // A last tile of 16 columns, and a last block of 16 of the contraction.
   const GroupedGemmSpec ragged_ = gated(7, 144, 272);
-  const GroupedGemmSpec ragged_kept_ = gated(7, 144, 272, GemmEpilogue::kStoreAndSwigluQuantize);
+  const GroupedGemmSpec ragged_kept_ =
+      gated(7, 144, 272, GemmEpilogue::kStoreAndActivationQuantize);
   const GroupedGemmSpec even_ = gated(7, 256, 512);
   const std::vector<int32_t> ragged_counts_ = {0, 1, 17, 0, 129, 128, 0};
   const std::vector<int32_t> tail_counts_ = {64, 65, 127, 128, 129, 192, 193};

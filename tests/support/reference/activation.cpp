@@ -60,8 +60,9 @@ QuantizedRows quantize_activation(std::span<const float> values, const Route& ro
   return result;
 }
 
-QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
-                              const Route& route, std::int64_t intermediate, std::int64_t sharing) {
+QuantizedRows activation_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                                  const Route& route, std::int64_t intermediate,
+                                  std::int64_t sharing) {
   return quantize_activation(swiglu(h1, probs, route.rows(), intermediate), route, intermediate,
                              sharing);
 }

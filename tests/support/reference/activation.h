@@ -25,9 +25,9 @@ QuantizedRows quantize_activation(std::span<const float> values, const Route& ro
 
 // Both in one. A kernel's sigmoid differs from this one by 2^-17 at most: its codes may differ by
 // one, and a scale by a factor of two where is_near_scale_step(amax).
-QuantizedRows swiglu_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
-                              const Route& route, std::int64_t intermediate,
-                              std::int64_t sharing = 1);
+QuantizedRows activation_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                                  const Route& route, std::int64_t intermediate,
+                                  std::int64_t sharing = 1);
 
 // True where amax is within 2^-20, relatively, of 448 * 2^k.
 bool is_near_scale_step(float amax);

@@ -44,9 +44,10 @@ struct BlockSum {
 
 }  // namespace
 
-SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
-                                std::span<const std::uint16_t> dact, std::span<const float> probs,
-                                std::int64_t rows, std::int64_t intermediate) {
+SwigluGradients activation_backward(std::span<const std::uint16_t> h1,
+                                    std::span<const std::uint16_t> dact,
+                                    std::span<const float> probs, std::int64_t rows,
+                                    std::int64_t intermediate) {
   const std::int64_t blocks = block_count(intermediate);
   SwigluGradients result;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -71,12 +72,13 @@ SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
   return result;
 }
 
-QuantizedSwigluGradients swiglu_backward_quantize(std::span<const std::uint16_t> h1,
-                                                  std::span<const std::uint16_t> dact,
-                                                  std::span<const float> probs, const Route& route,
-                                                  std::int64_t intermediate, std::int64_t sharing) {
+QuantizedSwigluGradients activation_backward_quantize(std::span<const std::uint16_t> h1,
+                                                      std::span<const std::uint16_t> dact,
+                                                      std::span<const float> probs,
+                                                      const Route& route, std::int64_t intermediate,
+                                                      std::int64_t sharing) {
   const std::int64_t blocks = block_count(intermediate);
-  const SwigluGradients exact = swiglu_backward(h1, dact, probs, route.rows(), intermediate);
+  const SwigluGradients exact = activation_backward(h1, dact, probs, route.rows(), intermediate);
   const QuantizedRows halves[] = {quantize_activation(exact.gate, route, intermediate, sharing),
                                   quantize_activation(exact.up, route, intermediate, sharing)};
   QuantizedSwigluGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};

@@ -24,9 +24,10 @@ struct SwigluGradients {
 //   for gate (u * (1 - s) + d) * up * prob      for up u * prob
 // in double with one rounding to fp32. Sums are in double throughout; their bound is derived in the
 // source and holds for finite inputs.
-SwigluGradients swiglu_backward(std::span<const std::uint16_t> h1,
-                                std::span<const std::uint16_t> dact, std::span<const float> probs,
-                                std::int64_t rows, std::int64_t intermediate);
+SwigluGradients activation_backward(std::span<const std::uint16_t> h1,
+                                    std::span<const std::uint16_t> dact,
+                                    std::span<const float> probs, std::int64_t rows,
+                                    std::int64_t intermediate);
 
 // The same quantised, gate and up each by blocks of its own as in quantize_activation(). Pad rows
 // of the route are 0 in everything.
@@ -36,10 +37,10 @@ struct QuantizedSwigluGradients {
   std::vector<double> dprobs_blocks;  // [offs[E], B]
   std::vector<double> dprobs_bounds;  // [offs[E], B]
 };
-QuantizedSwigluGradients swiglu_backward_quantize(std::span<const std::uint16_t> h1,
-                                                  std::span<const std::uint16_t> dact,
-                                                  std::span<const float> probs, const Route& route,
-                                                  std::int64_t intermediate,
-                                                  std::int64_t sharing = 1);
+QuantizedSwigluGradients activation_backward_quantize(std::span<const std::uint16_t> h1,
+                                                      std::span<const std::uint16_t> dact,
+                                                      std::span<const float> probs,
+                                                      const Route& route, std::int64_t intermediate,
+                                                      std::int64_t sharing = 1);
 
 }  // namespace moejit::reference

@@ -48,7 +48,7 @@ ReferenceForward reference_forward(const LayerShape& shape, const LayerInputs& i
   Route routed = route(inputs.topk_ids, inputs.tokens, shape);
   PermutedRows permuted = permute_pad(x, inputs.topk_probs, routed, shape.top_k);
   std::vector<std::uint16_t> h1 = grouped_gemm(permuted.data, w1, routed, sharing);
-  QuantizedRows act = swiglu_quantize(h1, permuted.probs, routed, intermediate, sharing);
+  QuantizedRows act = activation_quantize(h1, permuted.probs, routed, intermediate, sharing);
   std::vector<std::uint16_t> h2 = grouped_gemm(act, w2, routed, sharing);
   std::vector<std::uint16_t> y = unpermute(h2, routed.row_map, inputs.tokens, shape.top_k, hidden);
 

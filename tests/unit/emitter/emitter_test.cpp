@@ -25,11 +25,11 @@ std::vector<KernelPlan> kernels() {
   kept.store = StoreStage::kPermuted;
   RowChainSpec gated = rows;
   gated.load = LoadStage::kGatedRows;
-  gated.transform = TransformStage::kSwigluProbability;
+  gated.transform = TransformStage::kActivationProbability;
   gated.store = StoreStage::kGroupedRows;
   RowChainSpec backward = gated;
   backward.load = LoadStage::kGatedGradientRows;
-  backward.transform = TransformStage::kSwigluBackward;
+  backward.transform = TransformStage::kActivationBackward;
   backward.quantize = QuantizeStage::k1x128Pairs;
   backward.store = StoreStage::kGroupedGatedRows;
   RowChainSpec combined = rows;
@@ -38,7 +38,7 @@ std::vector<KernelPlan> kernels() {
   RowChainSpec combined_probs = combined;
   combined_probs.store = StoreStage::kRowsAndProbs;
   combined_probs.dprobs_columns = 2;
-  const GroupedGemmSpec fused{.epilogue = GemmEpilogue::kSwigluQuantize,
+  const GroupedGemmSpec fused{.epilogue = GemmEpilogue::kActivationQuantize,
                               .local_experts = 7,
                               .sections = 2,
                               .section_n = 144,
@@ -46,13 +46,13 @@ std::vector<KernelPlan> kernels() {
                               .narrow_tiles = 2,
                               .epsilon = 1e-10f};
   GroupedGemmSpec fused_kept = fused;
-  fused_kept.epilogue = GemmEpilogue::kStoreAndSwigluQuantize;
+  fused_kept.epilogue = GemmEpilogue::kStoreAndActivationQuantize;
   return {
       {.operation = "route",
        .spec = RouteSpec{.local_experts = 7, .top_k = 2, .splits_alignment = 16, .warps = 4}},
       {.operation = "quantize", .spec = rows},
       {.operation = "permute_pad", .spec = kept},
-      {.operation = "swiglu_quantize", .spec = gated},
+      {.operation = "activation_quantize", .spec = gated},
       {.operation = "unpermute", .spec = combined},
       {.operation = "quantize_w1",
        .spec = TileChainSpec{.sections = 2, .section_rows = 144, .columns = 272}},
@@ -67,14 +67,14 @@ std::vector<KernelPlan> kernels() {
                                .narrow_tiles = 2,
                                .is_swapped = true,
                                .tile_rows = 64}},
-      {.operation = "gemm_fc1_swiglu_quantize", .spec = fused},
-      {.operation = "gemm_fc1_swiglu_quantize", .spec = fused_kept},
+      {.operation = "gemm_fc1_activation_quantize", .spec = fused},
+      {.operation = "gemm_fc1_activation_quantize", .spec = fused_kept},
       {.operation = "unpermute", .spec = combined_probs},
       {.operation = "quantize_w1",
        .spec =
            TileChainSpec{
                .sections = 2, .section_rows = 144, .columns = 272, .writes_colwise = true}},
-      {.operation = "swiglu_backward_quantize", .spec = backward},
+      {.operation = "activation_backward_quantize", .spec = backward},
       {.operation = "transpose", .spec = TransposeSpec{.local_experts = 7, .columns = 272}},
       {.operation = "transpose",
        .spec = TransposeSpec{.format = DType::kF8E5M2,
@@ -143,13 +143,14 @@ TEST(Emitter, NamesFusedKernelsApartThatDifferInWhatTheyStoreOrInEpsilon) {
 
 TEST(Emitter, NamesEveryStageOfTheActivationsGradient) {
   const auto all = kernels();
-  const auto kernel = std::ranges::find(all, "swiglu_backward_quantize", &KernelPlan::operation);
+  const auto kernel =
+      std::ranges::find(all, "activation_backward_quantize", &KernelPlan::operation);
   ASSERT_NE(kernel, all.end());
   const KernelSource source = emitted(*kernel);
   for (const char* word :
-       {"LoadGatedGradientRows<kColumns>", "TransformSwigluBackward", "Quantize1x128Pairs<",
+       {"LoadGatedGradientRows<kColumns>", "TransformActivationBackward", "Quantize1x128Pairs<",
         "StoreGroupedGatedRows<kColumns, kLocalExperts>", "load=gated_gradient_rows",
-        "transform=swiglu_backward", "store=grouped_gated_rows"}) {
+        "transform=activation_backward", "store=grouped_gated_rows"}) {
     EXPECT_NE(source.text.find(word), std::string::npos) << word << " in\n" << source.text;
   }
 }

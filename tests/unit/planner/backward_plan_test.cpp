@@ -39,7 +39,7 @@ TEST(BackwardPlan, IsTheChainOfGradients) {
                                            "transpose_act",
                                            "gemm_fc2_wgrad",
                                            "gemm_fc2_wgrad_add",
-                                           "swiglu_backward_quantize",
+                                           "activation_backward_quantize",
                                            "transpose_dh1",
                                            "transpose_x",
                                            "gemm_fc1_wgrad",
@@ -61,14 +61,14 @@ TEST(BackwardPlan, MakesTheInsidesOfTheExpertsAgain) {
   Layer layer = training_layer();
   layer.recompute = Recompute::kMoeExpert;
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "gemm_fc1_swiglu_quantize");
+  EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "gemm_fc1_activation_quantize");
   // The forward pass does not write h1, the backward pass does.
   std::vector<GemmEpilogue> epilogues;
   for (const KernelPlan& kernel : plan.kernels)
-    if (kernel.operation == "gemm_fc1_swiglu_quantize")
+    if (kernel.operation == "gemm_fc1_activation_quantize")
       epilogues.push_back(std::get<GroupedGemmSpec>(kernel.spec).epilogue);
-  EXPECT_EQ(epilogues,
-            (std::vector{GemmEpilogue::kSwigluQuantize, GemmEpilogue::kStoreAndSwigluQuantize}));
+  EXPECT_EQ(epilogues, (std::vector{GemmEpilogue::kActivationQuantize,
+                                    GemmEpilogue::kStoreAndActivationQuantize}));
 }
 
 TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {

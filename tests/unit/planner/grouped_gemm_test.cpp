@@ -68,7 +68,7 @@ TEST(GroupedGemmTiles, KeepSectionsApartWhoseScaleBlocksRestart) {
 }
 
 TEST(GroupedGemmTiles, HaveGateAndUpSideBySideWhereTheEpilogueJoinsThem) {
-  const GroupedGemmSpec problem{.epilogue = GemmEpilogue::kSwigluQuantize,
+  const GroupedGemmSpec problem{.epilogue = GemmEpilogue::kActivationQuantize,
                                 .local_experts = 2,
                                 .sections = 2,
                                 .section_n = 144,
@@ -83,7 +83,7 @@ TEST(GroupedGemmTiles, HaveGateAndUpSideBySideWhereTheEpilogueJoinsThem) {
 }
 
 TEST(GroupedGemmTensorMaps, DescribeWhatTheEpilogueStores) {
-  GroupedGemmSpec spec{.epilogue = GemmEpilogue::kSwigluQuantize,
+  GroupedGemmSpec spec{.epilogue = GemmEpilogue::kActivationQuantize,
                        .local_experts = 3,
                        .sections = 2,
                        .section_n = 144,
@@ -101,7 +101,7 @@ TEST(GroupedGemmTensorMaps, DescribeWhatTheEpilogueStores) {
                          .box = {128, 64, 1},
                          .is_swizzled = true}};
   EXPECT_EQ(maps[2], q);
-  spec.epilogue = GemmEpilogue::kStoreAndSwigluQuantize;
+  spec.epilogue = GemmEpilogue::kStoreAndActivationQuantize;
   const auto both = grouped_gemm_tensor_maps(spec, 1000, {.d = "y", .q = "q"});
   ASSERT_EQ(both.size(), 4u);
   EXPECT_EQ(both[2].tensor, "y");
@@ -300,12 +300,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "grouped GEMM: scales \"tensor\" with operands in BF16"},
         Refused{{.operands = DType::kF8E4M3, .scales = GemmScales::kNone},
                 "grouped GEMM: scales \"none\" with operands in F8_E4M3"},
-        Refused{{.scales = GemmScales::kTensor, .epilogue = GemmEpilogue::kSwigluQuantize},
-                "grouped GEMM: epilogue \"swiglu_quantize\" with the scales tensor"},
+        Refused{{.scales = GemmScales::kTensor, .epilogue = GemmEpilogue::kActivationQuantize},
+                "grouped GEMM: epilogue \"activation_quantize\" with the scales tensor"},
         Refused{{.operands = DType::kBF16,
                  .scales = GemmScales::kNone,
-                 .epilogue = GemmEpilogue::kStoreAndSwigluQuantize},
-                "grouped GEMM: epilogue \"store_and_swiglu_quantize\" with the scales none"},
+                 .epilogue = GemmEpilogue::kStoreAndActivationQuantize},
+                "grouped GEMM: epilogue \"store_and_activation_quantize\" with the scales none"},
         Refused{{.accumulation = GemmAccumulation::kFast},
                 "grouped GEMM: accumulation \"fast\" with the scales row_block"},
         Refused{{.operands = DType::kBF16,

@@ -40,7 +40,7 @@ TEST(BusyCtas, FollowsTheRowsOfARowChain) {
 
 TEST(CountWork, ReadsRealRowsOfAnActivationsGradientAndWritesPaddedOnes) {
   const KernelPlan kernel{.spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
-                                               .transform = TransformStage::kSwigluBackward,
+                                               .transform = TransformStage::kActivationBackward,
                                                .store = StoreStage::kGroupedGatedRows,
                                                .columns = 144}};
   const CallRows rows{.tokens = 33, .routed = 66, .padded = 80};
@@ -61,7 +61,7 @@ TEST(BusyCtas, CountsATileThatIsNotFullForEveryExpertThatHasRows) {
   EXPECT_EQ(busy_ctas(gemm, kLayer, 0), 0);
   EXPECT_EQ(busy_ctas(gemm, kLayer, 1), (0 + 2) * 6);
   EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 6);
-  gemm.epilogue = GemmEpilogue::kSwigluQuantize;  // both sections in one tile
+  gemm.epilogue = GemmEpilogue::kActivationQuantize;  // both sections in one tile
   EXPECT_EQ(busy_ctas(gemm, kLayer, 100), (320 / 128 + 8) * 3);
 }
 

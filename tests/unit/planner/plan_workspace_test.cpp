@@ -44,7 +44,7 @@ TEST(PlanWorkspace, KeepsATensorAsLongAsATensorMapNamesIt) {
   const Result<Plan> plan = plan_layer(dsv3_like_layer(), Target{});
   ASSERT_TRUE(plan);
   for (const auto& [tensor, last] :
-       {std::pair("permuted_q", "gemm_fc1_swiglu_quantize"), {"act_q", "gemm_fc2"}}) {
+       {std::pair("permuted_q", "gemm_fc1_activation_quantize"), {"act_q", "gemm_fc2"}}) {
     const int32_t last_use = find_tensor(*plan, tensor)->last_use;
     ASSERT_GE(last_use, 0);
     EXPECT_EQ(plan->kernels[static_cast<size_t>(last_use)].operation, last);

@@ -19,8 +19,8 @@ TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
   layer.fuse_activation = false;
   const Plan plan = plan_of(layer);
   const std::vector<std::string> wanted = {
-      "quantize_w1", "quantize_w2",     "route",    "quantize_permute_pad",
-      "gemm_fc1",    "swiglu_quantize", "gemm_fc2", "unpermute"};
+      "quantize_w1", "quantize_w2",         "route",    "quantize_permute_pad",
+      "gemm_fc1",    "activation_quantize", "gemm_fc2", "unpermute"};
   EXPECT_EQ(operation_names(plan), wanted);
   EXPECT_EQ(find_tensor(plan, "x_q"), nullptr);
 }
@@ -30,9 +30,9 @@ TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
   layer.dispatch = Dispatch::kFp8;
   layer.fuse_activation = false;
   const Plan plan = plan_of(layer);
-  const std::vector<std::string> wanted = {"quantize_w1",     "quantize_w2", "quantize",
-                                           "route",           "permute_pad", "gemm_fc1",
-                                           "swiglu_quantize", "gemm_fc2",    "unpermute"};
+  const std::vector<std::string> wanted = {
+      "quantize_w1", "quantize_w2",         "quantize", "route",    "permute_pad",
+      "gemm_fc1",    "activation_quantize", "gemm_fc2", "unpermute"};
   EXPECT_EQ(operation_names(plan), wanted);
   EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
 }
@@ -40,12 +40,12 @@ TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
 TEST(Planner, JoinsTheFirstGemmAndTheActivation) {
   const Plan plan = plan_of(dsv3_like_layer());
   const std::vector<std::string> wanted = {
-      "quantize_w1", "quantize_w2", "route", "quantize_permute_pad", "gemm_fc1_swiglu_quantize",
+      "quantize_w1", "quantize_w2", "route", "quantize_permute_pad", "gemm_fc1_activation_quantize",
       "gemm_fc2",    "unpermute"};
   EXPECT_EQ(operation_names(plan), wanted);
   EXPECT_EQ(find_tensor(plan, "h1"), nullptr);
-  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_swiglu_quantize");
-  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue, GemmEpilogue::kSwigluQuantize);
+  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_activation_quantize");
+  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue, GemmEpilogue::kActivationQuantize);
   EXPECT_GT(std::get<GroupedGemmSpec>(fused->spec).epsilon, 0.0f);
 }
 
@@ -53,7 +53,7 @@ TEST(Planner, KeepsTheActivationApartWhereBlocksOfItShareTheirScales) {
   Layer layer = dsv3_like_layer();
   layer.scale_sharing_k = 2;
   const Plan plan = plan_of(layer);
-  EXPECT_NE(find_kernel(plan, "swiglu_quantize"), nullptr);
+  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
   EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighbouring blocks of act share a scale"),
             std::string::npos);
@@ -64,19 +64,20 @@ TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
   layer.max_tokens = 2048;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   const Plan plan = plan_of(layer);
-  EXPECT_NE(find_kernel(plan, "swiglu_quantize"), nullptr);
+  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 64 rows in the mean"),
             std::string::npos);
   layer.max_tokens = 2049;
-  EXPECT_EQ(find_kernel(plan_of(layer), "swiglu_quantize"), nullptr);
+  EXPECT_EQ(find_kernel(plan_of(layer), "activation_quantize"), nullptr);
 }
 
 TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
   const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
-  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_swiglu_quantize");
+  const KernelPlan* fused = find_kernel(plan, "gemm_fc1_activation_quantize");
   ASSERT_NE(fused, nullptr);
-  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue, GemmEpilogue::kStoreAndSwigluQuantize);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(fused->spec).epilogue,
+            GemmEpilogue::kStoreAndActivationQuantize);
 }
 
 TEST(Planner, KeptIntermediatesIncludeTheQuantisedRowsOfTheFusedKernel) {
@@ -125,7 +126,7 @@ TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
   EXPECT_EQ(find_kernel(plan, "quantize")->min_bytes, t * (2 * h + h + scales));
   EXPECT_EQ(find_kernel(plan, "permute_pad")->min_bytes,
             t * (h + scales) + p * (h + scales + 4) + 2 * 4 * t * 8);
-  EXPECT_EQ(find_kernel(plan, "swiglu_quantize")->min_bytes,
+  EXPECT_EQ(find_kernel(plan, "activation_quantize")->min_bytes,
             t * 8 * (2 * 4096 + 4) + p * (2048 + 64));
   EXPECT_EQ(find_kernel(plan, "gemm_fc1")->multiply_adds, t * 8 * 4096 * 7168);
 }
@@ -166,13 +167,13 @@ TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
 
 TEST(Planner, CountsWhatTheFusedGemmNeitherWritesNorReads) {
   Layer layer = dsv3_like_layer();
-  const KernelPlan fused = *find_kernel(plan_of(layer), "gemm_fc1_swiglu_quantize");
+  const KernelPlan fused = *find_kernel(plan_of(layer), "gemm_fc1_activation_quantize");
   const KernelPlan kept =
-      *find_kernel(plan_of(layer, {.keep_intermediates = true}), "gemm_fc1_swiglu_quantize");
+      *find_kernel(plan_of(layer, {.keep_intermediates = true}), "gemm_fc1_activation_quantize");
   layer.fuse_activation = false;
   const Plan apart = plan_of(layer);
   const KernelPlan* gemm = find_kernel(apart, "gemm_fc1");
-  const KernelPlan* activation = find_kernel(apart, "swiglu_quantize");
+  const KernelPlan* activation = find_kernel(apart, "activation_quantize");
   const int64_t read = 4096 * 8 * 2 * 4096, written = layer.max_permuted_rows * 2 * 4096;
   EXPECT_EQ(fused.min_bytes, gemm->min_bytes + activation->min_bytes - read - written);
   EXPECT_EQ(kept.min_bytes, fused.min_bytes + written);
@@ -206,7 +207,7 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
   layer.dispatch = Dispatch::kFp8;
   layer.scale_sharing_k = 2;
   const Plan plan = plan_of(layer);
-  for (const char* name : {"quantize", "swiglu_quantize"}) {
+  for (const char* name : {"quantize", "activation_quantize"}) {
     EXPECT_EQ(std::get<RowChainSpec>(find_kernel(plan, name)->spec).quantize,
               QuantizeStage::k1x128Pairs)
         << name;
@@ -225,8 +226,8 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
 TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
   const Plan plain = plan_layer(dsv3_like_layer(), {}).value();
   const Plan measured = plan_layer(dsv3_like_layer(), {}, {.measure_gemms = true}).value();
-  EXPECT_EQ(find_tensor(plain, "gemm_fc1_swiglu_quantize_elapsed"), nullptr);
-  for (const std::string operation : {"gemm_fc1_swiglu_quantize", "gemm_fc2"}) {
+  EXPECT_EQ(find_tensor(plain, "gemm_fc1_activation_quantize_elapsed"), nullptr);
+  for (const std::string operation : {"gemm_fc1_activation_quantize", "gemm_fc2"}) {
     const TensorPlan* tensor = find_tensor(measured, operation + "_elapsed");
     ASSERT_NE(tensor, nullptr);
     EXPECT_EQ(tensor->dtype, DType::kI64);

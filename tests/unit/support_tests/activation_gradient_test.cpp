@@ -21,7 +21,7 @@ struct Gradients {
 Gradients gradients_of(float gate, float up, float prob, float gradient) {
   const std::vector<std::uint16_t> h1{bf16_from_float(gate), bf16_from_float(up)};
   const std::vector<std::uint16_t> dact{bf16_from_float(gradient)};
-  const SwigluGradients result = swiglu_backward(h1, dact, std::vector<float>{prob}, 1, 1);
+  const SwigluGradients result = activation_backward(h1, dact, std::vector<float>{prob}, 1, 1);
   return {result.gate[0], result.up[0], result.dprobs_blocks[0]};
 }
 
@@ -70,20 +70,21 @@ TEST(SwigluBackward, AddsEachBlockOfColumnsOnItsOwn) {
   constexpr std::int64_t kColumns = 144;
   std::vector<std::uint16_t> h1(2 * kColumns, bf16_from_float(128.0F));
   const std::vector<std::uint16_t> dact(kColumns, bf16_from_float(0x1p-14F));
-  const SwigluGradients result = swiglu_backward(h1, dact, std::vector<float>{1.0F}, 1, kColumns);
+  const SwigluGradients result =
+      activation_backward(h1, dact, std::vector<float>{1.0F}, 1, kColumns);
   EXPECT_EQ(result.dprobs_blocks, (std::vector<double>{128.0, 16.0}));
   // Each of 19 additions may lose 2^-23, each product (1 + 128 / 12) * 2^-20 + 2^-23 of itself.
   EXPECT_NEAR(result.dprobs_bounds[1] / 16.0, 11.67 * 0x1p-20 + 20 * 0x1p-23, 0x1p-24);
 }
 
-TEST(SwigluBackwardQuantize, PutsGateBeforeUpAndLeavesPadRowsZero) {
+TEST(ActivationBackwardQuantize, PutsGateBeforeUpAndLeavesPadRowsZero) {
   constexpr std::int64_t kColumns = 144;
   const Route route{.counts = {1}, .offs = {0, 2}};
   std::vector<std::uint16_t> h1(2 * 2 * kColumns, bf16_from_float(128.0F));
   for (std::int64_t i = 0; i < kColumns; ++i) h1[kColumns + i] = bf16_from_float(7.0F);
   const std::vector<std::uint16_t> dact(2 * kColumns, bf16_from_float(1.0F));
   const auto result =
-      swiglu_backward_quantize(h1, dact, std::vector<float>{1.0F, 1.0F}, route, kColumns);
+      activation_backward_quantize(h1, dact, std::vector<float>{1.0F, 1.0F}, route, kColumns);
   // Gate's is 7 = 448 * 2^-6, up's 128 = 256 * 2^-1.
   EXPECT_EQ(result.scale_inv,
             (std::vector<float>{0x1p-6F, 0x1p-6F, 0x1p-1F, 0x1p-1F, 0.0F, 0.0F, 0.0F, 0.0F}));

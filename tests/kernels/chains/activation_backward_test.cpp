@@ -18,7 +18,7 @@ using reference::block_count;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-class SwigluBackwardKernel : public Chains {
+class ActivationBackwardKernel : public Chains {
  protected:
   struct Gradients {
     int64_t intermediate = 0;
@@ -85,7 +85,7 @@ class SwigluBackwardKernel : public Chains {
                                         .output_dprobs = dprobs.as<float>(),
                                         .rows = in.max_rows};
     const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedGradientRows,
-                                      .transform = compiler::TransformStage::kSwigluBackward,
+                                      .transform = compiler::TransformStage::kActivationBackward,
                                       .quantize = quantize_stage(sharing),
                                       .store = compiler::StoreStage::kGroupedGatedRows,
                                       .columns = static_cast<int32_t>(in.intermediate),
@@ -105,8 +105,8 @@ class SwigluBackwardKernel : public Chains {
   // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
   // decide about a scale whose amax lies on a step; none of these inputs has one.)
   void expect_close(const Gradients& in, int64_t ctas, int64_t sharing = 1) {
-    const auto wanted = reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route,
-                                                            in.intermediate, sharing);
+    const auto wanted = reference::activation_backward_quantize(in.h1, in.dact, in.probs, in.route,
+                                                                in.intermediate, sharing);
     const int64_t blocks = block_count(in.intermediate);
     const Results got = run_on(in, ctas, sharing);
     EXPECT_TRUE(
@@ -120,7 +120,7 @@ class SwigluBackwardKernel : public Chains {
 
 const std::vector<int32_t> kCounts{0, 3, 17, 0, 16, 1, 0};  // groups without rows, and pad rows
 
-TEST_F(SwigluBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
+TEST_F(ActivationBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
   for (const int64_t intermediate : {16, 128, 176, 272, 2048, 2880}) {
     SCOPED_TRACE(intermediate);
     expect_close(random(kCounts, intermediate, 1), 3);
@@ -128,14 +128,14 @@ TEST_F(SwigluBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
 }
 
 // A half of 272 columns has three blocks, the last of which stands alone.
-TEST_F(SwigluBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
+TEST_F(ActivationBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
   for (const int64_t intermediate : {128, 256, 272}) {
     SCOPED_TRACE(intermediate);
     for (const int64_t ctas : {1, 3}) expect_close(random(kCounts, intermediate, 2), ctas, 2);
   }
 }
 
-TEST_F(SwigluBackwardKernel, GivesEqualBitsForAnyNumberOfCtasAndOrderOfThreads) {
+TEST_F(ActivationBackwardKernel, GivesEqualBitsForAnyNumberOfCtasAndOrderOfThreads) {
   const Gradients in = random({0, 3, 40, 1, 16}, 272, 3);
   const Results first = run_on(in, 1);
   uint64_t seed = 1;
@@ -145,7 +145,7 @@ TEST_F(SwigluBackwardKernel, GivesEqualBitsForAnyNumberOfCtasAndOrderOfThreads) 
   }
 }
 
-TEST_F(SwigluBackwardKernel, GivesARowTheSameBitsWhereverItLies) {
+TEST_F(ActivationBackwardKernel, GivesARowTheSameBitsWhereverItLies) {
   constexpr int64_t kIntermediate = 176, kRows = 16;
   const Gradients in = random({kRows}, kIntermediate, 4);
   Gradients moved = random({3, 16, kRows}, kIntermediate, 5);
@@ -165,7 +165,7 @@ TEST_F(SwigluBackwardKernel, GivesARowTheSameBitsWhereverItLies) {
 
 // Gates whose sigmoid is 0, 1/2 or 1 leave nothing but the rounding of the product with the
 // probability: every bit is known.
-TEST_F(SwigluBackwardKernel, IsExactWhereTheSigmoidIs) {
+TEST_F(ActivationBackwardKernel, IsExactWhereTheSigmoidIs) {
   const std::vector<float> gates{0.0f, -0.0f, 104.0f, 128.0f, 0x1p90f, -104.0f, -128.0f, -1e10f};
   for (const int64_t sharing : {1, 2}) {
     Gradients in = random(kCounts, 272, 6);
@@ -174,7 +174,7 @@ TEST_F(SwigluBackwardKernel, IsExactWhereTheSigmoidIs) {
         in.h1[row * 544 + i] = bf16_from_float(gates[(row * 31 + i) % (row % 2 == 0 ? 8 : 4)]);
     }
     const auto wanted =
-        reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, 272, sharing);
+        reference::activation_backward_quantize(in.h1, in.dact, in.probs, in.route, 272, sharing);
     const Results got = run_on(in, 2, sharing);
     EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 6}, got.scale_inv, wanted.scale_inv)));
     EXPECT_TRUE(matches(compare_e4m3({"dh1_q", 544}, got.q, wanted.q)));
@@ -183,7 +183,7 @@ TEST_F(SwigluBackwardKernel, IsExactWhereTheSigmoidIs) {
 
 // A gate of 128 has the sigmoid 1, and u * up is exact. Lane l of a block has the columns
 // [8l, 8l + 8) and [64 + 8l, 72 + 8l); the last block has 48 columns.
-TEST_F(SwigluBackwardKernel, AddsInTheStatedOrder) {
+TEST_F(ActivationBackwardKernel, AddsInTheStatedOrder) {
   constexpr int64_t kIntermediate = 176;
   Gradients in = random({5}, kIntermediate, 7);
   const Results got = [&] {
@@ -208,7 +208,7 @@ TEST_F(SwigluBackwardKernel, AddsInTheStatedOrder) {
 }
 
 // One special number in a block of its own, in each operand, under each kind of probability.
-TEST_F(SwigluBackwardKernel, TakesSpecialValuesAndProbabilities) {
+TEST_F(ActivationBackwardKernel, TakesSpecialValuesAndProbabilities) {
   const std::vector<float> values{kNan, kInf, -kInf, 0.0f, -0.0f, 0x1p-130f, 0x1p90f};
   const std::vector<float> probs{1.0f, 0.3f, 0.0f, -0.0f, -2.0f, kNan, kInf, 0x1p-140f};
   const auto count = static_cast<int32_t>(values.size() * probs.size());
@@ -223,7 +223,7 @@ TEST_F(SwigluBackwardKernel, TakesSpecialValuesAndProbabilities) {
     for (int64_t i = 3 * 128; i < intermediate; ++i) in.set(row, i, 1.0f, 3.0f, value);
   }
   const auto wanted =
-      reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, intermediate);
+      reference::activation_backward_quantize(in.h1, in.dact, in.probs, in.route, intermediate);
   const Results got = run_on(in, 3);
   EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 8}, got.scale_inv, wanted.scale_inv)));
   EXPECT_TRUE(matches(compare_e4m3_within_one_code({"dh1_q", 2 * intermediate}, got.q, wanted.q)));
@@ -243,7 +243,7 @@ TEST_F(SwigluBackwardKernel, TakesSpecialValuesAndProbabilities) {
 // With a gate and up of 128 and a gradient of 2^-7 both results are the probability, bit for bit:
 // an amax may be any fp32 number. Here they are 448 * 2^k and its neighbours, down to below
 // epsilon, and 0.
-TEST_F(SwigluBackwardKernel, FindsTheScaleOfAnAmaxBesideAStep) {
+TEST_F(ActivationBackwardKernel, FindsTheScaleOfAnAmaxBesideAStep) {
   std::vector<float> probs{0.0f};
   for (int k = -60; k <= 20; ++k) {
     const float step = std::ldexp(1.75f, k);
@@ -255,13 +255,14 @@ TEST_F(SwigluBackwardKernel, FindsTheScaleOfAnAmaxBesideAStep) {
   for (size_t row = 0; row < probs.size(); ++row) {
     for (int64_t i = 0; i < 16; ++i) in.set(static_cast<int64_t>(row), i, 128.0f, 128.0f, 0x1p-7f);
   }
-  const auto wanted = reference::swiglu_backward_quantize(in.h1, in.dact, in.probs, in.route, 16);
+  const auto wanted =
+      reference::activation_backward_quantize(in.h1, in.dact, in.probs, in.route, 16);
   const Results got = run_on(in, 2);
   EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", 2}, got.scale_inv, wanted.scale_inv)));
   EXPECT_TRUE(matches(compare_e4m3({"dh1_q", 32}, got.q, wanted.q)));
 }
 
-TEST_F(SwigluBackwardKernel, TakesNoRows) { expect_close(random({0, 0, 0}, 272, 10), 2); }
+TEST_F(ActivationBackwardKernel, TakesNoRows) { expect_close(random({0, 0, 0}, 272, 10), 2); }
 
 }  // namespace
 }  // namespace moejit::testing

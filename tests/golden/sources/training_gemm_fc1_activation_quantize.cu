@@ -1,10 +1,10 @@
-// gemm_fc1_swiglu_quantize: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each
-//   expert; silu(gate) * up * probability of D, to e4m3, one power-of-two scale for 128 columns of
-//   a row
-// grouped_gemm operands=F8_E4M3 scales=row_block epilogue=swiglu_quantize local_experts=32
-//   sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2 epsilon=1e-10 stages=4
-//   blocks_per_promotion=1
-#include "moejit_device/gemm/epilogue_swiglu_quantize.cuh"
+// gemm_fc1_activation_quantize: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each
+//   expert; silu(gate) * up * probability of D, which is stored too, to e4m3, one power-of-two
+//   scale for 128 columns of a row
+// grouped_gemm operands=F8_E4M3 scales=row_block epilogue=store_and_activation_quantize
+//   local_experts=8 sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2
+//   epsilon=1e-10 stages=3 blocks_per_promotion=1
+#include "moejit_device/gemm/epilogue_activation_quantize.cuh"
 #include "moejit_device/gemm/gated_mainloop.cuh"
 #include "moejit_device/gemm/gated_tile.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
@@ -14,12 +14,12 @@
 
 using namespace moejit::device;
 
-constexpr int32_t kGroups = 32;                 // groups of rows, one for each expert
+constexpr int32_t kGroups = 8;                  // groups of rows, one for each expert
 constexpr int32_t kSections = 2;                // stacked matrices in B, as gate and up
 constexpr int32_t kSectionN = 2048;             // columns of D from each
 constexpr int32_t kK = 7168;                    // contraction
 constexpr int32_t kStepElements = 128;          // elements of it in a stage
-constexpr int32_t kStages = 4;                  // steps of the contraction in shared memory
+constexpr int32_t kStages = 3;                  // steps of the contraction in shared memory
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
@@ -27,9 +27,10 @@ using Shape = GatedTileShape<kSectionN, kStages>;
 using Mainloop = GatedMainloop<MultiplyE4m3>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
                            RowBlockScales<Problem, Shape>,
-                           EpilogueSwigluQuantize<Problem, kEpsilonBits>>;
+                           EpilogueStoreAndActivationQuantize<Problem, kEpsilonBits>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_swiglu_quantize_e4m3_e4m3_128x256x128_cbbf5d6d, GroupedGemmParams) {
+              moejit_gemm_fc1_activation_quantize_e4m3_e4m3_128x256x128_bdd17e2d,
+              GroupedGemmParams) {
   Kernel::run(params);
 }

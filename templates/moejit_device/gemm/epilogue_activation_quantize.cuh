@@ -20,7 +20,7 @@
 namespace moejit::device {
 
 template <typename Problem, uint32_t kEpsilonBits>
-class EpilogueSwigluQuantize {
+class EpilogueActivationQuantize {
   static constexpr int32_t kColumns = 128;  // of a scale block, and of a tile's section
   static constexpr int32_t kBlocks = ceil_div(Problem::kSectionN, kColumns);
   static constexpr int32_t kRowChunks = kColumns / 16;
@@ -34,7 +34,7 @@ class EpilogueSwigluQuantize {
   static constexpr bool kHasStorers = false;
 
   // `staging` is the warpgroup's own.
-  MOEJIT_DEVICE explicit EpilogueSwigluQuantize(ptx::SharedPtr<Bytes16> staging)
+  MOEJIT_DEVICE explicit EpilogueActivationQuantize(ptx::SharedPtr<Bytes16> staging)
       : staging_(staging) {}
 
   // All threads of a math warpgroup. sums: of gate, then of up.
@@ -173,9 +173,9 @@ class EpilogueSwigluQuantize {
 
 // Stores gate and up as well.
 template <typename Problem, uint32_t kEpsilonBits>
-class EpilogueStoreAndSwigluQuantize {
+class EpilogueStoreAndActivationQuantize {
   using Store = EpilogueStoreBf16<Problem, 0>;
-  using Quantize = EpilogueSwigluQuantize<Problem, kEpsilonBits>;
+  using Quantize = EpilogueActivationQuantize<Problem, kEpsilonBits>;
 
  public:
   template <typename Shape>
@@ -185,7 +185,7 @@ class EpilogueStoreAndSwigluQuantize {
   static constexpr bool kHasStorers = false;
 
   // `staging` is the warpgroup's own, for one after the other.
-  MOEJIT_DEVICE explicit EpilogueStoreAndSwigluQuantize(ptx::SharedPtr<Bytes16> staging)
+  MOEJIT_DEVICE explicit EpilogueStoreAndActivationQuantize(ptx::SharedPtr<Bytes16> staging)
       : store_(staging), quantize_(staging) {}
 
   template <int32_t kW, typename Params>

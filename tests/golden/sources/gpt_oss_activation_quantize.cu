@@ -1,6 +1,6 @@
-// swiglu_quantize: bf16 rows of gate and up, silu(gate) * up * probability, to e4m3, one
+// activation_quantize: bf16 rows of gate and up, silu(gate) * up * probability, to e4m3, one
 //   power-of-two scale for 128 columns of a row, stored in their order, pad rows as zeros
-// row_chain load=gated_rows transform=swiglu_probability quantize=1x128 store=grouped_rows
+// row_chain load=gated_rows transform=activation_probability quantize=1x128 store=grouped_rows
 //   columns=2880 local_experts=32 top_k=0 epsilon=1e-10 threads=128 segments_in_flight=2
 #include "moejit_device/stage/row_chain.cuh"
 
@@ -12,11 +12,11 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 constexpr int32_t kThreads = 128;               // per CTA
 constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is used
 
-using Kernel = RowChain<LoadGatedRows<kColumns>, TransformSwigluProbability,
+using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability,
                         Quantize1x128<kEpsilonBits>, StoreGroupedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_swiglu_quantize_bf16_e4m3_1x128_5c7336a9,
-              RowChainParams) {
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
+              moejit_activation_quantize_bf16_e4m3_1x128_3581c951, RowChainParams) {
   Kernel::run(params);
 }

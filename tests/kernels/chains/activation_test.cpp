@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/support/reference/activation.h"
+
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/activation.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <cmath>
@@ -11,7 +12,7 @@ namespace {
 
 using reference::block_count;
 
-class SwigluKernel : public Chains {
+class ActivationKernel : public Chains {
  protected:
   struct Activations {
     std::vector<uint16_t> h1;  // [max_rows, 2I]
@@ -39,7 +40,7 @@ class SwigluKernel : public Chains {
     const int64_t blocks = block_count(intermediate);
     const int64_t rows = in.route.rows();
     const auto wanted =
-        reference::swiglu_quantize(in.h1, in.probs, in.route, intermediate, sharing);
+        reference::activation_quantize(in.h1, in.probs, in.route, intermediate, sharing);
     const DeviceBuffer h1 = input("h1", in.h1);
     const DeviceBuffer probs = input("permuted_probs", in.probs);
     const DeviceBuffer counts = input("counts", in.route.counts);
@@ -54,7 +55,7 @@ class SwigluKernel : public Chains {
                                         .output_scale_inv = scale_inv.as<float>(),
                                         .rows = in.max_rows};
     const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedRows,
-                                      .transform = compiler::TransformStage::kSwigluProbability,
+                                      .transform = compiler::TransformStage::kActivationProbability,
                                       .quantize = quantize_stage(sharing),
                                       .store = compiler::StoreStage::kGroupedRows,
                                       .columns = static_cast<int32_t>(intermediate),
@@ -73,7 +74,7 @@ class SwigluKernel : public Chains {
   }
 };
 
-TEST_F(SwigluKernel, IsWithinOneCodeForRowsOfAnyLength) {
+TEST_F(ActivationKernel, IsWithinOneCodeForRowsOfAnyLength) {
   for (const int64_t intermediate : {16, 128, 272, 2048}) {
     SCOPED_TRACE(intermediate);
     const reference::LayerShape shape{
@@ -83,7 +84,7 @@ TEST_F(SwigluKernel, IsWithinOneCodeForRowsOfAnyLength) {
 }
 
 // A row of 272 columns has three blocks, and pad rows begin anywhere.
-TEST_F(SwigluKernel, GivesPairsOfBlocksTheScaleOfBoth) {
+TEST_F(ActivationKernel, GivesPairsOfBlocksTheScaleOfBoth) {
   for (const int64_t intermediate : {128, 256, 272}) {
     SCOPED_TRACE(intermediate);
     const reference::LayerShape shape{
@@ -92,7 +93,7 @@ TEST_F(SwigluKernel, GivesPairsOfBlocksTheScaleOfBoth) {
   }
 }
 
-TEST_F(SwigluKernel, FindsPadRowsForAnyNumberOfCtasAndOrderOfThreads) {
+TEST_F(ActivationKernel, FindsPadRowsForAnyNumberOfCtasAndOrderOfThreads) {
   const reference::LayerShape shape{
       .experts = 160, .top_k = 2, .intermediate = 144, .alignment = 8};
   uint64_t seed = 1;
@@ -103,7 +104,7 @@ TEST_F(SwigluKernel, FindsPadRowsForAnyNumberOfCtasAndOrderOfThreads) {
   }
 }
 
-TEST_F(SwigluKernel, SurvivesExtremeGates) {
+TEST_F(ActivationKernel, SurvivesExtremeGates) {
   const reference::LayerShape shape{.experts = 3, .top_k = 1, .intermediate = 128, .alignment = 16};
   Activations in = random(shape, 48, 4);
   const std::vector<uint16_t> gates{0x0000, 0x8000, 0x42b0, 0xc2b0, 0x42d0, 0xc2d0, 0x4300, 0xc300,
@@ -117,7 +118,7 @@ TEST_F(SwigluKernel, SurvivesExtremeGates) {
 
 // A gate of 128 has the sigmoid 1, so that y is the probability, bit for bit: an amax may be any
 // fp32 number. Here they are 448 * 2^k and its neighbours, down to below epsilon.
-TEST_F(SwigluKernel, FindsTheScaleOfAnAmaxBesideAStep) {
+TEST_F(ActivationKernel, FindsTheScaleOfAnAmaxBesideAStep) {
   Activations in;
   for (int k = -60; k <= 20; ++k) {
     const float step = std::ldexp(1.75f, k);
@@ -135,7 +136,7 @@ TEST_F(SwigluKernel, FindsTheScaleOfAnAmaxBesideAStep) {
   expect_close(in, 1, 16, 2);
 }
 
-TEST_F(SwigluKernel, TakesNoRows) {
+TEST_F(ActivationKernel, TakesNoRows) {
   const reference::LayerShape shape{.experts = 7, .top_k = 2, .intermediate = 272, .alignment = 16};
   expect_close(random(shape, 0, 1), 7, 272, 2);
 }

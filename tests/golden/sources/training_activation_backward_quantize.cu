@@ -1,7 +1,7 @@
-// swiglu_backward_quantize: bf16 rows of gate, up and the activation's gradient, gradients of gate,
-//   up and probability, to e4m3, one power-of-two scale for 128 columns of a row, stored in their
-//   order, pad rows as zeros, beside a partial sum of each segment
-// row_chain load=gated_gradient_rows transform=swiglu_backward quantize=1x128
+// activation_backward_quantize: bf16 rows of gate, up and the activation's gradient, gradients of
+//   gate, up and probability, to e4m3, one power-of-two scale for 128 columns of a row, stored in
+//   their order, pad rows as zeros, beside a partial sum of each segment
+// row_chain load=gated_gradient_rows transform=activation_backward quantize=1x128
 //   store=grouped_gated_rows columns=2048 local_experts=8 top_k=0 epsilon=1e-10 threads=128
 //   segments_in_flight=1
 #include "moejit_device/stage/row_chain.cuh"
@@ -14,11 +14,11 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 constexpr int32_t kThreads = 128;               // per CTA
 constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
-using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformSwigluBackward,
+using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformActivationBackward,
                         Quantize1x128<kEpsilonBits>, StoreGroupedGatedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_swiglu_backward_quantize_bf16_e4m3_1x128_e750ff14, RowChainParams) {
+              moejit_activation_backward_quantize_bf16_e4m3_1x128_6610c56c, RowChainParams) {
   Kernel::run(params);
 }
