@@ -26,6 +26,8 @@ bool has_backward(const Layer& layer) {
   return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
 }
 
+bool is_quantized(const Layer& layer) { return layer.recipe != Recipe::kBf16; }
+
 std::string_view to_string(Recipe recipe) {
   switch (recipe) {
     case Recipe::kBf16: return "bf16";

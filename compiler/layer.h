@@ -57,6 +57,9 @@ struct Layer {
 
 bool has_backward(const Layer& layer);
 
+// Whether GEMMs multiply quantised numbers; otherwise bf16 as it comes.
+bool is_quantized(const Layer& layer);
+
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Activation activation);
 std::string_view to_string(Pass pass);

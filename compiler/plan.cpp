@@ -23,6 +23,15 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   return nullptr;
 }
 
+bool stores_bf16(const RowChainSpec& spec) {
+  return spec.quantize == QuantizeStage::kNone ||
+         (spec.quantize == QuantizeStage::kKeep && spec.load == LoadStage::kRows);
+}
+
+DType operands_of(const ContractionGroupedGemmSpec& spec) {
+  return spec.scales == GradientScales::kNone ? DType::kBF16 : DType::kF8E4M3;
+}
+
 bool is_one_chain(const GroupedGemmSpec& spec) {
   return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
 }
@@ -148,6 +157,15 @@ std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
     case GradientScales::kRow: return "row";
+    case GradientScales::kNone: return "none";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Major major) {
+  switch (major) {
+    case Major::kK: return "k";
+    case Major::kMn: return "mn";
   }
   return "unknown";
 }
@@ -217,10 +235,10 @@ std::string text_of(const GroupedGemmSpec& s) {
   const std::string epsilon =
       stores_activation(s) ? fmt::format("epsilon={:g} ", s.epsilon) : std::string();
   return fmt::format(
-      "grouped_gemm operands={} scales={} epilogue={} local_experts={} sections={} section_n={} "
+      "grouped_gemm operands={} scales={} epilogue={} {}local_experts={} sections={} section_n={} "
       "k={} {} {}stages={} {}",
-      to_string(s.operands), to_string(s.scales), to_string(s.epilogue), s.local_experts,
-      s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, accumulation_text(s));
+      to_string(s.operands), to_string(s.scales), to_string(s.epilogue),
+      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, accumulation_text(s));
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {

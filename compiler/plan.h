@@ -84,7 +84,7 @@ enum class TransformStage {
 };
 enum class QuantizeStage {
   kNone,        // one rounding to bf16
-  kKeep,        // already quantised, passed through
+  kKeep,        // as it was loaded: bytes and scales, or bf16
   k1x128,       // e4m3, one power-of-two scale per row and 128 columns
   k1x128Pairs,  // likewise, where columns 256i to 256i + 255 share a scale
 };
@@ -114,6 +114,9 @@ struct RowChainSpec {
   bool operator==(const RowChainSpec&) const = default;
 };
 
+// Whether its rows leave in bf16, without scales.
+bool stores_bf16(const RowChainSpec& spec);
+
 // Quantises matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
 // of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
 // neighbours in a row of tiles share their scale. With `writes_colwise` the same launch writes
@@ -141,7 +144,10 @@ enum class GemmScales {
 enum class GradientScales {
   kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
   kRow,   // 1x128 scales of the rows of both, as quantising each on its own leaves them
+  kNone,  // bf16 operands have none, and are read as they lie: MN-major, a token a row
 };
+// Which dimension of an operand is contiguous: the contraction, or the other one.
+enum class Major { kK, kMn };
 // What becomes of a weight gradient.
 enum class GradientOutput {
   kBf16,    // one rounding to bf16
@@ -169,6 +175,7 @@ struct GroupedGemmSpec {
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
+  Major b_major = Major::kK;  // kMn, of bf16 alone: B[e] is [k, section_n]
   int32_t local_experts = 0;
   int32_t sections = 1;
   int32_t section_n = 0;
@@ -211,6 +218,8 @@ struct ContractionGroupedGemmSpec {
   int32_t panels_loaded = 0;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
+
+DType operands_of(const ContractionGroupedGemmSpec& spec);
 
 // How the scaling-aware transpose picks the scale of a tile and moves bytes to it.
 enum class TransposeRule {
@@ -339,6 +348,7 @@ std::string_view to_string(GemmScales scales);
 std::string_view to_string(GemmAccumulation accumulation);
 std::string_view to_string(GemmEpilogue epilogue);
 std::string_view to_string(GradientScales scales);
+std::string_view to_string(Major major);
 std::string_view to_string(GradientOutput output);
 std::string_view to_string(TransposeRule rule);
 

@@ -2,6 +2,7 @@
 #include "cli/check/check_backward.h"
 
 #include "cli/check/check_activation.h"
+#include "cli/check/check_bf16_layer.h"
 #include "cli/check/check_weight_gradient.h"
 #include "cli/check/layer_results.h"
 #include "tests/support/reference/activation_gradient.h"
@@ -150,6 +151,7 @@ class BackwardCheck {
 
 std::vector<TensorCheck> check_backward(const compiler::Layer& layer, const TensorMap& inputs,
                                         const TensorMap& results) {
+  if (!is_quantized(layer)) return check_bf16_backward(layer, inputs, results);
   return BackwardCheck(layer, inputs, results).run();
 }
 

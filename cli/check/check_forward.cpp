@@ -2,6 +2,7 @@
 #include "cli/check/check_forward.h"
 
 #include "cli/check/check_activation.h"
+#include "cli/check/check_bf16_layer.h"
 #include "cli/check/layer_results.h"
 #include "tests/support/reference/reference.h"
 
@@ -93,6 +94,7 @@ class ForwardCheck {
 
 std::vector<TensorCheck> check_forward(const compiler::Layer& layer, const TensorMap& inputs,
                                        const TensorMap& results) {
+  if (!is_quantized(layer)) return check_bf16_forward(layer, inputs, results);
   return ForwardCheck(layer, inputs, results).run();
 }
 

@@ -20,15 +20,13 @@ std::vector<int64_t> spread(int64_t first, int64_t count, int64_t wanted) {
 
 }  // namespace
 
-GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Route& route,
-                       int64_t columns, int64_t max_multiply_adds) {
+RowSample sample_rows(const reference::Route& route, int64_t most_rows) {
   int64_t real_rows = 0;
   for (const int32_t count : route.counts) real_rows += count;
-  const int64_t affordable = max_multiply_adds / std::max<int64_t>(1, columns * rows.cols);
   const double share = std::min(
-      1.0, static_cast<double>(affordable) / static_cast<double>(std::max<int64_t>(1, real_rows)));
+      1.0, static_cast<double>(most_rows) / static_cast<double>(std::max<int64_t>(1, real_rows)));
 
-  GemmSample sample;
+  RowSample sample;
   sample.route.offs.push_back(0);
   for (size_t expert = 0; expert < route.counts.size(); ++expert) {
     const int64_t count = route.counts[expert];
@@ -39,7 +37,14 @@ GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Ro
     sample.route.counts.push_back(static_cast<int32_t>(chosen.size()));
     sample.route.offs.push_back(static_cast<int32_t>(sample.source_rows.size()));
   }
+  return sample;
+}
 
+GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Route& route,
+                       int64_t columns, int64_t max_multiply_adds) {
+  GemmSample sample;
+  static_cast<RowSample&>(sample) =
+      sample_rows(route, max_multiply_adds / std::max<int64_t>(1, columns * rows.cols));
   const int64_t blocks = reference::block_count(rows.cols);
   sample.rows.rows = static_cast<int64_t>(sample.source_rows.size());
   sample.rows.cols = rows.cols;

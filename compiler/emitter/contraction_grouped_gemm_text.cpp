@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emitter/kernel_text.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
 
-constexpr int32_t kStepElements = 128;
+int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
+  return static_cast<int32_t>(128 / size_bytes(operands_of(spec)));
+}
 
 // The parts that multiply and scale.
 struct ScalingText {
@@ -26,6 +29,12 @@ ScalingText scaling_of(GradientScales scales) {
       return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
               .scales = "RowScales<Problem, Shape>",
               .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyE4m3"}}};
+    case GradientScales::kNone:
+      return {.includes = {"gemm/accumulating_mainloop.cuh", "gemm/no_scales.cuh"},
+              .scales = "NoScales",
+              .mainloop = {"Mainloop",
+                           "AccumulatingMainloop",
+                           {"MultiplyBf16<ptx::Major::kMn, ptx::Major::kMn>"}}};
   }
   return {};
 }
@@ -35,6 +44,7 @@ std::vector<std::string> includes_of(const ScalingText& scaling) {
                                        "gemm/epilogue_store_gradient.cuh", "gemm/grouped_gemm.cuh",
                                        "params/contraction_grouped_gemm_params.h"};
   includes.insert(includes.end() - 1, scaling.includes.begin(), scaling.includes.end());
+  std::ranges::sort(includes);
   return includes;
 }
 
@@ -44,7 +54,7 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
       integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
       integer_constant("kRows", spec.rows, "of A and D"),
       integer_constant("kN", spec.n, "rows of B, columns of D"),
-      integer_constant("kStepElements", kStepElements, "of the contraction in a stage"),
+      integer_constant("kStepElements", step_elements(spec), "of the contraction in a stage"),
       {"bool", "kAdds", adds ? "true" : "false", "to what D holds; then empty groups are skipped"},
       integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
       integer_constant("kWideTiles", spec.wide_tiles, "in a row of tiles; behind them"),
@@ -70,8 +80,9 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
   const bool is_bf16 = spec.output == GradientOutput::kBf16;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = is_bf16 ? "e4m3_bf16" : "e4m3_f32",
-      .tile = fmt::format("128x{}x{}", columns, kStepElements),
+      .types = fmt::format("{}_{}", operands_of(spec) == DType::kBF16 ? "bf16" : "e4m3",
+                           is_bf16 ? "bf16" : "f32"),
+      .tile = fmt::format("128x{}x{}", columns, step_elements(spec)),
       .summary = fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
                              "expert]^T",
                              spec.rows, spec.n, spec.output == GradientOutput::kF32Add ? "+=" : "=",

@@ -12,6 +12,9 @@ constexpr int32_t kStepBytes = 128;  // of a row of A and B in a stage
 
 bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
 
+// Half of a tile's columns are no whole boxes of an MN-major B.
+bool has_tails(const GroupedGemmSpec& spec) { return spec.b_major == Major::kK; }
+
 // A stage of the kernel: its type, and the file of that name.
 struct Part {
   std::string type;
@@ -59,8 +62,14 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
   return {};
 }
 
+std::string multiply_type(const GroupedGemmSpec& spec) {
+  if (spec.operands != DType::kBF16) return "MultiplyE4m3";
+  return spec.b_major == Major::kMn ? "MultiplyBf16<ptx::Major::kK, ptx::Major::kMn>"
+                                    : "MultiplyBf16<ptx::Major::kK, ptx::Major::kK>";
+}
+
 ComposedType mainloop_type(const GroupedGemmSpec& spec) {
-  const std::string multiply = spec.operands == DType::kBF16 ? "MultiplyBf16" : "MultiplyE4m3";
+  const std::string multiply = multiply_type(spec);
   if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
   if (spec.scales != GemmScales::kRowBlock)
@@ -71,9 +80,11 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
 ComposedType shape_type(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) return {"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
   if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
-  return {"Shape",
-          "GemmTileShape",
-          {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
+  ComposedType shape{"Shape",
+                     "GemmTileShape",
+                     {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
+  if (!has_tails(spec)) shape.arguments.emplace_back("kTailRows");
+  return shape;
 }
 
 std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
@@ -115,6 +126,8 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   std::ranges::copy(tile_constants(spec), std::back_inserter(constants));
   constants.push_back(
       integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
+  if (!has_tails(spec))
+    constants.push_back(integer_constant("kTailRows", 0, "no tile is treated as a tail"));
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));

@@ -6,9 +6,11 @@
 namespace moejit::compiler {
 namespace {
 
-std::string load_type(LoadStage stage) {
-  switch (stage) {
-    case LoadStage::kRows: return "LoadRows<kColumns>";
+std::string load_type(const RowChainSpec& spec) {
+  switch (spec.load) {
+    case LoadStage::kRows:
+      return spec.quantize == QuantizeStage::kKeep ? "LoadUnchangedRows<kColumns>"
+                                                   : "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
     case LoadStage::kGatedRows: return "LoadGatedRows<kColumns>";
     case LoadStage::kGatedGradientRows: return "LoadGatedGradientRows<kColumns>";
@@ -37,7 +39,9 @@ std::string quantize_type(QuantizeStage stage) {
 }
 
 std::string store_type(const RowChainSpec& spec) {
-  const char* const moves_probs = spec.moves_probs ? "" : ", kMovesProbs";
+  const char* const moves_probs = stores_bf16(spec)  ? ", kMovesProbs, Bf16"
+                                  : spec.moves_probs ? ""
+                                                     : ", kMovesProbs";
   switch (spec.store) {
     case StoreStage::kRows: return "StoreRows<kColumns>";
     case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
@@ -122,7 +126,7 @@ bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows;
 KernelText describe(const RowChainSpec& spec) {
   KernelText text{
       .types = fmt::format("{}_{}", spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
-                           spec.quantize == QuantizeStage::kNone ? "bf16" : "e4m3"),
+                           stores_bf16(spec) ? "bf16" : "e4m3"),
       .tile = "1x128",
       .summary = summary_of(spec),
       .includes = {"stage/row_chain.cuh"},
@@ -132,7 +136,7 @@ KernelText describe(const RowChainSpec& spec) {
                                                           : "of a row that is stored")},
       .types_used = {{"Kernel",
                       "RowChain",
-                      {load_type(spec.load), transform_type(spec.transform),
+                      {load_type(spec), transform_type(spec.transform),
                        quantize_type(spec.quantize), store_type(spec), "kThreads",
                        "kSegmentsInFlight"}}},
   };
@@ -153,6 +157,8 @@ KernelText describe(const RowChainSpec& spec) {
   if (!spec.moves_probs) {
     text.constants.push_back(
         {"bool", "kMovesProbs", "false", "probabilities stay, and zero no rows"});
+  } else if (is_permuted(spec.store) && stores_bf16(spec)) {
+    text.constants.push_back({"bool", "kMovesProbs", "true", "beside the rows; 0 zeros the row"});
   }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(

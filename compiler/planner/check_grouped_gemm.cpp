@@ -27,6 +27,10 @@ Result<void> check_grouped_gemm(const GroupedGemmSpec& problem) {
         "epilogue", to_string(problem.epilogue), fmt::format("the scales {}", scales),
         "it makes an activation with scales of blocks from operands with such; with other "
         "scales D is stored, and the activation is a kernel of its own");
+  if (problem.b_major == Major::kMn && problem.operands != DType::kBF16)
+    return refuse("b_major", to_string(problem.b_major),
+                  fmt::format("operands in {}", to_string(problem.operands)),
+                  "WGMMA takes e4m3 along the contraction alone; b_major \"mn\" is for bf16");
   if (problem.accumulation != GemmAccumulation::kFast) return {};
   const std::string_view fast = to_string(problem.accumulation);
   if (problem.scales == GemmScales::kRowBlock)

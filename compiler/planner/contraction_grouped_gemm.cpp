@@ -35,6 +35,14 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
 
+// An operand of wgrad. In bf16 it is [columns, rows] with a token a row, and boxes are MN-major.
+TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t rows,
+                               int64_t columns, int32_t box_rows) {
+  if (operands_of(spec) != DType::kBF16)
+    return operand_box(DType::kF8E4M3, rows, columns, box_rows);
+  return mn_major_box(rows, columns, 1);
+}
+
 ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpec spec,
                                                        int64_t mean_columns) {
   const ColumnTiles tiles = choose_column_tiles(spec.n);
@@ -65,7 +73,8 @@ ContractionGroupedGemmSpec choose_tiles_of_row_scales(ContractionGroupedGemmSpec
 
 ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns) {
   switch (problem.scales) {
-    case GradientScales::kTile: return choose_tiles_of_tile_scales(problem, mean_columns);
+    case GradientScales::kTile:
+    case GradientScales::kNone: return choose_tiles_of_tile_scales(problem, mean_columns);
     case GradientScales::kRow: return choose_tiles_of_row_scales(problem, mean_columns);
   }
   return problem;
@@ -74,7 +83,7 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int6
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                                       int64_t mean_columns) {
   std::vector<std::string> reasons = {
-      spec.scales == GradientScales::kTile
+      spec.scales != GradientScales::kRow
           ? fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
                         spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n)
           : fmt::format("{} column tiles of {} cover {} columns: each element has a factor of its "
@@ -83,6 +92,9 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};
+  if (spec.scales == GradientScales::kNone)
+    reasons.emplace_back(
+        "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");
   if (spec.output == GradientOutput::kF32Add) {
     reasons.push_back(fmt::format(
         "about {} tokens a group: the old values of the first {} panels of a tile are loaded, L2 "
@@ -95,8 +107,8 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors) {
   const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  return {{"a_map", tensors.a, operand_box(DType::kF8E4M3, spec.rows, columns, kTileRows)},
-          {"b_map", tensors.b, operand_box(DType::kF8E4M3, spec.n, columns, box_rows)},
+  return {{"a_map", tensors.a, gradient_operand_box(spec, spec.rows, columns, kTileRows)},
+          {"b_map", tensors.b, gradient_operand_box(spec, spec.n, columns, box_rows)},
           {"d_map", tensors.d, output_box(spec)}};
 }
 
@@ -109,16 +121,16 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
       .operation = "contraction_grouped_gemm",
       .spec = spec,
       .launch = launch_shape(spec),
-      .arguments = {{"a_scale_inv", "a_scale_inv"},
-                    {"b_scale_inv", "b_scale_inv"},
-                    {"counts", "counts"},
-                    {"offs", "offs"},
-                    {"elapsed", "elapsed"}},
+      .arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}},
       .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
       .min_bytes = work.min_bytes,
       .multiply_adds = work.multiply_adds,
       .reasons = tile_reasons(spec, mean_columns),
   };
+  if (spec.scales != GradientScales::kNone) {
+    kernel.arguments.push_back({"a_scale_inv", "a_scale_inv"});
+    kernel.arguments.push_back({"b_scale_inv", "b_scale_inv"});
+  }
   kernel.launch.max_ctas = busy_ctas(spec);
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;

@@ -131,6 +131,17 @@ TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows)
           .is_swizzled = true};
 }
 
+TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
+  constexpr int32_t kBoxElements = 64;
+  const int64_t row_bytes = elements * size_bytes(DType::kBF16);
+  return {.dtype = DType::kBF16,
+          .rank = 3,
+          .dims = {elements, k, matrices},
+          .strides_bytes = {row_bytes, k * row_bytes},
+          .box = {kBoxElements, kBoxElements, 1},
+          .is_swizzled = true};
+}
+
 ColumnTiles choose_column_tiles(int64_t columns) {
   constexpr GroupedGemmSpec kWidths;
   ColumnTiles best;
@@ -162,6 +173,8 @@ int64_t mean_rows(const Layer& layer) {
   return (rows + layer.local_experts - 1) / layer.local_experts;
 }
 
+bool may_be_swapped(const GroupedGemmSpec& problem) { return problem.b_major == Major::kK; }
+
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
   constexpr int32_t kMostStages = 12;
   GroupedGemmSpec spec = choose_promotion(join_sections(problem));
@@ -181,6 +194,10 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
+  if (spec.b_major == Major::kMn)
+    reasons.emplace_back(
+        "the contraction runs along B's rows, and WGMMA takes bf16 from columns too: nothing is "
+        "transposed");
   reasons.push_back(accumulation_reason(spec));
   if (!has_blocks(spec) && spec.scales != GemmScales::kNone)
     reasons.emplace_back("scales do not change along k, so complete sums meet them, once");
@@ -194,7 +211,9 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(spec.operands, rows, spec.k, a_box_rows)},
-      {"b_map", tensors.b, operand_box(spec.operands, b_rows, spec.k, columns)}};
+      {"b_map", tensors.b,
+       spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
+                                  : operand_box(spec.operands, b_rows, spec.k, columns)}};
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   if (stores_activation(spec)) maps.push_back({"q_map", tensors.q, activation_box(spec, rows)});
@@ -227,7 +246,9 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
   const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
   KernelPlan kernel = grouped_gemm_kernel(
       problem,
-      mean_rows <= kMostSwappedRows ? choose_swapped_tiles(problem, rows) : choose_tiles(problem),
+      may_be_swapped(problem) && mean_rows <= kMostSwappedRows
+          ? choose_swapped_tiles(problem, rows)
+          : choose_tiles(problem),
       rows,
       {.a = "a", .b = "b", .d = "d", .a_scale_inv = "a_scale_inv", .b_scale_inv = "b_scale_inv"});
   const auto& spec = std::get<GroupedGemmSpec>(kernel.spec);

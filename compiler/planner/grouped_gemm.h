@@ -33,6 +33,9 @@ int64_t mean_rows(const Layer& layer);
 // Up to that many rows of an expert in the mean, tiles are swapped.
 inline constexpr int64_t kMostSwappedRows = 64;
 
+// Whether tiles may be swapped: an MN-major B stays the n side of WGMMA.
+bool may_be_swapped(const GroupedGemmSpec& problem);
+
 // The same with swapped tiles, of as many rows as the largest group has (1 or more), up to 64, and
 // with as many stages as fit into shared memory. Larger groups are right too, but slower. Not for
 // epilogues that join gate and up.
@@ -56,6 +59,9 @@ struct GemmTensors {
 
 // A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
 TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows);
+
+// `matrices` of bf16 [k, elements] in boxes of 64 by one step of the contraction.
+TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices);
 
 // The tensor maps of a grouped GEMM's parameter record; `rows` is P. Swapped tiles store D without
 // one.

@@ -3,6 +3,7 @@
 
 #include "compiler/planner/operations.h"
 
+#include <string>
 #include <string_view>
 
 namespace moejit::compiler {
@@ -12,6 +13,14 @@ namespace moejit::compiler {
 // Smallest amax that activations and gradients are scaled for, so that an all-zero row gets the
 // scale 2^-42 and cannot raise its neighbours' (semantics of the FP8-Flow-MoE dispatch quantiser).
 inline constexpr float kActivationEpsilon = 1e-10f;
+
+// That, or 0 where nothing is quantised.
+float smallest_amax(const Layer& layer);
+
+// The data of what GEMMs multiply, and the scales beside it: "<name>_q" and "<name>_scale_inv", or
+// "<name>" and nothing in bf16.
+std::string data_of(const Layer& layer, std::string_view name);
+std::string scales_of(const Layer& layer, std::string_view name);
 
 // Scale blocks that share a scale are quantised together.
 QuantizeStage quantize_stage(const Layer& layer);
@@ -33,8 +42,10 @@ KernelPlan permute_pad(const Layer& layer, const TokenRows& rows);
 KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
                                 const PlanOptions& options);
 
-// `a` and `b` have their scales beside them: x_q and x_scale_inv.
-KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
+// D = A * B[e]^T with operands as the layer's recipe has them. `problem` says what is multiplied:
+// sections, section_n, k, b_major, and how many scale blocks of the contraction share a scale. `a`
+// and `b` are names for data_of().
+KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string_view a,
                         std::string_view b, std::string_view d);
 
 // The kernel of an operation of the backward pass that the forward pass has not.

@@ -60,7 +60,9 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
   // Of a step: two for the tile, or one for each row of A and B.
-  const int32_t factors = spec.scales == GradientScales::kRow ? (kTileRows + columns) * 4 : 16;
+  const int32_t factors = spec.scales == GradientScales::kRow    ? (kTileRows + columns) * 4
+                          : spec.scales == GradientScales::kTile ? 16
+                                                                 : 0;
   return gemm_shape(spec.stages, kTileRows, columns, factors, kMathWarpgroups * staging);
 }
 

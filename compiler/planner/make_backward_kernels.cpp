@@ -33,14 +33,16 @@ KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_
   };
 }
 
-KernelPlan activation_backward_quantize(const Layer& layer) {
-  return {
+KernelPlan activation_backward(const Layer& layer) {
+  KernelPlan kernel{
       .spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
                            .transform = TransformStage::kActivationBackward,
+                           .quantize = is_quantized(layer) ? QuantizeStage::k1x128
+                                                           : QuantizeStage::kNone,
                            .store = StoreStage::kGroupedGatedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
-                           .epsilon = kActivationEpsilon,
+                           .epsilon = smallest_amax(layer),
                            .threads = 128,
                            .segments_in_flight = 1},
       .arguments = {{"input", "h1"},
@@ -48,40 +50,75 @@ KernelPlan activation_backward_quantize(const Layer& layer) {
                     {"probs", "permuted_probs"},
                     {"counts", "counts"},
                     {"offs", "offs"},
-                    {"output", "dh1_q"},
-                    {"output_scale_inv", "dh1_scale_inv"},
+                    {"output", data_of(layer, "dh1")},
                     {"output_dprobs", "dprobs_blocks"}},
-      .reasons = {"gradients of gate and up are quantised in registers",
-                  "the gradient of a probability is added up by a fixed tree: the same bits in "
+      .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
                   "every run"},
   };
+  if (is_quantized(layer)) {
+    kernel.arguments.push_back({"output_scale_inv", "dh1_scale_inv"});
+    kernel.reasons.emplace_back("gradients of gate and up are quantised in registers");
+  }
+  return kernel;
 }
 
-// `a` is what the forward GEMM had on the right-hand side of its result, `b` what it multiplied.
+// `a` is what the forward GEMM had on the right-hand side of its result, `b` what it multiplied:
+// their transposed copies, or in bf16 their rows as they are.
+struct WgradOperands {
+  std::string_view a, b;
+  std::string_view a_rows, b_rows;
+};
+
 KernelPlan wgrad(const Layer& layer, int32_t rows, int32_t columns, GradientMode mode,
-                 std::string_view a, std::string_view b, std::string_view d) {
-  const int64_t padded = gradient_columns(layer);
+                 const WgradOperands& operands, std::string_view d) {
+  const int64_t padded = is_quantized(layer) ? gradient_columns(layer) : layer.max_permuted_rows;
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(layer.max_tokens * layer.top_k, padded) / layer.local_experts);
   const ContractionGroupedGemmSpec problem{
+      .scales = is_quantized(layer) ? GradientScales::kTile : GradientScales::kNone,
       .output = mode == GradientMode::kAdd ? GradientOutput::kF32Add : GradientOutput::kF32,
       .local_experts = layer.local_experts,
       .rows = rows,
       .n = columns};
   const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
-  const GemmTensors tensors{.a = fmt::format("{}_colwise_q", a),
-                            .b = fmt::format("{}_colwise_q", b),
-                            .d = std::string(d),
-                            .a_scale_inv = fmt::format("{}_colwise_scale_inv", a),
-                            .b_scale_inv = fmt::format("{}_colwise_scale_inv", b)};
-  return {.gradient_mode = mode,
-          .spec = spec,
-          .arguments = {{"a_scale_inv", tensors.a_scale_inv},
-                        {"b_scale_inv", tensors.b_scale_inv},
-                        {"counts", "counts"},
-                        {"offs", colwise_offs(layer)}},
-          .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, padded, tensors),
-          .reasons = tile_reasons(spec, mean_columns)};
+  KernelPlan kernel{.gradient_mode = mode,
+                    .spec = spec,
+                    .arguments = {{"counts", "counts"}, {"offs", colwise_offs(layer)}},
+                    .reasons = tile_reasons(spec, mean_columns)};
+  GemmTensors tensors{
+      .a = std::string(operands.a_rows), .b = std::string(operands.b_rows), .d = std::string(d)};
+  if (is_quantized(layer)) {
+    tensors.a = data_of(layer, operands.a);
+    tensors.b = data_of(layer, operands.b);
+    kernel.arguments.push_back({"a_scale_inv", scales_of(layer, operands.a)});
+    kernel.arguments.push_back({"b_scale_inv", scales_of(layer, operands.b)});
+  }
+  kernel.tensor_maps = contraction_grouped_gemm_tensor_maps(spec, padded, tensors);
+  return kernel;
+}
+
+KernelPlan fc2_wgrad(const Layer& layer, GradientMode mode) {
+  return wgrad(layer, layer.hidden, layer.intermediate, mode,
+               {.a = "grad_colwise", .b = "act_colwise", .a_rows = "grad_permuted", .b_rows = "act"},
+               "dw2");
+}
+
+KernelPlan fc1_wgrad(const Layer& layer, GradientMode mode) {
+  return wgrad(layer, 2 * layer.intermediate, layer.hidden, mode,
+               {.a = "dh1_colwise", .b = "x_colwise", .a_rows = "dh1", .b_rows = "permuted"},
+               "dw1");
+}
+
+// dA = dD * B[e], contracted along the rows of the forward GEMM's B: of a transposed copy, or in
+// bf16 of B itself.
+KernelPlan dgrad(const Layer& layer, int32_t columns, int32_t k, std::string_view gradient,
+                 std::string_view weights, std::string_view d) {
+  const GroupedGemmSpec problem{.b_major = is_quantized(layer) ? Major::kK : Major::kMn,
+                                .section_n = columns,
+                                .k = k};
+  const std::string b =
+      is_quantized(layer) ? fmt::format("{}_colwise", weights) : std::string(weights);
+  return grouped_gemm(layer, problem, gradient, b, d);
 }
 
 KernelPlan unpermute_grad(const Layer& layer) {
@@ -109,40 +146,26 @@ KernelPlan unpermute_grad(const Layer& layer) {
 KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
                                 const PlanOptions& options) {
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
-  using enum GradientMode;
   switch (operation) {
     case Operation::kQuantizeDy: return quantize(layer, rows_of_dy());
     case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy());
     case Operation::kQuantizePermutePadGrad:
       return quantize_permute_pad(layer, rows_of_dy(), options);
     case Operation::kGemmFc2Dgrad:
-      return grouped_gemm(layer,
-                          {.local_experts = layer.local_experts,
-                           .section_n = intermediate,
-                           .k = hidden,
-                           .blocks_per_promotion = 1},
-                          "grad_permuted", "w2_colwise", "dact");
+      return dgrad(layer, intermediate, hidden, "grad_permuted", "w2", "dact");
     case Operation::kTransposeGrad:
       return transpose(layer, hidden, "grad_permuted", "grad_colwise");
     case Operation::kTransposeAct: return transpose(layer, intermediate, "act", "act_colwise");
-    case Operation::kGemmFc2Wgrad:
-      return wgrad(layer, hidden, intermediate, kOverwrite, "grad", "act", "dw2");
-    case Operation::kGemmFc2WgradAdd:
-      return wgrad(layer, hidden, intermediate, kAdd, "grad", "act", "dw2");
-    case Operation::kActivationBackwardQuantize: return activation_backward_quantize(layer);
+    case Operation::kGemmFc2Wgrad: return fc2_wgrad(layer, GradientMode::kOverwrite);
+    case Operation::kGemmFc2WgradAdd: return fc2_wgrad(layer, GradientMode::kAdd);
+    case Operation::kActivationBackward:
+    case Operation::kActivationBackwardQuantize: return activation_backward(layer);
     case Operation::kGemmFc1Dgrad:
-      return grouped_gemm(layer,
-                          {.local_experts = layer.local_experts,
-                           .section_n = hidden,
-                           .k = 2 * intermediate,
-                           .blocks_per_promotion = 1},
-                          "dh1", "w1_colwise", "dx_permuted");
+      return dgrad(layer, hidden, 2 * intermediate, "dh1", "w1", "dx_permuted");
     case Operation::kTransposeDh1: return transpose(layer, 2 * intermediate, "dh1", "dh1_colwise");
     case Operation::kTransposeX: return transpose(layer, hidden, "permuted", "x_colwise");
-    case Operation::kGemmFc1Wgrad:
-      return wgrad(layer, 2 * intermediate, hidden, kOverwrite, "dh1", "x", "dw1");
-    case Operation::kGemmFc1WgradAdd:
-      return wgrad(layer, 2 * intermediate, hidden, kAdd, "dh1", "x", "dw1");
+    case Operation::kGemmFc1Wgrad: return fc1_wgrad(layer, GradientMode::kOverwrite);
+    case Operation::kGemmFc1WgradAdd: return fc1_wgrad(layer, GradientMode::kAdd);
     case Operation::kUnpermuteGrad: return unpermute_grad(layer);
     default: return {};
   }

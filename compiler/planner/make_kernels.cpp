@@ -7,7 +7,18 @@
 
 namespace moejit::compiler {
 
+std::string data_of(const Layer& layer, std::string_view name) {
+  return is_quantized(layer) ? fmt::format("{}_q", name) : std::string(name);
+}
+
+std::string scales_of(const Layer& layer, std::string_view name) {
+  return is_quantized(layer) ? fmt::format("{}_scale_inv", name) : std::string();
+}
+
+float smallest_amax(const Layer& layer) { return is_quantized(layer) ? kActivationEpsilon : 0.0f; }
+
 QuantizeStage quantize_stage(const Layer& layer) {
+  if (!is_quantized(layer)) return QuantizeStage::kNone;
   return layer.scale_sharing_k == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
 }
 
@@ -47,25 +58,26 @@ KernelPlan route(const Layer& layer, const Target& target) {
   return kernel;
 }
 
-KernelPlan activation_quantize(const Layer& layer) {
-  return {
+KernelPlan activation(const Layer& layer) {
+  KernelPlan kernel{
       .spec = RowChainSpec{.load = LoadStage::kGatedRows,
                            .transform = TransformStage::kActivationProbability,
                            .quantize = quantize_stage(layer),
                            .store = StoreStage::kGroupedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
-                           .epsilon = kActivationEpsilon,
+                           .epsilon = smallest_amax(layer),
                            .threads = 128},
       .arguments = {{"input", "h1"},
                     {"probs", "permuted_probs"},
                     {"counts", "counts"},
                     {"offs", "offs"},
-                    {"output", "act_q"},
-                    {"output_scale_inv", "act_scale_inv"}},
+                    {"output", data_of(layer, "act")}},
       .reasons = {"the routing probability is applied here, so unpermute is a plain sum",
                   "a kernel of its own, which reads h1 again"},
   };
+  if (is_quantized(layer)) kernel.arguments.push_back({"output_scale_inv", "act_scale_inv"});
+  return kernel;
 }
 
 KernelPlan unpermute(const Layer& layer) {
@@ -94,19 +106,25 @@ std::string tile_kind_reason(const Layer& layer) {
 
 }  // namespace
 
-KernelPlan grouped_gemm(const Layer& layer, const GroupedGemmSpec& problem, std::string_view a,
+KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string_view a,
                         std::string_view b, std::string_view d) {
+  problem.local_experts = layer.local_experts;
+  if (!is_quantized(layer)) {
+    problem.operands = DType::kBF16;
+    problem.scales = GemmScales::kNone;
+  }
   // A token goes to an expert once.
-  const GroupedGemmSpec spec = mean_rows(layer) <= kMostSwappedRows
-                                   ? choose_swapped_tiles(problem, layer.max_tokens)
-                                   : choose_tiles(problem);
+  const bool is_swapped = may_be_swapped(problem) && mean_rows(layer) <= kMostSwappedRows;
+  const GroupedGemmSpec spec =
+      is_swapped ? choose_swapped_tiles(problem, layer.max_tokens) : choose_tiles(problem);
   KernelPlan kernel = grouped_gemm_kernel(problem, spec, layer.max_permuted_rows,
-                                          {.a = fmt::format("{}_q", a),
-                                           .b = fmt::format("{}_q", b),
+                                          {.a = data_of(layer, a),
+                                           .b = data_of(layer, b),
                                            .d = std::string(d),
-                                           .a_scale_inv = fmt::format("{}_scale_inv", a),
-                                           .b_scale_inv = fmt::format("{}_scale_inv", b)});
-  kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
+                                           .a_scale_inv = scales_of(layer, a),
+                                           .b_scale_inv = scales_of(layer, b)});
+  if (may_be_swapped(problem))
+    kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
   return kernel;
 }
 
@@ -184,19 +202,18 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
       return quantize_permute_pad(layer, rows_of_x(layer), options);
     case Operation::kGemmFc1:
       return grouped_gemm(layer,
-                          {.local_experts = layer.local_experts,
-                           .sections = 2,
+                          {.sections = 2,
                            .section_n = layer.intermediate,
                            .k = layer.hidden,
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "permuted", "w1", "h1");
-    case Operation::kActivationQuantize: return activation_quantize(layer);
+    case Operation::kActivation:
+    case Operation::kActivationQuantize: return activation(layer);
     case Operation::kGemmFc1ActivationQuantize:
       return gemm_fc1_activation_quantize(layer, step.phase, options);
     case Operation::kGemmFc2:
       return grouped_gemm(layer,
-                          {.local_experts = layer.local_experts,
-                           .section_n = layer.hidden,
+                          {.section_n = layer.hidden,
                            .k = layer.intermediate,
                            .blocks_per_promotion = layer.scale_sharing_k},
                           "act", "w2", "h2");

@@ -6,18 +6,16 @@
 namespace moejit::compiler {
 namespace {
 
-std::string codes_of(std::string_view name) { return fmt::format("{}_q", name); }
-std::string scales_of(std::string_view name) { return fmt::format("{}_scale_inv", name); }
-
 // What a store stage that permutes takes.
-std::vector<KernelArgument> permuted_store_arguments(const TokenRows& rows) {
+std::vector<KernelArgument> permuted_store_arguments(const Layer& layer, const TokenRows& rows) {
   std::vector<KernelArgument> arguments = {
       {"row_map", "row_map"},
       {"counts", "counts"},
       {"offs", "offs"},
-      {"output", codes_of(rows.permuted)},
-      {"output_scale_inv", scales_of(rows.permuted)},
+      {"output", data_of(layer, rows.permuted)},
   };
+  if (is_quantized(layer))
+    arguments.push_back({"output_scale_inv", scales_of(layer, rows.permuted)});
   if (rows.moves_probs) {
     arguments.insert(arguments.begin(), {"probs", "topk_probs"});
     arguments.push_back({"output_probs", "permuted_probs"});
@@ -49,15 +47,16 @@ KernelPlan quantize(const Layer& layer, const TokenRows& rows) {
           RowChainSpec{
               .quantize = rows.quantize, .columns = layer.hidden, .epsilon = kActivationEpsilon},
       .arguments = {{"input", std::string(rows.name)},
-                    {"output", codes_of(rows.name)},
-                    {"output_scale_inv", scales_of(rows.name)}},
+                    {"output", data_of(layer, rows.name)},
+                    {"output_scale_inv", scales_of(layer, rows.name)}},
       .reasons = {std::string(rows.cast)},
   };
 }
 
 KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = LoadStage::kQuantizedRows,
+      .spec = RowChainSpec{.load = is_quantized(layer) ? LoadStage::kQuantizedRows
+                                                       : LoadStage::kRows,
                            .quantize = QuantizeStage::kKeep,
                            .store = StoreStage::kPermuted,
                            .columns = layer.hidden,
@@ -65,12 +64,13 @@ KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
                            .top_k = layer.top_k,
                            .moves_probs = rows.moves_probs,
                            .segments_in_flight = 1},
-      .arguments = permuted_store_arguments(rows),
+      .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "
                   "are written by the same launch"},
   };
-  kernel.arguments.push_back({"input", codes_of(rows.name)});
-  kernel.arguments.push_back({"input_scale_inv", scales_of(rows.name)});
+  kernel.arguments.push_back({"input", data_of(layer, rows.name)});
+  if (is_quantized(layer))
+    kernel.arguments.push_back({"input_scale_inv", scales_of(layer, rows.name)});
   return kernel;
 }
 
@@ -86,15 +86,15 @@ KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
                            .epsilon = kActivationEpsilon,
                            .moves_probs = rows.moves_probs,
                            .segments_in_flight = 1},
-      .arguments = permuted_store_arguments(rows),
+      .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"a row is quantised in registers and written to its destinations"},
   };
   kernel.arguments.push_back({"input", std::string(rows.name)});
   if (options.keep_intermediates) {
-    kernel.arguments.push_back({"kept_output", codes_of(rows.name)});
-    kernel.arguments.push_back({"kept_scale_inv", scales_of(rows.name)});
+    kernel.arguments.push_back({"kept_output", data_of(layer, rows.name)});
+    kernel.arguments.push_back({"kept_scale_inv", scales_of(layer, rows.name)});
     kernel.reasons.push_back(
-        fmt::format("{} is written too because intermediates are kept", codes_of(rows.name)));
+        fmt::format("{} is written too because intermediates are kept", data_of(layer, rows.name)));
   }
   return kernel;
 }

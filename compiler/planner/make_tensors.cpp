@@ -3,151 +3,165 @@
 #include "compiler/planner/operations.h"
 
 #include <algorithm>
+#include <fmt/core.h>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
 
 constexpr int64_t kScaleBlock = 128;
 
-int64_t scale_blocks(int64_t columns) { return (columns + kScaleBlock - 1) / kScaleBlock; }
-
-TensorPlan tensor(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape,
-                  Layout layout = Layout::kRowMajor) {
-  int64_t bytes = size_bytes(dtype);
-  for (const Dim& dim : shape) bytes *= dim.value;
-  return {.name = std::move(name),
-          .dtype = dtype,
-          .shape = std::move(shape),
-          .layout = layout,
-          .role = role,
-          .bytes = bytes};
+Dim blocks_of(std::string symbol, const Dim& dim) {
+  return {std::move(symbol), (dim.value + kScaleBlock - 1) / kScaleBlock};
 }
 
-// Tensors of the forward pass that the backward pass reads.
-void mark_saved(const Layer& layer, std::vector<TensorPlan>& tensors) {
-  constexpr std::string_view kAlways[] = {
-      "counts",         "offs",       "colwise_offs",      "row_map",
-      "permuted_probs", "permuted_q", "permuted_scale_inv"};
-  constexpr std::string_view kUnlessRecomputed[] = {"h1", "act_q", "act_scale_inv"};
-  for (TensorPlan& tensor : tensors) {
-    const bool is_saved =
-        std::ranges::count(kAlways, tensor.name) > 0 ||
-        (layer.recompute == Recompute::kNone && std::ranges::count(kUnlessRecomputed, tensor.name));
-    if (is_saved) tensor.role = TensorRole::kSaved;
+// The dimensions that a layer's tensors have.
+struct LayerDims {
+  explicit LayerDims(const Layer& layer)
+      : t{"T", layer.max_tokens},
+        k{"K", layer.top_k},
+        e{"E", layer.local_experts},
+        h{"H", layer.hidden},
+        i{"I", layer.intermediate},
+        i2{"2I", 2 * i.value},
+        p{"P", layer.max_permuted_rows},
+        hb(blocks_of("ceil(H/128)", h)),
+        ib(blocks_of("ceil(I/128)", i)),
+        ib2{"2ceil(I/128)", 2 * ib.value} {}
+  Dim t, k, e, h, i, i2, p, hb, ib, ib2;
+};
+
+// Collects tensors. Those that GEMMs multiply are e4m3 codes "<name>_q" beside their
+// "<name>_scale_inv", or, of layers that do not quantise, bf16 "<name>".
+class TensorList {
+ public:
+  explicit TensorList(const Layer& layer) : is_quantized_(is_quantized(layer)) {}
+
+  void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape,
+           Layout layout = Layout::kRowMajor) {
+    int64_t bytes = size_bytes(dtype);
+    for (const Dim& dim : shape) bytes *= dim.value;
+    tensors_.push_back({.name = std::move(name),
+                        .dtype = dtype,
+                        .shape = std::move(shape),
+                        .layout = layout,
+                        .role = role,
+                        .bytes = bytes});
   }
+  void add_quantized(std::string_view name, TensorRole role, std::vector<Dim> shape,
+                     std::vector<Dim> scales_shape, Layout scales) {
+    add(fmt::format("{}_q", name), DType::kF8E4M3, role, std::move(shape));
+    add(fmt::format("{}_scale_inv", name), DType::kF32, role, std::move(scales_shape), scales);
+  }
+  // [rows, columns] of the workspace, with a scale for each block of a row.
+  void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
+                TensorRole role = TensorRole::kWorkspace) {
+    if (is_quantized_) {
+      add_quantized(name, role, {rows, columns}, {rows, blocks}, Layout::kScalesCompact);
+    } else {
+      add(std::string(name), DType::kBF16, role, {rows, columns});
+    }
+  }
+  std::vector<TensorPlan> take() { return std::move(tensors_); }
+
+ private:
+  bool is_quantized_;
+  std::vector<TensorPlan> tensors_;
+};
+
+using enum DType;
+using enum TensorRole;
+
+void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
+  list.add("x", kBF16, kInput, {d.t, d.h});
+  list.add("topk_ids", kI32, kInput, {d.t, d.k});
+  list.add("topk_probs", kF32, kInput, {d.t, d.k});
+  list.add("w1", kBF16, kWeight, {d.e, d.i2, d.h});
+  list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
+  if (is_quantized(layer)) {
+    const Layout tiles = Layout::kScalesTiles;
+    list.add_quantized("w1", kQuantized, {d.e, d.i2, d.h}, {d.e, d.ib2, d.hb}, tiles);
+    list.add_quantized("w2", kQuantized, {d.e, d.h, d.i}, {d.e, d.hb, d.ib}, tiles);
+  }
+  list.add("y", kBF16, kOutput, {d.t, d.h});
+  list.add("status", kU32, kOutput, {Dim{"1", 1}});
+}
+
+void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
+                 const std::vector<Step>& steps, const PlanOptions& options) {
+  if (is_quantized(layer) &&
+      (options.keep_intermediates || contains(steps, Operation::kQuantize)))
+    list.add_rows("x", d.t, d.h, d.hb);
+  // What the backward pass reads is saved.
+  const bool saves = has_backward(layer);
+  const TensorRole kept = saves ? kSaved : kWorkspace;
+  const TensorRole recomputed =
+      saves && layer.recompute == Recompute::kNone ? kSaved : kWorkspace;
+  const Dim starts{"E+1", d.e.value + 1};
+  list.add("counts", kI32, kept, {d.e});
+  list.add("offs", kI32, kept, {starts});
+  if (has_colwise_offs(layer)) list.add("colwise_offs", kI32, kept, {starts});
+  list.add("row_map", kI32, kept, {d.t, d.k});
+  list.add_rows("permuted", d.p, d.h, d.hb, kept);
+  list.add("permuted_probs", kF32, kept, {d.p});
+  if (options.keep_intermediates || saves || contains(steps, Operation::kGemmFc1))
+    list.add("h1", kBF16, recomputed, {d.p, d.i2});
+  list.add_rows("act", d.p, d.i, d.ib, recomputed);
+  list.add("h2", kBF16, kWorkspace, {d.p, d.h});
+}
+
+// An operand of wgrad, [rows, C], with a scale for each 128x128 tile.
+void add_colwise(TensorList& list, std::string_view name, const Dim& rows, const Dim& row_blocks,
+                 const Dim& columns) {
+  list.add_quantized(fmt::format("{}_colwise", name), kWorkspace, {rows, columns},
+                     {row_blocks, {"C/128", columns.value / kScaleBlock}}, Layout::kScalesTiles);
 }
 
 // What the backward pass touches beside the tensors of the forward pass.
-std::vector<TensorPlan> gradient_tensors(const Layer& layer, const std::vector<Step>& steps,
-                                         const PlanOptions& options) {
-  const Dim t{"T", layer.max_tokens}, k{"K", layer.top_k}, e{"E", layer.local_experts};
-  const Dim h{"H", layer.hidden}, i{"I", layer.intermediate}, i2{"2I", 2 * i.value};
-  const Dim p{"P", layer.max_permuted_rows}, pc{"C", gradient_columns(layer)};
-  const Dim hb{"ceil(H/128)", scale_blocks(h.value)}, ib{"ceil(I/128)", scale_blocks(i.value)};
-  const Dim ib2{"2ceil(I/128)", 2 * ib.value}, cb{"C/128", pc.value / kScaleBlock};
-  using enum DType;
-  using enum TensorRole;
-  const Layout compact = Layout::kScalesCompact, tiles = Layout::kScalesTiles;
-  std::vector<TensorPlan> tensors = {
-      tensor("dy", kBF16, kInput, {t, h}),
-      tensor("w1_colwise_q", kF8E4M3, kQuantized, {e, h, i2}),
-      tensor("w1_colwise_scale_inv", kF32, kQuantized, {e, hb, ib2}, tiles),
-      tensor("w2_colwise_q", kF8E4M3, kQuantized, {e, i, h}),
-      tensor("w2_colwise_scale_inv", kF32, kQuantized, {e, ib, hb}, tiles),
-      tensor("dx", kBF16, kOutput, {t, h}),
-      tensor("dprobs", kF32, kOutput, {t, k}),
-      tensor("dw1", kF32, kOutput, {e, i2, h}),
-      tensor("dw2", kF32, kOutput, {e, h, i}),
-  };
-  if (options.keep_intermediates || contains(steps, Operation::kQuantizeDy)) {
-    tensors.push_back(tensor("dy_q", kF8E4M3, kWorkspace, {t, h}));
-    tensors.push_back(tensor("dy_scale_inv", kF32, kWorkspace, {t, hb}, compact));
+void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
+                  const std::vector<Step>& steps, const PlanOptions& options) {
+  const bool quantizes = is_quantized(layer);
+  list.add("dy", kBF16, kInput, {d.t, d.h});
+  if (quantizes) {
+    const Layout tiles = Layout::kScalesTiles;
+    list.add_quantized("w1_colwise", kQuantized, {d.e, d.h, d.i2}, {d.e, d.hb, d.ib2}, tiles);
+    list.add_quantized("w2_colwise", kQuantized, {d.e, d.i, d.h}, {d.e, d.ib, d.hb}, tiles);
   }
-  const std::vector<TensorPlan> workspace = {
-      tensor("grad_permuted_q", kF8E4M3, kWorkspace, {p, h}),
-      tensor("grad_permuted_scale_inv", kF32, kWorkspace, {p, hb}, compact),
-      tensor("dact", kBF16, kWorkspace, {p, i}),
-      tensor("grad_colwise_q", kF8E4M3, kWorkspace, {h, pc}),
-      tensor("grad_colwise_scale_inv", kF32, kWorkspace, {hb, cb}, tiles),
-      tensor("act_colwise_q", kF8E4M3, kWorkspace, {i, pc}),
-      tensor("act_colwise_scale_inv", kF32, kWorkspace, {ib, cb}, tiles),
-      tensor("dh1_q", kF8E4M3, kWorkspace, {p, i2}),
-      tensor("dh1_scale_inv", kF32, kWorkspace, {p, ib2}, compact),
-      tensor("dprobs_blocks", kF32, kWorkspace, {p, ib}),
-      tensor("dh1_colwise_q", kF8E4M3, kWorkspace, {i2, pc}),
-      tensor("dh1_colwise_scale_inv", kF32, kWorkspace, {ib2, cb}, tiles),
-      tensor("x_colwise_q", kF8E4M3, kWorkspace, {h, pc}),
-      tensor("x_colwise_scale_inv", kF32, kWorkspace, {hb, cb}, tiles),
-      tensor("dx_permuted", kBF16, kWorkspace, {p, h}),
-  };
-  tensors.insert(tensors.end(), workspace.begin(), workspace.end());
-  return tensors;
+  list.add("dx", kBF16, kOutput, {d.t, d.h});
+  list.add("dprobs", kF32, kOutput, {d.t, d.k});
+  list.add("dw1", kF32, kOutput, {d.e, d.i2, d.h});
+  list.add("dw2", kF32, kOutput, {d.e, d.h, d.i});
+  if (quantizes && (options.keep_intermediates || contains(steps, Operation::kQuantizeDy)))
+    list.add_rows("dy", d.t, d.h, d.hb);
+  const Dim columns{"C", gradient_columns(layer)};
+  list.add_rows("grad_permuted", d.p, d.h, d.hb);
+  list.add("dact", kBF16, kWorkspace, {d.p, d.i});
+  if (quantizes) {
+    add_colwise(list, "grad", d.h, d.hb, columns);
+    add_colwise(list, "act", d.i, d.ib, columns);
+  }
+  list.add_rows("dh1", d.p, d.i2, d.ib2);
+  list.add("dprobs_blocks", kF32, kWorkspace, {d.p, d.ib});
+  if (quantizes) {
+    add_colwise(list, "dh1", d.i2, d.ib2, columns);
+    add_colwise(list, "x", d.h, d.hb, columns);
+  }
+  list.add("dx_permuted", kBF16, kWorkspace, {d.p, d.h});
 }
 
 }  // namespace
 
 std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Step>& steps,
                                      const PlanOptions& options) {
-  const Dim t{"T", layer.max_tokens}, k{"K", layer.top_k}, e{"E", layer.local_experts};
-  const Dim h{"H", layer.hidden}, i{"I", layer.intermediate}, i2{"2I", 2 * i.value};
-  const Dim p{"P", layer.max_permuted_rows}, one{"1", 1};
-  const Dim hb{"ceil(H/128)", scale_blocks(h.value)}, ib{"ceil(I/128)", scale_blocks(i.value)};
-  const Dim ib2{"2ceil(I/128)", 2 * ib.value};
-  using enum DType;
-  using enum TensorRole;
-  const Layout compact = Layout::kScalesCompact, tiles = Layout::kScalesTiles;
-
-  std::vector<TensorPlan> tensors = {
-      tensor("x", kBF16, kInput, {t, h}),
-      tensor("topk_ids", kI32, kInput, {t, k}),
-      tensor("topk_probs", kF32, kInput, {t, k}),
-      tensor("w1", kBF16, kWeight, {e, i2, h}),
-      tensor("w2", kBF16, kWeight, {e, h, i}),
-      tensor("w1_q", kF8E4M3, kQuantized, {e, i2, h}),
-      tensor("w1_scale_inv", kF32, kQuantized, {e, ib2, hb}, tiles),
-      tensor("w2_q", kF8E4M3, kQuantized, {e, h, i}),
-      tensor("w2_scale_inv", kF32, kQuantized, {e, hb, ib}, tiles),
-      tensor("y", kBF16, kOutput, {t, h}),
-      tensor("status", kU32, kOutput, {one}),
-  };
-  const bool has_x_q = options.keep_intermediates || contains(steps, Operation::kQuantize);
-  if (has_x_q) {
-    tensors.push_back(tensor("x_q", kF8E4M3, kWorkspace, {t, h}));
-    tensors.push_back(tensor("x_scale_inv", kF32, kWorkspace, {t, hb}, compact));
-  }
-  std::vector<TensorPlan> permuted = {
-      tensor("counts", kI32, kWorkspace, {e}),
-      tensor("offs", kI32, kWorkspace, {Dim{"E+1", e.value + 1}}),
-      tensor("row_map", kI32, kWorkspace, {t, k}),
-      tensor("permuted_q", kF8E4M3, kWorkspace, {p, h}),
-      tensor("permuted_scale_inv", kF32, kWorkspace, {p, hb}, compact),
-      tensor("permuted_probs", kF32, kWorkspace, {p}),
-      tensor("act_q", kF8E4M3, kWorkspace, {p, i}),
-      tensor("act_scale_inv", kF32, kWorkspace, {p, ib}, compact),
-      tensor("h2", kBF16, kWorkspace, {p, h}),
-  };
-  const bool has_h1 =
-      options.keep_intermediates || has_backward(layer) || contains(steps, Operation::kGemmFc1);
-  if (has_h1) {
-    const auto act = std::ranges::find(permuted, "act_q", &TensorPlan::name);
-    permuted.insert(act, tensor("h1", kBF16, kWorkspace, {p, i2}));
-  }
-  if (has_colwise_offs(layer)) {
-    const auto offs = std::ranges::find(permuted, "offs", &TensorPlan::name);
-    permuted.insert(offs + 1, tensor("colwise_offs", kI32, kWorkspace, offs->shape));
-  }
-  if (has_backward(layer)) mark_saved(layer, permuted);
-  tensors.insert(tensors.end(), permuted.begin(), permuted.end());
-  if (has_backward(layer)) {
-    const std::vector<TensorPlan> gradients = gradient_tensors(layer, steps, options);
-    tensors.insert(tensors.end(), gradients.begin(), gradients.end());
-  }
-  for (const Step& step : steps) {
-    const std::string elapsed = elapsed_tensor(step);
+  const LayerDims dims(layer);
+  TensorList list(layer);
+  add_callers(list, layer, dims);
+  add_forward(list, layer, dims, steps, options);
+  if (has_backward(layer)) add_backward(list, layer, dims, steps, options);
+  for (const Step& step : steps)
     if (options.measure_gemms && is_gemm(step.operation))
-      tensors.push_back(tensor(elapsed, kI64, kOutput, {Dim{"2", 2}}));
-  }
-  return tensors;
+      list.add(elapsed_tensor(step), kI64, kOutput, {Dim{"2", 2}});
+  return list.take();
 }
 
 }  // namespace moejit::compiler

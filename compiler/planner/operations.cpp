@@ -17,6 +17,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kPermutePad: return "permute_pad";
     case Operation::kQuantizePermutePad: return "quantize_permute_pad";
     case Operation::kGemmFc1: return "gemm_fc1";
+    case Operation::kActivation: return "activation";
     case Operation::kActivationQuantize: return "activation_quantize";
     case Operation::kGemmFc1ActivationQuantize: return "gemm_fc1_activation_quantize";
     case Operation::kGemmFc2: return "gemm_fc2";
@@ -29,6 +30,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kTransposeAct: return "transpose_act";
     case Operation::kGemmFc2Wgrad: return "gemm_fc2_wgrad";
     case Operation::kGemmFc2WgradAdd: return "gemm_fc2_wgrad_add";
+    case Operation::kActivationBackward: return "activation_backward";
     case Operation::kActivationBackwardQuantize: return "activation_backward_quantize";
     case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
     case Operation::kTransposeDh1: return "transpose_dh1";
@@ -56,7 +58,7 @@ bool is_gemm(Operation operation) {
 }
 
 bool has_colwise_offs(const Layer& layer) {
-  return has_backward(layer) && layer.splits_alignment % 128 != 0;
+  return has_backward(layer) && is_quantized(layer) && layer.splits_alignment % 128 != 0;
 }
 
 bool contains(const std::vector<Step>& steps, Operation operation) {
@@ -70,24 +72,48 @@ std::string elapsed_tensor(const Step& step) {
   return fmt::format("{}{}_elapsed", is_repeated ? "recomputed_" : "", to_string(step.operation));
 }
 
-std::vector<Step> layer_steps(const Layer& layer) {
-  std::vector<Step> steps;
-  const auto add = [&](Phase phase, std::initializer_list<Operation> operations) {
-    for (const Operation operation : operations) steps.push_back({phase, operation});
-  };
+namespace {
+
+void add_steps(std::vector<Step>& steps, Phase phase, std::initializer_list<Operation> operations) {
+  for (const Operation operation : operations) steps.push_back({phase, operation});
+}
+
+// Each gradient is used up before the next one is made, so that they can share memory.
+std::vector<Step> quantized_steps(const Layer& layer) {
   using enum Operation;
-  add(Phase::kWeights, {kQuantizeW1, kQuantizeW2});
-  add(Phase::kForward,
-      {kQuantize, kRoute, kPermutePad, kGemmFc1, kActivationQuantize, kGemmFc2, kUnpermute});
+  std::vector<Step> steps;
+  add_steps(steps, Phase::kWeights, {kQuantizeW1, kQuantizeW2});
+  add_steps(steps, Phase::kForward,
+            {kQuantize, kRoute, kPermutePad, kGemmFc1, kActivationQuantize, kGemmFc2, kUnpermute});
   if (!has_backward(layer)) return steps;
   if (layer.recompute == Recompute::kMoeExpert)
-    add(Phase::kBackward, {kGemmFc1, kActivationQuantize});
-  // Each gradient is used up before the next one is made, so that they can share memory.
-  add(Phase::kBackward,
-      {kQuantizeDy, kPermutePadGrad, kGemmFc2Dgrad, kTransposeGrad, kTransposeAct, kGemmFc2Wgrad,
-       kGemmFc2WgradAdd, kActivationBackwardQuantize, kTransposeDh1, kTransposeX, kGemmFc1Wgrad,
-       kGemmFc1WgradAdd, kGemmFc1Dgrad, kUnpermuteGrad});
+    add_steps(steps, Phase::kBackward, {kGemmFc1, kActivationQuantize});
+  add_steps(steps, Phase::kBackward,
+            {kQuantizeDy, kPermutePadGrad, kGemmFc2Dgrad, kTransposeGrad, kTransposeAct,
+             kGemmFc2Wgrad, kGemmFc2WgradAdd, kActivationBackwardQuantize, kTransposeDh1,
+             kTransposeX, kGemmFc1Wgrad, kGemmFc1WgradAdd, kGemmFc1Dgrad, kUnpermuteGrad});
   return steps;
+}
+
+// Weights and tokens are multiplied as they come, along whichever dimension it takes.
+std::vector<Step> bf16_steps(const Layer& layer) {
+  using enum Operation;
+  std::vector<Step> steps;
+  add_steps(steps, Phase::kForward,
+            {kRoute, kPermutePad, kGemmFc1, kActivation, kGemmFc2, kUnpermute});
+  if (!has_backward(layer)) return steps;
+  if (layer.recompute == Recompute::kMoeExpert)
+    add_steps(steps, Phase::kBackward, {kGemmFc1, kActivation});
+  add_steps(steps, Phase::kBackward,
+            {kPermutePadGrad, kGemmFc2Dgrad, kGemmFc2Wgrad, kGemmFc2WgradAdd, kActivationBackward,
+             kGemmFc1Wgrad, kGemmFc1WgradAdd, kGemmFc1Dgrad, kUnpermuteGrad});
+  return steps;
+}
+
+}  // namespace
+
+std::vector<Step> layer_steps(const Layer& layer) {
+  return is_quantized(layer) ? quantized_steps(layer) : bf16_steps(layer);
 }
 
 namespace {
@@ -101,6 +127,10 @@ void join(std::vector<Step>& steps, Operation first, Operation second, Operation
 
 void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
                    std::vector<std::string>& reasons) {
+  if (!is_quantized(layer)) {
+    reasons.emplace_back("nothing is quantised: permute_pad moves rows of x and dy as they are");
+    return;
+  }
   if (layer.dispatch != Dispatch::kNone) {
     reasons.push_back(fmt::format(
         "quantize and permute_pad stay apart: x_q is what dispatch \"{}\" sends between ranks",
@@ -123,6 +153,11 @@ bool saves_h1(const Layer& layer) {
 
 void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons) {
+  if (!is_quantized(layer)) {
+    reasons.emplace_back(
+        "gemm_fc1 and activation stay apart: the epilogue that activates quantises too");
+    return;
+  }
   if (!layer.fuse_activation) {
     reasons.emplace_back(
         "gemm_fc1 and activation_quantize stay apart: \"fuse_activation\" is false");

@@ -18,8 +18,9 @@ enum class Operation {
   kPermutePad,
   kQuantizePermutePad,  // quantize and permute_pad in one kernel
   kGemmFc1,
+  kActivation,
   kActivationQuantize,
-  kGemmFc1ActivationQuantize,  // both in one kernel
+  kGemmFc1ActivationQuantize,  // gemm_fc1 and that in one kernel
   kGemmFc2,
   kUnpermute,
   // Of the gradient dy
@@ -31,6 +32,7 @@ enum class Operation {
   kTransposeAct,
   kGemmFc2Wgrad,
   kGemmFc2WgradAdd,
+  kActivationBackward,
   kActivationBackwardQuantize,
   kGemmFc1Dgrad,
   kTransposeDh1,
@@ -57,8 +59,8 @@ std::string elapsed_tensor(const Step& step);
 bool has_colwise_offs(const Layer& layer);
 bool contains(const std::vector<Step>& steps, Operation operation);
 
-// What the passes of a layer of recipe fp8_flow do, in order: weights, forward, backward. No two
-// operations are fused yet, every operation reads only what earlier ones wrote.
+// What the passes of a layer do, in order: weights, forward, backward. No two operations are fused
+// yet, every operation reads only what earlier ones wrote.
 std::vector<Step> layer_steps(const Layer& layer);
 
 // Joins neighbours where that saves traffic and nothing else needs the tensor between them. Each

@@ -16,8 +16,12 @@ struct SupportedRecipe {
 };
 
 constexpr SupportedRecipe kSupported[] = {
+    {Recipe::kBf16, TargetKind::kCuda, Pass::kForward},
+    {Recipe::kBf16, TargetKind::kCuda, Pass::kBackward},
     {Recipe::kFp8Flow, TargetKind::kCuda, Pass::kForward},
     {Recipe::kFp8Flow, TargetKind::kCuda, Pass::kBackward},
+    {Recipe::kBf16, TargetKind::kSim, Pass::kForward},
+    {Recipe::kBf16, TargetKind::kSim, Pass::kBackward},
     {Recipe::kFp8Flow, TargetKind::kSim, Pass::kForward},
     {Recipe::kFp8Flow, TargetKind::kSim, Pass::kBackward},
 };
@@ -44,6 +48,25 @@ std::string names_of(Wanted wanted, Name name) {
   return names.empty() ? "nothing" : names;
 }
 
+Result<void> check_quantized(const Layer& layer, const Target& target) {
+  // The gradient of gate and up is one contraction, whose scale blocks may not lie in both.
+  if (has_backward(layer) && layer.intermediate % 128 != 0)
+    return refuse(layer, target, "intermediate with a backward pass",
+                  std::to_string(layer.intermediate), "multiples of 128");
+  return {};
+}
+
+Result<void> check_bf16(const Layer& layer, const Target& target) {
+  if (layer.dispatch == Dispatch::kFp8)
+    return refuse(layer, target, "recipe bf16 with the dispatch", to_string(layer.dispatch),
+                  "dispatch \"none\"");
+  // A step of wgrad's contraction takes 64 tokens: those beyond a group must be its pad rows.
+  if (has_backward(layer) && layer.splits_alignment % 64 != 0)
+    return refuse(layer, target, "recipe bf16 with a backward pass and splits_alignment",
+                  std::to_string(layer.splits_alignment), "multiples of 64");
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_support(const Layer& layer, const Target& target) {
@@ -64,11 +87,7 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   }
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
-  // The gradient of gate and up is one contraction, whose scale blocks may not lie in both.
-  if (has_backward(layer) && layer.intermediate % 128 != 0)
-    return refuse(layer, target, "intermediate with a backward pass",
-                  std::to_string(layer.intermediate), "multiples of 128");
-  return {};
+  return is_quantized(layer) ? check_quantized(layer, target) : check_bf16(layer, target);
 }
 
 }  // namespace moejit::compiler

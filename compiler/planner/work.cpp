@@ -23,7 +23,9 @@ Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
 
 Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t columns = spec.columns;
-  const int64_t quantized_row = columns + 4 * ceil_div(columns, 128);
+  // As it is stored.
+  const int64_t row_bytes =
+      stores_bf16(spec) ? 2 * columns : columns + 4 * ceil_div(columns, 128);
   const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
@@ -32,19 +34,19 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
       return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns +
                            dprobs_bytes(spec, rows.routed, choices)};
     case LoadStage::kGatedRows:
-      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * quantized_row};
+      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * row_bytes};
     case LoadStage::kGatedGradientRows:
       // Gate, up and the gradient once; both halves, and a partial sum of each segment.
       return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
-                           rows.padded * (2 * quantized_row + 4 * ceil_div(columns, 128))};
+                           rows.padded * (2 * row_bytes + 4 * ceil_div(columns, 128))};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }
-  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : quantized_row;
+  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
   Work total{.min_bytes = rows.tokens * input_row};
-  if (spec.store != StoreStage::kPermuted) total.min_bytes += rows.tokens * quantized_row;
+  if (spec.store != StoreStage::kPermuted) total.min_bytes += rows.tokens * row_bytes;
   if (is_permuted_store(spec))
-    total.min_bytes += rows.padded * (quantized_row + 4) + 2 * 4 * choices;
+    total.min_bytes += rows.padded * (row_bytes + 4) + 2 * 4 * choices;
   return total;
 }
 
@@ -120,8 +122,11 @@ Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
   const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
   const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
-  const int64_t scale_rows = ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
-  return {.min_bytes = rows.routed * (spec.rows + spec.n) +
+  const int64_t scale_rows =
+      spec.scales == GradientScales::kNone
+          ? 0
+          : ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
+  return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
                        4 * scale_rows * ceil_div(rows.routed, 128) +
                        spec.local_experts * elements * element_bytes * passes,
           .multiply_adds = rows.routed * elements};

@@ -180,11 +180,13 @@ class Cta {
   void land_stores(int32_t thread, uint32_t before);
 
   // wgmma.cpp
-  MatrixOperand operand_of(uint64_t descriptor, const char* name, sim::Site site);
+  MatrixOperand operand_of(uint64_t descriptor, const char* name, bool is_mn_major,
+                           int32_t elements, sim::Site site);
+  MatrixOperand a_of(const sim::WgmmaLane& lane, sim::Site site);
+  MatrixOperand b_of(const sim::WgmmaLane& lane, sim::Site site);
   void check_lanes(const Warpgroup& group, sim::Site site);
-  void mark_operand(const MatrixOperand& operand, int32_t rows, int32_t group, Stamp done,
-                    sim::Site site);
-  void gather(const MatrixOperand& operand, int32_t rows, unsigned char* packed);
+  void mark_operand(const MatrixOperand& operand, int32_t group, Stamp done, sim::Site site);
+  void gather(const MatrixOperand& operand, unsigned char* packed);
   void carry_out_next(Warpgroup& group);
   // warpgroups.cpp
   bool meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site);

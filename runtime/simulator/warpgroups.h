@@ -50,16 +50,28 @@ struct WgmmaBuffers {
 };
 
 // An operand of WGMMA as its descriptor says (PTX ISA, "Matrix descriptor format").
+// K-major: `lines` are the rows of A or columns of B, of which a WGMMA takes 32 bytes. MN-major:
+// lines are the k, of which it takes all elements of M or N; each 128 bytes of them are in a box.
 struct MatrixOperand {
-  uint32_t address = 0;  // in shared memory
-  uint32_t group_stride = 0;
+  bool is_mn_major = false;
+  int32_t elements = 0;       // of M or N
+  uint32_t address = 0;       // in shared memory
+  uint32_t group_stride = 0;  // from eight lines to the next
+  uint32_t box_stride = 0;    // of MN-major operands
 
-  // Where 16 bytes of a row lie.
-  uint32_t chunk_address(int32_t row, uint32_t chunk) const {
-    const auto r = static_cast<uint32_t>(row);
-    const uint32_t linear = address + r / 8 * group_stride + r % 8 * 128 + 16 * chunk;
+  int32_t lines() const { return is_mn_major ? kDepth : elements; }
+  uint32_t chunks() const { return is_mn_major ? static_cast<uint32_t>(elements) / 8 : 2; }
+
+  // Where 16 bytes of a line lie.
+  uint32_t chunk_address(int32_t line, uint32_t chunk) const {
+    const auto r = static_cast<uint32_t>(line);
+    const uint32_t linear =
+        address + chunk / 8 * box_stride + r / 8 * group_stride + r % 8 * 128 + chunk % 8 * 16;
     return linear ^ (linear >> 7 & 7u) << 4;
   }
+
+ private:
+  static constexpr int32_t kDepth = 16;  // of bf16, which alone may be MN-major
 };
 
 }  // namespace moejit::runtime

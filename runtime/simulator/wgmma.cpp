@@ -12,11 +12,16 @@ namespace moejit::runtime {
 // waits for it, after those that the warpgroup issued earlier. A warp that has waited knows that
 // all of the warpgroup's reads are done.
 
-MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, sim::Site site) {
+MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, bool is_mn_major,
+                              int32_t elements, sim::Site site) {
   const auto field = [descriptor](int32_t low, int32_t bits) {
     return static_cast<uint32_t>(descriptor >> low & ((uint64_t{1} << bits) - 1));
   };
-  const MatrixOperand operand{.address = field(0, 14) << 4, .group_stride = field(32, 14) << 4};
+  const MatrixOperand operand{.is_mn_major = is_mn_major,
+                              .elements = elements,
+                              .address = field(0, 14) << 4,
+                              .group_stride = field(32, 14) << 4,
+                              .box_stride = field(16, 14) << 4};
   if (field(62, 2) != 1) {
     report(site, fmt::format("multiplies operand {}, whose descriptor has layout {}, wanted 1, the "
                              "128-byte swizzle",
@@ -27,12 +32,31 @@ MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, sim::Site s
                              "bytes from 8 rows to the next, wanted 0 and a multiple of 1024",
                              name, field(49, 3), operand.group_stride));
   }
+  if (is_mn_major && elements > 64 &&
+      (operand.box_stride == 0 || operand.box_stride % 1024 != 0)) {
+    report(site, fmt::format("multiplies operand {}, MN-major with {} elements, whose descriptor "
+                             "has {} bytes from 64 of them to the next, wanted a multiple of 1024",
+                             name, elements, operand.box_stride));
+  }
+  if (is_mn_major && operand.address % 1024 != 0) {
+    report(site, fmt::format("multiplies operand {}, MN-major, which begins at offset {} of shared "
+                             "memory, wanted a multiple of 1024",
+                             name, static_cast<int64_t>(operand.address) - sim::kSharedBase));
+  }
   if (operand.address % 1024 > 96 || operand.address % 32 != 0) {
     report(site, fmt::format("multiplies operand {}, which begins at offset {} of shared memory, "
                              "wanted a multiple of 1024 plus 0, 32, 64 or 96",
                              name, static_cast<int64_t>(operand.address) - sim::kSharedBase));
   }
   return operand;
+}
+
+MatrixOperand Cta::a_of(const sim::WgmmaLane& lane, sim::Site site) {
+  return operand_of(lane.a, "A", lane.is_a_mn_major, sim::kWgmmaRows, site);
+}
+
+MatrixOperand Cta::b_of(const sim::WgmmaLane& lane, sim::Site site) {
+  return operand_of(lane.b, "B", lane.is_b_mn_major, lane.columns, site);
 }
 
 void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
@@ -43,7 +67,8 @@ void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
     const auto* lane = static_cast<const sim::WgmmaLane*>(group.operands[i]);
     const int32_t thread = first_thread + static_cast<int32_t>(i);
     if (lane->a != first->a || lane->b != first->b || lane->accumulate != first->accumulate ||
-        lane->multiply != first->multiply) {
+        lane->is_a_mn_major != first->is_a_mn_major ||
+        lane->is_b_mn_major != first->is_b_mn_major || lane->multiply != first->multiply) {
       std::string what = fmt::format("passes other operands to wgmma than thread {}", first_thread);
       report_of(thread, site, what);
     }
@@ -63,13 +88,12 @@ void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
   }
 }
 
-void Cta::mark_operand(const MatrixOperand& operand, int32_t rows, int32_t group, Stamp done,
-                       sim::Site site) {
+void Cta::mark_operand(const MatrixOperand& operand, int32_t group, Stamp done, sim::Site site) {
   const Actor now{done, &order_.common(group)};
-  for (int32_t row = 0; row < rows; ++row) {
-    for (uint32_t chunk = 0; chunk < 2; ++chunk) {
-      const uint32_t offset = shared_offset(operand.chunk_address(row, chunk), SharedMemory::kChunk,
-                                            "multiplies", site);
+  for (int32_t line = 0; line < operand.lines(); ++line) {
+    for (uint32_t chunk = 0; chunk < operand.chunks(); ++chunk) {
+      const uint32_t offset = shared_offset(operand.chunk_address(line, chunk),
+                                            SharedMemory::kChunk, "multiplies", site);
       const Conflict conflict =
           shared_.read_async(offset, now, done, site, Arrangement::kSwizzledRows, false);
       if (conflict != Conflict::kNone) {
@@ -87,8 +111,8 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   if (group.agent < 0) group.agent = add_agent(Agent::Kind::kWgmma, index);
   const Stamp done =
       Ordering::agent_stamp(group.agent, group.first + static_cast<uint32_t>(group.wgmmas.size()));
-  mark_operand(operand_of(lane.a, "A", site), 64, index, done, site);
-  mark_operand(operand_of(lane.b, "B", site), lane.columns, index, done, site);
+  mark_operand(a_of(lane, site), index, done, site);
+  mark_operand(b_of(lane, site), index, done, site);
   Wgmma& issued = group.wgmmas.emplace_back();
   issued.lane = lane;
   issued.group = group.committed[0];
@@ -106,11 +130,18 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   part_warpgroup(index);
 }
 
-void Cta::gather(const MatrixOperand& operand, int32_t rows, unsigned char* packed) {
-  for (int32_t row = 0; row < rows; ++row) {
-    for (uint32_t chunk = 0; chunk < 2; ++chunk) {
-      const std::byte* from = shared_.at(operand.chunk_address(row, chunk) - sim::kSharedBase);
-      std::memcpy(packed + 32 * row + 16 * chunk, from, SharedMemory::kChunk);
+// The operand as rows of 32 bytes of the contraction.
+void Cta::gather(const MatrixOperand& operand, unsigned char* packed) {
+  for (int32_t line = 0; line < operand.lines(); ++line) {
+    for (uint32_t chunk = 0; chunk < operand.chunks(); ++chunk) {
+      const std::byte* from = shared_.at(operand.chunk_address(line, chunk) - sim::kSharedBase);
+      if (!operand.is_mn_major) {
+        std::memcpy(packed + 32 * line + 16 * chunk, from, SharedMemory::kChunk);
+        continue;
+      }
+      for (uint32_t i = 0; i < 8; ++i) {
+        std::memcpy(packed + 32 * (8 * chunk + i) + 2 * line, from + 2 * i, 2);
+      }
     }
   }
 }
@@ -120,8 +151,8 @@ void Cta::carry_out_next(Warpgroup& group) {
   --wgmmas_under_way_;
   if (wgmma_buffers_ == nullptr) wgmma_buffers_ = std::make_unique<WgmmaBuffers>();
   WgmmaBuffers& buffers = *wgmma_buffers_;
-  gather(operand_of(next.lane.a, "A", next.site), 64, buffers.a.data());
-  gather(operand_of(next.lane.b, "B", next.site), next.lane.columns, buffers.b.data());
+  gather(a_of(next.lane, next.site), buffers.a.data());
+  gather(b_of(next.lane, next.site), buffers.b.data());
   next.lane.multiply({.a = buffers.a.data(),
                       .b = buffers.b.data(),
                       .sums = next.sums.data(),

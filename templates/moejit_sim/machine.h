@@ -84,6 +84,7 @@ struct WgmmaOperands {
   bool accumulate;
   void* scratch;  // kWgmmaScratchBytes, 64-byte aligned
 };
+inline constexpr int32_t kWgmmaRows = 64;
 inline constexpr uint64_t kWgmmaScratchBytes = (64 + 256) * 32 * sizeof(double);
 
 // A WGMMA as one thread issues it.
@@ -94,6 +95,8 @@ struct WgmmaLane {
   uint64_t b;
   int32_t columns;
   bool accumulate;
+  bool is_a_mn_major;
+  bool is_b_mn_major;
   void (*multiply)(const WgmmaOperands&);
 };
 

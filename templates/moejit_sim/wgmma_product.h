@@ -10,7 +10,6 @@
 
 namespace moejit::sim {
 
-inline constexpr int32_t kWgmmaRows = 64;
 inline constexpr int32_t kWgmmaRowBytes = 32;
 
 struct WgmmaE4m3 {

@@ -46,6 +46,8 @@ std::vector<compiler::Layer> layers() {
       compiler::Layer training = *layer;
       training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
       all.push_back(training);
+      training.recipe = compiler::Recipe::kBf16;
+      all.push_back(training);
     }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);

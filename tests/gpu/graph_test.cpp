@@ -67,8 +67,12 @@ class GraphTest : public ::testing::Test {
     return layer_->read<uint16_t>("y");
   }
   void record(CUstreamCaptureMode mode, CUgraphExec& graph) {
+    record(mode, graph, [this] { return layer_->forward(stream_); });
+  }
+  template <typename Calls>
+  void record(CUstreamCaptureMode mode, CUgraphExec& graph, const Calls& calls) {
     ASSERT_DRIVER(api_->stream_begin_capture(stream_, mode));
-    const auto launched = layer_->forward(stream_);
+    const auto launched = calls();
     CUgraph recorded = nullptr;
     ASSERT_DRIVER(api_->stream_end_capture(stream_, &recorded));
     ASSERT_TRUE(succeeded(launched));
@@ -104,6 +108,65 @@ TEST_F(GraphTest, ReplaysEqualCallsWhateverTheRouting) {
   EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
   EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
 }
+
+class TrainingGraphTest : public GraphTest,
+                          public ::testing::WithParamInterface<compiler::Recipe> {
+ protected:
+  Result<void> step(runtime::Stream stream) {
+    MOEJIT_TRY(layer_->forward(stream));
+    return layer_->backward(compiler::GradientMode::kAdd, stream);
+  }
+  // Gradients of a step that adds to `old`.
+  template <typename Launch>
+  std::vector<std::vector<std::byte>> gradients(const std::vector<uint16_t>& dy, float old,
+                                                const Launch& launch) {
+    EXPECT_TRUE(succeeded(layer_->set_gradient(dy)));
+    EXPECT_TRUE(succeeded(layer_->set_weight_gradients(old)));
+    EXPECT_TRUE(succeeded(layer_->poison()));
+    EXPECT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+    launch();
+    EXPECT_EQ(api_->stream_synchronize(stream_), CUDA_SUCCESS);
+    std::vector<std::vector<std::byte>> all;
+    for (const std::string_view name : {"y", "dx", "dprobs", "dw1", "dw2"})
+      all.push_back(layer_->read<std::byte>(name));
+    return all;
+  }
+};
+
+TEST_P(TrainingGraphTest, ReplaysAStepWhateverTheRouting) {
+  LayerShape shape = kShape;
+  shape.intermediate = 256;
+  auto layer = TestLayer::create(shape, {.max_tokens = kTokens,
+                                         .keep_intermediates = false,
+                                         .has_backward = true,
+                                         .recipe = GetParam()});
+  ASSERT_TRUE(succeeded(layer));
+  layer_ = std::move(*layer);
+  ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(shape, kTokens, 1))));
+  ASSERT_TRUE(succeeded(layer_->set_inputs(random_inputs(shape, kTokens, 2))));
+  CUgraphExec graph = nullptr;
+  ASSERT_NO_FATAL_FAILURE(
+      record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph, [this] { return step(stream_); }));
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    LayerInputs inputs = random_inputs(shape, kTokens, 100 + seed,
+                                       {.unrouted_share = static_cast<double>(seed % 4) / 4.0});
+    if (seed % 10 == 0) inputs.topk_ids.assign(inputs.topk_ids.size(), seed % 20 == 0 ? 0 : -1);
+    ASSERT_TRUE(succeeded(layer_->set_inputs(inputs)));
+    const std::vector<uint16_t> dy =
+        reference::random_activations(kTokens, shape.hidden, 500 + seed);
+    const auto old = static_cast<float>(seed);
+    const auto eager = gradients(dy, old, [this] { EXPECT_TRUE(succeeded(step(stream_))); });
+    const auto replayed = gradients(
+        dy, old, [&] { EXPECT_EQ(api_->graph_launch(graph, stream_), CUDA_SUCCESS); });
+    ASSERT_EQ(eager, replayed) << "replay " << seed;
+  }
+  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, TrainingGraphTest,
+                         ::testing::Values(compiler::Recipe::kFp8Flow, compiler::Recipe::kBf16),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
 
 TEST_F(GraphTest, IsRecordedInEveryModeOfCapture) {
   const LayerInputs inputs = random_inputs(kShape, kTokens, 5);

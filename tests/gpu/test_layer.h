@@ -62,6 +62,7 @@ class TestLayer {
     bool fuse_activation = true;
     bool has_backward = false;
     compiler::Recompute recompute = compiler::Recompute::kNone;
+    compiler::Recipe recipe = compiler::Recipe::kFp8Flow;
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);

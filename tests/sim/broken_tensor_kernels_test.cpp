@@ -120,6 +120,13 @@ INSTANTIATE_TEST_SUITE_P(
                      "dead-lock: .*in wgmma, where 32 threads of warpgroup 0 are missing", 128},
         BrokenKernel{"wgmma_operand_misplaced",
                      "operand B, which begins at offset 8704 .*wanted a multiple of 1024", 128},
+        BrokenKernel{"wgmma_boxes_misplaced",
+                     "operand B, MN-major, which begins at offset 8704 .*wanted a multiple of 1024",
+                     128},
+        BrokenKernel{"wgmma_box_stride_missing",
+                     "operand B, MN-major with 128 elements, whose descriptor has 0 bytes from 64 "
+                     "of them to the next",
+                     128},
         BrokenKernel{"wgmma_operand_overwritten",
                      "writes 16 bytes.*operand of the wgmma of warpgroup 0", 128}),
     [](const auto& tested) { return tested.param.name; });

@@ -41,16 +41,13 @@ MOEJIT_KERNEL(128, 1, test_kernel, Params) {
   }
   sync_cta();
   if (t == 0) {
-    load_tensor_2d(shared<Bytes16>(kA), params.a_map, full, 0, 64 * cta_index());
     arrive_expecting(full, (64 + 128) * 128);
-    load_tensor_2d<CachePolicy::kEvictLast>(shared<Bytes16>(kB), params.b_map, full, 0, 0);
+    LOAD
   }
   wait(full, 0);
   WgmmaSum<128> sum;
-  const auto a = matrix_descriptor(shared<Bytes16>(kA));
-  const auto b = matrix_descriptor(shared<Bytes16>(kB));
   wgmma_fence(sum);
-  for (int32_t k = 0; k < 4; ++k) MULTIPLY(sum, a + 32 * k, b + 32 * k, k > 0);
+  MULTIPLY
   wgmma_commit();
   wgmma_wait<0>(sum);
   const int32_t row = 16 * warp_index() + lane_index() / 4;
@@ -72,6 +69,40 @@ MOEJIT_KERNEL(128, 1, test_kernel, Params) {
 }
 )";
 
+constexpr const char* kKMajor = R"(
+#define LOAD                                                                            \
+  load_tensor_2d(shared<Bytes16>(kA), params.a_map, full, 0, 64 * cta_index());         \
+  load_tensor_2d<CachePolicy::kEvictLast>(shared<Bytes16>(kB), params.b_map, full, 0, 0);
+#define MULTIPLY                                                     \
+  const auto a = matrix_descriptor(shared<Bytes16>(kA));             \
+  const auto b = matrix_descriptor(shared<Bytes16>(kB));             \
+  for (int32_t k = 0; k < 4; ++k) INSTRUCTION(sum, a + 32 * k, b + 32 * k, k > 0);
+)";
+
+// The same of A [64 k, 128] and B [64 k, 128]: rows are the contraction. Boxes have 64 columns.
+constexpr const char* kMnMajor = R"(
+#define LOAD                                                                    \
+  load_tensor_2d(shared<Bytes16>(kA), params.a_map, full, 64 * cta_index(), 0); \
+  load_tensor_2d(shared<Bytes16>(kB), params.b_map, full, 0, 0);                \
+  load_tensor_2d(shared<Bytes16>(kB + 8192), params.b_map, full, 64, 0);
+#define MULTIPLY                                                              \
+  wgmma_steps_bf16<Major::kMn, Major::kMn>(                                   \
+      sum, mn_major_descriptor(shared<Bytes16>(kA)),                          \
+      mn_major_descriptor(shared<Bytes16>(kB)), false);
+)";
+
+// And with A as in the first and B as in the second.
+constexpr const char* kMixed = R"(
+#define LOAD                                                                    \
+  load_tensor_2d(shared<Bytes16>(kA), params.a_map, full, 0, 64 * cta_index()); \
+  load_tensor_2d(shared<Bytes16>(kB), params.b_map, full, 0, 0);                \
+  load_tensor_2d(shared<Bytes16>(kB + 8192), params.b_map, full, 64, 0);
+#define MULTIPLY                                                              \
+  wgmma_steps_bf16<Major::kK, Major::kMn>(                                    \
+      sum, matrix_descriptor(shared<Bytes16>(kA)),                            \
+      mn_major_descriptor(shared<Bytes16>(kB)), false);
+)";
+
 struct Tile {
   std::string multiply = "wgmma_e4m3";  // the instruction
   compiler::DType dtype = compiler::DType::kF8E4M3;
@@ -88,7 +119,7 @@ std::vector<float> run_tile(const Tile& tile, const std::vector<std::byte>& a,
   buffers[2].written = false;
   const auto columns = static_cast<int32_t>(128 / compiler::size_bytes(tile.dtype));
   const auto result =
-      run_test_kernel("#define MULTIPLY " + tile.multiply + "\n" + kOneTile,
+      run_test_kernel("#define INSTRUCTION " + tile.multiply + "\n" + kKMajor + kOneTile,
                       {.ctas = 2,
                        .threads = 128,
                        .shared_bytes = 64 * 1024,
@@ -182,6 +213,43 @@ TEST(SimulatedWgmma, MultipliesBf16) {
   const Tile tile{"wgmma_bf16", compiler::DType::kBF16};
   for (uint64_t seed = 0; seed < 8; ++seed) {
     EXPECT_EQ(run_tile(tile, a, b, seed), product(a, b));
+  }
+}
+
+Matrix transposed(const Matrix& matrix) {
+  Matrix turned{matrix.columns, matrix.rows, {}};
+  for (std::size_t column = 0; column < matrix.columns; ++column)
+    for (std::size_t row = 0; row < matrix.rows; ++row)
+      turned.values.push_back(matrix.at(row, column));
+  return turned;
+}
+
+TEST(SimulatedWgmma, MultipliesBf16AlongEitherDimension) {
+  const Matrix a = random_integers(128, 64, 5);
+  const Matrix b = random_integers(128, 64, 6);
+  const auto bf16 = compiler::DType::kBF16;
+  const auto rows_box = box_of(bf16, 64, 128, 64, 64, true);     // 64 k of 64 rows
+  const auto columns_box = box_of(bf16, 128, 64, 64, 64, true);  // 64 columns of 64 k
+  for (const bool is_a_mn_major : {false, true}) {
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      std::vector<SimBuffer> buffers{
+          {"a", encoded(is_a_mn_major ? transposed(a) : a, bf16), false},
+          {"b", encoded(transposed(b), bf16), false},
+          buffer_of("d", std::vector<float>(128 * 128))};
+      buffers[2].written = false;
+      const auto result = run_test_kernel(
+          std::string(is_a_mn_major ? kMnMajor : kMixed) + kOneTile,
+          {.ctas = 2,
+           .threads = 128,
+           .shared_bytes = 64 * 1024,
+           .seed = seed,
+           .maps = {{0, is_a_mn_major ? columns_box : rows_box},
+                    {1, columns_box},
+                    {2, box_of(compiler::DType::kF32, 128, 128, 32, 64, true)}}},
+          buffers);
+      ASSERT_TRUE(result.has_value()) << to_string(result.error());
+      EXPECT_EQ(values_of<float>(buffers[2]), product(a, b)) << is_a_mn_major << " " << seed;
+    }
   }
 }
 

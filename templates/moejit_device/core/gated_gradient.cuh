@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The gradient of a gated segment, gate and up, and how it is quantised.
+// The gradient of a gated segment, gate and up, and how it is rounded or quantised.
 
 #include "moejit_device/core/segment.cuh"
 
@@ -21,6 +21,23 @@ struct QuantizedGatedGradient {
   float scale_inv;  // gate's in lanes 0 to 3 of the segment, up's in lanes 4 to 7
   float dprob;      // of the segment, the same in all its lanes
 };
+
+struct Bf16GatedGradient {
+  Bf16Segment gate;
+  Bf16Segment up;
+  float dprob;  // of the segment, the same in all its lanes
+};
+
+// Multiplied with the probability, then one rounding to bf16.
+MOEJIT_DEVICE Bf16GatedGradient round_gated_gradient(const GatedGradient& gradient) {
+  ValueSegment gate, up;
+#pragma unroll
+  for (int32_t i = 0; i < kLaneColumns; ++i) {
+    gate.value[i] = ptx::multiply(gradient.gate.value[i], gradient.prob);
+    up.value[i] = ptx::multiply(gradient.up.value[i], gradient.prob);
+  }
+  return {.gate = pack_bf16(gate), .up = pack_bf16(up), .dprob = sum_of_segment(gradient.dprob)};
+}
 
 // e4m3 with one power-of-two scale each for gate and up, of kSegmentsPerScale neighbouring segments
 // in the warp. Columns outside the row are zeros.

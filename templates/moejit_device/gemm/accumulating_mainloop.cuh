@@ -20,14 +20,14 @@ namespace moejit::device {
 template <typename Multiply, int32_t kStepsPerPromotion = 0>
 class AccumulatingMainloop {
  public:
-  static constexpr int32_t kStepElements = Multiply::kStepElements;
+  using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more, to sums that are 0. All threads of a math
   // warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum.
   template <int32_t kW, int32_t, typename Stages>
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const NoScales&,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
-    const PartOperands operands = part_operands<Stages>(part);
+    const PartOperands operands = part_operands<Multiply, Stages>(part);
     if constexpr (kStepsPerPromotion == 0) {
       ptx::WgmmaSum<kW> total;
       chain<kW>(k_steps, operands, reader, total);

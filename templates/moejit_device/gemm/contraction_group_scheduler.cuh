@@ -91,7 +91,8 @@ class ContractionGroupScheduler {
             .padded_rows = rows,
             .section = 0,
             .column = column,
-            .unused = {}};
+            .b_matrix = 0,
+            .unused = 0};
   }
 
   ptx::GlobalPtr<const int32_t> counts_;

@@ -13,7 +13,7 @@ namespace moejit::device {
 template <typename Multiply>
 class GatedMainloop {
  public:
-  static constexpr int32_t kStepElements = Multiply::kStepElements;
+  using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more; kSteps as in PromotingMainloop. All threads of a
   // math warpgroup; sums [kW / 2] are those of gate, then of up, each in the order of

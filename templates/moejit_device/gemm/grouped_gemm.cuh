@@ -129,7 +129,8 @@ struct GroupedGemm {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
       if (ptx::lane_index() == 0) {
-        Stages::template load<Mainloop::kStepElements>(params.a_map, params.b_map, tile, position);
+        Stages::template load<typename Mainloop::Multiplier>(params.a_map, params.b_map, tile,
+                                                             position);
       }
       ptx::sync_warp();  // the first lane is back
       queue.pop();

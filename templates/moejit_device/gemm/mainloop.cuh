@@ -16,8 +16,11 @@
 
 namespace moejit::device {
 
+// What a step of the contraction is, and which dimension of the operands is contiguous.
 struct MultiplyE4m3 {
   static constexpr int32_t kStepElements = 128;
+  static constexpr auto kMajorA = ptx::Major::kK;
+  static constexpr auto kMajorB = ptx::Major::kK;
   template <int32_t kW>
   MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
                                 ptx::MatrixDescriptor b, bool accumulate) {
@@ -25,12 +28,15 @@ struct MultiplyE4m3 {
   }
 };
 
+template <ptx::Major kMajorAValue, ptx::Major kMajorBValue>
 struct MultiplyBf16 {
   static constexpr int32_t kStepElements = 64;
+  static constexpr auto kMajorA = kMajorAValue;
+  static constexpr auto kMajorB = kMajorBValue;
   template <int32_t kW>
   MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor a,
                                 ptx::MatrixDescriptor b, bool accumulate) {
-    ptx::wgmma_rows_bf16(sum, a, b, accumulate);
+    ptx::wgmma_steps_bf16<kMajorA, kMajorB>(sum, a, b, accumulate);
   }
 };
 
@@ -62,12 +68,19 @@ struct PartOperands {
   ptx::MatrixDescriptor n;
 };
 
-template <typename Stages>
+template <ptx::Major kMajor>
+MOEJIT_DEVICE ptx::MatrixDescriptor operand_descriptor(ptx::SharedPtr<Bytes16> operand) {
+  if constexpr (kMajor == ptx::Major::kMn) return ptx::mn_major_descriptor(operand);
+  return ptx::matrix_descriptor(operand);
+}
+
+template <typename Multiply, typename Stages>
 MOEJIT_DEVICE PartOperands part_operands(const WarpgroupPart& part) {
-  constexpr int32_t kRowBytes = 128;
-  const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
-  const auto b = ptx::matrix_descriptor(Stages::b(0)) + part.column * kRowBytes;
   constexpr bool kIsSwapped = Stages::TileShape::kIsSwapped;
+  static_assert(!kIsSwapped || Multiply::kMajorA == Multiply::kMajorB, "A stays A to WGMMA");
+  constexpr int32_t kRowBytes = 128;  // of an element of M or N, 64 of which are a box if MN-major
+  const auto a = operand_descriptor<Multiply::kMajorA>(Stages::a(0)) + part.row * kRowBytes;
+  const auto b = operand_descriptor<Multiply::kMajorB>(Stages::b(0)) + part.column * kRowBytes;
   return {.m = kIsSwapped ? b : a, .n = kIsSwapped ? a : b};
 }
 
@@ -78,7 +91,7 @@ class PromotingMainloop {
   static_assert(kBlocksPerPromotion == 1 || kBlocksPerPromotion == 2, "one step or two");
 
  public:
-  static constexpr int32_t kStepElements = Multiply::kStepElements;
+  using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more; where all tiles have the same, kSteps is that
   // number, else 0. All threads of a math warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum.
@@ -86,7 +99,7 @@ class PromotingMainloop {
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     using Shape = typename Stages::TileShape;
-    const auto [m, n] = part_operands<Stages>(part);
+    const auto [m, n] = part_operands<Multiply, Stages>(part);
     // Narrower parts are rare: they are spared the code of an unrolled loop.
     constexpr bool kIsUnrolled = Shape::template kUnrolls<kW>;
     if constexpr (kIsUnrolled && goes_round<Stages>(kSteps)) {

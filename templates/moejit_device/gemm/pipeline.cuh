@@ -3,12 +3,13 @@
 
 // The ring of stages in shared memory between the producer and the math warps. Stage s holds one
 // step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
-// tensor copies bring; and, apart from these, the factors of the step, which warps write. `full`
+// tensor copies bring (if MN-major, boxes of 64 rows by all k of the step); and, apart from these, the factors of the step, which warps write. `full`
 // completes when all of a stage is there, `empty` when every math warp is done with it. Phases have
 // parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
+#include "moejit_device/ptx/wgmma.cuh"
 
 namespace moejit::device {
 
@@ -69,32 +70,71 @@ struct Pipeline {
   }
 
   // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
-  // is that of the widest tile: rows beyond a tile are loaded and not used. kStepElements of the
-  // contraction are 128 bytes.
-  template <int32_t kStepElements>
+  // is that of the widest tile: rows beyond a tile are loaded and not used. Multiplier says how
+  // many elements of the contraction a step is, 128 bytes where K-major.
+  template <typename Multiplier>
   MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
                                  const GemmTile& tile, Position& position) {
     for (int32_t step = 0; step < tile.k_steps; ++step) {
-      const int32_t k = tile.k_begin + step * kStepElements;
+      const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
-      if constexpr (Shape::kBoxRowsA == Shape::kRows) {
-        ptx::arrive_expecting(ready, kStageBytes);
-        ptx::load_tensor_2d(a(position.stage), a_map, ready, k, tile.a_row);
-      } else {
-        const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
-        ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
-        for (int32_t box = 0; box < boxes; ++box) {
-          ptx::load_tensor_2d(a(position.stage) + box * (kBoxBytesA / 16), a_map, ready, k,
-                              tile.a_row + box * Shape::kBoxRowsA);
-        }
-      }
-      ptx::load_tensor_2d<Shape::kPolicyB>(b(position.stage), b_map, ready, k, tile.b_row);
-      if constexpr (Shape::kTileSections == 2) {
-        ptx::load_tensor_2d<Shape::kPolicyB>(b(position.stage) + kSectionBytesB / 16, b_map, ready,
-                                             k, tile.b_row + Shape::kSectionN);
-      }
+      load_a<Multiplier::kMajorA>(a(position.stage), a_map, ready, k, tile);
+      load_b<Multiplier::kMajorB>(b(position.stage), b_map, ready, k, tile);
       position.advance();
+    }
+  }
+
+ private:
+  static constexpr int32_t kMnBoxElements = 64;  // of an MN-major operand, by as many k
+  static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
+
+  // And announces the bytes of both operands.
+  template <ptx::Major kMajor>
+  MOEJIT_DEVICE static void load_a(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
+    if constexpr (Shape::kBoxRowsA != Shape::kRows) {
+      static_assert(kMajor == ptx::Major::kK, "boxes of an MN-major A have 64 of its rows");
+      const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
+      ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
+      for (int32_t box = 0; box < boxes; ++box) {
+        ptx::load_tensor_2d(to + box * (kBoxBytesA / 16), map, ready, k,
+                            tile.a_row + box * Shape::kBoxRowsA);
+      }
+    } else {
+      ptx::arrive_expecting(ready, kStageBytes);
+      if constexpr (kMajor == ptx::Major::kK) {
+        ptx::load_tensor_2d(to, map, ready, k, tile.a_row);
+      } else {
+        load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
+      }
+    }
+  }
+
+  template <ptx::Major kMajor>
+  MOEJIT_DEVICE static void load_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
+    if constexpr (kMajor == ptx::Major::kMn) {
+      static_assert(Shape::kTileSections == 1, "of one section");
+      load_mn_major<Shape::kTileColumns>(to, map, ready, tile.column, k, tile.b_matrix);
+    } else {
+      ptx::load_tensor_2d<Shape::kPolicyB>(to, map, ready, k, tile.b_row);
+      if constexpr (Shape::kTileSections == 2) {
+        ptx::load_tensor_2d<Shape::kPolicyB>(to + kSectionBytesB / 16, map, ready, k,
+                                             tile.b_row + Shape::kSectionN);
+      }
+    }
+  }
+
+  // kElements of M or N, from `first` on, by the k of a step.
+  template <int32_t kElements>
+  MOEJIT_DEVICE static void load_mn_major(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                          ptx::Mbarrier ready, int32_t first, int32_t k,
+                                          int32_t matrix) {
+#pragma unroll
+    for (int32_t box = 0; box < kElements / kMnBoxElements; ++box) {
+      ptx::load_tensor_3d(to + box * (kMnBoxBytes / 16), map, ready, first + box * kMnBoxElements,
+                          k, matrix);
     }
   }
 };

@@ -126,7 +126,8 @@ class RowGroupScheduler {
             .padded_rows = padded_rows(count - row, padded - row),
             .section = section,
             .column = column,
-            .unused = {}};
+            .b_matrix = group,
+            .unused = 0};
   }
 
   ptx::GlobalPtr<const int32_t> counts_;

@@ -14,14 +14,14 @@ namespace moejit::device {
 template <typename Multiply>
 class RowScaledMainloop {
  public:
-  static constexpr int32_t kStepElements = Multiply::kStepElements;
+  using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more. All threads of a math warpgroup; sums [kW / 2]
   // in the order of ptx::WgmmaSum.
   template <int32_t kW, int32_t, typename Stages, typename Scales>
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
-    const auto [m, n] = part_operands<Stages>(part);
+    const auto [m, n] = part_operands<Multiply, Stages>(part);
 #pragma unroll 4
     for (int32_t step = 0; step < k_steps; ++step) {
       ptx::WgmmaSum<kW> partial;

@@ -22,7 +22,8 @@ struct GemmTile {
   int32_t padded_rows;  // real and pad rows, 1 or more: the others belong to somebody else
   int32_t section;      // of D's columns, the first of a tile's
   int32_t column;       // first one within the section
-  int32_t unused[2];
+  int32_t b_matrix;     // of an MN-major B
+  int32_t unused;
 };
 static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
 

@@ -8,16 +8,19 @@ namespace moejit::device {
 // D[e] = A[:, columns of e] * B[:, columns of e]^T for each group e of columns: the contraction is
 // over a group's tokens. E groups, C columns of A and B, `rows` of A and D, `n` rows of B and
 // columns of D. Groups start at multiples of 128; the columns from a group's count to the next
-// multiple of 128 hold zeros.
+// multiple of 128 hold zeros. Without scales A and B are bf16 with tokens as rows, [C, rows] and
+// [C, n], and 64 takes the place of 128.
 struct ContractionGroupedGemmParams {
-  TensorMap a_map;           // A [rows, C], boxes of 128 rows x 128 bytes, swizzled
-  TensorMap b_map;           // B [n, C], boxes of the widest tile's columns x 128 bytes
+  TensorMap a_map;           // A [rows, C], boxes of 128 rows x 128 bytes, swizzled; without
+                             // scales [1, C, rows], boxes of 1 x 64 x 64
+  TensorMap b_map;           // B [n, C], boxes of the widest tile's columns x 128 bytes; without
+                             // scales [1, C, n], boxes of 1 x 64 x 64
   TensorMap d_map;           // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled
   const float* a_scale_inv;  // [ceil(rows / 128), C / 128], or of each row: [rows, C / 128]
   const float* b_scale_inv;  // [ceil(n / 128), C / 128], or of each row: [n, C / 128]
   const int32_t* counts;     // [E]
-  const int32_t* offs;       // [E + 1], multiples of 128
-  int64_t columns;           // C, a multiple of 128
+  const int32_t* offs;       // [E + 1], multiples of 128, or 64
+  int64_t columns;           // C, a multiple of 128, or 64
   uint64_t* elapsed;         // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
 };
 

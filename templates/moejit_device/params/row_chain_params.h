@@ -19,8 +19,8 @@ struct RowChainParams {
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], likewise
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: e4m3 [P, 2C]
-  float* output_scale_inv;  // [rows, B] where quantised; kGroupedGatedRows: [P, 2B]
+  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2C]
+  float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   float* output_dprobs;     // [P, B], kGroupedGatedRows
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation

@@ -10,11 +10,19 @@
 
 namespace moejit::device::ptx {
 
-// Where an operand lies: the K-major form with 128-byte rows and the 128-byte swizzle of tensor
-// copies. Groups of eight rows follow each other, 1024 bytes each, the first 1024-byte aligned.
+// Which dimension of an operand is contiguous: the contraction, or the rows of A and columns of B.
+// MN-major operands are bf16.
+enum class Major { kK, kMn };
+
+// Where an operand lies, in boxes that tensor copies brought with the 128-byte swizzle, 1024-byte
+// aligned.
+//   K-major   a row has 128 bytes of the contraction. Groups of eight rows follow each other.
+//   MN-major  a box has 64 elements of M or N (128 bytes) of each of 64 k: 8192 bytes. Further
+//             elements of M or N are in boxes that follow.
 struct MatrixDescriptor {
   uint64_t bits;
-  // The same matrix `bytes` further on: 32 to the next K step, multiples of 1024 to other rows.
+  // The same matrix `bytes` further on: to the next K step 32, or 2048 if MN-major; multiples of
+  // 1024 to other rows, of 8192 if MN-major.
   MOEJIT_DEVICE MatrixDescriptor operator+(int32_t bytes) const {
     return {bits + static_cast<uint64_t>(bytes >> 4)};
   }
@@ -25,6 +33,12 @@ MOEJIT_DEVICE MatrixDescriptor matrix_descriptor(SharedPtr<T> rows) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
   return {kSwizzle128 | kGroupStride | ((rows.address & 0x3ffffu) >> 4)};
+}
+
+template <typename T>
+MOEJIT_DEVICE MatrixDescriptor mn_major_descriptor(SharedPtr<T> boxes) {
+  constexpr uint64_t kBoxStride = uint64_t{8192 >> 4} << 16;
+  return {matrix_descriptor(boxes).bits | kBoxStride};
 }
 
 // A thread's part of the sums of 64 rows and kN columns, in fp32. Element 4j + i is
@@ -88,11 +102,12 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
-// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16: likewise.
-template <int32_t kN>
-MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
-                                   bool accumulate) {
-  Wgmma<kN>::rows_bf16(sum.value, a.bits, b.bits, accumulate);
+// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16: likewise, over whole rows or boxes.
+template <Major kA, Major kB, int32_t kN>
+MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                    bool accumulate) {
+  Wgmma<kN>::template steps_bf16<kA == Major::kMn, kB == Major::kMn>(sum.value, a.bits, b.bits,
+                                                                     accumulate);
 }
 
 // Each shape is an instruction of its own whose text names every register: lists of the registers
@@ -141,18 +156,29 @@ MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" MOEJIT_NAMES_##n "}, " a ", " b     \
   ", " add ", 1, 1;\n"
 
-#define MOEJIT_WGMMA_BF16(n, a, b, add)                                                            \
+// `ta`, `tb`: whether A and B are MN-major.
+#define MOEJIT_WGMMA_BF16(n, a, b, add, ta, tb)                                                    \
   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" MOEJIT_NAMES_##n "}, " a ", " b     \
-  ", " add ", 1, 1, 0, 0;\n"
+  ", " add ", 1, 1, " ta ", " tb ";\n"
 
 // Descriptors count 16 bytes; what the first WGMMA made is added to by the others.
-#define MOEJIT_WGMMA_ROWS(instruction, n, a, b)                                                    \
-  instruction(n, "%" a, "%" b, "p")                                                                \
-  "add.s64 ka, %" a ", 2;\nadd.s64 kb, %" b ", 2;\n" instruction(n, "ka", "kb", "1")               \
-  "add.s64 ka, %" a ", 4;\nadd.s64 kb, %" b ", 4;\n" instruction(n, "ka", "kb", "1")               \
-  "add.s64 ka, %" a ", 6;\nadd.s64 kb, %" b ", 6;\n" instruction(n, "ka", "kb", "1")
+#define MOEJIT_WGMMA_ROWS(n, a, b)                                                                 \
+  MOEJIT_WGMMA_E4M3(n, "%" a, "%" b, "p")                                                          \
+  "add.s64 ka, %" a ", 2;\nadd.s64 kb, %" b ", 2;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")         \
+  "add.s64 ka, %" a ", 4;\nadd.s64 kb, %" b ", 4;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")         \
+  "add.s64 ka, %" a ", 6;\nadd.s64 kb, %" b ", 6;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")
 
-#define MOEJIT_WGMMA(n, a, b, accumulate)                                                          \
+// `sa`, `sb`: to the next step of A and B.
+#define MOEJIT_WGMMA_STEPS(n, a, b, ta, tb, sa, sb)                                                \
+  MOEJIT_WGMMA_BF16(n, "%" a, "%" b, "p", "%" ta, "%" tb)                                          \
+  "add.s64 ka, %" a ", %" sa ";\nadd.s64 kb, %" b ", %" sb ";\n"                                   \
+  MOEJIT_WGMMA_BF16(n, "ka", "kb", "1", "%" ta, "%" tb)                                            \
+  "add.s64 ka, ka, %" sa ";\nadd.s64 kb, kb, %" sb ";\n"                                           \
+  MOEJIT_WGMMA_BF16(n, "ka", "kb", "1", "%" ta, "%" tb)                                            \
+  "add.s64 ka, ka, %" sa ";\nadd.s64 kb, kb, %" sb ";\n"                                           \
+  MOEJIT_WGMMA_BF16(n, "ka", "kb", "1", "%" ta, "%" tb)
+
+#define MOEJIT_WGMMA(n, a, b, accumulate, ta, tb, sa, sb)                                           \
   template <>                                                                                      \
   struct Wgmma<n> {                                                                                \
     MOEJIT_DEVICE static void pin(float (&d)[(n) / 2]) {                                           \
@@ -169,7 +195,7 @@ MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
     MOEJIT_DEVICE static void bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
                                    int32_t add) {                                                  \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
-                   MOEJIT_WGMMA_BF16(n, "%" a, "%" b, "p")                                         \
+                   MOEJIT_WGMMA_BF16(n, "%" a, "%" b, "p", "0", "0")                               \
                    "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
@@ -177,35 +203,39 @@ MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
     MOEJIT_DEVICE static void rows_e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,     \
                                         int32_t add) {                                             \
       asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
-                   MOEJIT_WGMMA_ROWS(MOEJIT_WGMMA_E4M3, n, a, b)                                   \
+                   MOEJIT_WGMMA_ROWS(n, a, b)                                                      \
                    "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
     }                                                                                              \
-    MOEJIT_DEVICE static void rows_bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,     \
-                                        int32_t add) {                                             \
+    template <bool kTransposesA, bool kTransposesB>                                                \
+    MOEJIT_DEVICE static void steps_bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,    \
+                                         int32_t add) {                                            \
       asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
-                   MOEJIT_WGMMA_ROWS(MOEJIT_WGMMA_BF16, n, a, b)                                   \
+                   MOEJIT_WGMMA_STEPS(n, a, b, ta, tb, sa, sb)                                     \
                    "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
-                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+                   : "l"(a_bits), "l"(b_bits), "r"(add), "n"(kTransposesA ? 1 : 0),                \
+                     "n"(kTransposesB ? 1 : 0), "n"(kTransposesA ? 128 : 2),                       \
+                     "n"(kTransposesB ? 128 : 2));                                                 \
     }                                                                                              \
   };
 
-MOEJIT_WGMMA(8, "4", "5", "6")
-MOEJIT_WGMMA(16, "8", "9", "10")
-MOEJIT_WGMMA(24, "12", "13", "14")
-MOEJIT_WGMMA(32, "16", "17", "18")
-MOEJIT_WGMMA(40, "20", "21", "22")
-MOEJIT_WGMMA(48, "24", "25", "26")
-MOEJIT_WGMMA(56, "28", "29", "30")
-MOEJIT_WGMMA(64, "32", "33", "34")
-MOEJIT_WGMMA(96, "48", "49", "50")
-MOEJIT_WGMMA(128, "64", "65", "66")
-MOEJIT_WGMMA(192, "96", "97", "98")
-MOEJIT_WGMMA(256, "128", "129", "130")
+MOEJIT_WGMMA(8, "4", "5", "6", "7", "8", "9", "10")
+MOEJIT_WGMMA(16, "8", "9", "10", "11", "12", "13", "14")
+MOEJIT_WGMMA(24, "12", "13", "14", "15", "16", "17", "18")
+MOEJIT_WGMMA(32, "16", "17", "18", "19", "20", "21", "22")
+MOEJIT_WGMMA(40, "20", "21", "22", "23", "24", "25", "26")
+MOEJIT_WGMMA(48, "24", "25", "26", "27", "28", "29", "30")
+MOEJIT_WGMMA(56, "28", "29", "30", "31", "32", "33", "34")
+MOEJIT_WGMMA(64, "32", "33", "34", "35", "36", "37", "38")
+MOEJIT_WGMMA(96, "48", "49", "50", "51", "52", "53", "54")
+MOEJIT_WGMMA(128, "64", "65", "66", "67", "68", "69", "70")
+MOEJIT_WGMMA(192, "96", "97", "98", "99", "100", "101", "102")
+MOEJIT_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
 
 #undef MOEJIT_WGMMA
+#undef MOEJIT_WGMMA_STEPS
 #undef MOEJIT_WGMMA_ROWS
 #undef MOEJIT_WGMMA_BF16
 #undef MOEJIT_WGMMA_E4M3

@@ -25,6 +25,12 @@ struct LoadRows {
   MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return unpack_bf16(fetched); }
 };
 
+// The same, to be moved as they are: not a bit of a NaN changes.
+template <int32_t kColumns_>
+struct LoadUnchangedRows : LoadRows<kColumns_> {
+  MOEJIT_DEVICE static Bf16Segment unpack(const Bf16Segment& fetched) { return fetched; }
+};
+
 // e4m3 rows and their scales. Uses input [rows, C], input_scale_inv [rows, ceil(C / 128)].
 template <int32_t kColumns_>
 struct LoadQuantizedRows {

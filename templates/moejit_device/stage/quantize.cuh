@@ -13,12 +13,18 @@ namespace moejit::device {
 struct QuantizeNone {
   static constexpr int32_t kSegmentsPerScale = 1;
   MOEJIT_DEVICE static Bf16Segment apply(const ValueSegment& values) { return pack_bf16(values); }
+  MOEJIT_DEVICE static Bf16GatedGradient apply(const GatedGradient& gradient) {
+    return round_gated_gradient(gradient);
+  }
 };
 
-// Already quantised: bytes and scales pass through.
+// What was loaded passes through: bytes and scales, or bf16.
 struct QuantizeKeep {
   static constexpr int32_t kSegmentsPerScale = 1;
-  MOEJIT_DEVICE static QuantizedSegment apply(const QuantizedSegment& segment) { return segment; }
+  template <typename Segment>
+  MOEJIT_DEVICE static Segment apply(const Segment& segment) {
+    return segment;
+  }
 };
 
 // e4m3 with one power-of-two scale per segment; core/numeric.cuh has the rule. Columns outside

@@ -46,6 +46,11 @@
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedGatedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
+//   of bf16 layers permute_pad, activation and activation_backward:
+//     using Kernel = RowChain<LoadUnchangedRows<kColumns>, TransformIdentity, QuantizeKeep,
+//                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, Bf16>,
+//                             kThreads, kSegmentsInFlight>;
+//     and QuantizeNone in the place of Quantize1x128.
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
@@ -148,6 +153,9 @@ struct RowChain {
   static_assert(kThreads_ % 32 == 0 && kThreads_ > 0, "whole warps");
   static_assert(kSegments > 0, "a lane works on at least one segment at a time");
 
+  using Stored = decltype(Quantize::apply(
+      Transform::apply(Load::unpack(detail::made<typename Load::Fetched>()))));
+
   static constexpr int32_t kColumns = Store::kColumns;
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kSharedBytes = 0;
@@ -183,7 +191,10 @@ struct RowChain {
     }
     MOEJIT_DEVICE void finish(const RowChainParams& params, int32_t s) {
       if constexpr (Store::kHasPads) {
-        if (ptx::ballot(at[s].is_real()) == 0) return Store::store_zeros(params, at[s]);
+        // Where a whole warp has pad rows there is nothing to compute.
+        if (ptx::ballot(at[s].is_real()) == 0) {
+          return Store::store(params, at[s], where[s], Stored{});
+        }
       }
       Store::store(params, at[s], where[s],
                    Quantize::apply(Transform::apply(Load::unpack(fetched[s]))));

@@ -10,8 +10,8 @@ namespace moejit::device {
 
 // The gradients of gate and up side by side, and each segment's part of the probability's gradient;
 // pad rows become zeros in all, and their input is not read. Rows from offs[E] on are left alone.
-// Uses counts [E], offs [E + 1], output [P, 2C], output_scale_inv [P, 2B], output_dprobs [P, B],
-// where B = ceil(C / 128).
+// Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantised gradients,
+// output_scale_inv [P, 2B], where B = ceil(C / 128).
 template <int32_t kColumns_, int32_t kLocalExperts>
 struct StoreGroupedGatedRows {
   static constexpr int32_t kColumns = kColumns_;
@@ -24,35 +24,39 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedGatedGradient& segment) {
-    // Load stages give zeros for pad rows, of which everything but the scale is zero by itself.
-    write(params, at,
-          {segment.gate, segment.up, at.is_real() ? segment.scale_inv : 0.0f, segment.dprob});
+    const SegmentPosition<kColumns> gate = gate_of(at);
+    const auto output = ptx::global(static_cast<E4m3*>(params.output));
+    store_bytes(output, gate, segment.gate);
+    store_bytes(output + kColumns, gate, segment.up);
+    const int32_t lane = segment_lane();
+    if (at.exists() && lane % (kSegmentLanes / 2) == 0) {
+      const auto scales = ptx::global(params.output_scale_inv) + gate.scale_offset();
+      // Load stages give zeros for pad rows, of which everything but the scale is zero by itself.
+      ptx::store(scales + (lane == 0 ? 0 : gate.kPerRow), at.is_real() ? segment.scale_inv : 0.0f);
+    }
+    store_dprob(params, at, segment.dprob);
   }
-  // Where a whole warp has pad rows there is nothing to compute.
-  MOEJIT_DEVICE static void store_zeros(const RowChainParams& params,
-                                        const SegmentPosition<kColumns>& at) {
-    write(params, at, {});
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched&, const Bf16GatedGradient& segment) {
+    const SegmentPosition<kColumns> gate = gate_of(at);
+    const auto output = ptx::global(static_cast<Bf16*>(params.output));
+    store_runs(output, gate, segment.gate);
+    store_runs(output + kColumns, gate, segment.up);
+    store_dprob(params, at, segment.dprob);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 
  private:
-  MOEJIT_DEVICE static void write(const RowChainParams& params, const SegmentPosition<kColumns>& at,
-                                  const QuantizedGatedGradient& segment) {
-    // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
-    SegmentPosition<kColumns> half = at;
-    half.row = 2 * at.row;
-    const auto output = ptx::global(static_cast<E4m3*>(params.output));
-    store_bytes(output, half, segment.gate);
-    store_bytes(output + kColumns, half, segment.up);
-    if (!at.exists()) return;
-    const int32_t lane = segment_lane();
-    if (lane % (kSegmentLanes / 2) == 0) {
-      const auto scales = ptx::global(params.output_scale_inv) + half.scale_offset();
-      ptx::store(scales + (lane == 0 ? 0 : half.kPerRow), segment.scale_inv);
-    }
-    if (lane == 0) {
-      ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(), segment.dprob);
-    }
+  // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
+  MOEJIT_DEVICE static SegmentPosition<kColumns> gate_of(const SegmentPosition<kColumns>& at) {
+    SegmentPosition<kColumns> gate = at;
+    gate.row = 2 * at.row;
+    return gate;
+  }
+  MOEJIT_DEVICE static void store_dprob(const RowChainParams& params,
+                                        const SegmentPosition<kColumns>& at, float dprob) {
+    if (!at.exists() || segment_lane() != 0) return;
+    ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(), dprob);
   }
 };
 

@@ -12,7 +12,7 @@ namespace detail {
 // Writes zeros to the pad rows of all groups: data, scales and, if they move, probabilities. The
 // rows are dealt out to the warps of the grid one by one; the lanes of a warp look up 32 of its
 // rows at a time.
-template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs>
+template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element>
 struct PadRowWriter {
   const RowChainParams& params;
 
@@ -32,14 +32,17 @@ struct PadRowWriter {
 
  private:
   MOEJIT_DEVICE void write_zeros(int64_t row) const {
+    constexpr int32_t kRun = 16 / sizeof(Element);
     constexpr int32_t kScales = ceil_div(kColumns, kSegmentColumns);
-    const auto bytes = ptx::global(static_cast<E4m3*>(params.output)) + row * kColumns;
-    const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
+    const auto data = ptx::global(static_cast<Element*>(params.output)) + row * kColumns;
     const int32_t lane = ptx::lane_index();
-    for (int32_t column = 16 * lane; column < kColumns; column += 16 * 32) {
-      ptx::store(ptx::as<Bytes16>(bytes + column), Bytes16{});
+    for (int32_t column = kRun * lane; column < kColumns; column += kRun * 32) {
+      ptx::store(ptx::as<Bytes16>(data + column), Bytes16{});
     }
-    for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
+    if constexpr (sizeof(Element) == sizeof(E4m3)) {
+      const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
+      for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
+    }
     if constexpr (kMovesProbs) {
       if (lane == 0) ptx::store(ptx::global(params.output_probs) + row, 0.0f);
     }
@@ -48,11 +51,13 @@ struct PadRowWriter {
 
 }  // namespace detail
 
-// A token's quantised row and scales to each of its destinations and, with kMovesProbs, its
-// probability beside them; where that is 0, the data is zeros (scales are kept). Pad rows of the
-// groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1], output [P, C],
-// output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and output_probs [P].
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true>
+// A token's row of Elements, with its scales if these are e4m3, to each of its destinations and,
+// with kMovesProbs, its probability beside them; where that is 0, the data is zeros (scales are
+// kept). Pad rows of the groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1],
+// output [P, C]; for e4m3 output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and
+// output_probs [P].
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
+          typename Element = E4m3>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -72,15 +77,16 @@ struct StorePermuted {
                                      const SegmentPosition<kColumns>& at) {
     return fetch_batch(params, at, 0);
   }
+  template <typename Segment>
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
-                                  const Fetched& first, const QuantizedSegment& segment) {
+                                  const Fetched& first, const Segment& segment) {
     store_batch<smaller(kTopK, kSegmentLanes)>(params, at, first, segment);
     for (int32_t k = kSegmentLanes; k < kTopK; k += kSegmentLanes) {
       store_batch<kSegmentLanes>(params, at, fetch_batch(params, at, k), segment);
     }
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
-    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs>{params}.run();
+    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run();
   }
 
  private:
@@ -94,12 +100,10 @@ struct StorePermuted {
     return batch;
   }
 
-  template <int32_t kCount>
+  template <int32_t kCount, typename Segment>
   MOEJIT_DEVICE static void store_batch(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, const Batch& batch,
-                                        const QuantizedSegment& segment) {
-    const auto output = ptx::global(static_cast<E4m3*>(params.output));
-    const int32_t column = byte_column();
+                                        const Segment& segment) {
     // Bit k: destination k of this segment gets zeros.
     uint32_t zeros = 0;
     if constexpr (kMovesProbs) {
@@ -108,24 +112,46 @@ struct StorePermuted {
 #pragma unroll
     for (int32_t k = 0; k < kCount; ++k) {
       const int32_t row = shuffle_in_segment(batch.row, k);
-      if (row >= 0 && at.is_inside(column)) {
-        ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
-                   ((zeros >> k) & 1u) != 0 ? Bytes16{} : segment.bytes);
-      }
+      if (row >= 0) store_data(params, at, row, ((zeros >> k) & 1u) != 0, segment);
     }
-    store_scale_and_prob(params, at, batch, segment.scale_inv);
-  }
-
-  // Each lane for its own destination.
-  MOEJIT_DEVICE static void store_scale_and_prob(const RowChainParams& params,
-                                                 const SegmentPosition<kColumns>& at,
-                                                 const Batch& batch, float scale_inv) {
+    // Each lane for its own destination.
     if (batch.row < 0) return;
-    ptx::store(ptx::global(params.output_scale_inv) + at.scale_offset_in_row(batch.row), scale_inv);
+    store_scale(params, at, batch.row, segment);
     if constexpr (kMovesProbs) {
       if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
     }
   }
+
+  MOEJIT_DEVICE static void store_data(const RowChainParams& params,
+                                       const SegmentPosition<kColumns>& at, int32_t row,
+                                       bool is_zero, const QuantizedSegment& segment) {
+    const int32_t column = byte_column();
+    if (!at.is_inside(column)) return;
+    const auto output = ptx::global(static_cast<E4m3*>(params.output));
+    ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
+               is_zero ? Bytes16{} : segment.bytes);
+  }
+  MOEJIT_DEVICE static void store_data(const RowChainParams& params,
+                                       const SegmentPosition<kColumns>& at, int32_t row,
+                                       bool is_zero, const Bf16Segment& segment) {
+    const auto output = ptx::global(static_cast<Bf16*>(params.output));
+#pragma unroll
+    for (int32_t run = 0; run < 2; ++run) {
+      const int32_t column = run_column(run);
+      if (!at.is_inside(column)) continue;
+      ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
+                 is_zero ? Bytes16{} : segment.run[run]);
+    }
+  }
+
+  MOEJIT_DEVICE static void store_scale(const RowChainParams& params,
+                                        const SegmentPosition<kColumns>& at, int32_t row,
+                                        const QuantizedSegment& segment) {
+    ptx::store(ptx::global(params.output_scale_inv) + at.scale_offset_in_row(row),
+               segment.scale_inv);
+  }
+  MOEJIT_DEVICE static void store_scale(const RowChainParams&, const SegmentPosition<kColumns>&,
+                                        int32_t, const Bf16Segment&) {}
 };
 
 // Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its

@@ -82,11 +82,6 @@ struct StoreGroupedRows {
                                   const Fetched& where, const Segment& segment) {
     StoreRows<kColumns>::store(params, at, where, at.is_real() ? segment : Segment{});
   }
-  // Where a whole warp has pad rows there is nothing to compute.
-  MOEJIT_DEVICE static void store_zeros(const RowChainParams& params,
-                                        const SegmentPosition<kColumns>& at) {
-    StoreRows<kColumns>::store(params, at, {}, QuantizedSegment{});
-  }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 };
 

@@ -9,6 +9,8 @@
 
 namespace moejit::device::ptx {
 
+enum class Major { kK, kMn };
+
 struct MatrixDescriptor {
   uint64_t bits;
   MOEJIT_DEVICE MatrixDescriptor operator+(int32_t bytes) const {
@@ -21,6 +23,12 @@ MOEJIT_DEVICE MatrixDescriptor matrix_descriptor(SharedPtr<T> rows) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
   return {kSwizzle128 | kGroupStride | ((rows.address & 0x3ffffu) >> 4)};
+}
+
+template <typename T>
+MOEJIT_DEVICE MatrixDescriptor mn_major_descriptor(SharedPtr<T> boxes) {
+  constexpr uint64_t kBoxStride = uint64_t{8192 >> 4} << 16;
+  return {matrix_descriptor(boxes).bits | kBoxStride};
 }
 
 struct WgmmaSumParts;
@@ -81,12 +89,19 @@ struct WgmmaSumParts {
   MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
     sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
   }
-  template <typename Format, int32_t kN>
+  template <typename Format, Major kA = Major::kK, Major kB = Major::kK, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                   bool accumulate, Site site) {
     static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
-    const sim::WgmmaLane own{
-        sum.value_, &sum.state_, a.bits, b.bits, kN, accumulate, &sim::multiply_wgmma<Format, kN>};
+    const sim::WgmmaLane own{.sums = sum.value_,
+                             .state = &sum.state_,
+                             .a = a.bits,
+                             .b = b.bits,
+                             .columns = kN,
+                             .accumulate = accumulate,
+                             .is_a_mn_major = kA == Major::kMn,
+                             .is_b_mn_major = kB == Major::kMn,
+                             .multiply = &sim::multiply_wgmma<Format, kN>};
     Machine* m = machine();
     m->calls->issue_wgmma(m, &own, site);
   }
@@ -175,11 +190,14 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   }
 }
 
-template <int32_t kN>
-MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
-                                   bool accumulate, Site site = Site::here()) {
+template <Major kA, Major kB, int32_t kN>
+MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                    bool accumulate, Site site = Site::here()) {
+  constexpr int32_t kStepA = kA == Major::kMn ? 2048 : 32;
+  constexpr int32_t kStepB = kB == Major::kMn ? 2048 : 32;
   for (int32_t k = 0; k < 4; ++k) {
-    wgmma_bf16(sum, a + 32 * k, b + 32 * k, accumulate || k > 0, site);
+    WgmmaSumParts::issue<sim::WgmmaBf16, kA, kB>(sum, a + kStepA * k, b + kStepB * k,
+                                                 accumulate || k > 0, site);
   }
 }
 

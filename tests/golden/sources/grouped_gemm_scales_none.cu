@@ -23,11 +23,11 @@ constexpr int32_t kStages = 4;           // steps of the contraction in shared m
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
-using Mainloop = AccumulatingMainloop<MultiplyBf16>;
+using Mainloop = AccumulatingMainloop<MultiplyBf16<ptx::Major::kK, ptx::Major::kK>>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales,
                            EpilogueStoreBf16<Problem>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_grouped_gemm_bf16_bf16_128x192x64_40cf3331, GroupedGemmParams) {
+              moejit_grouped_gemm_bf16_bf16_128x192x64_9d6e83b3, GroupedGemmParams) {
   Kernel::run(params);
 }

@@ -112,6 +112,7 @@ std::vector<EndScaledKind> kinds() {
       {.scales = GemmScales::kRowColumn, .is_swapped = true},
       {.scales = GemmScales::kNone},
       {.scales = GemmScales::kNone, .is_swapped = true},
+      {.scales = GemmScales::kNone, .b_major = compiler::Major::kMn},
   };
   if (!kOnGpu) return all;
   for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn}) {
@@ -144,9 +145,10 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
-  return fmt::format("{}{}{}", to_string(kind.param.scales),
+  return fmt::format("{}{}{}{}", to_string(kind.param.scales),
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
-                     kind.param.is_swapped ? "_swapped" : "");
+                     kind.param.is_swapped ? "_swapped" : "",
+                     kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EndScaledGemm, ::testing::ValuesIn(kinds()), name_of);

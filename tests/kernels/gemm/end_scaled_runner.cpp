@@ -94,6 +94,18 @@ std::vector<uint8_t> encoded(const EndScaledOperands& operands, const std::vecto
   return bytes;
 }
 
+// [E, columns, depth] to [E, depth, columns].
+std::vector<float> mn_major_b(const EndScaledOperands& operands) {
+  const int64_t columns = operands.columns, depth = operands.depth;
+  std::vector<float> turned(operands.b.size());
+  for (int64_t i = 0; i < std::ssize(operands.b); ++i) {
+    const int64_t expert = i / (columns * depth), column = i / depth % columns, k = i % depth;
+    turned[static_cast<size_t>((expert * depth + k) * columns + column)] =
+        operands.b[static_cast<size_t>(i)];
+  }
+  return turned;
+}
+
 EndScaledOperands with_poisoned_pad_rows(const GroupedGemmSpec& spec, const Route& route,
                                          EndScaledOperands operands) {
   const auto real = reference::real_rows(route);
@@ -145,6 +157,7 @@ GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t ex
                                                 : compiler::DType::kF8E4M3,
                                 .scales = kind.scales,
                                 .accumulation = kind.accumulation,
+                                .b_major = kind.b_major,
                                 .local_experts = experts,
                                 .sections = sections,
                                 .section_n = section_n,
@@ -160,7 +173,9 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
   const EndScaledOperands operands = with_poisoned_pad_rows(spec, route, given);
   const bool has_scales = spec.scales != GemmScales::kNone;
   const DeviceBuffer a = input("a", encoded(operands, operands.a));
-  const DeviceBuffer b = input("b", encoded(operands, operands.b));
+  const DeviceBuffer b =
+      input("b", encoded(operands, spec.b_major == compiler::Major::kMn ? mn_major_b(operands)
+                                                                        : operands.b));
   std::vector<DeviceBuffer> scales;
   if (has_scales) {
     scales.push_back(input("a_scale_inv", stored_scales(spec.scales, operands.a_scale, 1)));

@@ -22,6 +22,7 @@ struct EndScaledKind {
   compiler::GemmScales scales = compiler::GemmScales::kNone;  // bf16 operands where none
   compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
   bool is_swapped = false;
+  compiler::Major b_major = compiler::Major::kK;
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

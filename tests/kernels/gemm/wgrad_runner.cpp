@@ -141,19 +141,41 @@ std::vector<float> WgradTest::old_values(const Spec& spec) {
 std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
                                         const QuantizedRows& a, const QuantizedRows& b,
                                         const std::vector<float>& old, int64_t ctas) {
-  return spec.output == GradientOutput::kBf16 ? multiply_as<uint16_t>(spec, route, a, b, old, ctas)
-                                              : multiply_as<float>(spec, route, a, b, old, ctas);
+  return launch(spec, route, a.cols, {a.q, stored_scales(spec, a)}, {b.q, stored_scales(spec, b)},
+                old, ctas);
+}
+
+std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
+                                        const std::vector<uint16_t>& a,
+                                        const std::vector<uint16_t>& b,
+                                        const std::vector<float>& old, int64_t ctas) {
+  const auto operand = [](const std::vector<uint16_t>& values) -> Operand {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+    return {{bytes, bytes + 2 * values.size()}, {}};
+  };
+  return launch(spec, route, std::ssize(a) / spec.rows, operand(a), operand(b), old, ctas);
+}
+
+std::vector<double> WgradTest::launch(const Spec& spec, const Route& route, int64_t columns,
+                                      const Operand& a, const Operand& b,
+                                      const std::vector<float>& old, int64_t ctas) {
+  return spec.output == GradientOutput::kBf16
+             ? launch_as<uint16_t>(spec, route, columns, a, b, old, ctas)
+             : launch_as<float>(spec, route, columns, a, b, old, ctas);
 }
 
 template <typename T>
-std::vector<double> WgradTest::multiply_as(const Spec& spec, const Route& route,
-                                           const QuantizedRows& a, const QuantizedRows& b,
-                                           const std::vector<float>& old, int64_t ctas) {
+std::vector<double> WgradTest::launch_as(const Spec& spec, const Route& route, int64_t columns,
+                                         const Operand& a, const Operand& b,
+                                         const std::vector<float>& old, int64_t ctas) {
   const GuardedMatrices place{spec};
-  const DeviceBuffer a_buffer = input("a", a.q);
-  const DeviceBuffer b_buffer = input("b", b.q);
-  const DeviceBuffer a_scale_inv = input("a_scale_inv", stored_scales(spec, a));
-  const DeviceBuffer b_scale_inv = input("b_scale_inv", stored_scales(spec, b));
+  const DeviceBuffer a_buffer = input("a", a.bytes);
+  const DeviceBuffer b_buffer = input("b", b.bytes);
+  std::vector<DeviceBuffer> scales;
+  if (spec.scales != GradientScales::kNone) {
+    scales.push_back(input("a_scale_inv", a.scale_inv));
+    scales.push_back(input("b_scale_inv", b.scale_inv));
+  }
   const DeviceBuffer counts = input("counts", route.counts);
   const DeviceBuffer offs = input("offs", route.offs);
   const DeviceBuffer d = output<T>("d", place.size());
@@ -161,16 +183,19 @@ std::vector<double> WgradTest::multiply_as(const Spec& spec, const Route& route,
     const auto row = old.begin() + i * spec.n;
     d.upload(place.first(i / spec.rows, i % spec.rows), std::vector<float>(row, row + spec.n));
   }
-  const auto maps = compiler::contraction_grouped_gemm_tensor_maps(spec, a.cols, {});
-  const device::ContractionGroupedGemmParams params{.a_map = tensor_map(maps[0].box, a_buffer),
-                                                    .b_map = tensor_map(maps[1].box, b_buffer),
-                                                    .d_map = tensor_map(place.box(maps[2].box), d),
-                                                    .a_scale_inv = a_scale_inv.as<const float>(),
-                                                    .b_scale_inv = b_scale_inv.as<const float>(),
-                                                    .counts = counts.as<const int32_t>(),
-                                                    .offs = offs.as<const int32_t>(),
-                                                    .columns = a.cols};
-  run(spec, ctas, params, {&a_buffer, &b_buffer, &a_scale_inv, &b_scale_inv, &counts, &offs, &d});
+  const auto maps = compiler::contraction_grouped_gemm_tensor_maps(spec, columns, {});
+  const device::ContractionGroupedGemmParams params{
+      .a_map = tensor_map(maps[0].box, a_buffer),
+      .b_map = tensor_map(maps[1].box, b_buffer),
+      .d_map = tensor_map(place.box(maps[2].box), d),
+      .a_scale_inv = scales.empty() ? nullptr : scales[0].as<const float>(),
+      .b_scale_inv = scales.empty() ? nullptr : scales[1].as<const float>(),
+      .counts = counts.as<const int32_t>(),
+      .offs = offs.as<const int32_t>(),
+      .columns = columns};
+  std::vector<const DeviceBuffer*> buffers = {&a_buffer, &b_buffer, &counts, &offs, &d};
+  for (const DeviceBuffer& scale : scales) buffers.push_back(&scale);
+  run(spec, ctas, params, buffers);
 
   std::vector<T> all = d.download<T>();
   std::vector<double> result;

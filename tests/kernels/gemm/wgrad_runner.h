@@ -30,6 +30,11 @@ class WgradTest : public GemmTest {
                                const reference::QuantizedRows& a, const reference::QuantizedRows& b,
                                const std::vector<float>& old, int64_t ctas = 3);
 
+  // The same of bf16 operands [rows of the route, rows] and [rows of the route, n].
+  std::vector<double> multiply(const Spec& spec, const reference::Route& route,
+                               const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
+                               const std::vector<float>& old, int64_t ctas = 3);
+
   // What D may hold before: integers below 200.
   static std::vector<float> old_values(const Spec& spec);
 
@@ -41,11 +46,18 @@ class WgradTest : public GemmTest {
   void expect_close(const Spec& spec, const reference::Route& route, uint64_t seed = 3);
 
  private:
+  // As the kernel takes it.
+  struct Operand {
+    std::vector<uint8_t> bytes;
+    std::vector<float> scale_inv;  // empty: none
+  };
+  std::vector<double> launch(const Spec& spec, const reference::Route& route, int64_t columns,
+                             const Operand& a, const Operand& b, const std::vector<float>& old,
+                             int64_t ctas);
   template <typename T>
-  std::vector<double> multiply_as(const Spec& spec, const reference::Route& route,
-                                  const reference::QuantizedRows& a,
-                                  const reference::QuantizedRows& b, const std::vector<float>& old,
-                                  int64_t ctas);
+  std::vector<double> launch_as(const Spec& spec, const reference::Route& route, int64_t columns,
+                                const Operand& a, const Operand& b, const std::vector<float>& old,
+                                int64_t ctas);
 };
 
 }  // namespace moejit::testing

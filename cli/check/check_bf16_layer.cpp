@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_bf16_layer.h"
+
+#include "cli/check/choose.h"
+#include "cli/check/sampled_gemm.h"
+#include "tests/support/reference/activation.h"
+#include "tests/support/reference/activation_gradient.h"
+#include "tests/support/reference/bf16_gemm.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/scaled_dot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <numeric>
+
+namespace moejit::cli {
+namespace {
+
+using reference::block_count;
+using reference::float_from_bf16;
+
+// About ten seconds of the reference on two cores each.
+constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 32;
+constexpr double kMaxGradientMultiplyAdds = 0x1p31;
+
+// Relative error of an activation before it is rounded to bf16: the sigmoid's, and four roundings.
+constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
+
+class Bf16Check {
+ public:
+  Bf16Check(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
+      : results_(layer, results), shape_(results_.shape()), inputs_(inputs) {}
+
+  std::vector<TensorCheck> run_forward() {
+    const int64_t tokens = inputs_.at("x").shape.front(), hidden = shape_.hidden;
+    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    if (!check_route(tokens)) return results_.take_checks();
+    check_permuted("permuted", "x", probs);
+    check_gemm("h1", "permuted", weights("w1", 2 * shape_.intermediate, hidden, false));
+    check_activation();
+    check_gemm("h2", "act", weights("w2", hidden, shape_.intermediate, false));
+    check_rows("y", reference::unpermute(bits("h2"), route_.row_map, tokens, shape_.top_k, hidden));
+    return results_.take_checks();
+  }
+
+  std::vector<TensorCheck> run_backward() {
+    const int64_t tokens = inputs_.at("x").shape.front(), hidden = shape_.hidden;
+    route_ = results_.route();
+    check_permuted("grad_permuted", "dy", {});
+    check_gemm("dact", "grad_permuted", weights("w2", shape_.intermediate, hidden, true));
+    check_weight_gradient("dw2", "grad_permuted", "act");
+    check_activation_gradient();
+    check_weight_gradient("dw1", "dh1", "permuted");
+    check_gemm("dx_permuted", "dh1", weights("w1", hidden, 2 * shape_.intermediate, true));
+    check_rows("dx", reference::unpermute(bits("dx_permuted"), route_.row_map, tokens, shape_.top_k,
+                                          hidden));
+    results_.check_floats(
+        "dprobs", shape_.top_k,
+        reference::unpermute_dprobs(elements<float>(results_.at("dprobs_blocks")), route_.row_map,
+                                    block_count(shape_.intermediate)));
+    return results_.take_checks();
+  }
+
+ private:
+  std::span<const uint16_t> bits(std::string_view name) const {
+    return elements<uint16_t>(results_.at(name));
+  }
+  reference::Bf16Weights weights(std::string_view name, int64_t columns, int64_t depth,
+                                 bool is_transposed) const {
+    return {elements<uint16_t>(inputs_.find(name)->second), columns, depth, is_transposed};
+  }
+
+  bool check_route(int64_t tokens) {
+    route_ = reference::route(elements<int32_t>(inputs_.at("topk_ids")), tokens, shape_);
+    const bool counts = results_.check_integers("counts", 1, route_.counts);
+    const bool offs = results_.check_integers("offs", 1, route_.offs);
+    const bool row_map = results_.check_integers("row_map", shape_.top_k, route_.row_map);
+    if (!counts || !offs || !row_map) return false;
+    std::vector<float> permuted_probs(static_cast<size_t>(route_.rows()), 0.0f);
+    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    for (size_t i = 0; i < route_.row_map.size(); ++i)
+      if (route_.row_map[i] >= 0)
+        permuted_probs[static_cast<size_t>(route_.row_map[i])] = probs[i];
+    results_.check_floats("permuted_probs", 1, permuted_probs);
+    return true;
+  }
+
+  void check_rows(std::string_view tensor, const std::vector<uint16_t>& wanted) {
+    const int64_t columns = results_.at(tensor).shape.back();
+    results_.add(check_of(tensor, testing::compare_bf16({tensor, columns}, bits(tensor), wanted)));
+  }
+
+  void check_permuted(std::string_view tensor, std::string_view input,
+                      std::span<const float> probs) {
+    const HostTensor& rows = inputs_.find(input)->second;
+    check_rows(tensor, reference::permute_pad_bf16(elements<uint16_t>(rows), shape_.hidden, probs,
+                                                   route_, shape_.top_k));
+  }
+
+  void check_gemm(std::string_view tensor, std::string_view rows,
+                  const reference::Bf16Weights& weights) {
+    const RowSample sample =
+        sample_rows(route_, kMaxMultiplyAdds / std::max<int64_t>(1, weights.columns * weights.depth));
+    const std::vector<uint16_t> a = gather_rows(bits(rows), weights.depth, sample.source_rows);
+    const std::vector<uint16_t> got =
+        gather_rows(bits(tensor), weights.columns, sample.source_rows);
+    const reference::GemmExact wanted =
+        reference::bf16_grouped_gemm_exact(a, weights, sample.route);
+    TensorCheck check =
+        check_within(tensor, testing::compare_bf16_within({tensor, weights.columns}, got,
+                                                          wanted.value, wanted.bound));
+    check.verdict += sampled_text(std::ssize(sample.source_rows), real_rows(), "rows");
+    results_.add(std::move(check));
+  }
+
+  // Pad rows have probability 0, and so are zeros.
+  void check_activation() {
+    const std::vector<float> wanted =
+        reference::swiglu(bits("h1"), elements<float>(results_.at("permuted_probs")),
+                          route_.rows(), shape_.intermediate);
+    std::vector<double> values(wanted.begin(), wanted.end()), bounds;
+    for (const double value : values)
+      bounds.push_back(reference::with_bf16_rounding(kActivationError * std::fabs(value), value));
+    results_.add(check_within("act", testing::compare_bf16_within({"act", shape_.intermediate},
+                                                                  bits("act"), values, bounds)));
+  }
+
+  // Of the gradient of gate, d * up * (gate * (1 - s) + 1) with d = dact * s * prob, the terms in
+  // parentheses may cancel: their error is that of the larger one.
+  void check_activation_gradient() {
+    const int64_t intermediate = shape_.intermediate;
+    const std::span<const uint16_t> h1 = bits("h1"), dact = bits("dact");
+    const std::span<const float> probs = elements<float>(results_.at("permuted_probs"));
+    const reference::SwigluGradients wanted =
+        reference::activation_backward(h1, dact, probs, route_.rows(), intermediate);
+    std::vector<double> values, bounds;
+    for (int64_t row = 0; row < route_.rows(); ++row) {
+      for (const bool is_up : {false, true}) {
+        for (int64_t i = 0; i < intermediate; ++i) {
+          const int64_t at = row * intermediate + i, in_h1 = 2 * row * intermediate + i;
+          const double gate = float_from_bf16(h1[in_h1]);
+          const double up = float_from_bf16(h1[in_h1 + intermediate]);
+          const double d = double{float_from_bf16(dact[at])} * double{probs[row]} /
+                           (1.0 + std::exp(-gate));
+          const double largest = is_up ? std::fabs(d * gate)
+                                       : std::fabs(d * up) * (1.0 + std::fabs(gate));
+          values.push_back(is_up ? wanted.up[at] : wanted.gate[at]);
+          bounds.push_back(reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
+                                                         values.back()));
+        }
+      }
+    }
+    results_.add(check_within("dh1", testing::compare_bf16_within({"dh1", 2 * intermediate},
+                                                                  bits("dh1"), values, bounds)));
+    results_.add(check_within(
+        "dprobs_blocks",
+        testing::compare_f32_within({"dprobs_blocks", block_count(intermediate)},
+                                    elements<float>(results_.at("dprobs_blocks")),
+                                    wanted.dprobs_blocks, wanted.dprobs_bounds)));
+  }
+
+  // Chosen columns of the tokens' rows, and of these an expert's.
+  std::vector<uint16_t> columns_of(std::string_view name, const std::vector<int64_t>& columns,
+                                   int64_t first, int64_t count) const {
+    const int64_t pitch = results_.at(name).shape.back();
+    const std::span<const uint16_t> all = bits(name);
+    std::vector<uint16_t> chosen;
+    for (int64_t row = first; row < first + count; ++row)
+      for (const int64_t column : columns)
+        chosen.push_back(all[static_cast<size_t>(row * pitch + column)]);
+    return chosen;
+  }
+
+  void check_weight_gradient(std::string_view tensor, std::string_view a, std::string_view b) {
+    const int64_t a_cols = results_.at(a).shape.back(), b_cols = results_.at(b).shape.back();
+    const double affordable = std::sqrt(kMaxGradientMultiplyAdds /
+                                        std::max<double>(1.0, static_cast<double>(real_rows())));
+    const auto chosen = [&](int64_t cols, uint64_t number) {
+      std::vector<int64_t> all(static_cast<size_t>(cols));
+      std::iota(all.begin(), all.end(), 0);
+      if (affordable >= static_cast<double>(cols)) return all;
+      return choose(reference::RandomStream(0, number),
+                    std::max<int64_t>(2, std::llround(affordable)), cols);
+    };
+    const std::span<const float> all = elements<float>(results_.at(tensor));
+    std::vector<float> got;
+    std::vector<double> wanted, bound;
+    for (size_t e = 0; e < route_.counts.size(); ++e) {
+      const std::vector<int64_t> of_a = chosen(a_cols, 2 * e), of_b = chosen(b_cols, 2 * e + 1);
+      const int32_t count = route_.counts[e];
+      const reference::WeightGradientExact exact = reference::bf16_weight_gradient_exact(
+          columns_of(a, of_a, route_.offs[e], count), std::ssize(of_a),
+          columns_of(b, of_b, route_.offs[e], count), std::ssize(of_b),
+          {.counts = {count}, .offs = {0, count}, .row_map = {}});
+      wanted.insert(wanted.end(), exact.value.begin(), exact.value.end());
+      bound.insert(bound.end(), exact.bound.begin(), exact.bound.end());
+      const auto matrix = all.subspan(e * static_cast<size_t>(a_cols * b_cols));
+      for (const int64_t row : of_a)
+        for (const int64_t column : of_b)
+          got.push_back(matrix[static_cast<size_t>(row * b_cols + column)]);
+    }
+    TensorCheck check =
+        check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
+    check.verdict += sampled_text(std::ssize(got), std::ssize(all), "elements");
+    results_.add(std::move(check));
+  }
+
+  static std::string sampled_text(int64_t compared, int64_t all, std::string_view what) {
+    return compared < all ? fmt::format(" ({} of {} {})", compared, all, what) : std::string();
+  }
+  int64_t real_rows() const {
+    return std::accumulate(route_.counts.begin(), route_.counts.end(), int64_t{0});
+  }
+
+  LayerResults results_;
+  const reference::LayerShape& shape_;
+  const TensorMap& inputs_;
+  reference::Route route_;
+};
+
+}  // namespace
+
+std::vector<TensorCheck> check_bf16_forward(const compiler::Layer& layer, const TensorMap& inputs,
+                                            const TensorMap& results) {
+  return Bf16Check(layer, inputs, results).run_forward();
+}
+
+std::vector<TensorCheck> check_bf16_backward(const compiler::Layer& layer, const TensorMap& inputs,
+                                             const TensorMap& results) {
+  return Bf16Check(layer, inputs, results).run_backward();
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contraction-grouped GEMM of bf16 operands that lie as tokens do, a row each.
+
+#include "tests/kernels/gemm/wgrad_runner.h"
+#include "tests/support/reference/bf16_gemm.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/random_inputs.h"
+#include "tests/support/reference/scaled_dot.h"
+
+#include <cmath>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GradientOutput;
+using compiler::GradientScales;
+using reference::RandomStream;
+using reference::Route;
+
+constexpr GradientOutput kOutputs[] = {GradientOutput::kBf16, GradientOutput::kF32,
+                                       GradientOutput::kF32Add};
+constexpr uint16_t kNaN = 0x7fc1;
+
+class Bf16Wgrad : public WgradTest {
+ protected:
+  static Spec problem(GradientOutput output, int32_t experts, int32_t rows, int32_t n,
+                      int64_t mean_columns = 4096) {
+    return WgradTest::problem(GradientScales::kNone, output, experts, rows, n, mean_columns);
+  }
+
+  // [rows of the route, cols]: pad rows up to a group's last step of 64 are zeros, those behind
+  // them NaN. At least one row: a tensor map has no empty dimension.
+  template <typename Value>
+  static std::vector<uint16_t> tokens(const Route& route, int64_t cols, const Value& value) {
+    const auto rows = static_cast<size_t>(std::max<int64_t>(route.rows(), 1));
+    std::vector<uint16_t> all(rows * static_cast<size_t>(cols), kNaN);
+    for (size_t e = 0; e < route.counts.size(); ++e) {
+      const int64_t first = route.offs[e], count = route.counts[e];
+      for (int64_t row = first; row < first + (count + 63) / 64 * 64; ++row)
+        for (int64_t i = row * cols; i < (row + 1) * cols; ++i)
+          all[static_cast<size_t>(i)] =
+              row < first + count
+                  ? reference::bf16_from_float(static_cast<float>(value(static_cast<uint64_t>(i))))
+                  : uint16_t{0};
+    }
+    return all;
+  }
+  static std::vector<uint16_t> integers(const Route& route, int64_t cols, uint64_t seed) {
+    const RandomStream random(seed, 0);
+    return tokens(route, cols, [&](uint64_t i) { return random.below(i, 9) - 4; });
+  }
+  static std::vector<uint16_t> normals(const Route& route, int64_t cols, uint64_t seed) {
+    const RandomStream random(seed, 0);
+    return tokens(route, cols, [&](uint64_t i) { return random.normal(i); });
+  }
+
+  // Within the bound; on integers, whose sums are exact, that is the same bits.
+  void expect(const Spec& spec, const Route& route, const std::vector<uint16_t>& a,
+              const std::vector<uint16_t>& b, bool is_exact) {
+    const auto wanted =
+        reference::bf16_weight_gradient_exact(a, spec.rows, b, spec.n, route);
+    const bool adds = spec.output == GradientOutput::kF32Add;
+    const std::vector<float> old = old_values(spec);
+    const std::vector<double> got = multiply(spec, route, a, b, old);
+    ASSERT_EQ(got.size(), wanted.value.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double value = wanted.value[i] + (adds ? double{old[i]} : 0.0);
+      double bound = is_exact ? 0.0 : (kOnGpu ? wanted.bound[i] : wanted.fp32_bound[i]);
+      if (spec.output == GradientOutput::kBf16)
+        bound = reference::with_bf16_rounding(bound, value);
+      if (adds && !is_exact) bound += 0x1p-24 * (std::fabs(value) + bound);
+      ASSERT_LE(std::fabs(got[i] - value), bound) << "element " << i;
+    }
+  }
+  void expect_exact(const Spec& spec, const Route& route) {
+    SCOPED_TRACE(to_string(spec));
+    expect(spec, route, integers(route, spec.rows, 1), integers(route, spec.n, 2), true);
+  }
+  void expect_close(const Spec& spec, const Route& route) {
+    SCOPED_TRACE(to_string(spec));
+    expect(spec, route, normals(route, spec.rows, 3), normals(route, spec.n, 4), false);
+  }
+};
+
+TEST_F(Bf16Wgrad, EqualsTheReferenceOnSmallIntegersForEveryOutput) {
+  for (const GradientOutput output : kOutputs)
+    expect_exact(problem(output, 5, 144, 208), splits({0, 1, 130, 128, 0}, 64));
+}
+
+TEST_F(Bf16Wgrad, IsWithinTheDerivedBoundOnRandomNumbers) {
+  const Route route = splits({by_target(500, 4000), 0, 40, 127, 128}, 128);
+  for (const GradientOutput output : kOutputs) expect_close(problem(output, 5, 144, 208), route);
+}
+
+// Sizes around a step of the contraction, with rows between the groups that nobody owns.
+TEST_F(Bf16Wgrad, ReadsNoRowsBeyondAGroupsSteps) {
+  const Route route = splits({0, 1, 63, 64, 65}, 192);
+  for (const GradientOutput output : kOutputs) expect_exact(problem(output, 5, 80, 144), route);
+}
+
+TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
+  for (const int64_t mean : {4096, 1024, 256})
+    expect_exact(problem(GradientOutput::kF32Add, 3, 144, 448, mean), splits({300, 0, 700}, 64));
+}
+
+TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
+  for (const GradientOutput output : kOutputs)
+    expect_exact(problem(output, 3, 144, 208), splits({0, 0, 0}, 64));
+}
+
+TEST_F(Bf16Wgrad, GivesTheSameBitsInEveryRun) {
+  const Route route = splits({200, 0, 640}, 64);
+  const Spec spec = problem(GradientOutput::kF32Add, 3, 144, 448);
+  const auto a = normals(route, spec.rows, 5), b = normals(route, spec.n, 6);
+  const std::vector<float> old = old_values(spec);
+  const auto first = multiply(spec, route, a, b, old);
+  for (uint64_t run = 1; run < by_target(3, 100); ++run) {
+    open(run);
+    ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
+        << "run " << run;
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing
