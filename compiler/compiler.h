@@ -12,6 +12,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moejit::compiler {
 
@@ -73,6 +74,16 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
 // params/contraction_grouped_gemm_params.h.
 KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
                                          int64_t columns);
+
+// What layers like this one would save from a forward to its backward pass: with the plan's recipe
+// and with bf16, without and with recomputation. Empty without a backward pass; what the target
+// cannot run is left out.
+struct SavedMemory {
+  Recipe recipe = Recipe::kBf16;
+  Recompute recompute = Recompute::kNone;
+  int64_t bytes = 0;
+};
+std::vector<SavedMemory> compare_saved_memory(const Plan& plan);
 
 // The plan as text for people (`explain` adds the reasons) or JSON for tools.
 std::string print_plan(const Plan& plan, bool explain);

@@ -28,6 +28,10 @@ bool has_backward(const Layer& layer) {
 
 bool is_quantized(const Layer& layer) { return layer.recipe != Recipe::kBf16; }
 
+int32_t padded_intermediate(const Layer& layer) {
+  return is_quantized(layer) ? (layer.intermediate + 127) / 128 * 128 : layer.intermediate;
+}
+
 std::string_view to_string(Recipe recipe) {
   switch (recipe) {
     case Recipe::kBf16: return "bf16";

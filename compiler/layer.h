@@ -60,6 +60,10 @@ bool has_backward(const Layer& layer);
 // Whether GEMMs multiply quantised numbers; otherwise bf16 as it comes.
 bool is_quantized(const Layer& layer);
 
+// I': columns of each half, gate and up, of what is contracted over both: I, or rounded up to
+// multiples of 128 where scale blocks may not lie in both halves. Zeros fill it up.
+int32_t padded_intermediate(const Layer& layer);
+
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Activation activation);
 std::string_view to_string(Pass pass);

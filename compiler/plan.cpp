@@ -32,6 +32,10 @@ DType operands_of(const ContractionGroupedGemmSpec& spec) {
   return spec.scales == GradientScales::kNone ? DType::kBF16 : DType::kF8E4M3;
 }
 
+int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
+  return spec.sections > 1 ? spec.section_rows : spec.rows;
+}
+
 bool is_one_chain(const GroupedGemmSpec& spec) {
   return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
 }
@@ -199,12 +203,13 @@ std::string text_of(const RowChainSpec& s) {
   const std::string dprobs = s.store == StoreStage::kRowsAndProbs
                                  ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
                                  : std::string();
+  const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
   return fmt::format(
       "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}",
       to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
       s.columns, s.local_experts, s.top_k, s.epsilon, s.moves_probs ? "" : " without_probs",
-      s.threads, s.segments_in_flight, dprobs);
+      s.threads, s.segments_in_flight, dprobs, pitch);
 }
 
 std::string text_of(const TileChainSpec& s) {
@@ -238,15 +243,20 @@ std::string text_of(const GroupedGemmSpec& s) {
       "grouped_gemm operands={} scales={} epilogue={} {}local_experts={} sections={} section_n={} "
       "k={} {} {}stages={} {}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue),
-      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), epsilon, s.stages, accumulation_text(s));
+      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
+      tiles_text(s), epsilon, s.stages, accumulation_text(s));
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {
+  const std::string sections =
+      s.sections > 1 ? fmt::format("sections={} section_rows={} ", s.sections, s.section_rows)
+                     : std::string();
   return fmt::format(
-      "contraction_grouped_gemm scales={} output={} local_experts={} rows={} n={} "
+      "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "
       "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}",
-      to_string(s.scales), to_string(s.output), s.local_experts, s.rows, s.n, s.wide_tiles,
-      s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded);
+      to_string(s.scales), to_string(s.output), s.local_experts, s.rows, sections, s.n,
+      s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged,
+      s.panels_loaded);
 }
 
 std::string text_of(const TransposeSpec& s) {

@@ -111,6 +111,7 @@ struct RowChainSpec {
   int32_t threads = 256;
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
+  int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
   bool operator==(const RowChainSpec&) const = default;
 };
 
@@ -121,6 +122,7 @@ bool stores_bf16(const RowChainSpec& spec);
 // of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
 // neighbours in a row of tiles share their scale. With `writes_colwise` the same launch writes
 // bytes and scales transposed too: the operand of dgrad, whose contraction runs along the rows.
+// There each of several sections is filled up with zeros to a multiple of 128.
 struct TileChainSpec {
   int32_t sections = 1;
   int32_t section_rows = 0;
@@ -209,7 +211,9 @@ struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
   int32_t local_experts = 0;
-  int32_t rows = 0;
+  int32_t rows = 0;      // of A, in sections of whole tiles
+  int32_t sections = 1;  // whose first section_rows rows are D's, where there are several
+  int32_t section_rows = 0;
   int32_t n = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
@@ -220,6 +224,9 @@ struct ContractionGroupedGemmSpec {
 };
 
 DType operands_of(const ContractionGroupedGemmSpec& spec);
+
+// Rows of D in each section.
+int32_t result_rows(const ContractionGroupedGemmSpec& spec);
 
 // How the scaling-aware transpose picks the scale of a tile and moves bytes to it.
 enum class TransposeRule {

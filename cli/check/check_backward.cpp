@@ -22,6 +22,7 @@ class BackwardCheck {
   BackwardCheck(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
       : results_(layer, results),
         shape_(results_.shape()),
+        padded_intermediate_(compiler::padded_intermediate(layer)),
         inputs_(inputs),
         route_(results_.route()),
         colwise_offs_(route_.offs) {
@@ -41,11 +42,13 @@ class BackwardCheck {
                         1);
     check_transpose("grad_permuted", "grad_colwise");
     check_transpose("act", "act_colwise");
-    results_.add(check_weight_gradient(results_, "dw2", "grad", "act", colwise_offs_));
+    results_.add(check_weight_gradient(results_, "dw2", "grad", "act", colwise_offs_,
+                                       {shape_.hidden, shape_.hidden}));
     check_activation_gradient();
     check_transpose("dh1", "dh1_colwise");
     check_transpose("permuted", "x_colwise");
-    results_.add(check_weight_gradient(results_, "dw1", "dh1", "x", colwise_offs_));
+    results_.add(check_weight_gradient(results_, "dw1", "dh1", "x", colwise_offs_,
+                                       {shape_.intermediate, padded_intermediate_}));
     results_.check_gemm("dx_permuted", results_.rows("dh1"), results_.weights("w1_colwise", 1), 1);
     check_sums();
     return results_.take_checks();
@@ -54,9 +57,26 @@ class BackwardCheck {
  private:
   void check_colwise_weights(const std::string& name, int64_t sections) {
     const reference::QuantizedWeights weights = results_.weights(name, sections);
-    const reference::ColwiseWeights wanted = reference::transpose(weights);
-    results_.check_codes(name + "_colwise_q", weights.rows, wanted.q);
+    reference::ColwiseWeights wanted = reference::transpose(weights);
+    int64_t columns = weights.rows;
+    if (sections > 1) {
+      wanted.q = filled_up<uint8_t>(wanted.q);
+      columns = sections * padded_intermediate_;
+    }
+    results_.check_codes(name + "_colwise_q", columns, wanted.q);
     results_.check_floats(name + "_colwise_scale_inv", weights.scale_rows(), wanted.scale_inv);
+  }
+
+  // Halves of I columns, gate and up, with zeros up to I'.
+  template <typename T>
+  std::vector<T> filled_up(const std::vector<T>& halves) const {
+    const int64_t columns = shape_.intermediate;
+    std::vector<T> all;
+    for (auto half = halves.begin(); half != halves.end(); half += columns) {
+      all.insert(all.end(), half, half + columns);
+      all.resize(all.size() + static_cast<size_t>(padded_intermediate_ - columns));
+    }
+    return all;
   }
 
   void check_gradient_rows() {
@@ -114,7 +134,8 @@ class BackwardCheck {
       for (const std::vector<float>* half : {&wanted.gate, &wanted.up})
         values.insert(values.end(), half->begin() + row * intermediate,
                       half->begin() + (row + 1) * intermediate);
-    for (TensorCheck& check : check_quantized("dh1", values, route_, 1, results_.rows("dh1")))
+    for (TensorCheck& check :
+         check_quantized("dh1", filled_up<float>(values), route_, 1, results_.rows("dh1")))
       results_.add(std::move(check));
     // Where products leave fp32's range, a sum may be either infinity or, of both, no number.
     const std::span<const float> sums = elements<float>(results_.at("dprobs_blocks"));
@@ -142,6 +163,7 @@ class BackwardCheck {
 
   LayerResults results_;
   const reference::LayerShape& shape_;
+  int64_t padded_intermediate_;  // I'
   const TensorMap& inputs_;
   reference::Route route_;
   std::vector<int32_t> colwise_offs_;

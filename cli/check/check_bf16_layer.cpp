@@ -80,8 +80,7 @@ class Bf16Check {
     std::vector<float> permuted_probs(static_cast<size_t>(route_.rows()), 0.0f);
     const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
     for (size_t i = 0; i < route_.row_map.size(); ++i)
-      if (route_.row_map[i] >= 0)
-        permuted_probs[static_cast<size_t>(route_.row_map[i])] = probs[i];
+      if (route_.row_map[i] >= 0) permuted_probs[static_cast<size_t>(route_.row_map[i])] = probs[i];
     results_.check_floats("permuted_probs", 1, permuted_probs);
     return true;
   }
@@ -100,16 +99,16 @@ class Bf16Check {
 
   void check_gemm(std::string_view tensor, std::string_view rows,
                   const reference::Bf16Weights& weights) {
-    const RowSample sample =
-        sample_rows(route_, kMaxMultiplyAdds / std::max<int64_t>(1, weights.columns * weights.depth));
+    const RowSample sample = sample_rows(
+        route_, kMaxMultiplyAdds / std::max<int64_t>(1, weights.columns * weights.depth));
     const std::vector<uint16_t> a = gather_rows(bits(rows), weights.depth, sample.source_rows);
     const std::vector<uint16_t> got =
         gather_rows(bits(tensor), weights.columns, sample.source_rows);
     const reference::GemmExact wanted =
         reference::bf16_grouped_gemm_exact(a, weights, sample.route);
-    TensorCheck check =
-        check_within(tensor, testing::compare_bf16_within({tensor, weights.columns}, got,
-                                                          wanted.value, wanted.bound));
+    TensorCheck check = check_within(
+        tensor,
+        testing::compare_bf16_within({tensor, weights.columns}, got, wanted.value, wanted.bound));
     check.verdict += sampled_text(std::ssize(sample.source_rows), real_rows(), "rows");
     results_.add(std::move(check));
   }
@@ -117,8 +116,8 @@ class Bf16Check {
   // Pad rows have probability 0, and so are zeros.
   void check_activation() {
     const std::vector<float> wanted =
-        reference::swiglu(bits("h1"), elements<float>(results_.at("permuted_probs")),
-                          route_.rows(), shape_.intermediate);
+        reference::swiglu(bits("h1"), elements<float>(results_.at("permuted_probs")), route_.rows(),
+                          shape_.intermediate);
     std::vector<double> values(wanted.begin(), wanted.end()), bounds;
     for (const double value : values)
       bounds.push_back(reference::with_bf16_rounding(kActivationError * std::fabs(value), value));
@@ -141,10 +140,10 @@ class Bf16Check {
           const int64_t at = row * intermediate + i, in_h1 = 2 * row * intermediate + i;
           const double gate = float_from_bf16(h1[in_h1]);
           const double up = float_from_bf16(h1[in_h1 + intermediate]);
-          const double d = double{float_from_bf16(dact[at])} * double{probs[row]} /
-                           (1.0 + std::exp(-gate));
-          const double largest = is_up ? std::fabs(d * gate)
-                                       : std::fabs(d * up) * (1.0 + std::fabs(gate));
+          const double d =
+              double{float_from_bf16(dact[at])} * double{probs[row]} / (1.0 + std::exp(-gate));
+          const double largest =
+              is_up ? std::fabs(d * gate) : std::fabs(d * up) * (1.0 + std::fabs(gate));
           values.push_back(is_up ? wanted.up[at] : wanted.gate[at]);
           bounds.push_back(reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
                                                          values.back()));
@@ -154,10 +153,9 @@ class Bf16Check {
     results_.add(check_within("dh1", testing::compare_bf16_within({"dh1", 2 * intermediate},
                                                                   bits("dh1"), values, bounds)));
     results_.add(check_within(
-        "dprobs_blocks",
-        testing::compare_f32_within({"dprobs_blocks", block_count(intermediate)},
-                                    elements<float>(results_.at("dprobs_blocks")),
-                                    wanted.dprobs_blocks, wanted.dprobs_bounds)));
+        "dprobs_blocks", testing::compare_f32_within({"dprobs_blocks", block_count(intermediate)},
+                                                     elements<float>(results_.at("dprobs_blocks")),
+                                                     wanted.dprobs_blocks, wanted.dprobs_bounds)));
   }
 
   // Chosen columns of the tokens' rows, and of these an expert's.

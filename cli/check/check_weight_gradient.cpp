@@ -53,7 +53,7 @@ std::vector<int64_t> all_below(int64_t count) {
 
 TensorCheck check_weight_gradient(const LayerResults& results, std::string_view tensor,
                                   std::string_view a, std::string_view b,
-                                  std::span<const int32_t> offs) {
+                                  std::span<const int32_t> offs, const RowSections& sections) {
   const auto operand = [&](std::string_view name) -> Operand {
     return {results.at(fmt::format("{}_colwise_q", name)),
             results.at(fmt::format("{}_colwise_scale_inv", name))};
@@ -71,10 +71,13 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
                   of.rows());
   };
   const std::span<const float> all = elements<float>(results.at(tensor));
+  const auto gradient_rows = static_cast<size_t>(sections.gradient_row(rows.rows()));
   std::vector<float> got;
   std::vector<double> wanted, bound;
   for (size_t e = 0; e < route.counts.size(); ++e) {
-    const std::vector<int64_t> of_a = chosen(rows, e, 0), of_b = chosen(columns, e, 1);
+    std::vector<int64_t> of_a = chosen(rows, e, 0);
+    const std::vector<int64_t> of_b = chosen(columns, e, 1);
+    std::erase_if(of_a, [&](int64_t row) { return !sections.has(row); });
     const int32_t count = route.counts[e];
     const auto padded = static_cast<int32_t>(block_count(count) * kBlock);
     const reference::WeightGradientExact exact = reference::weight_gradient_exact(
@@ -84,7 +87,7 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
     bound.insert(bound.end(), exact.bound.begin(), exact.bound.end());
     for (const int64_t row : of_a)
       for (const int64_t column : of_b)
-        got.push_back(all[(e * static_cast<size_t>(rows.rows()) + static_cast<size_t>(row)) *
+        got.push_back(all[(e * gradient_rows + static_cast<size_t>(sections.gradient_row(row))) *
                               static_cast<size_t>(columns.rows()) +
                           static_cast<size_t>(column)]);
   }

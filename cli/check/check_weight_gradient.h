@@ -3,16 +3,29 @@
 
 #include "cli/check/layer_results.h"
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace moejit::cli {
 
-// Whether `tensor` F32 [E, a.rows, b.rows] is a * b^T over each expert's columns, with the operands
+// Rows of A that come in sections, filled up with rows that the gradient has not.
+struct RowSections {
+  int64_t rows = 0;         // of the gradient, in a section
+  int64_t padded_rows = 0;  // of A
+
+  bool has(int64_t a_row) const { return a_row % padded_rows < rows; }
+  int64_t gradient_row(int64_t a_row) const {
+    return a_row / padded_rows * rows + a_row % padded_rows;
+  }
+};
+
+// Whether `tensor` F32 [E, a.rows without those that fill up, b.rows] is a * b^T over each expert's
+// columns, with the operands
 // "<a>_colwise_q" and "<b>_colwise_q" and one scale for each 128x128 tile. Experts' columns start
 // at `offs`. Some rows and columns of every expert where the CPU would take too long.
 TensorCheck check_weight_gradient(const LayerResults& results, std::string_view tensor,
                                   std::string_view a, std::string_view b,
-                                  std::span<const int32_t> offs);
+                                  std::span<const int32_t> offs, const RowSections& sections);
 
 }  // namespace moejit::cli

@@ -11,6 +11,7 @@
 #include "cli/inputs/routed_rows.h"
 #include "cli/safetensors/write_safetensors.h"
 #include "cli/tensors/colwise_slices.h"
+#include "cli/tensors/padded_halves.h"
 
 #include <fmt/core.h>
 
@@ -52,6 +53,8 @@ Result<void> write_output(const RunCommand& command, const compiler::Plan& plan,
   if (command.output.empty()) return {};
   if (command.dump_intermediates) {
     slice_colwise(results);
+    drop_padding_of_halves(results, plan.layer.intermediate,
+                           compiler::padded_intermediate(plan.layer));
   } else {
     std::erase_if(results, [&](const auto& entry) {
       const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);

@@ -52,7 +52,8 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   const bool adds = spec.output == GradientOutput::kF32Add;
   std::vector<NamedConstant> constants = {
       integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
-      integer_constant("kRows", spec.rows, "of A and D"),
+      integer_constant("kSections", spec.sections, "parts of A's rows, each with a D of its own"),
+      integer_constant("kRows", spec.rows, "of A"),
       integer_constant("kN", spec.n, "rows of B, columns of D"),
       integer_constant("kStepElements", step_elements(spec), "of the contraction in a stage"),
       {"bool", "kAdds", adds ? "true" : "false", "to what D holds; then empty groups are skipped"},
@@ -83,10 +84,11 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
       .types = fmt::format("{}_{}", operands_of(spec) == DType::kBF16 ? "bf16" : "e4m3",
                            is_bf16 ? "bf16" : "f32"),
       .tile = fmt::format("128x{}x{}", columns, step_elements(spec)),
-      .summary = fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
-                             "expert]^T",
-                             spec.rows, spec.n, spec.output == GradientOutput::kF32Add ? "+=" : "=",
-                             spec.rows, spec.n),
+      .summary =
+          fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
+                      "expert]^T",
+                      spec.sections * result_rows(spec), spec.n,
+                      spec.output == GradientOutput::kF32Add ? "+=" : "=", spec.rows, spec.n),
       .includes = includes_of(scaling),
       .params = "ContractionGroupedGemmParams",
       .constants = constants_of(spec),
@@ -94,7 +96,7 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
           {
               {"Problem",
                "ContractionGroupProblem",
-               {"kGroups", "kRows", "kN", "kStepElements", "kAdds"}},
+               {"kGroups", "kSections", "kRows", "kN", "kStepElements", "kAdds"}},
               {"Shape",
                "GemmTileShape",
                {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",

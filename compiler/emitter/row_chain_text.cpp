@@ -45,7 +45,9 @@ std::string store_type(const RowChainSpec& spec) {
   switch (spec.store) {
     case StoreStage::kRows: return "StoreRows<kColumns>";
     case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
-    case StoreStage::kGroupedGatedRows: return "StoreGroupedGatedRows<kColumns, kLocalExperts>";
+    case StoreStage::kGroupedGatedRows:
+      return spec.pitch > 0 ? "StoreGroupedGatedRows<kColumns, kLocalExperts, kPitch>"
+                            : "StoreGroupedGatedRows<kColumns, kLocalExperts>";
     case StoreStage::kPermuted:
       return fmt::format("StorePermuted<kColumns, kTopK, kLocalExperts{}>", moves_probs);
     case StoreStage::kRowsAndPermuted:
@@ -149,6 +151,10 @@ KernelText describe(const RowChainSpec& spec) {
   if (is_permuted(spec.store) || is_grouped(spec.store)) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
+  }
+  if (spec.pitch > 0) {
+    text.constants.push_back(
+        integer_constant("kPitch", spec.pitch, "columns of a half with the zeros behind it"));
   }
   if (has_dprobs) {
     text.constants.push_back(

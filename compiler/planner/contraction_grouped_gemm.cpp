@@ -17,14 +17,14 @@ DType element_of(GradientOutput output) {
   return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-// A box ends with its group's matrix.
+// A box ends with the matrix of its group and section.
 TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
   const DType element = element_of(spec.output);
   const int64_t row_bytes = spec.n * size_bytes(element);
   return {.dtype = element,
           .rank = 3,
-          .dims = {spec.n, spec.rows, spec.local_experts},
-          .strides_bytes = {row_bytes, spec.rows * row_bytes},
+          .dims = {spec.n, result_rows(spec), int64_t{spec.sections} * spec.local_experts},
+          .strides_bytes = {row_bytes, result_rows(spec) * row_bytes},
           .box = {static_cast<int32_t>(kPanelBytes / size_bytes(element)), kPanelRows, 1},
           .is_swizzled = true};
 }
@@ -92,6 +92,10 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};
+  if (spec.sections > 1)
+    reasons.push_back(fmt::format(
+        "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",
+        spec.sections, spec.section_rows));
   if (spec.scales == GradientScales::kNone)
     reasons.emplace_back(
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");

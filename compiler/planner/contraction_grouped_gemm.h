@@ -9,7 +9,8 @@
 
 namespace moejit::compiler {
 
-// Completes a spec whose problem is set (scales, output, local_experts, rows, n): chooses the
+// Completes a spec whose problem is set (scales, output, local_experts, rows, n, and sections and
+// section_rows where A's rows come in several): chooses the
 // column tiles and how tiles leave. `mean_columns`: tokens of a group to expect, which decide about
 // speed alone.
 ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns);

@@ -246,9 +246,8 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
   const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
   KernelPlan kernel = grouped_gemm_kernel(
       problem,
-      may_be_swapped(problem) && mean_rows <= kMostSwappedRows
-          ? choose_swapped_tiles(problem, rows)
-          : choose_tiles(problem),
+      may_be_swapped(problem) && mean_rows <= kMostSwappedRows ? choose_swapped_tiles(problem, rows)
+                                                               : choose_tiles(problem),
       rows,
       {.a = "a", .b = "b", .d = "d", .a_scale_inv = "a_scale_inv", .b_scale_inv = "b_scale_inv"});
   const auto& spec = std::get<GroupedGemmSpec>(kernel.spec);

@@ -34,17 +34,19 @@ KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_
 }
 
 KernelPlan activation_backward(const Layer& layer) {
+  const int32_t padded = padded_intermediate(layer);
   KernelPlan kernel{
       .spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
                            .transform = TransformStage::kActivationBackward,
-                           .quantize = is_quantized(layer) ? QuantizeStage::k1x128
-                                                           : QuantizeStage::kNone,
+                           .quantize =
+                               is_quantized(layer) ? QuantizeStage::k1x128 : QuantizeStage::kNone,
                            .store = StoreStage::kGroupedGatedRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
                            .epsilon = smallest_amax(layer),
                            .threads = 128,
-                           .segments_in_flight = 1},
+                           .segments_in_flight = 1,
+                           .pitch = padded == layer.intermediate ? 0 : padded},
       .arguments = {{"input", "h1"},
                     {"gradient", "dact"},
                     {"probs", "permuted_probs"},
@@ -55,6 +57,11 @@ KernelPlan activation_backward(const Layer& layer) {
       .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
                   "every run"},
   };
+  if (padded != layer.intermediate)
+    kernel.reasons.push_back(fmt::format(
+        "the {} columns of gate and up are filled up with zeros to {}: dgrad contracts over both, "
+        "and no scale block may lie in two of them",
+        layer.intermediate, padded));
   if (is_quantized(layer)) {
     kernel.arguments.push_back({"output_scale_inv", "dh1_scale_inv"});
     kernel.reasons.emplace_back("gradients of gate and up are quantised in registers");
@@ -69,17 +76,14 @@ struct WgradOperands {
   std::string_view a_rows, b_rows;
 };
 
-KernelPlan wgrad(const Layer& layer, int32_t rows, int32_t columns, GradientMode mode,
+KernelPlan wgrad(const Layer& layer, ContractionGroupedGemmSpec problem, GradientMode mode,
                  const WgradOperands& operands, std::string_view d) {
   const int64_t padded = is_quantized(layer) ? gradient_columns(layer) : layer.max_permuted_rows;
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(layer.max_tokens * layer.top_k, padded) / layer.local_experts);
-  const ContractionGroupedGemmSpec problem{
-      .scales = is_quantized(layer) ? GradientScales::kTile : GradientScales::kNone,
-      .output = mode == GradientMode::kAdd ? GradientOutput::kF32Add : GradientOutput::kF32,
-      .local_experts = layer.local_experts,
-      .rows = rows,
-      .n = columns};
+  problem.scales = is_quantized(layer) ? GradientScales::kTile : GradientScales::kNone;
+  problem.output = mode == GradientMode::kAdd ? GradientOutput::kF32Add : GradientOutput::kF32;
+  problem.local_experts = layer.local_experts;
   const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
   KernelPlan kernel{.gradient_mode = mode,
                     .spec = spec,
@@ -98,13 +102,19 @@ KernelPlan wgrad(const Layer& layer, int32_t rows, int32_t columns, GradientMode
 }
 
 KernelPlan fc2_wgrad(const Layer& layer, GradientMode mode) {
-  return wgrad(layer, layer.hidden, layer.intermediate, mode,
-               {.a = "grad_colwise", .b = "act_colwise", .a_rows = "grad_permuted", .b_rows = "act"},
-               "dw2");
+  return wgrad(
+      layer, {.rows = layer.hidden, .n = layer.intermediate}, mode,
+      {.a = "grad_colwise", .b = "act_colwise", .a_rows = "grad_permuted", .b_rows = "act"}, "dw2");
 }
 
 KernelPlan fc1_wgrad(const Layer& layer, GradientMode mode) {
-  return wgrad(layer, 2 * layer.intermediate, layer.hidden, mode,
+  const int32_t padded = padded_intermediate(layer);
+  ContractionGroupedGemmSpec problem{.rows = 2 * padded, .n = layer.hidden};
+  if (padded != layer.intermediate) {
+    problem.sections = 2;
+    problem.section_rows = layer.intermediate;
+  }
+  return wgrad(layer, problem, mode,
                {.a = "dh1_colwise", .b = "x_colwise", .a_rows = "dh1", .b_rows = "permuted"},
                "dw1");
 }
@@ -113,9 +123,8 @@ KernelPlan fc1_wgrad(const Layer& layer, GradientMode mode) {
 // bf16 of B itself.
 KernelPlan dgrad(const Layer& layer, int32_t columns, int32_t k, std::string_view gradient,
                  std::string_view weights, std::string_view d) {
-  const GroupedGemmSpec problem{.b_major = is_quantized(layer) ? Major::kK : Major::kMn,
-                                .section_n = columns,
-                                .k = k};
+  const GroupedGemmSpec problem{
+      .b_major = is_quantized(layer) ? Major::kK : Major::kMn, .section_n = columns, .k = k};
   const std::string b =
       is_quantized(layer) ? fmt::format("{}_colwise", weights) : std::string(weights);
   return grouped_gemm(layer, problem, gradient, b, d);
@@ -146,6 +155,7 @@ KernelPlan unpermute_grad(const Layer& layer) {
 KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
                                 const PlanOptions& options) {
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
+  const int32_t gate_and_up = 2 * padded_intermediate(layer);
   switch (operation) {
     case Operation::kQuantizeDy: return quantize(layer, rows_of_dy());
     case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy());
@@ -161,8 +171,8 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kActivationBackward:
     case Operation::kActivationBackwardQuantize: return activation_backward(layer);
     case Operation::kGemmFc1Dgrad:
-      return dgrad(layer, hidden, 2 * intermediate, "dh1", "w1", "dx_permuted");
-    case Operation::kTransposeDh1: return transpose(layer, 2 * intermediate, "dh1", "dh1_colwise");
+      return dgrad(layer, hidden, gate_and_up, "dh1", "w1", "dx_permuted");
+    case Operation::kTransposeDh1: return transpose(layer, gate_and_up, "dh1", "dh1_colwise");
     case Operation::kTransposeX: return transpose(layer, hidden, "permuted", "x_colwise");
     case Operation::kGemmFc1Wgrad: return fc1_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc1WgradAdd: return fc1_wgrad(layer, GradientMode::kAdd);

@@ -55,15 +55,15 @@ KernelPlan quantize(const Layer& layer, const TokenRows& rows) {
 
 KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = is_quantized(layer) ? LoadStage::kQuantizedRows
-                                                       : LoadStage::kRows,
-                           .quantize = QuantizeStage::kKeep,
-                           .store = StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .moves_probs = rows.moves_probs,
-                           .segments_in_flight = 1},
+      .spec =
+          RowChainSpec{.load = is_quantized(layer) ? LoadStage::kQuantizedRows : LoadStage::kRows,
+                       .quantize = QuantizeStage::kKeep,
+                       .store = StoreStage::kPermuted,
+                       .columns = layer.hidden,
+                       .local_experts = layer.local_experts,
+                       .top_k = layer.top_k,
+                       .moves_probs = rows.moves_probs,
+                       .segments_in_flight = 1},
       .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "
                   "are written by the same launch"},

@@ -24,11 +24,14 @@ struct LayerDims {
         h{"H", layer.hidden},
         i{"I", layer.intermediate},
         i2{"2I", 2 * i.value},
+        padded_i2(layer.intermediate == padded_intermediate(layer)
+                      ? i2
+                      : Dim{"2I'", 2 * int64_t{padded_intermediate(layer)}}),
         p{"P", layer.max_permuted_rows},
         hb(blocks_of("ceil(H/128)", h)),
         ib(blocks_of("ceil(I/128)", i)),
         ib2{"2ceil(I/128)", 2 * ib.value} {}
-  Dim t, k, e, h, i, i2, p, hb, ib, ib2;
+  Dim t, k, e, h, i, i2, padded_i2, p, hb, ib, ib2;
 };
 
 // Collects tensors. Those that GEMMs multiply are e4m3 codes "<name>_q" beside their
@@ -89,14 +92,12 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
 
 void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
                  const std::vector<Step>& steps, const PlanOptions& options) {
-  if (is_quantized(layer) &&
-      (options.keep_intermediates || contains(steps, Operation::kQuantize)))
+  if (is_quantized(layer) && (options.keep_intermediates || contains(steps, Operation::kQuantize)))
     list.add_rows("x", d.t, d.h, d.hb);
   // What the backward pass reads is saved.
   const bool saves = has_backward(layer);
   const TensorRole kept = saves ? kSaved : kWorkspace;
-  const TensorRole recomputed =
-      saves && layer.recompute == Recompute::kNone ? kSaved : kWorkspace;
+  const TensorRole recomputed = saves && layer.recompute == Recompute::kNone ? kSaved : kWorkspace;
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, kept, {d.e});
   list.add("offs", kI32, kept, {starts});
@@ -124,7 +125,8 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("dy", kBF16, kInput, {d.t, d.h});
   if (quantizes) {
     const Layout tiles = Layout::kScalesTiles;
-    list.add_quantized("w1_colwise", kQuantized, {d.e, d.h, d.i2}, {d.e, d.hb, d.ib2}, tiles);
+    list.add_quantized("w1_colwise", kQuantized, {d.e, d.h, d.padded_i2}, {d.e, d.hb, d.ib2},
+                       tiles);
     list.add_quantized("w2_colwise", kQuantized, {d.e, d.i, d.h}, {d.e, d.ib, d.hb}, tiles);
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
@@ -140,10 +142,10 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
     add_colwise(list, "grad", d.h, d.hb, columns);
     add_colwise(list, "act", d.i, d.ib, columns);
   }
-  list.add_rows("dh1", d.p, d.i2, d.ib2);
+  list.add_rows("dh1", d.p, d.padded_i2, d.ib2);
   list.add("dprobs_blocks", kF32, kWorkspace, {d.p, d.ib});
   if (quantizes) {
-    add_colwise(list, "dh1", d.i2, d.ib2, columns);
+    add_colwise(list, "dh1", d.padded_i2, d.ib2, columns);
     add_colwise(list, "x", d.h, d.hb, columns);
   }
   list.add("dx_permuted", kBF16, kWorkspace, {d.p, d.h});

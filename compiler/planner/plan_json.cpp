@@ -56,10 +56,16 @@ std::string plan_to_json(const Plan& plan) {
   Json tensors = Json::array(), kernels = Json::array();
   for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
   for (const KernelPlan& kernel : plan.kernels) kernels.push_back(kernel_json(kernel));
+  Json saved = Json::array();
+  for (const SavedMemory& other : compare_saved_memory(plan))
+    saved.push_back({{"recipe", to_string(other.recipe)},
+                     {"recompute", to_string(other.recompute)},
+                     {"saved_bytes", other.bytes}});
   const Json json = {{"layer", Json::parse(to_json(plan.layer))},
                      {"target", to_string(plan.target)},
                      {"workspace_bytes", plan.workspace_bytes},
                      {"saved_bytes", plan.saved_bytes},
+                     {"saved_memory", saved},
                      {"quantized_weight_bytes", plan.quantized_weight_bytes},
                      {"kernels", kernels},
                      {"tensors", tensors},

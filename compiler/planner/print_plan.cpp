@@ -42,6 +42,10 @@ std::string offset_text(const TensorPlan& tensor) {
   return "-";
 }
 
+bool is_of(const Layer& layer, const SavedMemory& saved) {
+  return layer.recipe == saved.recipe && layer.recompute == saved.recompute;
+}
+
 void print_header(Buffer out, const Plan& plan) {
   const Layer& layer = plan.layer;
   fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
@@ -77,8 +81,12 @@ void print_tensors(Buffer out, const Plan& plan) {
   }
   fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
-  if (has_backward(plan.layer))
-    fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
+  if (!has_backward(plan.layer)) return;
+  fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
+  for (const SavedMemory& other : compare_saved_memory(plan))
+    fmt::format_to(out, "  {:<10} with recompute {:<11}{:>10}{}\n", to_string(other.recipe),
+                   to_string(other.recompute), bytes_text(other.bytes),
+                   is_of(plan.layer, other) ? "  (this plan)" : "");
 }
 
 }  // namespace

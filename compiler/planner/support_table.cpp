@@ -48,14 +48,6 @@ std::string names_of(Wanted wanted, Name name) {
   return names.empty() ? "nothing" : names;
 }
 
-Result<void> check_quantized(const Layer& layer, const Target& target) {
-  // The gradient of gate and up is one contraction, whose scale blocks may not lie in both.
-  if (has_backward(layer) && layer.intermediate % 128 != 0)
-    return refuse(layer, target, "intermediate with a backward pass",
-                  std::to_string(layer.intermediate), "multiples of 128");
-  return {};
-}
-
 Result<void> check_bf16(const Layer& layer, const Target& target) {
   if (layer.dispatch == Dispatch::kFp8)
     return refuse(layer, target, "recipe bf16 with the dispatch", to_string(layer.dispatch),
@@ -87,7 +79,7 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   }
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
-  return is_quantized(layer) ? check_quantized(layer, target) : check_bf16(layer, target);
+  return is_quantized(layer) ? Result<void>{} : check_bf16(layer, target);
 }
 
 }  // namespace moejit::compiler

@@ -24,8 +24,7 @@ Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
 Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t columns = spec.columns;
   // As it is stored.
-  const int64_t row_bytes =
-      stores_bf16(spec) ? 2 * columns : columns + 4 * ceil_div(columns, 128);
+  const int64_t row_bytes = stores_bf16(spec) ? 2 * columns : columns + 4 * ceil_div(columns, 128);
   const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
@@ -45,8 +44,7 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
   Work total{.min_bytes = rows.tokens * input_row};
   if (spec.store != StoreStage::kPermuted) total.min_bytes += rows.tokens * row_bytes;
-  if (is_permuted_store(spec))
-    total.min_bytes += rows.padded * (row_bytes + 4) + 2 * 4 * choices;
+  if (is_permuted_store(spec)) total.min_bytes += rows.padded * (row_bytes + 4) + 2 * 4 * choices;
   return total;
 }
 
@@ -118,14 +116,13 @@ Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
 
 // Operands and their scales once, and D once or, to add, twice.
 Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
-  const int64_t elements = int64_t{spec.rows} * spec.n;
+  const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
   const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
   const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
-  const int64_t scale_rows =
-      spec.scales == GradientScales::kNone
-          ? 0
-          : ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
+  const int64_t scale_rows = spec.scales == GradientScales::kNone
+                                 ? 0
+                                 : ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
   return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
                        4 * scale_rows * ceil_div(rows.routed, 128) +
                        spec.local_experts * elements * element_bytes * passes,

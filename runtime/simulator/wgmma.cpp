@@ -32,8 +32,7 @@ MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, bool is_mn_
                              "bytes from 8 rows to the next, wanted 0 and a multiple of 1024",
                              name, field(49, 3), operand.group_stride));
   }
-  if (is_mn_major && elements > 64 &&
-      (operand.box_stride == 0 || operand.box_stride % 1024 != 0)) {
+  if (is_mn_major && elements > 64 && (operand.box_stride == 0 || operand.box_stride % 1024 != 0)) {
     report(site, fmt::format("multiplies operand {}, MN-major with {} elements, whose descriptor "
                              "has {} bytes from 64 of them to the next, wanted a multiple of 1024",
                              name, elements, operand.box_stride));

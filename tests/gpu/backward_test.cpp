@@ -90,20 +90,14 @@ std::string name_of(const ::testing::TestParamInfo<CaseParam>& test) {
          (std::get<2>(test.param) == Recompute::kNone ? "" : "_recomputed");
 }
 
-// Those whose intermediate size a backward pass takes.
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  for (const std::string& name : edge_case_names())
-    if (edge_case(name)->shape.intermediate % 128 == 0) names.push_back(name);
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(EdgeCases, BackwardCases,
-                         ::testing::Combine(::testing::ValuesIn(case_names()),
+                         ::testing::Combine(::testing::ValuesIn(edge_case_names()),
                                             ::testing::Values(Dispatch::kNone),
                                             ::testing::Values(Recompute::kNone)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Variants, BackwardCases,
-                         ::testing::Combine(::testing::Values("rows_129", "alignment_16"),
+                         ::testing::Combine(::testing::Values("rows_129", "alignment_16",
+                                                              "intermediate_272"),
                                             ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
                                             ::testing::Values(Recompute::kMoeExpert)),
                          name_of);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that quantise nothing, forward and backward: every tensor against the CPU reference as in
-// layer_test.cpp and backward_test.cpp, and the whole against a layer without intermediate rounding.
+// layer_test.cpp and backward_test.cpp, and the whole against a layer without intermediate
+// rounding.
 #include "cli/check/check_backward.h"
 #include "cli/check/check_forward.h"
 #include "tests/gpu/test_layer.h"
@@ -54,9 +55,9 @@ class Bf16Layer : public ::testing::Test {
         {"x", cli::make_tensor(DType::kBF16, {tokens, shape_.hidden}, inputs.x)},
         {"topk_ids", cli::make_tensor(DType::kI32, {tokens, shape_.top_k}, inputs.topk_ids)},
         {"topk_probs", cli::make_tensor(DType::kF32, {tokens, shape_.top_k}, inputs.topk_probs)},
-        {"w1", cli::make_tensor(DType::kBF16,
-                                {shape_.experts, 2 * shape_.intermediate, shape_.hidden},
-                                inputs.w1)},
+        {"w1",
+         cli::make_tensor(DType::kBF16, {shape_.experts, 2 * shape_.intermediate, shape_.hidden},
+                          inputs.w1)},
         {"w2", cli::make_tensor(DType::kBF16, {shape_.experts, shape_.hidden, shape_.intermediate},
                                 inputs.w2)},
         {"dy", cli::make_tensor(DType::kBF16, {tokens, shape_.hidden}, dy_)}};
@@ -119,12 +120,8 @@ TEST_P(Bf16Cases, MatchTheReferenceInEveryTensorOfBothPasses) {
 INSTANTIATE_TEST_SUITE_P(EdgeCases, Bf16Cases, ::testing::ValuesIn(edge_case_names()),
                          [](const auto& test) { return test.param; });
 
-constexpr LayerShape kShape{.experts = 4,
-                            .top_k = 2,
-                            .hidden = 272,
-                            .intermediate = 144,
-                            .alignment = 64,
-                            .max_rows = 640};
+constexpr LayerShape kShape{
+    .experts = 4, .top_k = 2, .hidden = 272, .intermediate = 144, .alignment = 64, .max_rows = 640};
 
 TEST_F(Bf16Layer, AddsExactlyWhatItWouldWrite) {
   const LayerInputs inputs = reference::random_inputs(kShape, 96, 5);

@@ -109,8 +109,7 @@ TEST_F(GraphTest, ReplaysEqualCallsWhateverTheRouting) {
   EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
 }
 
-class TrainingGraphTest : public GraphTest,
-                          public ::testing::WithParamInterface<compiler::Recipe> {
+class TrainingGraphTest : public GraphTest, public ::testing::WithParamInterface<compiler::Recipe> {
  protected:
   Result<void> step(runtime::Stream stream) {
     MOEJIT_TRY(layer_->forward(stream));
@@ -134,8 +133,7 @@ class TrainingGraphTest : public GraphTest,
 };
 
 TEST_P(TrainingGraphTest, ReplaysAStepWhateverTheRouting) {
-  LayerShape shape = kShape;
-  shape.intermediate = 256;
+  const LayerShape& shape = kShape;
   auto layer = TestLayer::create(shape, {.max_tokens = kTokens,
                                          .keep_intermediates = false,
                                          .has_backward = true,
@@ -156,8 +154,8 @@ TEST_P(TrainingGraphTest, ReplaysAStepWhateverTheRouting) {
         reference::random_activations(kTokens, shape.hidden, 500 + seed);
     const auto old = static_cast<float>(seed);
     const auto eager = gradients(dy, old, [this] { EXPECT_TRUE(succeeded(step(stream_))); });
-    const auto replayed = gradients(
-        dy, old, [&] { EXPECT_EQ(api_->graph_launch(graph, stream_), CUDA_SUCCESS); });
+    const auto replayed =
+        gradients(dy, old, [&] { EXPECT_EQ(api_->graph_launch(graph, stream_), CUDA_SUCCESS); });
     ASSERT_EQ(eager, replayed) << "replay " << seed;
   }
   EXPECT_EQ(layer_->damage(), std::vector<std::string>{});

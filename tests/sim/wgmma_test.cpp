@@ -232,21 +232,20 @@ TEST(SimulatedWgmma, MultipliesBf16AlongEitherDimension) {
   const auto columns_box = box_of(bf16, 128, 64, 64, 64, true);  // 64 columns of 64 k
   for (const bool is_a_mn_major : {false, true}) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
-      std::vector<SimBuffer> buffers{
-          {"a", encoded(is_a_mn_major ? transposed(a) : a, bf16), false},
-          {"b", encoded(transposed(b), bf16), false},
-          buffer_of("d", std::vector<float>(128 * 128))};
+      std::vector<SimBuffer> buffers{{"a", encoded(is_a_mn_major ? transposed(a) : a, bf16), false},
+                                     {"b", encoded(transposed(b), bf16), false},
+                                     buffer_of("d", std::vector<float>(128 * 128))};
       buffers[2].written = false;
-      const auto result = run_test_kernel(
-          std::string(is_a_mn_major ? kMnMajor : kMixed) + kOneTile,
-          {.ctas = 2,
-           .threads = 128,
-           .shared_bytes = 64 * 1024,
-           .seed = seed,
-           .maps = {{0, is_a_mn_major ? columns_box : rows_box},
-                    {1, columns_box},
-                    {2, box_of(compiler::DType::kF32, 128, 128, 32, 64, true)}}},
-          buffers);
+      const auto result =
+          run_test_kernel(std::string(is_a_mn_major ? kMnMajor : kMixed) + kOneTile,
+                          {.ctas = 2,
+                           .threads = 128,
+                           .shared_bytes = 64 * 1024,
+                           .seed = seed,
+                           .maps = {{0, is_a_mn_major ? columns_box : rows_box},
+                                    {1, columns_box},
+                                    {2, box_of(compiler::DType::kF32, 128, 128, 32, 64, true)}}},
+                          buffers);
       ASSERT_TRUE(result.has_value()) << to_string(result.error());
       EXPECT_EQ(values_of<float>(buffers[2]), product(a, b)) << is_a_mn_major << " " << seed;
     }

@@ -14,12 +14,15 @@
 
 namespace moejit::device {
 
-// D[e][kRows, kN] = A[kRows, columns of e] * B[kN, columns of e]^T. A step of the contraction is
-// kStepElements. Groups without columns are all zeros, or, with kSkipsEmptyGroups, have no tiles.
-template <int32_t kGroupsValue, int32_t kRowsValue, int32_t kNValue, int32_t kStepElementsValue,
-          bool kSkipsEmptyGroupsValue>
+// D[e][kRows, kN] = A[kRows, columns of e] * B[kN, columns of e]^T, where rows of A come in
+// kSections, each of which fills tiles of its own and has a matrix of D to itself. A step of the
+// contraction is kStepElements. Groups without columns are all zeros, or, with kSkipsEmptyGroups,
+// have no tiles.
+template <int32_t kGroupsValue, int32_t kSectionsValue, int32_t kRowsValue, int32_t kNValue,
+          int32_t kStepElementsValue, bool kSkipsEmptyGroupsValue>
 struct ContractionGroupProblem {
   static constexpr int32_t kGroups = kGroupsValue;
+  static constexpr int32_t kSections = kSectionsValue;
   static constexpr int32_t kRows = kRowsValue;
   static constexpr int32_t kN = kNValue;
   static constexpr int32_t kStepElements = kStepElementsValue;
@@ -29,6 +32,8 @@ struct ContractionGroupProblem {
 template <typename Problem, typename Shape>
 class ContractionGroupScheduler {
   static constexpr int32_t kRowTiles = ceil_div(Problem::kRows, Shape::kRows);
+  static_assert(Problem::kSections == 1 || kRowTiles % Problem::kSections == 0, "whole tiles");
+  static constexpr int32_t kSectionTiles = kRowTiles / Problem::kSections;
   static constexpr int32_t kTiles = kRowTiles * Shape::kColumnTiles;  // of a group
   static constexpr int32_t kBandTiles = 16;
 
@@ -78,7 +83,9 @@ class ContractionGroupScheduler {
     const int32_t band = index / (kBandTiles * Shape::kColumnTiles);
     const int32_t in_band = index % (kBandTiles * Shape::kColumnTiles);
     const int32_t band_rows = smaller(kRowTiles - band * kBandTiles, kBandTiles);
-    const int32_t row = (band * kBandTiles + in_band % band_rows) * Shape::kRows;
+    const int32_t row_tile = band * kBandTiles + in_band % band_rows;
+    const int32_t row = row_tile * Shape::kRows;
+    const int32_t section = Problem::kSections > 1 ? row_tile / kSectionTiles : 0;
     const int32_t column = Shape::column(in_band / band_rows);
     const int32_t rows = smaller(Problem::kRows - row, Shape::kRows);
     return {.group = group_,
@@ -86,13 +93,13 @@ class ContractionGroupScheduler {
             .b_row = column,
             .k_begin = ptx::load(offs_ + group_),
             .k_steps = ceil_div(ptx::load(counts_ + group_), Problem::kStepElements),
-            .d_row = row,
+            .d_row = row - section * (kSectionTiles * Shape::kRows),
             .rows = rows,
             .padded_rows = rows,
             .section = 0,
             .column = column,
             .b_matrix = 0,
-            .unused = 0};
+            .d_matrix = group_ * Problem::kSections + section};
   }
 
   ptx::GlobalPtr<const int32_t> counts_;

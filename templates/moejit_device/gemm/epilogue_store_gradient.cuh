@@ -114,7 +114,7 @@ class EpilogueStoreGradient {
       ptx::arrive_expecting(ready(staging), panels * Panel::kBytes);
       for (int32_t i = 0; i < panels; ++i) {
         ptx::load_tensor_3d(staging + i * Panel::kChunks, params.d_map, ready(staging),
-                            tile.column + i * Panel::kColumns, tile.d_row + row, tile.group);
+                            tile.column + i * Panel::kColumns, tile.d_row + row, tile.d_matrix);
       }
     }
   }
@@ -132,9 +132,10 @@ class EpilogueStoreGradient {
         const Staging panel = staging + (i - first) * Panel::kChunks;
         const int32_t column = tile.column + i * Panel::kColumns;
         if (kAdds && i >= kPanelsLoaded) {
-          ptx::add_tensor_3d(params.d_map, panel, column, tile.d_row + row, tile.group);
+          ptx::add_tensor_3d(params.d_map, panel, column, tile.d_row + row, tile.d_matrix);
         } else {
-          ptx::store_tensor_3d<kPolicy>(params.d_map, panel, column, tile.d_row + row, tile.group);
+          ptx::store_tensor_3d<kPolicy>(params.d_map, panel, column, tile.d_row + row,
+                                        tile.d_matrix);
         }
       }
       ptx::commit_tensor_stores();

@@ -127,7 +127,7 @@ class RowGroupScheduler {
             .section = section,
             .column = column,
             .b_matrix = group,
-            .unused = 0};
+            .d_matrix = 0};
   }
 
   ptx::GlobalPtr<const int32_t> counts_;

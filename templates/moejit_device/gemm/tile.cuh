@@ -23,7 +23,7 @@ struct GemmTile {
   int32_t section;      // of D's columns, the first of a tile's
   int32_t column;       // first one within the section
   int32_t b_matrix;     // of an MN-major B
-  int32_t unused;
+  int32_t d_matrix;     // where groups divide the contraction
 };
 static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
 

@@ -33,7 +33,7 @@ class TileQueue {
     const auto to = place(slot_);
     ptx::store(to, words(tile.group, tile.a_row, tile.b_row, tile.k_begin));
     ptx::store(to + 1, words(tile.k_steps, tile.d_row, tile.rows, tile.padded_rows));
-    ptx::store(to + 2, words(tile.section, tile.column, tile.b_matrix, 0));
+    ptx::store(to + 2, words(tile.section, tile.column, tile.b_matrix, tile.d_matrix));
     ptx::arrive(full(slot_));
     advance();
   }
@@ -78,7 +78,7 @@ class TileQueue {
             .section = integer(third.word[0]),
             .column = integer(third.word[1]),
             .b_matrix = integer(third.word[2]),
-            .unused = 0};
+            .d_matrix = integer(third.word[3])};
   }
   MOEJIT_DEVICE static ptx::Mbarrier full(int32_t slot) {
     return ptx::shared<uint64_t>(kBarriers) + slot;

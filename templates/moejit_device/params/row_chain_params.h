@@ -19,7 +19,7 @@ struct RowChainParams {
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], likewise
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2C]
+  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]
   float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   float* output_dprobs;     // [P, B], kGroupedGatedRows

@@ -6,14 +6,16 @@
 namespace moejit::device {
 
 // Matrices of [R, C], R = sections * section_rows rows and C columns; S = sections *
-// ceil(section_rows / 128), Cb = ceil(C / 128). Data is row-major and 16-byte aligned. The fields
-// behind `matrices` are read only where the column-wise operand is written too.
+// ceil(section_rows / 128), Cb = ceil(C / 128); R' = R, or of several sections 128 S. Data is
+// row-major and 16-byte aligned. The fields behind `matrices` are read only where the column-wise
+// operand is written too.
 struct TileChainParams {
   const Bf16* input;                // [matrices, R, C]
   E4m3* output;                     // likewise
   float* output_scale_inv;          // [matrices, S, Cb]
   int64_t matrices;                 // may be 0
-  E4m3* output_colwise;             // [matrices, C, R]: the same bytes, transposed
+  E4m3* output_colwise;             // [matrices, C, R']: the same bytes, transposed, and zeros that
+                                    // fill each of several sections up
   float* output_colwise_scale_inv;  // [matrices, Cb, S]: the same scales, transposed
   const uint32_t* skip;             // [1] or null; where it is not 0, nothing is written
 };

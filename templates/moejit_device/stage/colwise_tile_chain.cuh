@@ -9,6 +9,9 @@
 // shared memory brings the words of a column together. Rows leave as before, columns as 128 bytes
 // that eight lanes write.
 //
+// Of several sections each one's columns are filled up with zeros to a multiple of 128: they are
+// the contraction of dgrad, whose steps and scale blocks then lie in one section.
+//
 // Emitted kernels look like those of the tile chain, but for the name of the type:
 //
 //   using Kernel = ColwiseTileChain<kSections, kSectionRows, kColumns, kTilesPerScale,
@@ -128,21 +131,25 @@ struct ColwiseTileChain {
     MOEJIT_DEVICE void store_columns(const TileChainParams& params) const {
       constexpr int32_t kColumnsAtATime = kTileThreads / 8;
       const int32_t run = thread % 8;
-      if (16 * run >= rows() || !has_tile()) return;
+      if ((!kPadsSections && 16 * run >= rows()) || !has_tile()) return;
       const int32_t columns = kColumns - tile_column * ByteTile::kColumns;
       const int64_t first_column = matrix() * kColumns + tile_column * ByteTile::kColumns;
-      const auto output = ptx::global(params.output_colwise) + (first_row_of_matrix() + 16 * run);
+      const auto output =
+          ptx::global(params.output_colwise) + (first_column_of_matrix() + 16 * run);
 #pragma unroll
       for (int32_t i = 0; i < ByteTile::kColumns; i += kColumnsAtATime) {
         const int32_t column = i + thread / 8;
         if (kColumns % ByteTile::kColumns != 0 && column >= columns) return;
-        ptx::store(ptx::as<Bytes16>(output + (first_column + column) * kMatrixRows),
+        ptx::store(ptx::as<Bytes16>(output + (first_column + column) * kColwiseColumns),
                    staged().load_run(column, run));
       }
     }
 
    private:
-    static constexpr int64_t kMatrixRows = int64_t{kSections} * kSectionRows;
+    static constexpr bool kPadsSections = kSections > 1;
+    static constexpr int64_t kSectionColumns =
+        kPadsSections ? kTileRows * ByteTile::kRows : kSectionRows;
+    static constexpr int64_t kColwiseColumns = kSections * kSectionColumns;
 
     MOEJIT_DEVICE static int32_t tile_of_group() { return ptx::thread_index() / kTileThreads; }
     MOEJIT_DEVICE static ByteTile staged() {
@@ -157,8 +164,8 @@ struct ColwiseTileChain {
     MOEJIT_DEVICE int32_t rows() const { return kSectionRows - first_row(); }  // from there on
     MOEJIT_DEVICE int64_t matrix() const { return section / kSections; }
     MOEJIT_DEVICE int64_t section_of_matrix() const { return section % kSections; }
-    MOEJIT_DEVICE int64_t first_row_of_matrix() const {
-      return section_of_matrix() * kSectionRows + first_row();
+    MOEJIT_DEVICE int64_t first_column_of_matrix() const {
+      return section_of_matrix() * kSectionColumns + first_row();
     }
   };
 

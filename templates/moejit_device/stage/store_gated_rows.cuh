@@ -11,9 +11,12 @@ namespace moejit::device {
 // The gradients of gate and up side by side, and each segment's part of the probability's gradient;
 // pad rows become zeros in all, and their input is not read. Rows from offs[E] on are left alone.
 // Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantised gradients,
-// output_scale_inv [P, 2B], where B = ceil(C / 128).
-template <int32_t kColumns_, int32_t kLocalExperts>
+// output_scale_inv [P, 2B], where B = ceil(C / 128). A half of an output row has kPitch columns, of
+// which the last may be zeros that fill it up.
+template <int32_t kColumns_, int32_t kLocalExperts, int32_t kPitch = kColumns_>
 struct StoreGroupedGatedRows {
+  static_assert(kPitch == kColumns_ || kPitch == align_up(kColumns_, kSegmentColumns),
+                "the last segment ends with the row, or is filled up");
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = true;
   using Rows = GroupedRows<kLocalExperts>;
@@ -24,10 +27,10 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedGatedGradient& segment) {
-    const SegmentPosition<kColumns> gate = gate_of(at);
+    const SegmentPosition<kPitch> gate = gate_of(at);
     const auto output = ptx::global(static_cast<E4m3*>(params.output));
     store_bytes(output, gate, segment.gate);
-    store_bytes(output + kColumns, gate, segment.up);
+    store_bytes(output + kPitch, gate, segment.up);
     const int32_t lane = segment_lane();
     if (at.exists() && lane % (kSegmentLanes / 2) == 0) {
       const auto scales = ptx::global(params.output_scale_inv) + gate.scale_offset();
@@ -38,20 +41,18 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const Bf16GatedGradient& segment) {
-    const SegmentPosition<kColumns> gate = gate_of(at);
+    const SegmentPosition<kPitch> gate = gate_of(at);
     const auto output = ptx::global(static_cast<Bf16*>(params.output));
     store_runs(output, gate, segment.gate);
-    store_runs(output + kColumns, gate, segment.up);
+    store_runs(output + kPitch, gate, segment.up);
     store_dprob(params, at, segment.dprob);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 
  private:
-  // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
-  MOEJIT_DEVICE static SegmentPosition<kColumns> gate_of(const SegmentPosition<kColumns>& at) {
-    SegmentPosition<kColumns> gate = at;
-    gate.row = 2 * at.row;
-    return gate;
+  // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of kPitch columns.
+  MOEJIT_DEVICE static SegmentPosition<kPitch> gate_of(const SegmentPosition<kColumns>& at) {
+    return {2 * at.row, at.index, at.kind};
   }
   MOEJIT_DEVICE static void store_dprob(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, float dprob) {

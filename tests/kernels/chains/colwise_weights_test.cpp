@@ -20,6 +20,11 @@ struct WeightsShape {
 
   int64_t rows() const { return int64_t{sections} * section_rows; }
   int64_t elements() const { return matrices * rows() * columns; }
+  // Of a section in a transposed row; of several, each is filled up.
+  int32_t section_columns() const {
+    return sections > 1 ? static_cast<int32_t>(128 * block_count(section_rows)) : section_rows;
+  }
+  int64_t colwise_elements() const { return matrices * columns * sections * section_columns(); }
   int64_t scales() const {
     return matrices * sections * block_count(section_rows) * block_count(columns);
   }
@@ -71,7 +76,7 @@ class ColwiseWeightsKernel : public Chains {
                    const std::vector<uint32_t>& skip = {}) {
     Outputs to{.q = guarded_output<uint8_t>("w_q", shape.elements()),
                .scale_inv = guarded_output<float>("w_scale_inv", shape.scales()),
-               .colwise_q = guarded_output<uint8_t>("w_colwise_q", shape.elements()),
+               .colwise_q = guarded_output<uint8_t>("w_colwise_q", shape.colwise_elements()),
                .colwise_scale_inv = guarded_output<float>("w_colwise_scale_inv", shape.scales())};
     const DeviceBuffer w = input("w", weights);
     const DeviceBuffer skip_word = input("skip", skip);
@@ -95,17 +100,30 @@ class ColwiseWeightsKernel : public Chains {
     return to;
   }
 
+  // Zeros behind each section of a transposed row.
+  static std::vector<uint8_t> filled_up(const std::vector<uint8_t>& sections,
+                                        const WeightsShape& shape) {
+    std::vector<uint8_t> all;
+    for (auto section = sections.begin(); section != sections.end();
+         section += shape.section_rows) {
+      all.insert(all.end(), section, section + shape.section_rows);
+      all.resize(all.size() + static_cast<size_t>(shape.section_columns() - shape.section_rows));
+    }
+    return all;
+  }
+
   void expect_equal(const std::vector<uint16_t>& weights, const WeightsShape& shape, int64_t ctas,
                     const std::vector<uint32_t>& skip = {}) {
     const auto wanted = reference::quantize_128x128(weights, shape.matrices, shape.rows(),
                                                     shape.columns, shape.sections, shape.sharing);
-    const auto transposed = reference::transpose(wanted);
+    auto transposed = reference::transpose(wanted);
+    if (shape.sections > 1) transposed.q = filled_up(transposed.q, shape);
     const Outputs got = quantize(weights, shape, ctas, skip);
     EXPECT_TRUE(matches(compare_e4m3({"w_q", shape.columns}, got.q.download(), wanted.q)));
     EXPECT_TRUE(matches(compare_f32({"w_scale_inv", block_count(shape.columns)},
                                     got.scale_inv.download(), wanted.scale_inv)));
-    EXPECT_TRUE(matches(
-        compare_e4m3({"w_colwise_q", shape.rows()}, got.colwise_q.download(), transposed.q)));
+    EXPECT_TRUE(matches(compare_e4m3({"w_colwise_q", shape.sections * shape.section_columns()},
+                                     got.colwise_q.download(), transposed.q)));
     EXPECT_TRUE(matches(compare_f32({"w_colwise_scale_inv", wanted.scale_rows()},
                                     got.colwise_scale_inv.download(), transposed.scale_inv)));
     EXPECT_TRUE(got.q.has_whole_guards());

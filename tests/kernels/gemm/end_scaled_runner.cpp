@@ -173,9 +173,9 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
   const EndScaledOperands operands = with_poisoned_pad_rows(spec, route, given);
   const bool has_scales = spec.scales != GemmScales::kNone;
   const DeviceBuffer a = input("a", encoded(operands, operands.a));
-  const DeviceBuffer b =
-      input("b", encoded(operands, spec.b_major == compiler::Major::kMn ? mn_major_b(operands)
-                                                                        : operands.b));
+  const DeviceBuffer b = input(
+      "b",
+      encoded(operands, spec.b_major == compiler::Major::kMn ? mn_major_b(operands) : operands.b));
   std::vector<DeviceBuffer> scales;
   if (has_scales) {
     scales.push_back(input("a_scale_inv", stored_scales(spec.scales, operands.a_scale, 1)));

@@ -57,8 +57,7 @@ class Bf16Wgrad : public WgradTest {
   // Within the bound; on integers, whose sums are exact, that is the same bits.
   void expect(const Spec& spec, const Route& route, const std::vector<uint16_t>& a,
               const std::vector<uint16_t>& b, bool is_exact) {
-    const auto wanted =
-        reference::bf16_weight_gradient_exact(a, spec.rows, b, spec.n, route);
+    const auto wanted = reference::bf16_weight_gradient_exact(a, spec.rows, b, spec.n, route);
     const bool adds = spec.output == GradientOutput::kF32Add;
     const std::vector<float> old = old_values(spec);
     const std::vector<double> got = multiply(spec, route, a, b, old);
@@ -66,8 +65,7 @@ class Bf16Wgrad : public WgradTest {
     for (size_t i = 0; i < got.size(); ++i) {
       const double value = wanted.value[i] + (adds ? double{old[i]} : 0.0);
       double bound = is_exact ? 0.0 : (kOnGpu ? wanted.bound[i] : wanted.fp32_bound[i]);
-      if (spec.output == GradientOutput::kBf16)
-        bound = reference::with_bf16_rounding(bound, value);
+      if (spec.output == GradientOutput::kBf16) bound = reference::with_bf16_rounding(bound, value);
       if (adds && !is_exact) bound += 0x1p-24 * (std::fabs(value) + bound);
       ASSERT_LE(std::fabs(got[i] - value), bound) << "element " << i;
     }

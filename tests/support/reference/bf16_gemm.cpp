@@ -67,9 +67,9 @@ GemmExact bf16_grouped_gemm_exact(std::span<const std::uint16_t> rows, const Bf1
     const std::vector<double> a = gather(rows, first * depth, count * depth, 1);
     const std::int64_t matrix = static_cast<std::int64_t>(e) * columns * depth;
     parallel_for(count > 0 ? columns : 0, [&](std::int64_t n) {
-      const std::vector<double> b =
-          weights.is_transposed ? gather(weights.values, matrix + n, depth, columns)
-                                : gather(weights.values, matrix + n * depth, depth, 1);
+      const std::vector<double> b = weights.is_transposed
+                                        ? gather(weights.values, matrix + n, depth, columns)
+                                        : gather(weights.values, matrix + n * depth, depth, 1);
       for (std::int64_t i = 0; i < count; ++i) {
         const Dot dot = dot_of(&a[i * depth], b.data(), depth);
         const std::int64_t at = (first + i) * columns + n;

@@ -156,15 +156,92 @@ TEST(BackwardPlan, StartsColumnsElsewhereOnlyWhereRowsDoNotStartAtMultiplesOf128
   EXPECT_GE(find_tensor(plan, "x_colwise_q")->shape[1].value, 32768 + 8 * 127);
 }
 
-TEST(BackwardPlan, RefusesGatesThatEndWithinAScaleBlock) {
+TEST(BackwardPlan, FillsUpGatesThatEndWithinAScaleBlock) {
   Layer layer = training_layer();
   layer.intermediate = 2880;
-  const Result<Plan> plan = plan_layer(layer, Target{});
+  const Plan plan = plan_of(layer);
+  constexpr int64_t kPadded = 23 * 128;
+  EXPECT_EQ(find_tensor(plan, "dh1_q")->shape[1].value, 2 * kPadded);
+  EXPECT_EQ(find_tensor(plan, "dh1_scale_inv")->shape[1].value, 2 * 23);
+  EXPECT_EQ(find_tensor(plan, "w1_colwise_q")->shape[2].value, 2 * kPadded);
+  EXPECT_EQ(find_tensor(plan, "dh1_colwise_q")->shape[0].value, 2 * kPadded);
+  EXPECT_EQ(find_tensor(plan, "dw1")->shape[1].value, 2 * 2880);
+  EXPECT_EQ(find_tensor(plan, "act_colwise_q")->shape[0].value, 2880);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1_dgrad")->spec).k, 2 * kPadded);
+  const auto& wgrad =
+      std::get<ContractionGroupedGemmSpec>(find_kernel(plan, "gemm_fc1_wgrad")->spec);
+  EXPECT_EQ(wgrad.rows, 2 * kPadded);
+  EXPECT_EQ(wgrad.sections, 2);
+  EXPECT_EQ(wgrad.section_rows, 2880);
+  // A matrix of D for gate and one for up of every expert.
+  const auto& maps = find_kernel(plan, "gemm_fc1_wgrad")->tensor_maps;
+  EXPECT_EQ(maps.back().box.dims, (std::array<int64_t, 3>{7168, 2880, 16}));
+}
+
+Layer bf16_layer() {
+  Layer layer = training_layer();
+  layer.recipe = Recipe::kBf16;
+  return layer;
+}
+
+TEST(Bf16Plan, MultipliesTokensAndWeightsAsTheyAre) {
+  const Plan plan = plan_of(bf16_layer());
+  EXPECT_EQ(operations_of(plan, Phase::kWeights), std::vector<std::string>{});
+  EXPECT_EQ(operations_of(plan, Phase::kForward),
+            (std::vector<std::string>{"route", "permute_pad", "gemm_fc1", "activation", "gemm_fc2",
+                                      "unpermute"}));
+  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+            (std::vector<std::string>{"permute_pad_grad", "gemm_fc2_dgrad", "gemm_fc2_wgrad",
+                                      "gemm_fc2_wgrad_add", "activation_backward", "gemm_fc1_wgrad",
+                                      "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+  EXPECT_EQ(plan.quantized_weight_bytes, 0);
+  for (const TensorPlan& tensor : plan.tensors)
+    EXPECT_NE(tensor.dtype, DType::kF8E4M3) << tensor.name;
+  EXPECT_TRUE(is_used(plan, *find_tensor(plan, "w1"), Phase::kForward));
+  EXPECT_TRUE(is_used(plan, *find_tensor(plan, "w1"), Phase::kBackward));
+}
+
+TEST(Bf16Plan, SavesTheRowsOfTheirFormat) {
+  constexpr int64_t kRows = 32768, kHidden = 7168, kIntermediate = 2048, kSmall = int64_t{1} << 20;
+  Layer layer = bf16_layer();
+  const int64_t without = plan_of(layer).saved_bytes;
+  EXPECT_GE(without, 2 * kRows * (kHidden + 3 * kIntermediate));
+  EXPECT_LT(without, 2 * kRows * (kHidden + 3 * kIntermediate) + kSmall);
+  layer.recompute = Recompute::kMoeExpert;
+  const Plan with = plan_of(layer);
+  EXPECT_EQ(saved_by(with), (std::set<std::string>{"counts", "offs", "row_map", "permuted_probs",
+                                                   "permuted"}));
+  EXPECT_EQ(operations_of(with, Phase::kBackward).front(), "gemm_fc1");
+}
+
+TEST(Bf16Plan, RefusesWhatItHasNoKernelsFor) {
+  Layer layer = bf16_layer();
+  layer.splits_alignment = 32;
+  Result<Plan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(plan.error().message.find("2880"), std::string::npos) << plan.error().message;
+  EXPECT_EQ(plan.error().hint, "it can run: multiples of 64");
   layer.passes = {Pass::kForward};
   EXPECT_TRUE(plan_layer(layer, Target{}));
+  layer.dispatch = Dispatch::kFp8;
+  plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message.find("dispatch \"fp8\""), std::string::npos)
+      << plan.error().message;
+}
+
+TEST(SavedMemory, IsComparedWithBf16AndWithRecomputation) {
+  const Plan plan = plan_of(training_layer());
+  const std::vector<SavedMemory> all = compare_saved_memory(plan);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[0].recipe, Recipe::kFp8Flow);
+  EXPECT_EQ(all[0].bytes, plan.saved_bytes);
+  EXPECT_EQ(all[1].recompute, Recompute::kMoeExpert);
+  EXPECT_LT(all[1].bytes, all[0].bytes / 2);
+  EXPECT_EQ(all[2].recipe, Recipe::kBf16);
+  EXPECT_EQ(all[2].bytes, plan_of(bf16_layer()).saved_bytes);
+  EXPECT_NE(print_plan(plan, false).find("bf16       with recompute none"), std::string::npos);
+  EXPECT_EQ(compare_saved_memory(plan_of(dsv3_like_layer())).size(), 0U);
 }
 
 }  // namespace

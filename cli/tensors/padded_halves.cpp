@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tensors/padded_halves.h"
+
+#include <string_view>
+
+namespace moejit::cli {
+namespace {
+
+// The dimension that has both halves, or -1.
+int32_t halves_of(std::string_view name, const HostTensor& tensor) {
+  const auto last = static_cast<int32_t>(tensor.shape.size()) - 1;
+  if (name == "dh1_q" || name == "w1_colwise_q") return last;
+  if (name.starts_with("dh1_colwise_scale_inv.")) return last;
+  return name.starts_with("dh1_colwise_q.") ? 0 : -1;
+}
+
+HostTensor without_padding(const HostTensor& tensor, size_t dimension, int64_t columns,
+                           int64_t padded) {
+  int64_t inner = compiler::size_bytes(tensor.dtype);  // bytes of one index of the dimension
+  for (size_t i = dimension + 1; i < tensor.shape.size(); ++i) inner *= tensor.shape[i];
+  HostTensor result{tensor.dtype, tensor.shape, {}};
+  result.shape[dimension] = tensor.shape[dimension] / padded * columns;
+  if (inner == 0) return result;
+  for (auto half = tensor.bytes.begin(); half != tensor.bytes.end(); half += padded * inner)
+    result.bytes.insert(result.bytes.end(), half, half + columns * inner);
+  return result;
+}
+
+}  // namespace
+
+void drop_padding_of_halves(TensorMap& tensors, int64_t columns, int64_t padded) {
+  if (columns == padded) return;
+  for (auto& [name, tensor] : tensors) {
+    const int32_t dimension = halves_of(name, tensor);
+    if (dimension >= 0)
+      tensor = without_padding(tensor, static_cast<size_t>(dimension), columns, padded);
+  }
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+namespace moejit::compiler {
+
+std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
+  std::vector<SavedMemory> all;
+  if (!has_backward(plan.layer)) return all;
+  std::vector<Recipe> recipes = {plan.layer.recipe};
+  if (plan.layer.recipe != Recipe::kBf16) recipes.push_back(Recipe::kBf16);
+  for (const Recipe recipe : recipes) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
+      Layer layer = plan.layer;
+      layer.recipe = recipe;
+      layer.recompute = recompute;
+      if (recipe == Recipe::kBf16) {  // which has no such choices
+        layer.scale_sharing_k = 1;
+        layer.dispatch = Dispatch::kNone;
+      }
+      const Result<Plan> other = plan_layer(layer, plan.target);
+      if (other) all.push_back({recipe, recompute, other->saved_bytes});
+    }
+  }
+  return all;
+}
+
+}  // namespace moejit::compiler
