@@ -107,7 +107,8 @@ std::string to_json(const Layer& layer) {
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("passes", json_list(layer.passes));
   add("recompute", json_string(to_string(layer.recompute)));
-  add("fuse_activation", layer.fuse_activation ? "true" : "false", true);
+  add("fuse_activation", layer.fuse_activation ? "true" : "false");
+  add("fuse_transpose", layer.fuse_transpose ? "true" : "false", true);
   return text + "}\n";
 }
 

@@ -51,6 +51,7 @@ struct Layer {
   std::vector<Pass> passes = {Pass::kForward};
   Recompute recompute = Recompute::kNone;
   bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
+  bool fuse_transpose = true;   // backward may permute and transpose x and dy in one kernel
 
   bool operator==(const Layer&) const = default;
 };

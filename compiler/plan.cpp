@@ -183,6 +183,15 @@ std::string_view to_string(GradientOutput output) {
   return "unknown";
 }
 
+std::string_view to_string(RowSource source) {
+  switch (source) {
+    case RowSource::kInOrder: return "in_order";
+    case RowSource::kGathered: return "gathered";
+    case RowSource::kGatheredAll: return "gathered_all";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(TransposeRule rule) {
   switch (rule) {
     case TransposeRule::kIdeal: return "ideal";
@@ -199,6 +208,11 @@ std::string text_of(const RouteSpec& s) {
                      s.has_colwise_offs ? " colwise_offs" : "", s.warps);
 }
 
+std::string_view tokens_text(const RowChainSpec& s) {
+  if (!s.moves_probs) return " without_probs";
+  return s.tells_tokens ? " tells_tokens" : "";
+}
+
 std::string text_of(const RowChainSpec& s) {
   const std::string dprobs = s.store == StoreStage::kRowsAndProbs
                                  ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
@@ -208,8 +222,8 @@ std::string text_of(const RowChainSpec& s) {
       "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
       "epsilon={:g}{} threads={} segments_in_flight={}{}{}",
       to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
-      s.columns, s.local_experts, s.top_k, s.epsilon, s.moves_probs ? "" : " without_probs",
-      s.threads, s.segments_in_flight, dprobs, pitch);
+      s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
+      s.segments_in_flight, dprobs, pitch);
 }
 
 std::string text_of(const TileChainSpec& s) {
@@ -261,10 +275,12 @@ std::string text_of(const ContractionGroupedGemmSpec& s) {
 
 std::string text_of(const TransposeSpec& s) {
   return fmt::format(
-      "transpose format={} rule={} local_experts={} columns={} counts_flushed={} "
+      "transpose format={} rule={}{} local_experts={} columns={} counts_flushed={} "
       "band_tiles={} threads={}",
-      to_string(s.format), to_string(s.rule), s.local_experts, s.columns, s.counts_flushed,
-      s.band_tiles, s.threads);
+      to_string(s.format), to_string(s.rule),
+      s.source == RowSource::kInOrder ? std::string()
+                                      : fmt::format(" source={}", to_string(s.source)),
+      s.local_experts, s.columns, s.counts_flushed, s.band_tiles, s.threads);
 }
 
 }  // namespace

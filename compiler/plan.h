@@ -108,6 +108,7 @@ struct RowChainSpec {
   int32_t top_k = 0;          // where a stage needs row_map
   float epsilon = 0.0f;       // smallest amax of the quantize stage
   bool moves_probs = true;    // a permuting store moves probabilities, and zeros rows without one
+  bool tells_tokens = false;  // and writes down whose row each permuted one is
   int32_t threads = 256;
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
@@ -234,12 +235,20 @@ enum class TransposeRule {
   kForkCompat,  // the largest of all; drops subnormals and keeps the mantissa of what underflows
 };
 
+// Where the rows come from that are transposed.
+enum class RowSource {
+  kInOrder,      // permuted, with their scales
+  kGathered,     // those of tokens, by the permuted rows' row_tokens, which tell zeros too
+  kGatheredAll,  // likewise, of a gradient: no row is made zeros
+};
+
 // q [P, columns] with compact power-of-two scales to [columns, Pc], each group's rows becoming
 // columns that start at a multiple of 128, with one scale for each 128x128 tile: an operand of
 // wgrad. No value is quantised twice: bytes are multiplied by powers of two.
 struct TransposeSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2
   TransposeRule rule = TransposeRule::kIdeal;
+  RowSource source = RowSource::kInOrder;
   int32_t local_experts = 0;
   int32_t columns = 0;          // of q, a multiple of 16
   bool counts_flushed = false;  // values that were not 0 and became 0
@@ -358,6 +367,7 @@ std::string_view to_string(GradientScales scales);
 std::string_view to_string(Major major);
 std::string_view to_string(GradientOutput output);
 std::string_view to_string(TransposeRule rule);
+std::string_view to_string(RowSource source);
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

@@ -72,6 +72,19 @@ class ForwardCheck {
     results_.check_floats("permuted_scale_inv", reference::block_count(shape_.hidden),
                           wanted.data.scale_inv);
     results_.check_floats("permuted_probs", 1, wanted.probs);
+    if (results_.has("row_tokens")) check_row_tokens();
+  }
+
+  // Of real rows; those of pad rows are never written.
+  void check_row_tokens() {
+    std::vector<int32_t> wanted = copy_elements<int32_t>(results_.at("row_tokens"));
+    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    for (size_t i = 0; i < route_.row_map.size(); ++i) {
+      const auto token = static_cast<int32_t>(static_cast<int64_t>(i) / shape_.top_k);
+      if (route_.row_map[i] >= 0)
+        wanted[static_cast<size_t>(route_.row_map[i])] = probs[i] == 0.0f ? ~token : token;
+    }
+    results_.check_integers("row_tokens", 1, wanted);
   }
 
   void check_unpermute() {

@@ -26,6 +26,7 @@ class LayerResults {
   // Route from the results themselves.
   reference::Route route() const;
 
+  bool has(std::string_view name) const { return results_.find(name) != results_.end(); }
   const HostTensor& at(std::string_view name) const { return results_.find(name)->second; }
   // `name` without "_q" and "_scale_inv".
   reference::QuantizedRows rows(std::string_view name) const;

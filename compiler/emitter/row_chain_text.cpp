@@ -39,9 +39,10 @@ std::string quantize_type(QuantizeStage stage) {
 }
 
 std::string store_type(const RowChainSpec& spec) {
-  const char* const moves_probs = stores_bf16(spec)  ? ", kMovesProbs, Bf16"
-                                  : spec.moves_probs ? ""
-                                                     : ", kMovesProbs";
+  const char* const moves_probs = spec.tells_tokens   ? ", kMovesProbs, E4m3, kTellsTokens"
+                                  : stores_bf16(spec) ? ", kMovesProbs, Bf16"
+                                  : spec.moves_probs  ? ""
+                                                      : ", kMovesProbs";
   switch (spec.store) {
     case StoreStage::kRows: return "StoreRows<kColumns>";
     case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
@@ -163,9 +164,11 @@ KernelText describe(const RowChainSpec& spec) {
   if (!spec.moves_probs) {
     text.constants.push_back(
         {"bool", "kMovesProbs", "false", "probabilities stay, and zero no rows"});
-  } else if (is_permuted(spec.store) && stores_bf16(spec)) {
+  } else if (is_permuted(spec.store) && (stores_bf16(spec) || spec.tells_tokens)) {
     text.constants.push_back({"bool", "kMovesProbs", "true", "beside the rows; 0 zeros the row"});
   }
+  if (spec.tells_tokens)
+    text.constants.push_back({"bool", "kTellsTokens", "true", "whose row each permuted one is"});
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));

@@ -15,6 +15,15 @@ std::string rescale_type(const TransposeSpec& spec) {
   return {};
 }
 
+std::string source_type(const TransposeSpec& spec) {
+  switch (spec.source) {
+    case RowSource::kInOrder: return "RowsInOrder<kColumns>";
+    case RowSource::kGathered: return "GatheredRows<kColumns>";
+    case RowSource::kGatheredAll: return "GatheredRowsOfAll<kColumns>";
+  }
+  return {};
+}
+
 }  // namespace
 
 KernelText describe(const TransposeSpec& spec) {
@@ -23,9 +32,9 @@ KernelText describe(const TransposeSpec& spec) {
       .types = fmt::format("{}_{}", format, format),
       .tile = "128x128",
       .summary = fmt::format(
-          "{} rows [P, {}] with 1x128 scales to columns of their experts with "
+          "{} rows [{}, {}] with 1x128 scales to columns of their experts with "
           "128x128 scales, rounded {}",
-          format, spec.columns,
+          format, spec.source == RowSource::kInOrder ? "P" : "T", spec.columns,
           spec.rule == TransposeRule::kIdeal ? "to nearest even" : "as Transformer Engine's fork"),
       .includes = {"transpose/transpose.cuh"},
       .params = "TransposeParams",
@@ -39,7 +48,7 @@ KernelText describe(const TransposeSpec& spec) {
           },
       .types_used = {{"Kernel",
                       "Transpose",
-                      {"kGroups", "kColumns", rescale_type(spec),
+                      {"kGroups", "kColumns", source_type(spec), rescale_type(spec),
                        spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed", "kBandTiles",
                        "kThreads"}}},
   };

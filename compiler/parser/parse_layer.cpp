@@ -16,7 +16,7 @@ namespace {
 constexpr std::array kKeys = std::to_array<std::string_view>(
     {"name", "experts", "local_experts", "top_k", "hidden", "intermediate", "activation", "dtype",
      "recipe", "block_size", "scale_sharing_k", "splits_alignment", "max_tokens",
-     "max_permuted_rows", "dispatch", "passes", "recompute", "fuse_activation"});
+     "max_permuted_rows", "dispatch", "passes", "recompute", "fuse_activation", "fuse_transpose"});
 
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
@@ -199,6 +199,8 @@ Result<Layer> read_layer(const JsonView& root) {
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
   MOEJIT_TRY_ASSIGN(layer.fuse_activation,
                     read_bool_at(root, "fuse_activation", layer.fuse_activation));
+  MOEJIT_TRY_ASSIGN(layer.fuse_transpose,
+                    read_bool_at(root, "fuse_transpose", layer.fuse_transpose));
   return layer;
 }
 

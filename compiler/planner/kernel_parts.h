@@ -32,10 +32,12 @@ struct TokenRows {
   std::string_view permuted;
   QuantizeStage quantize = QuantizeStage::k1x128;
   bool moves_probs = true;
-  std::string_view cast;  // which of the layer's explicit casts quantises them
+  bool tells_tokens = false;  // whose row each permuted one is
+  bool keeps_rows = false;    // un-permuted rows are read again
+  std::string_view cast;      // which of the layer's explicit casts quantises them
 };
 TokenRows rows_of_x(const Layer& layer);
-TokenRows rows_of_dy();
+TokenRows rows_of_dy(const Layer& layer);
 
 KernelPlan quantize(const Layer& layer, const TokenRows& rows);
 KernelPlan permute_pad(const Layer& layer, const TokenRows& rows);

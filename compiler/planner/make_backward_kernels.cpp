@@ -33,6 +33,17 @@ KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_
   };
 }
 
+// Of the rows of tokens, as they were permuted.
+KernelPlan permute_transpose(const Layer& layer, std::string_view rows_name,
+                             std::string_view columns_name, RowSource source) {
+  KernelPlan kernel = transpose(layer, layer.hidden, rows_name, columns_name);
+  std::get<TransposeSpec>(kernel.spec).source = source;
+  kernel.arguments.push_back({"row_tokens", "row_tokens"});
+  kernel.reasons.emplace_back(
+      "each row is fetched from its token, which L2 holds for the other experts of the token");
+  return kernel;
+}
+
 KernelPlan activation_backward(const Layer& layer) {
   const int32_t padded = padded_intermediate(layer);
   KernelPlan kernel{
@@ -157,14 +168,16 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
   const int32_t gate_and_up = 2 * padded_intermediate(layer);
   switch (operation) {
-    case Operation::kQuantizeDy: return quantize(layer, rows_of_dy());
-    case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy());
+    case Operation::kQuantizeDy: return quantize(layer, rows_of_dy(layer));
+    case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy(layer));
     case Operation::kQuantizePermutePadGrad:
-      return quantize_permute_pad(layer, rows_of_dy(), options);
+      return quantize_permute_pad(layer, rows_of_dy(layer), options);
     case Operation::kGemmFc2Dgrad:
       return dgrad(layer, intermediate, hidden, "grad_permuted", "w2", "dact");
     case Operation::kTransposeGrad:
       return transpose(layer, hidden, "grad_permuted", "grad_colwise");
+    case Operation::kPermuteTransposeGrad:
+      return permute_transpose(layer, "dy", "grad_colwise", RowSource::kGatheredAll);
     case Operation::kTransposeAct: return transpose(layer, intermediate, "act", "act_colwise");
     case Operation::kGemmFc2Wgrad: return fc2_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc2WgradAdd: return fc2_wgrad(layer, GradientMode::kAdd);
@@ -174,6 +187,8 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
       return dgrad(layer, hidden, gate_and_up, "dh1", "w1", "dx_permuted");
     case Operation::kTransposeDh1: return transpose(layer, gate_and_up, "dh1", "dh1_colwise");
     case Operation::kTransposeX: return transpose(layer, hidden, "permuted", "x_colwise");
+    case Operation::kPermuteTransposeX:
+      return permute_transpose(layer, "x", "x_colwise", RowSource::kGathered);
     case Operation::kGemmFc1Wgrad: return fc1_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc1WgradAdd: return fc1_wgrad(layer, GradientMode::kAdd);
     case Operation::kUnpermuteGrad: return unpermute_grad(layer);

@@ -20,6 +20,7 @@ std::vector<KernelArgument> permuted_store_arguments(const Layer& layer, const T
     arguments.insert(arguments.begin(), {"probs", "topk_probs"});
     arguments.push_back({"output_probs", "permuted_probs"});
   }
+  if (rows.tells_tokens) arguments.push_back({"row_tokens", "row_tokens"});
   return arguments;
 }
 
@@ -29,15 +30,18 @@ TokenRows rows_of_x(const Layer& layer) {
   return {.name = "x",
           .permuted = "permuted",
           .quantize = quantize_stage(layer),
+          .tells_tokens = gathers_tokens(layer),
+          .keeps_rows = gathers_tokens(layer),
           .cast = "the first of the two explicit casts of the layer"};
 }
 
 // Of the GEMMs that read gradients the contraction runs along rows of weights, whose scale blocks
 // share no scale. Unpermute is a plain sum: its gradient knows no probability.
-TokenRows rows_of_dy() {
+TokenRows rows_of_dy(const Layer& layer) {
   return {.name = "dy",
           .permuted = "grad_permuted",
           .moves_probs = false,
+          .keeps_rows = gathers_tokens(layer),
           .cast = "the second of the two explicit casts of the layer"};
 }
 
@@ -76,25 +80,28 @@ KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
 
 KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
                                 const PlanOptions& options) {
+  const bool keeps_rows = options.keep_intermediates || rows.keeps_rows;
   KernelPlan kernel{
-      .spec = RowChainSpec{.quantize = rows.quantize,
-                           .store = options.keep_intermediates ? StoreStage::kRowsAndPermuted
-                                                               : StoreStage::kPermuted,
-                           .columns = layer.hidden,
-                           .local_experts = layer.local_experts,
-                           .top_k = layer.top_k,
-                           .epsilon = kActivationEpsilon,
-                           .moves_probs = rows.moves_probs,
-                           .segments_in_flight = 1},
+      .spec =
+          RowChainSpec{.quantize = rows.quantize,
+                       .store = keeps_rows ? StoreStage::kRowsAndPermuted : StoreStage::kPermuted,
+                       .columns = layer.hidden,
+                       .local_experts = layer.local_experts,
+                       .top_k = layer.top_k,
+                       .epsilon = kActivationEpsilon,
+                       .moves_probs = rows.moves_probs,
+                       .tells_tokens = rows.tells_tokens,
+                       .segments_in_flight = 1},
       .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"a row is quantised in registers and written to its destinations"},
   };
   kernel.arguments.push_back({"input", std::string(rows.name)});
-  if (options.keep_intermediates) {
+  if (keeps_rows) {
     kernel.arguments.push_back({"kept_output", data_of(layer, rows.name)});
     kernel.arguments.push_back({"kept_scale_inv", scales_of(layer, rows.name)});
     kernel.reasons.push_back(
-        fmt::format("{} is written too because intermediates are kept", data_of(layer, rows.name)));
+        fmt::format("{} is written too because {}", data_of(layer, rows.name),
+                    rows.keeps_rows ? "backward transposes its rows" : "intermediates are kept"));
   }
   return kernel;
 }

@@ -92,18 +92,20 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
 
 void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
                  const std::vector<Step>& steps, const PlanOptions& options) {
-  if (is_quantized(layer) && (options.keep_intermediates || contains(steps, Operation::kQuantize)))
-    list.add_rows("x", d.t, d.h, d.hb);
   // What the backward pass reads is saved.
-  const bool saves = has_backward(layer);
+  const bool saves = has_backward(layer), gathers = gathers_tokens(layer);
   const TensorRole kept = saves ? kSaved : kWorkspace;
+  if (is_quantized(layer) &&
+      (options.keep_intermediates || gathers || contains(steps, Operation::kQuantize)))
+    list.add_rows("x", d.t, d.h, d.hb, gathers ? kSaved : kWorkspace);
   const TensorRole recomputed = saves && layer.recompute == Recompute::kNone ? kSaved : kWorkspace;
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, kept, {d.e});
   list.add("offs", kI32, kept, {starts});
   if (has_colwise_offs(layer)) list.add("colwise_offs", kI32, kept, {starts});
   list.add("row_map", kI32, kept, {d.t, d.k});
-  list.add_rows("permuted", d.p, d.h, d.hb, kept);
+  list.add_rows("permuted", d.p, d.h, d.hb, gathers ? kWorkspace : kept);
+  if (gathers) list.add("row_tokens", kI32, kSaved, {d.p});
   list.add("permuted_probs", kF32, kept, {d.p});
   if (options.keep_intermediates || saves || contains(steps, Operation::kGemmFc1))
     list.add("h1", kBF16, recomputed, {d.p, d.i2});
@@ -133,7 +135,8 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("dprobs", kF32, kOutput, {d.t, d.k});
   list.add("dw1", kF32, kOutput, {d.e, d.i2, d.h});
   list.add("dw2", kF32, kOutput, {d.e, d.h, d.i});
-  if (quantizes && (options.keep_intermediates || contains(steps, Operation::kQuantizeDy)))
+  if (quantizes && (options.keep_intermediates || gathers_tokens(layer) ||
+                    contains(steps, Operation::kQuantizeDy)))
     list.add_rows("dy", d.t, d.h, d.hb);
   const Dim columns{"C", gradient_columns(layer)};
   list.add_rows("grad_permuted", d.p, d.h, d.hb);

@@ -27,6 +27,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kQuantizePermutePadGrad: return "quantize_permute_pad_grad";
     case Operation::kGemmFc2Dgrad: return "gemm_fc2_dgrad";
     case Operation::kTransposeGrad: return "transpose_grad";
+    case Operation::kPermuteTransposeGrad: return "permute_transpose_grad";
     case Operation::kTransposeAct: return "transpose_act";
     case Operation::kGemmFc2Wgrad: return "gemm_fc2_wgrad";
     case Operation::kGemmFc2WgradAdd: return "gemm_fc2_wgrad_add";
@@ -35,6 +36,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
     case Operation::kTransposeDh1: return "transpose_dh1";
     case Operation::kTransposeX: return "transpose_x";
+    case Operation::kPermuteTransposeX: return "permute_transpose_x";
     case Operation::kGemmFc1Wgrad: return "gemm_fc1_wgrad";
     case Operation::kGemmFc1WgradAdd: return "gemm_fc1_wgrad_add";
     case Operation::kUnpermuteGrad: return "unpermute_grad";
@@ -59,6 +61,29 @@ bool is_gemm(Operation operation) {
 
 bool has_colwise_offs(const Layer& layer) {
   return has_backward(layer) && is_quantized(layer) && layer.splits_alignment % 128 != 0;
+}
+
+namespace {
+
+int64_t routed_rows(const Layer& layer) {
+  return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
+}
+
+// Bytes a column that are not moved if both transposes gather: tokens are read instead of permuted
+// rows. Without dispatch x_q and dy_q are written for that, and read. With recomputation x is
+// permuted once more, but the permuted rows need not be saved, which is what it is for.
+int64_t bytes_not_moved(const Layer& layer) {
+  const int64_t tokens = layer.max_tokens;
+  const int64_t written = layer.dispatch == Dispatch::kNone ? 2 * tokens : 0;
+  return 2 * (routed_rows(layer) - tokens) - written;
+}
+
+}  // namespace
+
+bool gathers_tokens(const Layer& layer) {
+  if (!has_backward(layer) || !is_quantized(layer) || !layer.fuse_transpose) return false;
+  if (layer.recompute == Recompute::kMoeExpert) return routed_rows(layer) > layer.max_tokens;
+  return bytes_not_moved(layer) >= 0;  // at no more traffic, less is saved
 }
 
 bool contains(const std::vector<Step>& steps, Operation operation) {
@@ -146,6 +171,36 @@ void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
   join(steps, kQuantizeDy, kPermutePadGrad, kQuantizePermutePadGrad);
 }
 
+void replace(std::vector<Step>& steps, Operation one, Operation other) {
+  for (Step& step : steps)
+    if (step.operation == one) step.operation = other;
+}
+
+void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
+                    std::vector<std::string>& reasons) {
+  if (!has_backward(layer) || !is_quantized(layer)) return;
+  if (!gathers_tokens(layer)) {
+    reasons.push_back(
+        layer.fuse_transpose
+            ? fmt::format("permute and transpose stay apart: {} rows in the mean of a largest call "
+                          "are not enough more than its {} tokens",
+                          routed_rows(layer), layer.max_tokens)
+            : std::string("permute and transpose stay apart: \"fuse_transpose\" is false"));
+    return;
+  }
+  using enum Operation;
+  replace(steps, kTransposeX, kPermuteTransposeX);
+  replace(steps, kTransposeGrad, kPermuteTransposeGrad);
+  reasons.push_back(fmt::format(
+      "permute and transpose are one kernel: wgrad's operands are made of x_q and dy_q [T, {0}], "
+      "gathered, and x_q is saved instead of permuted_q [P, {0}]",
+      layer.hidden));
+  if (layer.recompute != Recompute::kMoeExpert) return;
+  const auto backward = std::ranges::find(steps, Phase::kBackward, &Step::phase);
+  steps.insert(backward, {Phase::kBackward, kPermutePad});
+  reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
+}
+
 // Whether the forward pass leaves h1 for the backward pass.
 bool saves_h1(const Layer& layer) {
   return has_backward(layer) && layer.recompute == Recompute::kNone;
@@ -198,6 +253,7 @@ std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
                              const PlanOptions& options, std::vector<std::string>& reasons) {
   std::vector<Step> fused = steps;
   fuse_quantize(fused, layer, reasons);
+  fuse_transpose(fused, layer, reasons);
   fuse_activation(fused, layer, options, reasons);
   return fused;
 }

@@ -28,7 +28,8 @@ enum class Operation {
   kPermutePadGrad,
   kQuantizePermutePadGrad,  // both in one kernel
   kGemmFc2Dgrad,
-  kTransposeGrad,  // into the column-wise operands of wgrad, as all transposes
+  kTransposeGrad,         // into the column-wise operands of wgrad, as all transposes
+  kPermuteTransposeGrad,  // of rows that are gathered
   kTransposeAct,
   kGemmFc2Wgrad,
   kGemmFc2WgradAdd,
@@ -37,6 +38,7 @@ enum class Operation {
   kGemmFc1Dgrad,
   kTransposeDh1,
   kTransposeX,
+  kPermuteTransposeX,
   kGemmFc1Wgrad,
   kGemmFc1WgradAdd,
   kUnpermuteGrad,
@@ -57,6 +59,9 @@ std::string elapsed_tensor(const Step& step);
 // Whether wgrad's groups of columns start elsewhere than the groups of rows: they start at
 // multiples of 128.
 bool has_colwise_offs(const Layer& layer);
+
+// Whether the operands of wgrad are made of the tokens' rows, gathered, and not of permuted ones.
+bool gathers_tokens(const Layer& layer);
 bool contains(const std::vector<Step>& steps, Operation operation);
 
 // What the passes of a layer do, in order: weights, forward, backward. No two operations are fused

@@ -86,11 +86,14 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
   return count_work(spec, rows);
 }
 
-// Every real row in and out, its scales, and a scale for each tile.
+// Every real row in and out, its scales, and a scale for each tile. Gathered, a token is read once.
 Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t columns = spec.columns;
-  const int64_t scales = ceil_div(columns, 128) * (rows.routed + ceil_div(rows.routed, 128));
-  return {.min_bytes = 2 * rows.routed * columns + 4 * scales};
+  const bool gathers = spec.source != RowSource::kInOrder;
+  const int64_t read = gathers ? std::min(rows.tokens, rows.routed) : rows.routed;
+  const int64_t scales = ceil_div(columns, 128) * (read + ceil_div(rows.routed, 128));
+  return {.min_bytes =
+              (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
 
 }  // namespace

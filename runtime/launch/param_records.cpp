@@ -48,6 +48,7 @@ constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, output, kWritten),
     MOEJIT_POINTER(RowChainParams, output_scale_inv, kWritten),
     MOEJIT_POINTER(RowChainParams, output_probs, kWritten),
+    MOEJIT_POINTER(RowChainParams, row_tokens, kWritten),
     MOEJIT_POINTER(RowChainParams, output_dprobs, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_output, kWritten),
     MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWritten),
@@ -87,6 +88,7 @@ constexpr std::array kContractionGroupedGemmPointers = {
 constexpr std::array kTransposePointers = {
     MOEJIT_POINTER(TransposeParams, input, kRead),
     MOEJIT_POINTER(TransposeParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(TransposeParams, row_tokens, kRead),
     MOEJIT_POINTER(TransposeParams, counts, kRead),
     MOEJIT_POINTER(TransposeParams, offs, kRead),
     MOEJIT_POINTER(TransposeParams, output_offs, kRead),

@@ -141,6 +141,24 @@ TEST_F(BackwardTest, GivesTheSameBitsAgainAndWithRecomputation) {
 }
 
 // Kept intermediates do not share memory; without them everything that can does.
+TEST_F(BackwardTest, GivesTheSameBitsOfGatheredAndOfPermutedRows) {
+  LayerInputs inputs = reference::random_inputs(kShape, 96, 10);
+  inputs.topk_probs[3] = 0.0F;  // a row of zeros, whose gradient is not
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
+    std::vector<std::vector<std::vector<std::byte>>> of;
+    for (const bool fuses : {true, false}) {
+      ASSERT_NO_FATAL_FAILURE(
+          make(kShape, inputs,
+               {.keep_intermediates = false, .fuse_transpose = fuses, .recompute = recompute}));
+      EXPECT_EQ(find_tensor(layer_->plan(), "row_tokens") != nullptr, fuses);
+      ASSERT_TRUE(succeeded(layer_->poison()));
+      ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
+      of.push_back(gradients());
+    }
+    EXPECT_EQ(of[0], of[1]);
+  }
+}
+
 TEST_F(BackwardTest, GivesTheSameBitsInSharedWorkspace) {
   const LayerInputs inputs = reference::random_inputs(kShape, 96, 7);
   ASSERT_NO_FATAL_FAILURE(make(kShape, inputs, {}));

@@ -48,7 +48,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .dispatch = options.dispatch,
           .passes = passes_of(options),
           .recompute = options.recompute,
-          .fuse_activation = options.fuse_activation};
+          .fuse_activation = options.fuse_activation,
+          .fuse_transpose = options.fuse_transpose};
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ class TestLayer {
     compiler::Dispatch dispatch = compiler::Dispatch::kNone;
     bool keep_intermediates = true;
     bool fuse_activation = true;
+    bool fuse_transpose = true;
     bool has_backward = false;
     compiler::Recompute recompute = compiler::Recompute::kNone;
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;

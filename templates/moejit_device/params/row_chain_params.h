@@ -22,6 +22,7 @@ struct RowChainParams {
   void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]
   float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
+  int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
   float* output_dprobs;     // [P, B], kGroupedGatedRows
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
   float* kept_scale_inv;    // [T, B], likewise

@@ -10,8 +10,9 @@ namespace moejit::device {
 // Its other rows, and columns that belong to no group, are left alone; the columns from a group's
 // count to the next multiple of 128 become zeros.
 struct TransposeParams {
-  const uint8_t* input;          // [P, C] e4m3 or e5m2
-  const float* input_scale_inv;  // [P, B] powers of two, or 0 where the data are zeros
+  const uint8_t* input;          // [P, C] e4m3 or e5m2; gathered: [T, C]
+  const float* input_scale_inv;  // [P, B] powers of two, or 0 where the data are zeros; [T, B]
+  const int32_t* row_tokens;     // [P], gathered: the row's token, or ~token of a row of zeros
   const int32_t* counts;         // [E]
   const int32_t* offs;           // [E + 1]
   const int32_t* output_offs;    // [E + 1], multiples of 128; may be offs

@@ -55,9 +55,10 @@ struct PadRowWriter {
 // with kMovesProbs, its probability beside them; where that is 0, the data is zeros (scales are
 // kept). Pad rows of the groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1],
 // output [P, C]; for e4m3 output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and
-// output_probs [P].
+// output_probs [P]. With kTellsTokens row_tokens [P] gets the token of each real row, or ~token
+// where the data is zeros.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
-          typename Element = E4m3>
+          typename Element = E4m3, bool kTellsTokens = false>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -117,6 +118,12 @@ struct StorePermuted {
     // Each lane for its own destination.
     if (batch.row < 0) return;
     store_scale(params, at, batch.row, segment);
+    if constexpr (kTellsTokens) {
+      const auto token = static_cast<int32_t>(at.row);
+      if (at.index == 0) {
+        ptx::store(ptx::global(params.row_tokens) + batch.row, batch.prob == 0.0f ? ~token : token);
+      }
+    }
     if constexpr (kMovesProbs) {
       if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
     }
@@ -156,9 +163,11 @@ struct StorePermuted {
 
 // Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its
 // destinations.
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true>
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
+          typename Element = E4m3, bool kTellsTokens = false>
 struct StoreRowsAndPermuted {
-  using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs>;
+  using Permuted =
+      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs, Element, kTellsTokens>;
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()

@@ -12,17 +12,10 @@
 
 namespace moejit::device {
 
-// Bits of the scales of this lane's two rows.
+// Bits of the scales of this lane's two rows; 0 where there is no row.
 struct RowScalePair {
   uint32_t bits[2];
 };
-
-// Rows that do not exist (`rows` of the two do) have scale 0.
-MOEJIT_DEVICE RowScalePair fetch_scales(ptx::GlobalPtr<const float> first, int32_t pitch,
-                                        int32_t rows) {
-  const auto scales = ptx::as<const uint32_t>(first);
-  return {{rows > 0 ? ptx::load(scales) : 0u, rows > 1 ? ptx::load(scales + pitch) : 0u}};
-}
 
 // Reports scales that are neither 0 nor a power of two: the result is then what their exponent
 // fields say. 2^-127 is the one power of two that is a subnormal with a bit set.

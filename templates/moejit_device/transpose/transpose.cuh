@@ -3,7 +3,7 @@
 
 // The scaling-aware transpose: rows [P, C] with 1x128 scales become columns [C, Pc] with one scale
 // for each 128x128 tile, without quantising anew. Each row's values are divided by the power of two
-// that is between its scale and the tile's.
+// that is between its scale and the tile's. The rows may be those of tokens, gathered on the way.
 //
 // Memory-bound, so again what matters is bytes in flight and full lines. Two warps hold a tile:
 // each thread 16 rows of 16 bytes, which it fetches with 16 loads that are all in flight at once,
@@ -30,8 +30,8 @@
 //   constexpr int32_t kBandTiles = 1;
 //   constexpr int32_t kThreads = 256;
 //
-//   using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kBandTiles,
-//                            kThreads>;
+//   using Kernel = Transpose<kGroups, kColumns, RowsInOrder<kColumns>, IdealRescale<E4m3>,
+//                            IgnoreFlushed, kBandTiles, kThreads>;
 //
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_..., TransposeParams) {
 //     Kernel::run(params);
@@ -43,11 +43,12 @@
 #include "moejit_device/transpose/output_groups.cuh"
 #include "moejit_device/transpose/rescale.cuh"
 #include "moejit_device/transpose/row_shifts.cuh"
+#include "moejit_device/transpose/row_source.cuh"
 
 namespace moejit::device {
 
-template <int32_t kGroups, int32_t kColumns, typename Rescale, typename Flushed, int32_t kBandTiles,
-          int32_t kThreads_>
+template <int32_t kGroups, int32_t kColumns, typename Source, typename Rescale, typename Flushed,
+          int32_t kBandTiles, int32_t kThreads_>
 struct Transpose {
   static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
   static_assert(kThreads_ % 64 == 0 && kThreads_ / 64 <= 15,
@@ -94,14 +95,9 @@ struct Transpose {
     const int32_t column = tile_column * 128 + lane % 8 * kBlockBytes;
     const bool has_column = kColumns % 128 == 0 || column < kColumns;
 
-    const int32_t scale_row = half * 64 + 2 * lane;
-    const RowScalePair scale =
-        fetch_scales(ptx::global(params.input_scale_inv) +
-                         ((rows.first + scale_row) * kTilesPerRow + tile_column),
-                     kTilesPerRow, rows.count - scale_row);
-    ByteBlock block =
-        fetch_block<kColumns>(ptx::global(params.input) + ((rows.first + row) * kColumns + column),
-                              has_column ? rows.count - row : 0);
+    const Source source(params, rows.first + half * 64, rows.count - half * 64);
+    const RowScalePair scale = source.fetch_scales(params, tile_column);
+    ByteBlock block = source.fetch_block(params, column, has_column);
 
     check_scales(params, scale);
     const uint32_t tile_scale = scale_of_tile(scale, block, turn);

@@ -11,7 +11,8 @@
 using namespace moejit::device;
 
 constexpr int32_t kGroups = 8;              // groups of columns, one for each expert
-constexpr int32_t kRows = 7168;             // of A and D
+constexpr int32_t kSections = 1;            // parts of A's rows, each with a D of its own
+constexpr int32_t kRows = 7168;             // of A
 constexpr int32_t kN = 2048;                // rows of B, columns of D
 constexpr int32_t kStepElements = 128;      // of the contraction in a stage
 constexpr bool kAdds = true;                // to what D holds; then empty groups are skipped
@@ -25,7 +26,7 @@ constexpr int32_t kBlocksPerPromotion = 1;  // steps added up before they are sc
 constexpr int32_t kPanelsStaged = 3;        // 64 rows x 128 bytes of D at a time
 constexpr int32_t kPanelsLoaded = 0;        // of a tile, whose old values come
 
-using Problem = ContractionGroupProblem<kGroups, kRows, kN, kStepElements, kAdds>;
+using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
 using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
@@ -34,7 +35,7 @@ using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mai
                            TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc2_wgrad_add_e4m3_f32_128x192x128_9f77ae01,
+              moejit_gemm_fc2_wgrad_add_e4m3_f32_128x192x128_4929455f,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

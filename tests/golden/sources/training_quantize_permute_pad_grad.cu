@@ -1,7 +1,7 @@
 // quantize_permute_pad_grad: bf16 rows, to e4m3, one power-of-two scale for 128 columns of a row,
-//   stored to every destination of the row, and pad rows
-// row_chain load=rows transform=identity quantize=1x128 store=permuted columns=7168 local_experts=8
-//   top_k=8 epsilon=1e-10 without_probs threads=256 segments_in_flight=1
+//   stored in their order and to every destination of the row, and pad rows
+// row_chain load=rows transform=identity quantize=1x128 store=rows_and_permuted columns=7168
+//   local_experts=8 top_k=8 epsilon=1e-10 without_probs threads=256 segments_in_flight=1
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -15,10 +15,10 @@ constexpr int32_t kThreads = 256;               // per CTA
 constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-                        StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs>, kThreads,
+                        StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts, kMovesProbs>, kThreads,
                         kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_quantize_permute_pad_grad_bf16_e4m3_1x128_17d5b282, RowChainParams) {
+              moejit_quantize_permute_pad_grad_bf16_e4m3_1x128_9253bf18, RowChainParams) {
   Kernel::run(params);
 }

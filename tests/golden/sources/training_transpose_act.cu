@@ -11,10 +11,10 @@ constexpr int32_t kColumns = 2048;  // of a row that is read
 constexpr int32_t kBandTiles = 1;   // tiles of rows that are walked side by side
 constexpr int32_t kThreads = 128;   // per CTA, 64 for each tile
 
-using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kBandTiles,
-                         kThreads>;
+using Kernel = Transpose<kGroups, kColumns, RowsInOrder<kColumns>, IdealRescale<E4m3>,
+                         IgnoreFlushed, kBandTiles, kThreads>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_act_e4m3_e4m3_128x128_d8eb46d8,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_act_e4m3_e4m3_128x128_2a70ccd4,
               TransposeParams) {
   Kernel::run(params);
 }

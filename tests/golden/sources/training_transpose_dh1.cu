@@ -11,10 +11,10 @@ constexpr int32_t kColumns = 4096;  // of a row that is read
 constexpr int32_t kBandTiles = 1;   // tiles of rows that are walked side by side
 constexpr int32_t kThreads = 128;   // per CTA, 64 for each tile
 
-using Kernel = Transpose<kGroups, kColumns, IdealRescale<E4m3>, IgnoreFlushed, kBandTiles,
-                         kThreads>;
+using Kernel = Transpose<kGroups, kColumns, RowsInOrder<kColumns>, IdealRescale<E4m3>,
+                         IgnoreFlushed, kBandTiles, kThreads>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_dh1_e4m3_e4m3_128x128_5ac6722d,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_transpose_dh1_e4m3_e4m3_128x128_743881bc,
               TransposeParams) {
   Kernel::run(params);
 }

@@ -61,7 +61,8 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .dispatch = Dispatch::kNone,
                     .passes = {Pass::kForward, Pass::kBackward},
                     .recompute = Recompute::kMoeExpert,
-                    .fuse_activation = false};
+                    .fuse_activation = false,
+                    .fuse_transpose = false};
   const Result<Layer> read = parse_layer(to_json(layer), "layer.json");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, layer);
@@ -95,7 +96,8 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "dispatch": "fp8",
   "passes": ["forward"],
   "recompute": "none",
-  "fuse_activation": true
+  "fuse_activation": true,
+  "fuse_transpose": true
 }
 )");
 }

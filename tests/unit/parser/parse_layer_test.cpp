@@ -38,7 +38,8 @@ TEST(Parser, FillsInDefaults) {
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward},
                        .recompute = Recompute::kNone,
-                       .fuse_activation = true};
+                       .fuse_activation = true,
+                       .fuse_transpose = true};
   EXPECT_EQ(parsed(with("")), expected);
 }
 
@@ -48,7 +49,7 @@ TEST(Parser, ReadsEveryField) {
     "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
-    "fuse_activation": false})");
+    "fuse_activation": false, "fuse_transpose": false})");
   const Layer expected{.name = "all",
                        .experts = 16,
                        .local_experts = 4,
@@ -62,7 +63,8 @@ TEST(Parser, ReadsEveryField) {
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward, Pass::kBackward},
                        .recompute = Recompute::kMoeExpert,
-                       .fuse_activation = false};
+                       .fuse_activation = false,
+                       .fuse_transpose = false};
   EXPECT_EQ(layer, expected);
 }
 

@@ -35,13 +35,13 @@ std::set<std::string> saved_by(const Plan& plan) {
 TEST(BackwardPlan, IsTheChainOfGradients) {
   const std::vector<std::string> wanted = {"quantize_permute_pad_grad",
                                            "gemm_fc2_dgrad",
-                                           "transpose_grad",
+                                           "permute_transpose_grad",
                                            "transpose_act",
                                            "gemm_fc2_wgrad",
                                            "gemm_fc2_wgrad_add",
                                            "activation_backward_quantize",
                                            "transpose_dh1",
-                                           "transpose_x",
+                                           "permute_transpose_x",
                                            "gemm_fc1_wgrad",
                                            "gemm_fc1_wgrad_add",
                                            "gemm_fc1_dgrad",
@@ -61,7 +61,9 @@ TEST(BackwardPlan, MakesTheInsidesOfTheExpertsAgain) {
   Layer layer = training_layer();
   layer.recompute = Recompute::kMoeExpert;
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "gemm_fc1_activation_quantize");
+  const std::vector<std::string> operations = operations_of(plan, Phase::kBackward);
+  EXPECT_EQ(operations[0], "permute_pad");
+  EXPECT_EQ(operations[1], "gemm_fc1_activation_quantize");
   // The forward pass does not write h1, the backward pass does.
   std::vector<GemmEpilogue> epilogues;
   for (const KernelPlan& kernel : plan.kernels)
@@ -72,14 +74,19 @@ TEST(BackwardPlan, MakesTheInsidesOfTheExpertsAgain) {
 }
 
 TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {
-  const std::set<std::string> always = {"counts",         "offs",       "row_map",
-                                        "permuted_probs", "permuted_q", "permuted_scale_inv"};
+  const std::set<std::string> small = {"counts", "offs", "row_map", "permuted_probs"};
+  std::set<std::string> always = small;
+  always.insert({"x_q", "x_scale_inv", "row_tokens"});
   Layer layer = training_layer();
   std::set<std::string> all = always;
   all.insert({"h1", "act_q", "act_scale_inv"});
   EXPECT_EQ(saved_by(plan_of(layer)), all);
   layer.recompute = Recompute::kMoeExpert;
   EXPECT_EQ(saved_by(plan_of(layer)), always);
+  layer.fuse_transpose = false;
+  std::set<std::string> permuted = small;
+  permuted.insert({"permuted_q", "permuted_scale_inv"});
+  EXPECT_EQ(saved_by(plan_of(layer)), permuted);
   layer.passes = {Pass::kForward};
   EXPECT_EQ(saved_by(plan_of(layer)), std::set<std::string>{});
 }
@@ -87,17 +94,45 @@ TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {
 // Rows of H and I bytes with a scale for each 128, h1 in bf16; what is small stays below 1 MiB.
 TEST(BackwardPlan, SavesAsManyBytesAsTheFormatsHave) {
   constexpr int64_t kRows = 32768, kHidden = 7168, kIntermediate = 2048, kSmall = int64_t{1} << 20;
-  const int64_t x = kRows * (kHidden + 4 * kHidden / 128);
+  constexpr int64_t kTokens = 4096;
+  const int64_t row = kHidden + 4 * kHidden / 128;
   const int64_t act = kRows * (kIntermediate + 4 * kIntermediate / 128);
   const int64_t h1 = kRows * 4 * kIntermediate;
+  for (const bool fuses : {false, true}) {
+    Layer layer = training_layer();
+    layer.fuse_transpose = fuses;
+    const int64_t x = (fuses ? kTokens : kRows) * row;
+    const int64_t without = plan_of(layer).saved_bytes;
+    EXPECT_GE(without, x + act + h1);
+    EXPECT_LT(without, x + act + h1 + kSmall);
+    layer.recompute = Recompute::kMoeExpert;
+    const int64_t with = plan_of(layer).saved_bytes;
+    EXPECT_GE(with, x);
+    EXPECT_LT(with, x + kSmall);
+  }
+}
+
+// Of one row for each token nothing is gained, of several there is.
+TEST(BackwardPlan, GathersTokensWhereThatMovesLess) {
   Layer layer = training_layer();
-  const int64_t without = plan_of(layer).saved_bytes;
-  EXPECT_GE(without, x + act + h1);
-  EXPECT_LT(without, x + act + h1 + kSmall);
-  layer.recompute = Recompute::kMoeExpert;
-  const int64_t with = plan_of(layer).saved_bytes;
-  EXPECT_GE(with, x);
-  EXPECT_LT(with, x + kSmall);
+  const auto gathers = [](const Layer& of) {
+    return find_kernel(plan_of(of), "permute_transpose_x") != nullptr;
+  };
+  EXPECT_TRUE(gathers(layer));
+  layer.fuse_transpose = false;
+  EXPECT_FALSE(gathers(layer));
+  layer.fuse_transpose = true;
+  layer.max_permuted_rows = 4096;
+  EXPECT_FALSE(gathers(layer));
+  layer.dispatch = Dispatch::kFp8;  // x_q and dy_q are there anyway
+  EXPECT_TRUE(gathers(layer));
+  const Plan plan = plan_of(training_layer());
+  const KernelPlan* x = find_kernel(plan, "permute_transpose_x");
+  const KernelPlan* grad = find_kernel(plan, "permute_transpose_grad");
+  EXPECT_EQ(std::get<TransposeSpec>(x->spec).source, RowSource::kGathered);
+  EXPECT_EQ(std::get<TransposeSpec>(grad->spec).source, RowSource::kGatheredAll);
+  EXPECT_LT(x->min_bytes, find_kernel(plan, "quantize_permute_pad")->min_bytes);
+  EXPECT_TRUE(std::get<RowChainSpec>(find_kernel(plan, "quantize_permute_pad")->spec).tells_tokens);
 }
 
 TEST(BackwardPlan, NoSavedTensorsOverlap) {
@@ -124,8 +159,10 @@ TEST(BackwardPlan, ReadsNoWorkspaceOfTheForwardPass) {
     for (const TensorPlan& tensor : plan.tensors) {
       if (tensor.role != TensorRole::kWorkspace || !is_used(plan, tensor, Phase::kForward))
         continue;
-      const bool is_made_again = recompute == Recompute::kMoeExpert &&
-                                 (tensor.name == "act_q" || tensor.name == "act_scale_inv");
+      const bool is_made_again =
+          recompute == Recompute::kMoeExpert &&
+          (tensor.name == "act_q" || tensor.name == "act_scale_inv" ||
+           tensor.name == "permuted_q" || tensor.name == "permuted_scale_inv");
       EXPECT_EQ(is_used(plan, tensor, Phase::kBackward), is_made_again) << tensor.name;
     }
   }
@@ -209,8 +246,8 @@ TEST(Bf16Plan, SavesTheRowsOfTheirFormat) {
   EXPECT_LT(without, 2 * kRows * (kHidden + 3 * kIntermediate) + kSmall);
   layer.recompute = Recompute::kMoeExpert;
   const Plan with = plan_of(layer);
-  EXPECT_EQ(saved_by(with), (std::set<std::string>{"counts", "offs", "row_map", "permuted_probs",
-                                                   "permuted"}));
+  EXPECT_EQ(saved_by(with),
+            (std::set<std::string>{"counts", "offs", "row_map", "permuted_probs", "permuted"}));
   EXPECT_EQ(operations_of(with, Phase::kBackward).front(), "gemm_fc1");
 }
 
