@@ -21,7 +21,7 @@ namespace moejit::compiler {
 // Who owns a tensor's memory and how long it lives.
 enum class TensorRole {
   kInput,      // the caller's, read by calls: x, topk_ids, topk_probs; dy
-  kWeight,     // the caller's, read when weights change: w1, w2
+  kWeight,     // the caller's, read when weights change: w1, w2; skip_update
   kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
   kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2
   kSaved,      // a slice of what the caller keeps from a forward to its backward call
@@ -49,6 +49,7 @@ struct TensorPlan {
   std::vector<Dim> shape;
   Layout layout = Layout::kRowMajor;
   TensorRole role = TensorRole::kWorkspace;
+  bool is_optional = false;       // calls may leave it out; their kernels then get null
   int64_t bytes = 0;              // with every dimension at its bound
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // likewise of kSaved tensors

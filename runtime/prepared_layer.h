@@ -66,7 +66,8 @@ class PreparedLayer {
 
   // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
   // `tensors`. Once after each change of the weights; checkpoints that are quantised already skip
-  // it.
+  // it. `skip_update` U32 [1] may be among them: where the device finds another value than 0 there
+  // when the kernels run, they leave the quantised weights as they are.
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 

@@ -32,6 +32,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
     if (tensor.role == TensorRole::kWeight && session->is_quantized_) continue;
+    if (tensor.is_optional) continue;
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));
   }

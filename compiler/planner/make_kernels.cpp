@@ -176,7 +176,8 @@ KernelPlan quantize_weights(const Layer& layer, int32_t sections, int32_t sectio
                             .threads = 256 * layer.scale_sharing_k},  // the same for each to hold
       .arguments = {{"input", std::string(name)},
                     {"output", fmt::format("{}_q", name)},
-                    {"output_scale_inv", fmt::format("{}_scale_inv", name)}},
+                    {"output_scale_inv", fmt::format("{}_scale_inv", name)},
+                    {"skip", "skip_update"}},
       .reasons = {"all experts in one launch, one scale per 128x128 tile"},
   };
   if (has_backward(layer)) {

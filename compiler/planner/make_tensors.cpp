@@ -51,6 +51,10 @@ class TensorList {
                         .role = role,
                         .bytes = bytes});
   }
+  void add_optional(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape) {
+    add(std::move(name), dtype, role, std::move(shape));
+    tensors_.back().is_optional = true;
+  }
   void add_quantized(std::string_view name, TensorRole role, std::vector<Dim> shape,
                      std::vector<Dim> scales_shape, Layout scales) {
     add(fmt::format("{}_q", name), DType::kF8E4M3, role, std::move(shape));
@@ -83,6 +87,7 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
   if (is_quantized(layer)) {
     const Layout tiles = Layout::kScalesTiles;
+    list.add_optional("skip_update", kU32, kWeight, {Dim{"1", 1}});
     list.add_quantized("w1", kQuantized, {d.e, d.i2, d.h}, {d.e, d.ib2, d.hb}, tiles);
     list.add_quantized("w2", kQuantized, {d.e, d.h, d.i}, {d.e, d.hb, d.ib}, tiles);
   }

@@ -20,6 +20,7 @@ Json tensor_json(const TensorPlan& tensor) {
                {"symbols", symbols},
                {"layout", to_string(tensor.layout)},
                {"role", to_string(tensor.role)},
+               {"is_optional", tensor.is_optional},
                {"bytes", tensor.bytes},
                {"first_use", tensor.first_use},
                {"last_use", tensor.last_use}};

@@ -46,6 +46,10 @@ bool is_of(const Layer& layer, const SavedMemory& saved) {
   return layer.recipe == saved.recipe && layer.recompute == saved.recompute;
 }
 
+std::string role_text(const TensorPlan& tensor) {
+  return fmt::format("{}{}", to_string(tensor.role), tensor.is_optional ? ", optional" : "");
+}
+
 void print_header(Buffer out, const Plan& plan) {
   const Layer& layer = plan.layer;
   fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
@@ -71,12 +75,12 @@ void print_kernels(Buffer out, const Plan& plan, bool explain) {
 }
 
 void print_tensors(Buffer out, const Plan& plan) {
-  fmt::format_to(out, "\n{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}\n", "tensor", "dtype",
+  fmt::format_to(out, "\n{:<20}{:<9}{:<32}{:<11}{:<18}{:>10} {:>12}  {}\n", "tensor", "dtype",
                  "shape", "layout", "role", "bytes", "offset", "kernels");
   for (const TensorPlan& tensor : plan.tensors) {
-    fmt::format_to(out, "{:<20}{:<9}{:<32}{:<11}{:<11}{:>10} {:>12}  {}..{}\n", tensor.name,
+    fmt::format_to(out, "{:<20}{:<9}{:<32}{:<11}{:<18}{:>10} {:>12}  {}..{}\n", tensor.name,
                    to_string(tensor.dtype), shape_text(tensor), to_string(tensor.layout),
-                   to_string(tensor.role), bytes_text(tensor.bytes), offset_text(tensor),
+                   role_text(tensor), bytes_text(tensor.bytes), offset_text(tensor),
                    tensor.first_use, tensor.last_use);
   }
   fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),

@@ -146,7 +146,7 @@ Result<void> bind_tensors(const Plan& plan, const TensorSet& wanted,
     MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (wanted[slot] && !bound.is_bound[slot])
+    if (wanted[slot] && !bound.is_bound[slot] && !plan.tensors[slot].is_optional)
       return fail(
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,

@@ -21,7 +21,8 @@ using TensorSet = std::bitset<kMostTensors>;
 // The caller's tensors that a call of this phase touches.
 TensorSet tensors_of_call(const compiler::Plan& plan, compiler::Phase phase);
 
-// Where the tensors of a plan are during one call, in the order of Plan::tensors.
+// Where the tensors of a plan are during one call, in the order of Plan::tensors. An optional one
+// that the call leaves out stays at null, with 0 bytes.
 struct BoundTensors {
   std::array<void*, kMostTensors> address{};
   std::array<int64_t, kMostTensors> bytes{};  // with the T of this call
@@ -29,8 +30,8 @@ struct BoundTensors {
   int64_t tokens = 0;  // T
 };
 
-// Checks the caller's tensors against the plan and binds them. All of `wanted` must be among them;
-// the plan's other caller-owned tensors may be, and are ignored.
+// Checks the caller's tensors against the plan and binds them. All of `wanted` that are not
+// optional must be among them; the plan's other caller-owned tensors may be, and are ignored.
 // Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what wanted.
 // Allocates only for errors.
 Result<void> bind_tensors(const compiler::Plan& plan, const TensorSet& wanted,

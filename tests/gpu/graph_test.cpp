@@ -166,6 +166,37 @@ INSTANTIATE_TEST_SUITE_P(Recipes, TrainingGraphTest,
                          ::testing::Values(compiler::Recipe::kFp8Flow, compiler::Recipe::kBf16),
                          [](const auto& test) { return std::string(to_string(test.param)); });
 
+TEST_F(GraphTest, UpdatesWeightsInTheReplaysThatAreNotToSkipIt) {
+  const auto set_skip = [&](uint32_t skip) {
+    return layer_->set_optional("skip_update", &skip, sizeof(skip));
+  };
+  ASSERT_TRUE(succeeded(set_skip(0)));
+  CUgraphExec graph = nullptr;
+  ASSERT_DRIVER(api_->stream_begin_capture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const auto launched = layer_->layer().update_weights(layer_->tensors(), stream_);
+  CUgraph recorded = nullptr;
+  ASSERT_DRIVER(api_->stream_end_capture(stream_, &recorded));
+  ASSERT_TRUE(succeeded(launched));
+  ASSERT_DRIVER(api_->graph_instantiate(&graph, recorded, 0));
+  ASSERT_DRIVER(api_->graph_destroy(recorded));
+
+  std::vector<uint8_t> current = layer_->read<uint8_t>("w1_q");
+  for (const uint32_t skip : {1u, 0u, 1u, 0u}) {
+    ASSERT_TRUE(succeeded(layer_->upload_weights(random_inputs(kShape, 1, 70 + skip))));
+    ASSERT_TRUE(succeeded(set_skip(skip)));
+    ASSERT_DRIVER(api_->graph_launch(graph, stream_));
+    ASSERT_DRIVER(api_->stream_synchronize(stream_));
+    const std::vector<uint8_t> replayed = layer_->read<uint8_t>("w1_q");
+    if (skip == 0) {
+      ASSERT_TRUE(succeeded(layer_->layer().update_weights(layer_->tensors(), nullptr)));
+      ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+      current = layer_->read<uint8_t>("w1_q");
+    }
+    EXPECT_EQ(replayed, current) << "skip_update " << skip;
+  }
+  EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(GraphTest, IsRecordedInEveryModeOfCapture) {
   const LayerInputs inputs = random_inputs(kShape, kTokens, 5);
   const auto wanted = eager(inputs);

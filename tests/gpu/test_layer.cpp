@@ -99,7 +99,8 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   for (const TensorPlan& tensor : test->plan().tensors) {
     if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
     MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
-    Tensor entry{.plan = &tensor, .buffer = std::move(buffer), .shape = {}};
+    Tensor entry{
+        .plan = &tensor, .buffer = std::move(buffer), .shape = {}, .is_given = !tensor.is_optional};
     for (const compiler::Dim& dim : tensor.shape) entry.shape.push_back(dim.value);
     test->tensors_.push_back(std::move(entry));
   }
@@ -130,6 +131,12 @@ Result<void> TestLayer::upload(std::string_view name, const void* data, std::siz
 Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
   return upload("w2", inputs.w2.data(), 2 * inputs.w2.size());
+}
+
+Result<void> TestLayer::set_optional(std::string_view name, const void* data, std::size_t bytes) {
+  MOEJIT_TRY(upload(name, data, bytes));
+  find(name)->is_given = true;
+  return {};
 }
 
 Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
@@ -195,10 +202,11 @@ Result<void> TestLayer::run(const LayerInputs& inputs) {
 std::vector<runtime::TensorRef> TestLayer::tensors() const {
   std::vector<runtime::TensorRef> result;
   for (const Tensor& tensor : tensors_)
-    result.push_back({.name = tensor.plan->name,
-                      .dtype = tensor.plan->dtype,
-                      .shape = tensor.shape,
-                      .data = tensor.buffer.data()});
+    if (tensor.is_given)
+      result.push_back({.name = tensor.plan->name,
+                        .dtype = tensor.plan->dtype,
+                        .shape = tensor.shape,
+                        .data = tensor.buffer.data()});
   return result;
 }
 

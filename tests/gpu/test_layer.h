@@ -71,6 +71,8 @@ class TestLayer {
   Result<void> upload_weights(const reference::LayerInputs& inputs);
   // Uploads w1 and w2 and quantises them.
   Result<void> set_weights(const reference::LayerInputs& inputs);
+  // Gives calls an optional tensor from now on.
+  Result<void> set_optional(std::string_view name, const void* data, std::size_t bytes);
   // Uploads x, topk_ids and topk_probs; their T is that of the next calls.
   Result<void> set_inputs(const reference::LayerInputs& inputs);
   // Uploads dy, bf16 [T, H].
@@ -120,6 +122,7 @@ class TestLayer {
     const compiler::TensorPlan* plan = nullptr;
     GuardedBuffer buffer;
     std::vector<int64_t> shape;
+    bool is_given = true;
   };
   TestLayer() = default;
   Result<void> upload(std::string_view name, const void* data, std::size_t bytes);

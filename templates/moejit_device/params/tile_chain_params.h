@@ -7,8 +7,8 @@ namespace moejit::device {
 
 // Matrices of [R, C], R = sections * section_rows rows and C columns; S = sections *
 // ceil(section_rows / 128), Cb = ceil(C / 128); R' = R, or of several sections 128 S. Data is
-// row-major and 16-byte aligned. The fields behind `matrices` are read only where the column-wise
-// operand is written too.
+// row-major and 16-byte aligned. The column-wise fields are read only where that operand is
+// written too.
 struct TileChainParams {
   const Bf16* input;                // [matrices, R, C]
   E4m3* output;                     // likewise

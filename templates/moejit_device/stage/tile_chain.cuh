@@ -50,6 +50,8 @@ struct TileChain {
   static constexpr int32_t kSharedBytes = 2 * 4 * kWarps;
 
   MOEJIT_DEVICE static void run(const TileChainParams& params) {
+    const auto skip = ptx::global(params.skip);
+    if (skip && ptx::load(skip) != 0) return;
     const int64_t groups = params.matrices * (kSections * kTileRows) * kTileGroups;
     // Two sets of slots take turns, so that one barrier a tile is enough: it also orders the reads
     // of the tile before, which used the other set, before the next tile's writes.

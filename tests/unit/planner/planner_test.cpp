@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/planner/planner_layers.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
 #include <string>
@@ -238,6 +239,18 @@ TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
     EXPECT_EQ(kernel.spec, find_kernel(plain, operation)->spec);
   }
   EXPECT_EQ(measured.workspace_bytes, plain.workspace_bytes);
+}
+
+TEST(Planner, LetsCallersSkipUpdatesOfWeights) {
+  const Plan plan = plan_of(dsv3_like_layer());
+  const TensorPlan* skip = find_tensor(plan, "skip_update");
+  ASSERT_NE(skip, nullptr);
+  EXPECT_TRUE(skip->is_optional);
+  EXPECT_EQ(skip->dtype, DType::kU32);
+  EXPECT_EQ(skip->bytes, 4);
+  for (const KernelPlan& kernel : plan.kernels)
+    EXPECT_EQ(touches(kernel, "skip_update"), kernel.phase == Phase::kWeights) << kernel.operation;
+  EXPECT_EQ(std::ranges::count(plan.tensors, true, &TensorPlan::is_optional), 1);
 }
 
 TEST(Planner, IsAPureFunction) {

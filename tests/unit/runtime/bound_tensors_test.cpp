@@ -82,6 +82,24 @@ TEST_F(BoundTensorsTest, NamesAMissingTensor) {
   expect_error(ErrorCode::kMissingTensor, "tensor y is missing, wanted BF16 [T <= 64, 32]");
 }
 
+TEST_F(BoundTensorsTest, LetsOptionalTensorsOutOnly) {
+  plan_.tensors[1].is_optional = true;
+  tensors_.erase(tensors_.begin() + 1);
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
+  EXPECT_EQ(bound_.address[1], nullptr);
+  EXPECT_EQ(bound_.bytes[1], 0);
+  tensors_.pop_back();
+  expect_error(ErrorCode::kMissingTensor, "tensor y is missing, wanted BF16 [T <= 64, 32]");
+}
+
+TEST_F(BoundTensorsTest, ChecksAnOptionalTensorThatIsGiven) {
+  plan_.tensors[1].is_optional = true;
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
+  EXPECT_EQ(bound_.address[1], memory_.data());
+  tensors_[1].dtype = DType::kF32;
+  expect_error(ErrorCode::kTensorMismatch, "tensor topk_ids: its dtype is F32, wanted I32");
+}
+
 TEST_F(BoundTensorsTest, NamesATensorThatThePlanDoesNotHave) {
   tensors_.push_back({"z", DType::kBF16, x_shape_, memory_.data()});
   expect_error(ErrorCode::kTensorMismatch,
