@@ -115,6 +115,50 @@ TEST(SimulatedConversions, RoundToTheNearestOfAllCodes) {
   }
 }
 
+// The e5m2 bytes of every input and of its negative, and the reciprocal.
+const std::string kConvertE5m2 = std::string(kParams) + R"(
+MOEJIT_KERNEL(256, 1, test_kernel, Params) {
+  const int64_t at = int64_t{256} * cta_index() + thread_index();
+  const float value = float_from_bits(load(global(params.input) + at));
+  const auto output = global(params.output) + 2 * at;
+  store(output, static_cast<uint32_t>(e5m2_pair(value, -value)));
+  store(output + 1, bits_of(reciprocal(value)));
+}
+)";
+
+// By trying all codes, as above.
+uint32_t wanted_e5m2(float value) {
+  if (std::isnan(value)) return 0x7f;
+  const double magnitude = std::min(std::fabs(static_cast<double>(value)), 57344.0);
+  const auto distance = [&](uint32_t code) {
+    const int exponent = static_cast<int>(code >> 2);
+    return std::fabs(magnitude - (exponent == 0 ? std::ldexp(code & 3, -16)
+                                                : std::ldexp(4 + (code & 3), exponent - 17)));
+  };
+  uint32_t best = 0;
+  for (uint32_t code = 1; code <= 0x7b; ++code)
+    if (distance(code) < distance(best) || (distance(code) == distance(best) && code % 2 == 0))
+      best = code;
+  return (std::signbit(value) ? 0x80 : 0) | best;
+}
+
+// The halfway points of e4m3, at other exponents, have all of e5m2.
+TEST(SimulatedConversions, RoundToTheNearestE5m2AndReciprocal) {
+  std::vector<uint32_t> inputs = interesting_floats();
+  for (std::size_t i = 0; i < 127 * 6; ++i) {
+    const auto value = std::bit_cast<float>(inputs[i]);
+    inputs[i] = std::bit_cast<uint32_t>(std::ldexp(value, static_cast<int>(i % 23) - 11));
+  }
+  const auto output = run(kConvertE5m2, inputs, 2 * inputs.size(),
+                          {.ctas = static_cast<int64_t>(inputs.size() / 256), .threads = 256});
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto value = std::bit_cast<float>(inputs[i]);
+    ASSERT_EQ(output[2 * i], wanted_e5m2(value) | wanted_e5m2(-value) << 8) << value;
+    if (std::isnan(value)) continue;
+    ASSERT_EQ(std::bit_cast<float>(output[2 * i + 1]), 1.0f / value) << value;
+  }
+}
+
 const std::string kArithmetic = std::string(kParams) + R"(
 MOEJIT_KERNEL(256, 1, test_kernel, Params) {
   const int32_t t = thread_index();

@@ -89,6 +89,22 @@ MOEJIT_DEVICE ValueSegment unpack_bf16(const Bf16Segment& segment) {
   return values;
 }
 
+// The largest magnitude of several segments' shares; NaN counts as nothing. Two at a time, as they
+// came: unpacked, all values would wait in registers for their scale.
+template <int32_t kCount>
+MOEJIT_DEVICE float max_magnitude(const Bf16Segment (&segment)[kCount]) {
+  uint32_t amax = 0;
+#pragma unroll
+  for (int32_t i = 0; i < kCount; ++i) {
+#pragma unroll
+    for (int32_t w = 0; w < 8; ++w) {
+      amax = ptx::larger_bf16_magnitudes(amax, segment[i].run[w / 4].word[w % 4]);
+    }
+  }
+  return ptx::max_number(ptx::absolute(ptx::float_from_bf16_low(amax)),
+                         ptx::absolute(ptx::float_from_bf16_high(amax)));
+}
+
 // One rounding to bf16.
 MOEJIT_DEVICE Bf16Segment pack_bf16(const ValueSegment& values) {
   Bf16Segment segment;

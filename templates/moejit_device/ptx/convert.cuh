@@ -14,6 +14,7 @@ MOEJIT_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 MOEJIT_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 MOEJIT_DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MOEJIT_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+MOEJIT_DEVICE float reciprocal(float value) { return __frcp_rn(value); }
 
 // The larger of two; the other one where one is NaN.
 MOEJIT_DEVICE float max_number(float a, float b) { return fmaxf(a, b); }
@@ -57,6 +58,13 @@ MOEJIT_DEVICE uint32_t bf16_pair(float low, float high) {
 MOEJIT_DEVICE uint16_t e4m3_pair(float low, float high) {
   uint16_t pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// The same with e5m2.
+MOEJIT_DEVICE uint16_t e5m2_pair(float low, float high) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
   return pair;
 }
 

@@ -21,6 +21,13 @@ MOEJIT_DEVICE GlobalPtr<T> global(T* address) {
   return {address};
 }
 
+// An address of global memory that was itself loaded from memory: says so, for it could be any.
+template <typename T>
+MOEJIT_DEVICE T* known_global(T* address) {
+  __builtin_assume(__isGlobal(address));
+  return address;
+}
+
 // The same address seen as elements of another type.
 template <typename U, typename T>
 MOEJIT_DEVICE GlobalPtr<U> as(GlobalPtr<T> pointer) {
@@ -104,6 +111,11 @@ MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value) {
 
 MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits) {
   asm volatile("red.global.or.b32 [%0], %1;" ::"l"(pointer.address), "r"(bits) : "memory");
+}
+
+// Raises a word to at least `value`.
+MOEJIT_DEVICE void atomic_max(GlobalPtr<uint32_t> pointer, uint32_t value) {
+  asm volatile("red.global.max.u32 [%0], %1;" ::"l"(pointer.address), "r"(value) : "memory");
 }
 
 MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value) {

@@ -46,7 +46,7 @@ struct ColwiseTileChain {
       Bf16Segment segment[kLaneRows];
 #pragma unroll
       for (int32_t i = 0; i < kLaneRows; ++i) segment[i] = tile.fetch(params, i);
-      const float amax = max_of_cta<kWarps>(slots(), max_of(segment));
+      const float amax = max_of_cta<kWarps>(slots(), max_magnitude(segment));
       const BlockScale scale = e4m3_scale_from_amax<kEpsilonBits>(amax);
       tile.store_scales(params, scale.scale_inv);
       Bytes16 rows[kLaneRows];
@@ -117,15 +117,7 @@ struct ColwiseTileChain {
     }
     // This lane's 16 columns of four rows to shared memory.
     MOEJIT_DEVICE void stage(const Bytes16 (&row)[kLaneRows]) const {
-#pragma unroll
-      for (int32_t w = 0; w < 4; ++w) {
-        uint32_t word[4] = {row[0].word[w], row[1].word[w], row[2].word[w], row[3].word[w]};
-        transpose_bytes(word);
-#pragma unroll
-        for (int32_t c = 0; c < 4; ++c) {
-          staged().store_quad(byte_column() + 4 * w + c, quad(), word[c]);
-        }
-      }
+      staged().store_rows(byte_column(), quad(), row);
     }
     // And from there eight lanes take each column.
     MOEJIT_DEVICE void store_columns(const TileChainParams& params) const {
@@ -168,20 +160,6 @@ struct ColwiseTileChain {
       return section_of_matrix() * kSectionColumns + first_row();
     }
   };
-
-  // Two at a time, as they came: unpacked, all values would wait in registers for the scale.
-  MOEJIT_DEVICE static float max_of(const Bf16Segment (&segment)[kLaneRows]) {
-    uint32_t amax = 0;
-#pragma unroll
-    for (int32_t i = 0; i < kLaneRows; ++i) {
-#pragma unroll
-      for (int32_t w = 0; w < 8; ++w) {
-        amax = ptx::larger_bf16_magnitudes(amax, segment[i].run[w / 4].word[w % 4]);
-      }
-    }
-    return ptx::max_number(ptx::absolute(ptx::float_from_bf16_low(amax)),
-                           ptx::absolute(ptx::float_from_bf16_high(amax)));
-  }
 };
 
 }  // namespace moejit::device

@@ -22,6 +22,7 @@ MOEJIT_DEVICE float fused_multiply_add(float a, float b, float c) {
   return canonical(__builtin_fmaf(a, b, c));
 }
 MOEJIT_DEVICE float divide(float a, float b) { return canonical(a / b); }
+MOEJIT_DEVICE float reciprocal(float value) { return canonical(1.0f / value); }
 
 // +0 is larger than -0.
 MOEJIT_DEVICE float max_number(float a, float b) {
@@ -82,6 +83,25 @@ MOEJIT_DEVICE uint32_t e4m3_bits(float value) {
 }
 MOEJIT_DEVICE uint16_t e4m3_pair(float low, float high) {
   return static_cast<uint16_t>(e4m3_bits(low) | (e4m3_bits(high) << 8));
+}
+
+MOEJIT_DEVICE uint32_t e5m2_bits(float value) {
+  constexpr uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
+  constexpr uint32_t kLargest = 0x47600000u;         // 57344
+  const uint32_t sign = (bits_of(value) >> 24) & 0x80u;
+  const uint32_t magnitude = bits_of(value) & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return 0x7fu;
+  if (magnitude >= kLargest) return sign | 0x7bu;
+  if (magnitude < kSmallestNormal) {
+    // Subnormals are multiples of 2^-16, the unit in the last place of 2^7: the addition rounds.
+    const float rounded = float_from_bits(magnitude) + 128.0f;
+    return sign | (bits_of(rounded) - bits_of(128.0f));
+  }
+  const uint32_t rounded = magnitude + 0xfffffu + ((magnitude >> 21) & 1u);
+  return sign | ((rounded >> 21) - ((127u - 15u) << 2));
+}
+MOEJIT_DEVICE uint16_t e5m2_pair(float low, float high) {
+  return static_cast<uint16_t>(e5m2_bits(low) | (e5m2_bits(high) << 8));
 }
 
 }  // namespace moejit::device::ptx

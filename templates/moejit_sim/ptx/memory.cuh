@@ -23,6 +23,11 @@ MOEJIT_DEVICE GlobalPtr<T> global(T* address) {
   return {address};
 }
 
+template <typename T>
+MOEJIT_DEVICE T* known_global(T* address) {
+  return address;
+}
+
 template <typename U, typename T>
 MOEJIT_DEVICE GlobalPtr<U> as(GlobalPtr<T> pointer) {
   return {reinterpret_cast<U*>(pointer.address)};
@@ -111,6 +116,17 @@ MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits, Site si
   Machine* m = machine();
   void* word = m->calls->access_global(m, pointer.address, 4, Access::kAtomic, site);
   __atomic_fetch_or(static_cast<uint32_t*>(word), bits, __ATOMIC_RELAXED);
+}
+
+MOEJIT_DEVICE void atomic_max(GlobalPtr<uint32_t> pointer, uint32_t value,
+                              Site site = Site::here()) {
+  Machine* m = machine();
+  auto* word =
+      static_cast<uint32_t*>(m->calls->access_global(m, pointer.address, 4, Access::kAtomic, site));
+  uint32_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (old < value && !__atomic_compare_exchange_n(word, &old, value, true, __ATOMIC_RELAXED,
+                                                     __ATOMIC_RELAXED)) {
+  }
 }
 
 MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value,
