@@ -7,9 +7,11 @@
 #include "compiler/compile_time.h"
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
+#include "compiler/launch.h"
 #include "compiler/layer.h"
 #include "compiler/plan.h"
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +62,7 @@ Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& ro
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows);
 // Of wgrad the rows are its columns, the tokens: `routed` in all groups together.
 Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows);
+Work count_work(const MultiCastTransposeSpec& spec, std::span<const MatrixSize> sizes);
 
 // One grouped GEMM without a layer: the kernel that a layer gets for the same problem (operands,
 // scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
@@ -74,6 +77,14 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
 // params/contraction_grouped_gemm_params.h.
 KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
                                          int64_t columns);
+
+// One multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
+// pointers of params/multi_cast_transpose_params.h, bound to tensors of their own names;
+// `tile_ends` is cast_transpose_tile_ends(sizes) (compiler/launch.h). The kernel is the same for
+// any list: launch it with as many CTAs as the list has tiles. Errors: formats that it does not
+// cast (kUnsupported).
+Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
+                                             std::span<const MatrixSize> sizes);
 
 // What layers like this one would save from a forward to its backward pass: with the plan's recipe
 // and with bf16, without and with recomputation. Empty without a backward pass; what the target

@@ -4,6 +4,8 @@
 #include "compiler/plan.h"
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace moejit::compiler {
 
@@ -25,6 +27,15 @@ int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
 // A transpose into so many columns (a multiple of 128).
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns);
+
+// The size of a matrix; either may be 0.
+struct MatrixSize {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+// What a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128 tiles
+// of it and of all before it. The last one is also the number of CTAs that have work.
+std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes);
 
 // The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);

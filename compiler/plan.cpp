@@ -283,6 +283,11 @@ std::string text_of(const TransposeSpec& s) {
       s.local_experts, s.columns, s.counts_flushed, s.band_tiles, s.threads);
 }
 
+std::string text_of(const MultiCastTransposeSpec& s) {
+  return fmt::format("multi_cast_transpose input={} output={} threads={}", to_string(s.input),
+                     to_string(s.output), s.threads);
+}
+
 }  // namespace
 
 std::string to_string(const KernelSpec& spec) {

@@ -258,8 +258,18 @@ struct TransposeSpec {
   bool operator==(const TransposeSpec&) const = default;
 };
 
+// A list of tensors [rows, columns], each with a scale known beforehand, to FP8 and to its
+// transpose, and their largest magnitudes: delayed scaling. One 128x128 tile a CTA, of any tensor
+// of the list.
+struct MultiCastTransposeSpec {
+  DType input = DType::kBF16;     // or kF32
+  DType output = DType::kF8E4M3;  // or kF8E5M2
+  int32_t threads = 256;
+  bool operator==(const MultiCastTransposeSpec&) const = default;
+};
+
 using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                                ContractionGroupedGemmSpec, TransposeSpec>;
+                                ContractionGroupedGemmSpec, TransposeSpec, MultiCastTransposeSpec>;
 
 // When a kernel runs.
 enum class Phase {

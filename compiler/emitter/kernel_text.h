@@ -48,6 +48,7 @@ KernelText describe(const TileChainSpec& spec);
 KernelText describe(const GroupedGemmSpec& spec);
 KernelText describe(const ContractionGroupedGemmSpec& spec);
 KernelText describe(const TransposeSpec& spec);
+KernelText describe(const MultiCastTransposeSpec& spec);
 
 // The complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);

@@ -70,6 +70,11 @@ LaunchShape shape(const TransposeSpec& spec) {
   return {.threads = spec.threads, .shared_bytes = 16 * (spec.threads / 64)};
 }
 
+LaunchShape shape(const MultiCastTransposeSpec& spec) {
+  constexpr int32_t kTileBytes = 128 * 128;  // on its way from rows to columns
+  return {.threads = spec.threads, .shared_bytes = kTileBytes + 4 * (spec.threads / 32)};
+}
+
 // Columns of wgrad's operands that T tokens can fill.
 int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
   constexpr int64_t kStep = 128;
@@ -112,6 +117,13 @@ int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
   return busy_ctas(spec, most_gradient_columns(layer, tokens));
 }
 
+// The list of a layer is that of its weights.
+int64_t busy(const MultiCastTransposeSpec&, const Layer& layer, int64_t) {
+  const MatrixSize sizes[] = {{2 * int64_t{layer.intermediate}, layer.hidden},
+                              {layer.hidden, layer.intermediate}};
+  return layer.local_experts * cast_transpose_tile_ends(sizes).back();
+}
+
 }  // namespace
 
 LaunchShape launch_shape(const KernelSpec& spec) {
@@ -146,6 +158,16 @@ int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns) {
   const int64_t tiles = ceil_div(output_columns, 128) * ceil_div(spec.columns, 128);
   return ceil_div(tiles, spec.threads / 64);
+}
+
+std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes) {
+  std::vector<int64_t> ends;
+  int64_t tiles = 0;
+  for (const MatrixSize& size : sizes) {
+    tiles += ceil_div(size.rows, 128) * ceil_div(size.columns, 128);
+    ends.push_back(tiles);
+  }
+  return ends;
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {

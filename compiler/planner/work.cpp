@@ -96,6 +96,14 @@ Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
 
+// The list of a layer is that of its weights.
+Work work(const MultiCastTransposeSpec& spec, const Layer& layer, const CallRows&) {
+  const MatrixSize both{3 * int64_t{layer.intermediate}, layer.hidden};
+  Work total = count_work(spec, {&both, 1});
+  total.min_bytes *= layer.local_experts;
+  return total;
+}
+
 }  // namespace
 
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
@@ -130,6 +138,14 @@ Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
                        4 * scale_rows * ceil_div(rows.routed, 128) +
                        spec.local_experts * elements * element_bytes * passes,
           .multiply_adds = rows.routed * elements};
+}
+
+// Every element once, and its byte in both orientations.
+Work count_work(const MultiCastTransposeSpec& spec, std::span<const MatrixSize> sizes) {
+  Work total;
+  for (const MatrixSize& size : sizes)
+    total.min_bytes += size.rows * size.columns * (size_bytes(spec.input) + 2);
+  return total;
 }
 
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows) {

@@ -4,6 +4,7 @@
 #include "compiler/launch.h"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 #include "moejit_device/params/grouped_gemm_params.h"
+#include "moejit_device/params/multi_cast_transpose_params.h"
 #include "moejit_device/params/route_params.h"
 #include "moejit_device/params/row_chain_params.h"
 #include "moejit_device/params/tile_chain_params.h"
@@ -18,6 +19,7 @@ namespace {
 using compiler::Layer;
 using device::ContractionGroupedGemmParams;
 using device::GroupedGemmParams;
+using device::MultiCastTransposeParams;
 using device::RouteParams;
 using device::RowChainParams;
 using device::TileChainParams;
@@ -98,6 +100,12 @@ constexpr std::array kTransposePointers = {
     MOEJIT_POINTER(TransposeParams, status, kWritten),
 };
 
+constexpr std::array kMultiCastTransposePointers = {
+    MOEJIT_POINTER(MultiCastTransposeParams, tensors, kRead),
+    MOEJIT_POINTER(MultiCastTransposeParams, tile_ends, kRead),
+    MOEJIT_POINTER(MultiCastTransposeParams, skip, kRead),
+};
+
 #undef MOEJIT_POINTER
 #define MOEJIT_MAP(record, field, access) \
   RecordMap { #field, offsetof(record, field), access }
@@ -163,6 +171,15 @@ ParamRecord record(const compiler::TransposeSpec&, const Layer& layer) {
       .numbers = {RecordNumber{offsetof(TransposeParams, rows), layer.max_permuted_rows},
                   RecordNumber{offsetof(TransposeParams, output_columns), gradient_columns(layer)}},
       .number_count = 2};
+}
+
+// The list of a layer is that of its weights.
+ParamRecord record(const compiler::MultiCastTransposeSpec&, const Layer& layer) {
+  return {.bytes = sizeof(MultiCastTransposeParams),
+          .pointers = kMultiCastTransposePointers,
+          .numbers = {RecordNumber{offsetof(MultiCastTransposeParams, count),
+                                   2 * int64_t{layer.local_experts}}},
+          .number_count = 1};
 }
 
 }  // namespace

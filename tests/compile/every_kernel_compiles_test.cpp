@@ -239,15 +239,32 @@ void add_transposes(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Lists of tensors in each pair of formats.
+void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  for (const DType input : {DType::kBF16, DType::kF32}) {
+    for (const DType output : {DType::kF8E4M3, DType::kF8E5M2}) {
+      const auto kernel =
+          compiler::plan_multi_cast_transpose({.input = input, .output = output}, {});
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
+  }
+}
+
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
-// of 384 whose warps trade registers among themselves. A transpose has
-// 64 in flight on 512 threads; one that counts, on 256.
+// of 384 whose warps trade registers among themselves. A transpose has 64 in flight on 512 threads;
+// one that counts, on 256. A cast of bf16 has half of that, on 1024 threads.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
   if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
     return transpose->counts_flushed ? 255 : 128;
+  if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
+    return cast->input == compiler::DType::kF32 ? 128 : 64;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 
@@ -280,6 +297,7 @@ TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   add_lone_gemms(all);
   add_activation_gradients(all);
   add_transposes(all);
+  add_cast_transposes(all);
   ASSERT_FALSE(all.empty());
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());

@@ -121,15 +121,23 @@ void add_gradients(std::map<std::string, std::string>& sources) {
 
 // Of the transpose that no layer has.
 void add_compatible_transpose(std::map<std::string, std::string>& sources) {
-  const auto source =
-      compiler::emit_kernel({.operation = "transpose",
-                             .spec = compiler::TransposeSpec{
-                                 .rule = compiler::TransposeRule::kForkCompat,
-                                 .local_experts = 8,
-                                 .columns = 7168}},
-                            compiler::Target{});
+  const auto source = compiler::emit_kernel(
+      {.operation = "transpose",
+       .spec =
+           compiler::TransposeSpec{
+               .rule = compiler::TransposeRule::kForkCompat, .local_experts = 8, .columns = 7168}},
+      compiler::Target{});
   EXPECT_TRUE(succeeded(source));
   if (source) sources["transpose_fork_compat.cu"] = source->text;
+}
+
+// Of the cast that no layer has.
+void add_cast_transpose(std::map<std::string, std::string>& sources) {
+  const auto kernel = compiler::plan_multi_cast_transpose({}, {});
+  ASSERT_TRUE(succeeded(kernel));
+  const auto source = compiler::emit_kernel(*kernel, compiler::Target{});
+  EXPECT_TRUE(succeeded(source));
+  if (source) sources["multi_cast_transpose.cu"] = source->text;
 }
 
 // File name -> text.
@@ -138,6 +146,7 @@ std::map<std::string, std::string> emitted_sources() {
   add_lone_gemms(sources);
   add_gradients(sources);
   add_compatible_transpose(sources);
+  add_cast_transpose(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

@@ -82,6 +82,9 @@ std::vector<KernelPlan> kernels() {
                              .local_experts = 7,
                              .columns = 272,
                              .counts_flushed = true}},
+      {.operation = "multi_cast_transpose", .spec = MultiCastTransposeSpec{}},
+      {.operation = "multi_cast_transpose",
+       .spec = MultiCastTransposeSpec{.input = DType::kF32, .output = DType::kF8E5M2}},
   };
 }
 
@@ -101,7 +104,7 @@ TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
 }
 
 TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
-  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|i32)[a-z0-9_]*_[0-9a-f]{8}");
+  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|f32|i32)[a-z0-9_]*_[0-9a-f]{8}");
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_TRUE(std::regex_match(source.entry, pattern)) << source.entry;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <iterator>
+
+namespace moejit::compiler {
+namespace {
+
+// A dtype that is one of `wanted`.
+Result<void> check_format(std::string_view what, DType got, std::span<const DType> wanted) {
+  if (std::ranges::find(wanted, got) != wanted.end()) return {};
+  std::string names;
+  for (const DType dtype : wanted) {
+    if (!names.empty()) names += " or ";
+    names += to_string(dtype);
+  }
+  return fail(
+      Stage::kPlan, ErrorCode::kUnsupported,
+      fmt::format("a multi-cast-transpose with {} {}: wanted {}", what, to_string(got), names));
+}
+
+}  // namespace
+
+Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
+                                             std::span<const MatrixSize> sizes) {
+  constexpr DType kInputs[] = {DType::kBF16, DType::kF32};
+  constexpr DType kOutputs[] = {DType::kF8E4M3, DType::kF8E5M2};
+  MOEJIT_TRY(check_format("input", problem.input, kInputs));
+  MOEJIT_TRY(check_format("output", problem.output, kOutputs));
+  // 256 threads hold a tile.
+  const MultiCastTransposeSpec spec{.input = problem.input, .output = problem.output};
+  KernelPlan kernel{
+      .operation = "multi_cast_transpose",
+      .spec = spec,
+      .launch = launch_shape(spec),
+      .arguments = {{"tensors", "tensors"}, {"tile_ends", "tile_ends"}, {"skip", "skip"}},
+      .min_bytes = count_work(spec, sizes).min_bytes,
+      .reasons = {"one launch for any number of tensors of any sizes: a CTA looks up whose tile it "
+                  "has",
+                  "both orientations and the largest magnitude from one read"},
+  };
+  const std::vector<int64_t> ends = cast_transpose_tile_ends(sizes);
+  kernel.launch.max_ctas = ends.empty() ? 0 : ends.back();
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+using moejit::testing::succeeded;
+
+// 1 + 6 + 0 + 0 + 2 tiles.
+const std::vector<MatrixSize> kSizes = {{1, 1}, {300, 200}, {0, 128}, {128, 0}, {128, 129}};
+
+TEST(MultiCastTranspose, CountsTheTilesOfEachTensorAndOfAllBeforeIt) {
+  EXPECT_EQ(cast_transpose_tile_ends(kSizes), (std::vector<int64_t>{1, 7, 7, 7, 9}));
+  EXPECT_EQ(cast_transpose_tile_ends({}), std::vector<int64_t>{});
+}
+
+TEST(MultiCastTranspose, CountsTilesOfTensorsBeyondTwoToTheThirtyTwo) {
+  const MatrixSize sizes[] = {{int64_t{1} << 33, int64_t{1} << 14}, {1, 1}};
+  EXPECT_EQ(cast_transpose_tile_ends(sizes),
+            (std::vector<int64_t>{int64_t{1} << 33, (int64_t{1} << 33) + 1}));
+}
+
+TEST(MultiCastTranspose, GetsACtaForEveryTile) {
+  const auto kernel = plan_multi_cast_transpose({}, kSizes);
+  ASSERT_TRUE(succeeded(kernel));
+  EXPECT_EQ(kernel->launch.max_ctas, 9);
+  EXPECT_EQ(kernel->launch.threads, 256);
+  EXPECT_EQ(kernel->launch.shared_bytes, 128 * 128 + 8 * 4);
+  EXPECT_EQ(kernel->launch.ctas_per_sm, 0);
+  const auto none = plan_multi_cast_transpose({}, {});
+  ASSERT_TRUE(succeeded(none));
+  EXPECT_EQ(none->launch.max_ctas, 0);
+}
+
+TEST(MultiCastTranspose, ReadsEveryElementAndWritesItsByteTwice) {
+  const int64_t elements = 1 + 300 * 200 + 128 * 129;
+  EXPECT_EQ(plan_multi_cast_transpose({}, kSizes)->min_bytes, 4 * elements);
+  EXPECT_EQ(plan_multi_cast_transpose({.input = DType::kF32}, kSizes)->min_bytes, 6 * elements);
+}
+
+TEST(MultiCastTranspose, TakesTheWeightsOfALayer) {
+  const Layer layer{.local_experts = 3, .hidden = 272, .intermediate = 144};
+  const KernelPlan kernel{.operation = "multi_cast_transpose", .spec = MultiCastTransposeSpec{}};
+  EXPECT_EQ(busy_ctas(kernel.spec, layer, 1), 3 * (3 * 3 + 3 * 2));
+  EXPECT_EQ(count_work(kernel, layer, {}).min_bytes, 4 * 3 * (288 * 272 + 272 * 144));
+}
+
+TEST(MultiCastTranspose, RefusesFormatsThatItDoesNotCast) {
+  const auto input = plan_multi_cast_transpose({.input = DType::kF16}, kSizes);
+  ASSERT_FALSE(input.has_value());
+  EXPECT_EQ(input.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(input.error().message, "a multi-cast-transpose with input F16: wanted BF16 or F32");
+  const auto output = plan_multi_cast_transpose({.output = DType::kBF16}, kSizes);
+  ASSERT_FALSE(output.has_value());
+  EXPECT_EQ(output.error().message,
+            "a multi-cast-transpose with output BF16: wanted F8_E4M3 or F8_E5M2");
+}
+
+TEST(MultiCastTranspose, NamesEveryChoice) {
+  EXPECT_EQ(to_string(KernelSpec(MultiCastTransposeSpec{.output = DType::kF8E5M2})),
+            "multi_cast_transpose input=BF16 output=F8_E5M2 threads=256");
+}
+
+}  // namespace
+}  // namespace moejit::compiler
