@@ -90,33 +90,31 @@ struct MultiCastTranspose {
 
   // Both cast the tile, store its rows, stage it, and give the largest magnitude that they saw.
   MOEJIT_DEVICE static float cast_rows(const CastTile& tile, float scale) {
-    const auto input = ptx::global(static_cast<const Element*>(tile.tensor.input));
-    const auto output = ptx::global(tile.tensor.output);
     const int32_t quad = ptx::thread_index() / kSegmentLanes;
     const int32_t rows = tile.rows() - kLaneRows * quad;
     const int32_t columns = tile.columns();
+    const int64_t pitch = tile.row_pitch();
+    const auto input = tile.template input<Element>() + kLaneRows * quad * pitch;
     typename Input::Segment segment[kLaneRows];
 #pragma unroll
     for (int32_t i = 0; i < kLaneRows; ++i) {
-      segment[i] =
-          Input::fetch(input + tile.offset(kLaneRows * quad + i, 0), i < rows ? columns : 0);
+      segment[i] = Input::fetch(input + i * pitch, i < rows ? columns : 0);
     }
     const int32_t column = Input::byte_column();
+    const auto output = tile.output() + (kLaneRows * quad * pitch + column);
     Bytes16 row[kLaneRows];
 #pragma unroll
     for (int32_t i = 0; i < kLaneRows; ++i) {
       row[i] = Input::template cast<Format>(segment[i], scale);
-      if (i < rows && column < columns) {
-        ptx::store(ptx::as<Bytes16>(output + tile.offset(kLaneRows * quad + i, column)), row[i]);
-      }
+      if (i < rows && column < columns) ptx::store(ptx::as<Bytes16>(output + i * pitch), row[i]);
     }
     staged().store_rows(column, quad, row);
     return Input::max_magnitude(segment);
   }
 
   MOEJIT_DEVICE static float cast_elements(const CastTile& tile, float scale) {
-    const auto input = ptx::global(static_cast<const Element*>(tile.tensor.input));
-    const auto output = ptx::global(tile.tensor.output);
+    const auto input = tile.template input<Element>();
+    const auto output = tile.output();
     constexpr int32_t kWarpColumns = kCastTile / 32;
     float amax = 0.0f;
 #pragma unroll 2
@@ -127,7 +125,7 @@ struct MultiCastTranspose {
       float value[kLaneRows];
 #pragma unroll
       for (int32_t r = 0; r < kLaneRows; ++r) {
-        const auto element = input + tile.offset(kLaneRows * quad + r, column);
+        const auto element = input + ((kLaneRows * quad + r) * tile.row_pitch() + column);
         value[r] = r < rows ? Input::value_of(ptx::load(element)) : 0.0f;
       }
       amax = max_magnitude<kLaneRows>(value, amax);
@@ -135,7 +133,7 @@ struct MultiCastTranspose {
 #pragma unroll
       for (int32_t r = 0; r < kLaneRows; ++r) {
         if (r >= rows) continue;
-        ptx::store(output + tile.offset(kLaneRows * quad + r, column),
+        ptx::store(output + ((kLaneRows * quad + r) * tile.row_pitch() + column),
                    static_cast<uint8_t>(bytes >> (8 * r)));
       }
       staged().store_quad(column, quad, bytes);
@@ -146,37 +144,37 @@ struct MultiCastTranspose {
   // Eight lanes take each column.
   MOEJIT_DEVICE static void store_columns(const CastTile& tile) {
     constexpr int32_t kColumnsAtATime = kThreads / 8;
-    const auto output = ptx::global(tile.tensor.output_colwise);
+    const auto output = tile.output_colwise();
     const int32_t run = ptx::thread_index() % 8;
     if (16 * run >= tile.rows()) return;
 #pragma unroll
     for (int32_t i = 0; i < kCastTile; i += kColumnsAtATime) {
       const int32_t column = i + ptx::thread_index() / 8;
       if (column >= tile.columns()) return;
-      ptx::store(ptx::as<Bytes16>(output + tile.colwise_offset(16 * run, column)),
+      ptx::store(ptx::as<Bytes16>(output + (column * tile.column_pitch() + 16 * run)),
                  staged().load_run(column, run));
     }
   }
 
   // A warp takes 32 bytes of each column.
   MOEJIT_DEVICE static void store_column_elements(const CastTile& tile) {
-    const auto output = ptx::global(tile.tensor.output_colwise);
+    const auto output = tile.output_colwise();
     constexpr int32_t kWarpRows = kCastTile / 32;
     const int32_t row = ptx::warp_index() % kWarpRows * 32 + ptx::lane_index();
     if (row >= tile.rows()) return;
 #pragma unroll 4
     for (int32_t column = ptx::warp_index() / kWarpRows; column < tile.columns();
          column += kWarps / kWarpRows) {
-      ptx::store(output + tile.colwise_offset(row, column), staged().load_byte(column, row));
+      ptx::store(output + (column * tile.column_pitch() + row), staged().load_byte(column, row));
     }
   }
 
   // Magnitudes are ordered like their bits. Where all are 0 or NaN there is nothing to raise.
   MOEJIT_DEVICE static void report(const CastTile& tile, float amax, float scale) {
-    const auto to_raise = ptx::as<uint32_t>(ptx::global(tile.tensor.amax));
+    const auto to_raise = ptx::as<uint32_t>(tile.amax());
     if (to_raise && amax > 0.0f) ptx::atomic_max(to_raise, ptx::bits_of(amax));
-    const auto scale_inv = ptx::global(tile.tensor.scale_inv);
-    if (scale_inv && tile.is_first) ptx::store(scale_inv, ptx::reciprocal(scale));
+    const auto scale_inv = tile.scale_inv();
+    if (scale_inv && tile.is_first()) ptx::store(scale_inv, ptx::reciprocal(scale));
   }
 };
 

@@ -27,65 +27,83 @@ MOEJIT_DEVICE int64_t tensors_before(const MultiCastTransposeParams& params, int
   return before;
 }
 
-// A tile of 128x128 elements, fewer at the edges of its tensor.
-struct CastTile {
-  CastTransposeTensor tensor;
-  int64_t first_row, first_column;
-  bool is_first;  // of the tensor
-
+// A tile of 128x128 elements, fewer at the edges of its tensor. Addresses stay in the list until
+// they are needed: registers are for the elements.
+class CastTile {
+ public:
   // `index`: of its tensor.
-  MOEJIT_DEVICE CastTile(const MultiCastTransposeParams& params, int64_t tile, int64_t index) {
-    tensor = tensor_at(params.tensors + index);
+  MOEJIT_DEVICE CastTile(const MultiCastTransposeParams& params, int64_t tile, int64_t index)
+      : tensor_(params.tensors + index),
+        row_pitch_(field(&tensor_->columns)),
+        column_pitch_(field(&tensor_->rows)) {
     const int64_t begin = index == 0 ? 0 : ptx::load(ptx::global(params.tile_ends) + (index - 1));
     // A tensor has fewer than 2^31 tiles: it would have 2^45 elements.
     const auto in_tensor = static_cast<uint32_t>(tile - begin);
-    const auto per_row = static_cast<uint32_t>(ceil_div(tensor.columns, int64_t{kCastTile}));
-    const uint32_t tile_row = in_tensor / per_row;
-    first_row = int64_t{kCastTile} * tile_row;
-    first_column = int64_t{kCastTile} * (in_tensor - tile_row * per_row);
-    is_first = in_tensor == 0;
+    const auto per_row = static_cast<uint32_t>(ceil_div(row_pitch_, int64_t{kCastTile}));
+    tile_row_ = in_tensor / per_row;
+    tile_column_ = in_tensor - tile_row_ * per_row;
   }
 
-  MOEJIT_DEVICE int32_t rows() const { return within_tile(tensor.rows - first_row); }
-  MOEJIT_DEVICE int32_t columns() const { return within_tile(tensor.columns - first_column); }
+  MOEJIT_DEVICE bool is_first() const { return tile_row_ == 0 && tile_column_ == 0; }
+  MOEJIT_DEVICE int32_t rows() const { return within_tile(column_pitch_ - first_row()); }
+  MOEJIT_DEVICE int32_t columns() const { return within_tile(row_pitch_ - first_column()); }
 
+  // From a row to the next one in the tensor, and from a column to the next one in its transpose.
+  MOEJIT_DEVICE int64_t row_pitch() const { return row_pitch_; }
+  MOEJIT_DEVICE int64_t column_pitch() const { return column_pitch_; }
+
+  // This tile's first element, before and after the cast, and in the transpose.
+  template <typename Element>
+  MOEJIT_DEVICE ptx::GlobalPtr<const Element> input() const {
+    const void* const address = ptx::known_global(field(&tensor_->input));
+    return ptx::global(static_cast<const Element*>(address)) + first_offset();
+  }
+  MOEJIT_DEVICE ptx::GlobalPtr<uint8_t> output() const {
+    return pointer(&tensor_->output) + first_offset();
+  }
+  MOEJIT_DEVICE ptx::GlobalPtr<uint8_t> output_colwise() const {
+    return pointer(&tensor_->output_colwise) + (first_column() * column_pitch_ + first_row());
+  }
+
+  // Of its tensor.
   MOEJIT_DEVICE float scale() const {
-    const auto scale = ptx::global(tensor.scale);
+    const auto scale = pointer(&tensor_->scale);
     return scale ? ptx::load(scale) : 1.0f;
   }
-  // Offset of an element of the tensor, and of the same one transposed.
-  MOEJIT_DEVICE int64_t offset(int32_t row, int32_t column) const {
-    return (first_row + row) * tensor.columns + (first_column + column);
-  }
-  MOEJIT_DEVICE int64_t colwise_offset(int32_t row, int32_t column) const {
-    return (first_column + column) * tensor.rows + (first_row + row);
-  }
+  MOEJIT_DEVICE ptx::GlobalPtr<float> amax() const { return pointer(&tensor_->amax); }
+  MOEJIT_DEVICE ptx::GlobalPtr<float> scale_inv() const { return pointer(&tensor_->scale_inv); }
+
   // Whether 16 neighbours in a row, and in a column, are one access or all outside.
   MOEJIT_DEVICE bool has_whole_row_runs() const {
-    return is_multiple_of_16(tensor.input) && is_multiple_of_16(tensor.output) &&
-           tensor.columns % 16 == 0;
+    return is_multiple_of_16(field(&tensor_->input)) &&
+           is_multiple_of_16(field(&tensor_->output)) && row_pitch_ % 16 == 0;
   }
   MOEJIT_DEVICE bool has_whole_column_runs() const {
-    return is_multiple_of_16(tensor.output_colwise) && tensor.rows % 16 == 0;
+    return is_multiple_of_16(field(&tensor_->output_colwise)) && column_pitch_ % 16 == 0;
   }
 
  private:
-  MOEJIT_DEVICE static CastTransposeTensor tensor_at(const CastTransposeTensor* record) {
-    return {.input = ptx::known_global(ptx::load(ptx::global(&record->input))),
-            .output = ptx::known_global(ptx::load(ptx::global(&record->output))),
-            .output_colwise = ptx::known_global(ptx::load(ptx::global(&record->output_colwise))),
-            .scale = ptx::known_global(ptx::load(ptx::global(&record->scale))),
-            .amax = ptx::known_global(ptx::load(ptx::global(&record->amax))),
-            .scale_inv = ptx::known_global(ptx::load(ptx::global(&record->scale_inv))),
-            .rows = ptx::load(ptx::global(&record->rows)),
-            .columns = ptx::load(ptx::global(&record->columns))};
+  template <typename T>
+  MOEJIT_DEVICE static T field(const T* address) {
+    return ptx::load(ptx::global(address));
   }
+  template <typename T>
+  MOEJIT_DEVICE static ptx::GlobalPtr<T> pointer(T* const* address) {
+    return ptx::global(ptx::known_global(field(address)));
+  }
+  MOEJIT_DEVICE int64_t first_row() const { return int64_t{kCastTile} * tile_row_; }
+  MOEJIT_DEVICE int64_t first_column() const { return int64_t{kCastTile} * tile_column_; }
+  MOEJIT_DEVICE int64_t first_offset() const { return first_row() * row_pitch_ + first_column(); }
   MOEJIT_DEVICE static int32_t within_tile(int64_t size) {
     return static_cast<int32_t>(smaller(size, int64_t{kCastTile}));
   }
   MOEJIT_DEVICE static bool is_multiple_of_16(const void* address) {
     return reinterpret_cast<uint64_t>(address) % 16 == 0;
   }
+
+  const CastTransposeTensor* tensor_;
+  int64_t row_pitch_, column_pitch_;
+  uint32_t tile_row_, tile_column_;
 };
 
 }  // namespace moejit::device
