@@ -37,6 +37,7 @@ class LoadedKernel {
 
 // Where other tools of the driver find a GPU.
 struct GpuFacts {
+  int32_t ordinal = 0;       // as CUDA counts the GPUs of this process
   std::string pci_bus_id;    // "00000000:0f:00.0"
   std::string cuda_version;  // newest release that the driver knows, "13.0"
 };

@@ -242,11 +242,26 @@ Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
   return value;
 }
 
+// The place of the context's GPU among those of this process.
+Result<int32_t> ordinal_of(const Context& context) {
+  int count = 0;
+  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_count, (&count));
+  for (int32_t ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get, (&device, ordinal));
+    if (device == context.device()) return ordinal;
+  }
+  return fail(Stage::kLoad, ErrorCode::kNoDevice,
+              "the GPU of the current context is none that this process sees");
+}
+
 Result<GpuFacts> facts_of(const Context& context) {
+  MOEJIT_TRY_ASSIGN(const int32_t ordinal, ordinal_of(context));
   MOEJIT_TRY_ASSIGN(const int32_t domain, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
   MOEJIT_TRY_ASSIGN(const int32_t bus, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
   MOEJIT_TRY_ASSIGN(const int32_t device, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
-  return GpuFacts{.pci_bus_id = fmt::format("{:08x}:{:02x}:{:02x}.0", domain, bus, device),
+  return GpuFacts{.ordinal = ordinal,
+                  .pci_bus_id = fmt::format("{:08x}:{:02x}:{:02x}.0", domain, bus, device),
                   .cuda_version = cuda_version_text(context.api().version)};
 }
 

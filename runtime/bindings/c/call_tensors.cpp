@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/c/call_tensors.h"
+
+#include "runtime/bindings/c/dlpack_dtype.h"
+#include "runtime/bindings/c/handles.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace moejit::bindings {
+namespace {
+
+using compiler::TensorPlan;
+using compiler::TensorRole;
+using runtime::TensorRef;
+
+tl::unexpected<Error> mismatch(std::string_view name, const std::string& what) {
+  return fail(Stage::kLaunch, ErrorCode::kTensorMismatch, fmt::format("tensor {}: {}", name, what));
+}
+
+bool is_callers(const TensorPlan& plan) {
+  return plan.role != TensorRole::kSaved && plan.role != TensorRole::kWorkspace;
+}
+
+std::span<const int64_t> shape_of(const DLTensor& tensor) {
+  return {tensor.shape, static_cast<std::size_t>(tensor.ndim)};
+}
+
+std::string name_of(DLDevice place) {
+  switch (place.device_type) {
+    case kDLCPU: return "the CPU";
+    case kDLCUDA: return fmt::format("CUDA {}", place.device_id);
+    case kDLCUDAHost: return "the CPU, pinned";
+    case kDLCUDAManaged: return "CUDA's managed memory";
+    default:
+      return fmt::format("DLPack's device of type {}, id {}", static_cast<int>(place.device_type),
+                         place.device_id);
+  }
+}
+
+// Of CPU, pinned and managed memory the id says nothing.
+bool is_reachable(DLDevice given, DLDevice layers) {
+  if (layers.device_type == kDLCPU)
+    return given.device_type == kDLCPU || given.device_type == kDLCUDAHost;
+  return given.device_type == kDLCUDAManaged ||
+         (given.device_type == kDLCUDA && given.device_id == layers.device_id);
+}
+
+// Row-major without gaps? The products wrap, harmlessly, for shapes that no plan has.
+bool is_contiguous(const DLTensor& tensor) {
+  if (tensor.strides == nullptr || std::ranges::count(shape_of(tensor), 0) > 0) return true;
+  uint64_t wanted = 1;
+  for (auto i = static_cast<std::size_t>(tensor.ndim); i-- > 0;) {
+    const auto size = static_cast<uint64_t>(tensor.shape[i]);
+    if (size != 1 && static_cast<uint64_t>(tensor.strides[i]) != wanted) return false;
+    wanted *= size;
+  }
+  return true;
+}
+
+Result<void> check(const DLTensor& tensor, const TensorPlan& plan, DLDevice place) {
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr))
+    return mismatch(plan.name, fmt::format("it has {} dimensions and {} shape", tensor.ndim,
+                                           tensor.shape == nullptr ? "no" : "a"));
+  if (!stands_for(tensor.dtype, plan.dtype))
+    return mismatch(plan.name,
+                    fmt::format("its dtype is {}, wanted {} ({})", to_string(tensor.dtype),
+                                to_string(plan.dtype), to_string(dl_data_type(plan.dtype))));
+  if (!is_reachable(tensor.device, place))
+    return mismatch(plan.name,
+                    fmt::format("it is on {}, wanted {}", name_of(tensor.device), name_of(place)));
+  if (!is_contiguous(tensor))
+    return mismatch(
+        plan.name,
+        fmt::format("its strides are [{}] with the shape [{}], wanted row-major without gaps",
+                    fmt::join(std::span(tensor.strides, shape_of(tensor).size()), ", "),
+                    fmt::join(shape_of(tensor), ", ")));
+  return {};
+}
+
+void* address_of(const DLTensor& tensor) {
+  if (tensor.data == nullptr) return nullptr;
+  return static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+}
+
+tl::unexpected<Error> null_tensor(std::size_t index, const char* name) {
+  if (name == nullptr)
+    return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+                fmt::format("the name of tensor {} of the call is NULL", index));
+  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+              fmt::format("tensor {}: its DLTensor is NULL", name));
+}
+
+}  // namespace
+
+Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
+                               std::span<const moejit_tensor> given, CallTensors& tensors) {
+  const std::vector<TensorPlan>& plans = layer.plan.tensors;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto& [name, tensor] = given[i];
+    if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
+    const auto plan = std::ranges::find(plans, std::string_view(name), &TensorPlan::name);
+    // The runtime has the sentence for names that are none of a caller's tensors.
+    TensorRef ref{.name = name};
+    if (plan != plans.end() && is_callers(*plan)) {
+      const auto index = static_cast<std::size_t>(plan - plans.begin());
+      if ((layer.tensors[index].used_by & call_bit) == 0) continue;
+      MOEJIT_TRY(check(*tensor, *plan, layer.place));
+      ref = {plan->name, plan->dtype, shape_of(*tensor), address_of(*tensor)};
+    }
+    if (tensors.count == tensors.refs.size())
+      return mismatch(ref.name, fmt::format("the call has more than {} tensors, so some are given "
+                                            "twice",
+                                            tensors.refs.size()));
+    tensors.refs[tensors.count++] = ref;
+  }
+  return {};
+}
+
+}  // namespace moejit::bindings

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/c/moejit.h"
+#include "runtime/launch/bound_tensors.h"
+#include "runtime/prepared_layer.h"
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace moejit::bindings {
+
+// The tensors of a call as the runtime takes them; shapes stay the caller's. On the stack.
+struct CallTensors {
+  std::array<runtime::TensorRef, runtime::kMostTensors> refs;
+  std::size_t count = 0;
+
+  std::span<const runtime::TensorRef> span() const { return std::span(refs).first(count); }
+};
+
+// Reads the caller's DLPack tensors for a call, one of the MOEJIT_USED_BY_... bits: checks what
+// DLPack says and the runtime does not ask (device, dtype, strides), and leaves the rest to it.
+// Tensors of the plan that the call does not touch are left out, unchecked.
+// Errors: kInvalidValue (a null pointer), kTensorMismatch. Allocates only for errors.
+Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
+                               std::span<const moejit_tensor> given, CallTensors& tensors);
+
+}  // namespace moejit::bindings

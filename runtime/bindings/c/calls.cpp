@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/c/call_tensors.h"
+#include "runtime/bindings/c/handles.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/records.h"
+
+namespace {
+
+using moejit::ErrorCode;
+using moejit::fail;
+using moejit::Result;
+using moejit::Stage;
+using moejit::bindings::CallTensors;
+using moejit::bindings::guarded;
+using moejit::bindings::null_argument;
+using moejit::compiler::GradientMode;
+using moejit::runtime::CallMemory;
+using moejit::runtime::PreparedLayer;
+using moejit::runtime::Stream;
+using moejit::runtime::TensorRef;
+
+// Checks the caller's record and tensors, and runs `body` with them as the runtime takes them.
+template <typename Body>
+moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32_t call_bit,
+                            const char* function, Body&& body) {
+  return guarded(Stage::kLaunch, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kLaunch, "layer", function);
+    if (call == nullptr) return null_argument(Stage::kLaunch, "call", function);
+    if (layer->prepared == nullptr)
+      return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+                  fmt::format("the layer {} is not prepared", layer->plan.layer.name),
+                  "call moejit_layer_prepare() once before");
+    MOEJIT_TRY_ASSIGN(const moejit_call given,
+                      moejit::bindings::read_record(Stage::kLaunch, call, "moejit_call"));
+    if (given.tensors == nullptr && given.tensor_count > 0)
+      return null_argument(Stage::kLaunch, "call->tensors", function);
+    CallTensors tensors;
+    MOEJIT_TRY(moejit::bindings::read_call_tensors(
+        *layer, call_bit, std::span(given.tensors, given.tensor_count), tensors));
+    return body(*layer->prepared, tensors.span(),
+                CallMemory{.workspace = given.workspace,
+                           .workspace_bytes = given.workspace_bytes,
+                           .saved = given.saved,
+                           .saved_bytes = given.saved_bytes},
+                given.stream);
+  });
+}
+
+}  // namespace
+
+moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
+                                       moejit_device* device) {
+  constexpr const char* kFunction = "moejit_layer_prepare";
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
+    if (engine == nullptr) return null_argument(Stage::kLoad, "engine", kFunction);
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
+    if (layer->prepared != nullptr)
+      return fail(Stage::kLoad, ErrorCode::kInvalidValue,
+                  fmt::format("the layer {} is prepared already", layer->plan.layer.name),
+                  "create a layer of its own for each device");
+    MOEJIT_TRY_ASSIGN(layer->prepared,
+                      PreparedLayer::prepare(layer->plan, *engine->engine, *device->device));
+    layer->device = device->device;
+    layer->place = device->place;
+    return {};
+  });
+}
+
+moejit_error_code moejit_layer_update_weights(moejit_layer* layer, const moejit_call* call) {
+  return with_call(
+      layer, call, MOEJIT_USED_BY_UPDATE_WEIGHTS, "moejit_layer_update_weights",
+      [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& /*memory*/,
+         Stream stream) { return prepared.update_weights(tensors, stream); });
+}
+
+moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call) {
+  return with_call(
+      layer, call, MOEJIT_USED_BY_FORWARD, "moejit_layer_forward",
+      [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
+         Stream stream) { return prepared.forward(tensors, memory, stream); });
+}
+
+moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
+                                        const moejit_call* call) {
+  return with_call(
+      layer, call, MOEJIT_USED_BY_BACKWARD, "moejit_layer_backward",
+      [&](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
+          Stream stream) -> Result<void> {
+        if (mode != MOEJIT_GRADIENT_OVERWRITE && mode != MOEJIT_GRADIENT_ADD)
+          return fail(
+              Stage::kLaunch, ErrorCode::kInvalidValue,
+              fmt::format("mode of moejit_layer_backward() is {}, wanted {} or {}",
+                          static_cast<int>(mode), static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
+                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
+        return prepared.backward(
+            tensors, mode == MOEJIT_GRADIENT_ADD ? GradientMode::kAdd : GradientMode::kOverwrite,
+            memory, stream);
+      });
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.h"
+
+#include "runtime/bindings/c/handles.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/records.h"
+
+#include <cstddef>
+
+namespace {
+
+using moejit::ErrorCode;
+using moejit::fail;
+using moejit::Result;
+using moejit::Stage;
+using moejit::bindings::guarded;
+using moejit::bindings::null_argument;
+using moejit::runtime::Device;
+
+constexpr int64_t kMostWorkers = 4096;
+
+moejit_device* make_handle(std::unique_ptr<Device> opened) {
+  const bool is_simulator = opened->target().kind == moejit::compiler::TargetKind::kSim;
+  auto handle = std::make_unique<moejit_device>();
+  handle->name = opened->name();
+  handle->target = to_string(opened->target());
+  handle->place = {.device_type = is_simulator ? kDLCPU : kDLCUDA,
+                   .device_id = opened->gpu_facts().ordinal};
+  handle->device = std::move(opened);
+  return handle.release();
+}
+
+// Runs `body` with the device of a handle and an amount of memory.
+template <typename Body>
+moejit_error_code with_memory(moejit_device* device, int64_t bytes, const char* function,
+                              Body&& body) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", function);
+    if (bytes < 0)
+      return fail(Stage::kLoad, ErrorCode::kInvalidValue,
+                  fmt::format("bytes of {}() is {}, wanted at least 0", function, bytes));
+    return body(*device->device);
+  });
+}
+
+// The same, where both addresses are needed if there are bytes.
+template <typename Body>
+moejit_error_code copy(moejit_device* device, void* destination, const void* source, int64_t bytes,
+                       const char* function, Body&& body) {
+  return with_memory(device, bytes, function, [&](Device& memory) -> Result<void> {
+    if (bytes == 0) return {};
+    if (destination == nullptr) return null_argument(Stage::kLoad, "destination", function);
+    if (source == nullptr) return null_argument(Stage::kLoad, "source", function);
+    return body(memory);
+  });
+}
+
+}  // namespace
+
+moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", "moejit_device_open_cuda");
+    *device = nullptr;
+    MOEJIT_TRY_ASSIGN(auto opened, moejit::runtime::open_cuda_device(ordinal));
+    *device = make_handle(std::move(opened));
+    return {};
+  });
+}
+
+moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* options,
+                                               moejit_device** device) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (device == nullptr)
+      return null_argument(Stage::kLoad, "device", "moejit_device_open_simulator");
+    *device = nullptr;
+    MOEJIT_TRY_ASSIGN(const auto given, moejit::bindings::read_record(Stage::kLoad, options,
+                                                                      "moejit_simulator_options"));
+    if (given.workers < 0 || given.workers > kMostWorkers)
+      return fail(Stage::kLoad, ErrorCode::kInvalidValue,
+                  fmt::format("workers of moejit_simulator_options is {}, wanted 0 to {}",
+                              given.workers, kMostWorkers));
+    MOEJIT_TRY_ASSIGN(auto opened,
+                      moejit::runtime::open_simulator(
+                          {.seed = given.seed, .workers = static_cast<int32_t>(given.workers)}));
+    *device = make_handle(std::move(opened));
+    return {};
+  });
+}
+
+void moejit_device_destroy(moejit_device* device) { delete device; }
+
+moejit_error_code moejit_device_get_info(const moejit_device* device, moejit_device_info* info) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", "moejit_device_get_info");
+    if (info == nullptr) return null_argument(Stage::kLoad, "info", "moejit_device_get_info");
+    return moejit::bindings::write_record(Stage::kLoad,
+                                          {.name = device->name.c_str(),
+                                           .target = device->target.c_str(),
+                                           .dl_device = device->place,
+                                           .sm_count = device->device->sm_count()},
+                                          info, "moejit_device_info");
+  });
+}
+
+moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes, void** address) {
+  constexpr const char* kFunction = "moejit_device_allocate";
+  if (address != nullptr) *address = nullptr;
+  return with_memory(device, bytes, kFunction, [&](Device& memory) -> Result<void> {
+    if (address == nullptr) return null_argument(Stage::kLoad, "address", kFunction);
+    MOEJIT_TRY_ASSIGN(*address, memory.allocate(bytes));
+    return {};
+  });
+}
+
+moejit_error_code moejit_device_release(moejit_device* device, void* address) {
+  return with_memory(device, 0, "moejit_device_release", [&](Device& memory) -> Result<void> {
+    memory.release(address);
+    return {};
+  });
+}
+
+moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
+                                               const void* source, int64_t bytes) {
+  return copy(device, destination, source, bytes, "moejit_device_copy_to_device",
+              [&](Device& memory) { return memory.copy_to_device(destination, source, bytes); });
+}
+
+moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,
+                                             const void* source, int64_t bytes) {
+  return copy(device, destination, source, bytes, "moejit_device_copy_to_host",
+              [&](Device& memory) { return memory.copy_to_host(destination, source, bytes); });
+}
+
+moejit_error_code moejit_device_fill(moejit_device* device, void* destination, uint8_t value,
+                                     int64_t bytes, void* stream) {
+  // There is no source: any address but NULL will do.
+  return copy(device, destination, &value, bytes, "moejit_device_fill", [&](Device& memory) {
+    return memory.fill(destination, std::byte{value}, bytes, stream);
+  });
+}
+
+moejit_error_code moejit_device_synchronize(moejit_device* device, void* stream) {
+  return with_memory(device, 0, "moejit_device_synchronize",
+                     [&](Device& memory) { return memory.synchronize(stream); });
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+#include "runtime/bindings/c/moejit.h"
+
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+namespace moejit::bindings {
+
+// Each sets the last error of the calling thread, and returns its code.
+moejit_error_code set_success() noexcept;
+moejit_error_code set_error(Error error) noexcept;
+moejit_error_code set_out_of_memory() noexcept;
+
+// Runs what a function of the C interface does, a Result<void>. Nothing in the library throws but
+// the standard library, for want of memory; of that nothing gets out either.
+template <typename Body>
+moejit_error_code guarded(Stage stage, Body&& body) noexcept {
+  try {
+    Result<void> result = body();
+    return result ? set_success() : set_error(std::move(result).error());
+  } catch (const std::bad_alloc&) {
+    return set_out_of_memory();
+  } catch (const std::exception& exception) {
+    return set_error({stage, ErrorCode::kInternal, exception.what(), {}, {}});
+  }
+}
+
+// For pointers that the caller has to give: "engine of moejit_layer_prepare() is NULL".
+inline tl::unexpected<Error> null_argument(Stage stage, std::string_view argument,
+                                           std::string_view function) {
+  return fail(stage, ErrorCode::kInvalidValue,
+              std::string(argument).append(" of ").append(function).append("() is NULL"));
+}
+
+}  // namespace moejit::bindings

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "runtime/bindings/c/handles.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/records.h"
+
+namespace {
+
+using moejit::Result;
+using moejit::Stage;
+using moejit::bindings::guarded;
+using moejit::bindings::LayerTensor;
+using moejit::bindings::LazyText;
+using moejit::bindings::null_argument;
+using moejit::compiler::Phase;
+using moejit::compiler::Plan;
+using moejit::compiler::TensorPlan;
+
+LayerTensor layer_tensor(const Plan& plan, const TensorPlan& tensor) {
+  LayerTensor result;
+  for (const moejit::compiler::Dim& dim : tensor.shape) {
+    result.shape.push_back(dim.value);
+    result.symbols.push_back(dim.symbol.c_str());
+  }
+  if (is_used(plan, tensor, Phase::kWeights)) result.used_by |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
+  if (is_used(plan, tensor, Phase::kForward)) result.used_by |= MOEJIT_USED_BY_FORWARD;
+  if (is_used(plan, tensor, Phase::kBackward)) result.used_by |= MOEJIT_USED_BY_BACKWARD;
+  return result;
+}
+
+Result<Plan> plan_of(std::string_view json, const char* target,
+                     const moejit_layer_options& options) {
+  const char* const source_name = options.source_name == nullptr ? "layer" : options.source_name;
+  MOEJIT_TRY_ASSIGN(const auto layer, moejit::compiler::parse_layer(json, source_name));
+  MOEJIT_TRY_ASSIGN(const auto parsed_target, moejit::compiler::parse_target(target));
+  return plan_layer(layer, parsed_target,
+                    {.keep_intermediates = options.keep_intermediates != 0,
+                     .measure_gemms = options.measure_gemms != 0});
+}
+
+// Hands out a text that `make` makes when it is first asked for.
+template <typename Make>
+Result<void> hand_out(LazyText& lazy, const char** text, Make&& make) {
+  std::call_once(lazy.is_made, [&] { lazy.text = make(); });
+  *text = lazy.text.c_str();
+  return {};
+}
+
+// Both arguments of a function that hands out a text.
+Result<void> check_arguments(const moejit_layer* layer, const char** text, const char* function) {
+  if (text != nullptr) *text = nullptr;
+  if (layer == nullptr) return null_argument(Stage::kPlan, "layer", function);
+  if (text == nullptr) return null_argument(Stage::kPlan, "the result", function);
+  return {};
+}
+
+}  // namespace
+
+moejit_error_code moejit_layer_create(const char* json, size_t json_bytes, const char* target,
+                                      const moejit_layer_options* options, moejit_layer** layer) {
+  constexpr const char* kFunction = "moejit_layer_create";
+  return guarded(Stage::kParse, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kParse, "layer", kFunction);
+    *layer = nullptr;
+    if (json == nullptr) return null_argument(Stage::kParse, "json", kFunction);
+    if (target == nullptr) return null_argument(Stage::kParse, "target", kFunction);
+    MOEJIT_TRY_ASSIGN(const auto given, moejit::bindings::read_record(Stage::kParse, options,
+                                                                      "moejit_layer_options"));
+    auto handle = std::make_unique<moejit_layer>();
+    MOEJIT_TRY_ASSIGN(handle->plan, plan_of({json, json_bytes}, target, given));
+    handle->target = to_string(handle->plan.target);
+    handle->json = to_json(handle->plan.layer);
+    for (const TensorPlan& tensor : handle->plan.tensors)
+      handle->tensors.push_back(layer_tensor(handle->plan, tensor));
+    *layer = handle.release();
+    return {};
+  });
+}
+
+void moejit_layer_destroy(moejit_layer* layer) { delete layer; }
+
+moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_info* info) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kPlan, "layer", "moejit_layer_get_info");
+    if (info == nullptr) return null_argument(Stage::kPlan, "info", "moejit_layer_get_info");
+    const Plan& plan = layer->plan;
+    return moejit::bindings::write_record(Stage::kPlan,
+                                          {.name = plan.layer.name.c_str(),
+                                           .target = layer->target.c_str(),
+                                           .tensor_count = plan.tensors.size(),
+                                           .kernel_count = plan.kernels.size(),
+                                           .max_tokens = plan.layer.max_tokens,
+                                           .workspace_bytes = plan.workspace_bytes,
+                                           .saved_bytes = plan.saved_bytes,
+                                           .quantized_weight_bytes = plan.quantized_weight_bytes,
+                                           .has_backward = has_backward(plan.layer),
+                                           .is_prepared = layer->prepared != nullptr},
+                                          info, "moejit_layer_info");
+  });
+}
+
+moejit_error_code moejit_layer_get_json(const moejit_layer* layer, const char** json) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_arguments(layer, json, "moejit_layer_get_json"));
+    *json = layer->json.c_str();
+    return {};
+  });
+}
+
+moejit_error_code moejit_layer_get_plan_json(const moejit_layer* layer, const char** json) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_arguments(layer, json, "moejit_layer_get_plan_json"));
+    return hand_out(layer->plan_json, json, [&] { return plan_to_json(layer->plan); });
+  });
+}
+
+moejit_error_code moejit_layer_get_plan_text(const moejit_layer* layer, int32_t explain,
+                                             const char** text) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_arguments(layer, text, "moejit_layer_get_plan_text"));
+    return hand_out(layer->plan_text[explain != 0 ? 1 : 0], text,
+                    [&] { return print_plan(layer->plan, explain != 0); });
+  });
+}

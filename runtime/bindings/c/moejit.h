@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The C interface of libmoejit.so, C11 and C++. docs/c-api.md explains it, <moejit/moejit.hpp>
+// wraps it for C++17.
+//
+// Errors. A function that returns a moejit_error_code sets the last error of its thread, MOEJIT_OK
+// where it did not fail; the others leave that alone. A failed function sets handles that it would
+// have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL where something
+// is needed is MOEJIT_ERROR_INVALID_VALUE.
+// Records. Set struct_size to sizeof() of the record and every byte that you do not use to 0, which
+// is the default of each option. So programs run with older and newer libraries: fields that the
+// program does not know are 0, fields that the library does not know have to be.
+// Handles. They may be destroyed in any order, each once; NULL is fine.
+// Threads. Any thread may call any function, also with the same handles at the same time, but
+// moejit_layer_prepare() and destroying need their handle for themselves.
+// Strings are UTF-8 and end with 0. Those that the library returns belong to it.
+
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOEJIT_API __attribute__((visibility("default")))
+
+// Of this header. The library of a program has the same ABI version, which is in its soname.
+#define MOEJIT_VERSION_MAJOR 0
+#define MOEJIT_VERSION_MINOR 1
+#define MOEJIT_VERSION_PATCH 0
+#define MOEJIT_ABI_VERSION 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Of the library: "0.1.0"; major * 10000 + minor * 100 + patch; its ABI version.
+MOEJIT_API const char* moejit_version(void);
+MOEJIT_API int32_t moejit_version_number(void);
+MOEJIT_API int32_t moejit_abi_version(void);
+
+// ---------------------------------------------------------------------------------------------
+// Errors
+
+// docs/errors.md says what each means and what to do. Numbers never change their meaning.
+typedef enum moejit_error_code {
+  MOEJIT_OK = 0,
+  MOEJIT_ERROR_INVALID_JSON = 1,
+  MOEJIT_ERROR_UNKNOWN_KEY = 2,
+  MOEJIT_ERROR_MISSING_KEY = 3,
+  MOEJIT_ERROR_WRONG_TYPE = 4,
+  MOEJIT_ERROR_INVALID_VALUE = 5,
+  MOEJIT_ERROR_UNSUPPORTED = 6,
+  MOEJIT_ERROR_USAGE = 7,
+  MOEJIT_ERROR_FILE_NOT_FOUND = 8,
+  MOEJIT_ERROR_FILE_READ = 9,
+  MOEJIT_ERROR_FILE_WRITE = 10,
+  MOEJIT_ERROR_INVALID_FILE = 11,
+  MOEJIT_ERROR_MISSING_TENSOR = 12,
+  MOEJIT_ERROR_TENSOR_MISMATCH = 13,
+  MOEJIT_ERROR_COMPILER_MISSING = 14,
+  MOEJIT_ERROR_COMPILE_FAILED = 15,
+  MOEJIT_ERROR_CACHE_UNUSABLE = 16,
+  MOEJIT_ERROR_CACHE_CORRUPT = 17,
+  MOEJIT_ERROR_CACHE_MISS = 18,
+  MOEJIT_ERROR_DRIVER_MISSING = 19,
+  MOEJIT_ERROR_NO_DEVICE = 20,
+  MOEJIT_ERROR_DRIVER = 21,
+  MOEJIT_ERROR_OUT_OF_MEMORY = 22,
+  MOEJIT_ERROR_WORKSPACE_TOO_SMALL = 23,
+  MOEJIT_ERROR_SIMULATOR_FAULT = 24,
+  MOEJIT_ERROR_DEVICE_STATUS = 25,
+  MOEJIT_ERROR_CHECK_FAILED = 26,
+  MOEJIT_ERROR_INTERNAL = 27
+} moejit_error_code;
+
+// "invalid_json", ...; "ok"; "unknown" for numbers that are none of them.
+MOEJIT_API const char* moejit_error_code_name(moejit_error_code code);
+
+// The strings are never NULL but may be empty. Later versions add fields at the end.
+typedef struct moejit_error {
+  moejit_error_code code;
+  const char* stage;    // where in the flow: "parse", "plan", "emit", "compile", "cache", "load",
+                        // "launch", "file"
+  const char* message;  // one sentence: what, where, what was got and what wanted
+  const char* hint;     // what to do
+  const char* detail;   // long material, such as a compiler's log
+} moejit_error;
+
+// Of the calling thread, never NULL. Valid until it calls a function that returns a code.
+MOEJIT_API const moejit_error* moejit_last_error(void);
+
+// ---------------------------------------------------------------------------------------------
+// Devices
+
+typedef struct moejit_device moejit_device;
+
+// The GPU of the calling thread's current CUDA context, else that of `ordinal`, whose primary
+// context is retained until the device and its layers are destroyed.
+MOEJIT_API moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device);
+
+typedef struct moejit_simulator_options {
+  size_t struct_size;
+  uint64_t seed;    // order in which threads of the kernels run
+  int64_t workers;  // host threads that run them; 0: one per core
+} moejit_simulator_options;
+
+// The CPU, which needs no GPU and a C++ compiler to prepare layers. `options` may be NULL.
+MOEJIT_API moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* options,
+                                                          moejit_device** device);
+MOEJIT_API void moejit_device_destroy(moejit_device* device);
+
+typedef struct moejit_device_info {
+  size_t struct_size;
+  const char* name;    // "NVIDIA H200", "simulator"; valid as long as the device
+  const char* target;  // what layers for it are planned for: "cuda:sm_90a", "sim"; likewise
+  DLDevice dl_device;  // where tensors of its calls are
+  int32_t sm_count;
+} moejit_device_info;
+MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
+                                                    moejit_device_info* info);
+
+// Memory for programs that have no allocator of their own; calls take any. Uninitialised, 256-byte
+// aligned; zero bytes give NULL. Release it before the device is destroyed; NULL is fine.
+MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
+                                                    void** address);
+MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
+// Copies wait for what was started before on the default stream; fill does not, and is in order
+// with the other work of `stream`.
+MOEJIT_API moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
+                                                          const void* source, int64_t bytes);
+MOEJIT_API moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,
+                                                        const void* source, int64_t bytes);
+MOEJIT_API moejit_error_code moejit_device_fill(moejit_device* device, void* destination,
+                                                uint8_t value, int64_t bytes, void* stream);
+// Waits for the stream.
+MOEJIT_API moejit_error_code moejit_device_synchronize(moejit_device* device, void* stream);
+
+// ---------------------------------------------------------------------------------------------
+// Engines make and keep kernels; one may serve any number of devices and layers.
+
+typedef struct moejit_engine moejit_engine;
+
+typedef struct moejit_engine_options {
+  size_t struct_size;
+  const char* cache_dir;  // folder of the kernel cache; NULL or "": the default one (docs/cache.md)
+  // Gets what is worth telling but no error, a sentence at a time and each once, from any thread
+  // that prepares a layer. Must not throw. NULL: nobody is told.
+  void (*warn)(void* warn_context, const char* text);
+  void* warn_context;
+  int32_t memory_only;  // not 0: nothing is read from or written to disk
+  int32_t frozen;       // not 0: a kernel that no cache holds is MOEJIT_ERROR_CACHE_MISS
+} moejit_engine_options;
+
+// `options` may be NULL.
+MOEJIT_API moejit_error_code moejit_engine_create(const moejit_engine_options* options,
+                                                  moejit_engine** engine);
+MOEJIT_API void moejit_engine_destroy(moejit_engine* engine);
+
+typedef struct moejit_engine_info {
+  size_t struct_size;
+  const char* cache;    // folder in use, or "memory only: ..."; valid as long as the engine
+  int64_t compiled;     // kernels that a compiler made
+  int64_t from_cache;   // kernels that a cache on disk served
+  int64_t from_memory;  // kernels that the engine already held
+  int64_t corrupt;      // cache entries that failed verification and were made anew
+  int64_t unpublished;  // compiled kernels that could not be written to the cache
+} moejit_engine_info;
+MOEJIT_API moejit_error_code moejit_engine_get_info(const moejit_engine* engine,
+                                                    moejit_engine_info* info);
+
+// ---------------------------------------------------------------------------------------------
+// Layers: described and planned when they are created, later prepared for a device
+
+typedef struct moejit_layer moejit_layer;
+
+typedef struct moejit_layer_options {
+  size_t struct_size;
+  const char* source_name;     // what errors call the description, such as its path; NULL: "layer"
+  int32_t keep_intermediates;  // not 0: what is between kernels stays readable after a call
+  int32_t measure_gemms;  // not 0: grouped GEMMs tell how long they ran, in outputs of their own
+} moejit_layer_options;
+
+// Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
+// target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
+MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
+                                                 const char* target,
+                                                 const moejit_layer_options* options,
+                                                 moejit_layer** layer);
+MOEJIT_API void moejit_layer_destroy(moejit_layer* layer);
+
+typedef struct moejit_layer_info {
+  size_t struct_size;
+  const char* name;    // valid as long as the layer, as `target`
+  const char* target;  // "cuda:sm_90a", "sim"
+  size_t tensor_count;
+  size_t kernel_count;
+  int64_t max_tokens;              // most T of a call
+  int64_t workspace_bytes;         // of every forward and backward call
+  int64_t saved_bytes;             // that forward leaves for backward; 0 without backward
+  int64_t quantized_weight_bytes;  // of all tensors with MOEJIT_ROLE_QUANTIZED
+  int32_t has_backward;
+  int32_t is_prepared;
+} moejit_layer_info;
+MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
+                                                   moejit_layer_info* info);
+
+// The description with every field; the plan for tools, and for people (`explain` not 0: with the
+// reasons). Valid as long as the layer.
+MOEJIT_API moejit_error_code moejit_layer_get_json(const moejit_layer* layer, const char** json);
+MOEJIT_API moejit_error_code moejit_layer_get_plan_json(const moejit_layer* layer,
+                                                        const char** json);
+MOEJIT_API moejit_error_code moejit_layer_get_plan_text(const moejit_layer* layer, int32_t explain,
+                                                        const char** text);
+
+// Who owns a tensor's memory and how long it lives (docs/embedding.md).
+typedef enum moejit_role {
+  MOEJIT_ROLE_INPUT = 0,
+  MOEJIT_ROLE_WEIGHT = 1,
+  MOEJIT_ROLE_QUANTIZED = 2,
+  MOEJIT_ROLE_OUTPUT = 3,
+  MOEJIT_ROLE_SAVED = 4,     // a slice of moejit_call::saved
+  MOEJIT_ROLE_WORKSPACE = 5  // a slice of moejit_call::workspace
+} moejit_role;
+
+// Calls that touch a tensor, or-ed.
+enum { MOEJIT_USED_BY_UPDATE_WEIGHTS = 1, MOEJIT_USED_BY_FORWARD = 2, MOEJIT_USED_BY_BACKWARD = 4 };
+
+typedef struct moejit_tensor_info {
+  size_t struct_size;
+  const char* name;            // valid as long as the layer, as the other pointers
+  const char* dtype_name;      // "BF16", "F8_E4M3", ...
+  const int64_t* shape;        // bounds of the dimensions, row-major
+  const char* const* symbols;  // their names in docs/glossary.md; those called "T" may be smaller
+                               // in a call, the others have exactly this size
+  int64_t bytes;               // with every dimension at its bound
+  int64_t offset;              // in `saved` or `workspace`, a multiple of 256; -1: the caller's
+  DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
+  int32_t ndim;
+  moejit_role role;
+  uint32_t used_by;
+} moejit_tensor_info;
+
+// By index, below tensor_count; or by name, MOEJIT_ERROR_MISSING_TENSOR where there is none.
+MOEJIT_API moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, size_t index,
+                                                     moejit_tensor_info* info);
+MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
+                                                      moejit_tensor_info* info);
+
+// Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Once per
+// layer; where it fails it may be tried again. The engine is not needed afterwards.
+MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
+                                                  moejit_device* device);
+
+// ---------------------------------------------------------------------------------------------
+// Calls of a prepared layer. They start kernels on the stream and return: they allocate nothing on
+// the device, never wait for it, and may be recorded into a CUDA graph. On the host a call without
+// an error allocates nothing but, in a thread's first call, its last error. (The simulator does
+// allocate, and returns when the kernels are done.)
+
+// A tensor by its name in the plan. On the layer's device: kDLCUDA with its ordinal or
+// kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. Row-major and contiguous, where strides
+// of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. The dtype is that
+// of moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
+typedef struct moejit_tensor {
+  const char* name;
+  const DLTensor* tensor;
+} moejit_tensor;
+
+typedef struct moejit_call {
+  size_t struct_size;
+  const moejit_tensor* tensors;  // those that the call touches, in any order; others of the plan
+  size_t tensor_count;           // that are the caller's are ignored
+  void* workspace;               // 256-byte aligned, free again when the call's kernels are done
+  int64_t workspace_bytes;
+  void* saved;  // likewise; unchanged from a forward to its backward call; NULL without backward
+  int64_t saved_bytes;
+  void* stream;  // a CUstream; NULL: the default stream
+} moejit_call;
+
+// Quantises w1 and w2, after each change of theirs. Needs no workspace.
+MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
+                                                         const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call);
+
+typedef enum moejit_gradient_mode {
+  MOEJIT_GRADIENT_OVERWRITE = 0,  // dw1 and dw2
+  MOEJIT_GRADIENT_ADD = 1         // add to what they hold
+} moejit_gradient_mode;
+
+// The backward pass of the forward call that filled call->saved.
+MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
+                                                   const moejit_call* call);
+
+// Bits that kernels or into the tensor "status", which the caller clears and reads.
+enum {
+  MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1 or not below E; not routed here
+  MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
+  MOEJIT_STATUS_BAD_SCALE = 4       // a scale that is neither a power of two nor 0
+};
+
+// What one bit means, or NULL where it is none of them.
+MOEJIT_API const char* moejit_status_text(uint32_t bit);
+// MOEJIT_ERROR_DEVICE_STATUS with a sentence about all bits of the word, MOEJIT_OK for 0.
+MOEJIT_API moejit_error_code moejit_status_check(uint32_t status);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The C interface for C++17: handles that close themselves, and exceptions. A header without a
+// library of its own: all it calls is in <moejit/moejit.h>, which says what everything does.
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <moejit/moejit.h>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace moejit {
+// Programs built with other versions of this header do not share its inline functions.
+inline namespace bindings_v0 {
+
+// What every failed call throws: the last error of the thread, copied.
+class Error : public std::exception {
+ public:
+  explicit Error(const moejit_error& error)
+      : code_(error.code),
+        stage_(error.stage),
+        message_(error.message),
+        hint_(error.hint),
+        detail_(error.detail) {}
+
+  moejit_error_code code() const noexcept { return code_; }
+  const char* code_name() const noexcept { return moejit_error_code_name(code_); }
+  const std::string& stage() const noexcept { return stage_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::string& hint() const noexcept { return hint_; }
+  const std::string& detail() const noexcept { return detail_; }
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  moejit_error_code code_;
+  std::string stage_, message_, hint_, detail_;
+};
+
+inline void check(moejit_error_code code) {
+  if (code != MOEJIT_OK) throw Error(*moejit_last_error());
+}
+
+// A record of the C interface with struct_size set and the defaults everywhere else:
+//   auto call = moejit::make<moejit_call>();
+template <typename Record>
+Record make() {
+  Record record{};
+  record.struct_size = sizeof(Record);
+  return record;
+}
+
+namespace detail {
+
+struct Destroy {
+  void operator()(moejit_device* device) const { moejit_device_destroy(device); }
+  void operator()(moejit_engine* engine) const { moejit_engine_destroy(engine); }
+  void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
+};
+template <typename Handle>
+using Owner = std::unique_ptr<Handle, Destroy>;
+
+// The handle that `create` makes.
+template <typename Handle, typename Create>
+Owner<Handle> own(Create&& create) {
+  Handle* handle = nullptr;
+  check(create(&handle));
+  return Owner<Handle>(handle);
+}
+
+}  // namespace detail
+
+// All of the following are empty after they were moved from; then every call throws.
+
+class Device {
+ public:
+  static Device open_cuda(std::int32_t ordinal = 0) {
+    return Device([&](moejit_device** device) { return moejit_device_open_cuda(ordinal, device); });
+  }
+  static Device open_simulator(
+      const moejit_simulator_options& options = make<moejit_simulator_options>()) {
+    return Device(
+        [&](moejit_device** device) { return moejit_device_open_simulator(&options, device); });
+  }
+
+  moejit_device* get() const noexcept { return handle_.get(); }
+  moejit_device_info info() const {
+    auto info = make<moejit_device_info>();
+    check(moejit_device_get_info(get(), &info));
+    return info;
+  }
+
+  void* allocate(std::int64_t bytes) {
+    void* address = nullptr;
+    check(moejit_device_allocate(get(), bytes, &address));
+    return address;
+  }
+  void release(void* address) { check(moejit_device_release(get(), address)); }
+  void copy_to_device(void* destination, const void* source, std::int64_t bytes) {
+    check(moejit_device_copy_to_device(get(), destination, source, bytes));
+  }
+  void copy_to_host(void* destination, const void* source, std::int64_t bytes) {
+    check(moejit_device_copy_to_host(get(), destination, source, bytes));
+  }
+  void fill(void* destination, std::uint8_t value, std::int64_t bytes, void* stream = nullptr) {
+    check(moejit_device_fill(get(), destination, value, bytes, stream));
+  }
+  void synchronize(void* stream = nullptr) { check(moejit_device_synchronize(get(), stream)); }
+
+ private:
+  template <typename Create>
+  explicit Device(Create&& create) : handle_(detail::own<moejit_device>(create)) {}
+  detail::Owner<moejit_device> handle_;
+};
+
+struct EngineOptions {
+  std::string cache_dir;  // empty: the default folder
+  bool memory_only = false;
+  bool frozen = false;
+  // Called from any thread that prepares a layer. What it throws is dropped.
+  std::function<void(std::string_view)> warn;
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options = {})
+      : warn_(std::make_unique<std::function<void(std::string_view)>>(std::move(options.warn))),
+        handle_(detail::own<moejit_engine>([&](moejit_engine** engine) {
+          auto given = make<moejit_engine_options>();
+          given.cache_dir = options.cache_dir.c_str();
+          given.memory_only = options.memory_only;
+          given.frozen = options.frozen;
+          given.warn = *warn_ ? &Engine::warn : nullptr;
+          given.warn_context = warn_.get();
+          return moejit_engine_create(&given, engine);
+        })) {}
+
+  moejit_engine* get() const noexcept { return handle_.get(); }
+  moejit_engine_info info() const {
+    auto info = make<moejit_engine_info>();
+    check(moejit_engine_get_info(get(), &info));
+    return info;
+  }
+
+ private:
+  static void warn(void* function, const char* text) noexcept {
+    try {
+      (*static_cast<std::function<void(std::string_view)>*>(function))(text);
+    } catch (...) {  // there is nobody to tell
+    }
+  }
+
+  // In this order: the engine goes first. On the heap, for the engine keeps its address.
+  std::unique_ptr<std::function<void(std::string_view)>> warn_;
+  detail::Owner<moejit_engine> handle_;
+};
+
+class Layer {
+ public:
+  // Parses a layer description and plans it for a target, such as Device::info().target.
+  Layer(std::string_view json, const std::string& target,
+        const moejit_layer_options& options = make<moejit_layer_options>())
+      : handle_(detail::own<moejit_layer>([&](moejit_layer** layer) {
+          return moejit_layer_create(json.data(), json.size(), target.c_str(), &options, layer);
+        })) {}
+
+  moejit_layer* get() const noexcept { return handle_.get(); }
+  moejit_layer_info info() const {
+    auto info = make<moejit_layer_info>();
+    check(moejit_layer_get_info(get(), &info));
+    return info;
+  }
+  std::string json() const {
+    const char* text = nullptr;
+    check(moejit_layer_get_json(get(), &text));
+    return text;
+  }
+  std::string plan_json() const {
+    const char* text = nullptr;
+    check(moejit_layer_get_plan_json(get(), &text));
+    return text;
+  }
+  std::string plan_text(bool explain = false) const {
+    const char* text = nullptr;
+    check(moejit_layer_get_plan_text(get(), explain, &text));
+    return text;
+  }
+
+  // Their pointers are valid as long as the layer.
+  std::vector<moejit_tensor_info> tensors() const {
+    std::vector<moejit_tensor_info> infos(info().tensor_count, make<moejit_tensor_info>());
+    for (std::size_t i = 0; i < infos.size(); ++i)
+      check(moejit_layer_get_tensor(get(), i, &infos[i]));
+    return infos;
+  }
+  moejit_tensor_info tensor(const std::string& name) const {
+    auto info = make<moejit_tensor_info>();
+    check(moejit_layer_find_tensor(get(), name.c_str(), &info));
+    return info;
+  }
+
+  void prepare(Engine& engine, Device& device) {
+    check(moejit_layer_prepare(get(), engine.get(), device.get()));
+  }
+  void update_weights(const moejit_call& call) { check(moejit_layer_update_weights(get(), &call)); }
+  void forward(const moejit_call& call) { check(moejit_layer_forward(get(), &call)); }
+  void backward(moejit_gradient_mode mode, const moejit_call& call) {
+    check(moejit_layer_backward(get(), mode, &call));
+  }
+
+ private:
+  detail::Owner<moejit_layer> handle_;
+};
+
+// Throws for a status word that is not 0.
+inline void check_status(std::uint32_t status) { check(moejit_status_check(status)); }
+
+}  // namespace bindings_v0
+}  // namespace moejit

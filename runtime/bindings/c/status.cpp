@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "moejit_device/params/route_params.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/moejit.h"
+
+#include <fmt/core.h>
+
+namespace {
+
+using moejit::ErrorCode;
+using moejit::Stage;
+
+static_assert(MOEJIT_STATUS_BAD_EXPERT_ID == moejit::device::kStatusBadExpertId);
+static_assert(MOEJIT_STATUS_ROW_OVERFLOW == moejit::device::kStatusRowOverflow);
+static_assert(MOEJIT_STATUS_BAD_SCALE == moejit::device::kStatusBadScale);
+
+std::string sentence(uint32_t status) {
+  std::string text = fmt::format("the status word is {}", status);
+  for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+    if ((status & bit) == 0) continue;
+    const char* const meaning = moejit_status_text(bit);
+    text += meaning != nullptr ? fmt::format("; {}: {}", bit, meaning)
+                               : fmt::format("; {}: no kernel sets this bit", bit);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* moejit_status_text(uint32_t bit) {
+  switch (bit) {
+    case MOEJIT_STATUS_BAD_EXPERT_ID: return "expert ids out of range, not routed";
+    case MOEJIT_STATUS_ROW_OVERFLOW: return "more rows than max_permuted_rows, the rest dropped";
+    case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
+    default: return nullptr;
+  }
+}
+
+moejit_error_code moejit_status_check(uint32_t status) {
+  return moejit::bindings::guarded(Stage::kLaunch, [&]() -> moejit::Result<void> {
+    if (status == 0) return {};
+    return moejit::fail(Stage::kLaunch, ErrorCode::kDeviceStatus, sentence(status),
+                        "correct topk_ids, raise max_permuted_rows, or clear the word first");
+  });
+}

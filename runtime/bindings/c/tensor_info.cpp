@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/plan.h"
+#include "runtime/bindings/c/dlpack_dtype.h"
+#include "runtime/bindings/c/handles.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/records.h"
+
+#include <algorithm>
+
+namespace {
+
+using moejit::ErrorCode;
+using moejit::fail;
+using moejit::Result;
+using moejit::Stage;
+using moejit::bindings::guarded;
+using moejit::bindings::LayerTensor;
+using moejit::bindings::null_argument;
+using moejit::compiler::TensorPlan;
+using moejit::compiler::TensorRole;
+
+moejit_role role_of(TensorRole role) {
+  switch (role) {
+    case TensorRole::kInput: return MOEJIT_ROLE_INPUT;
+    case TensorRole::kWeight: return MOEJIT_ROLE_WEIGHT;
+    case TensorRole::kQuantized: return MOEJIT_ROLE_QUANTIZED;
+    case TensorRole::kOutput: return MOEJIT_ROLE_OUTPUT;
+    case TensorRole::kSaved: return MOEJIT_ROLE_SAVED;
+    case TensorRole::kWorkspace: return MOEJIT_ROLE_WORKSPACE;
+  }
+  return MOEJIT_ROLE_WORKSPACE;
+}
+
+Result<void> describe(const moejit_layer& layer, size_t index, moejit_tensor_info* info) {
+  const TensorPlan& plan = layer.plan.tensors[index];
+  const LayerTensor& tensor = layer.tensors[index];
+  return moejit::bindings::write_record(
+      Stage::kPlan,
+      {.name = plan.name.c_str(),
+       .dtype_name = to_string(plan.dtype).data(),  // of a literal
+       .shape = tensor.shape.data(),
+       .symbols = tensor.symbols.data(),
+       .bytes = plan.bytes,
+       .offset = std::max(plan.workspace_offset, plan.saved_offset),
+       .dtype = moejit::bindings::dl_data_type(plan.dtype),
+       .ndim = static_cast<int32_t>(tensor.shape.size()),
+       .role = role_of(plan.role),
+       .used_by = tensor.used_by},
+      info, "moejit_tensor_info");
+}
+
+Result<void> check_arguments(const moejit_layer* layer, const moejit_tensor_info* info,
+                             const char* function) {
+  if (layer == nullptr) return null_argument(Stage::kPlan, "layer", function);
+  if (info == nullptr) return null_argument(Stage::kPlan, "info", function);
+  return {};
+}
+
+}  // namespace
+
+moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, size_t index,
+                                          moejit_tensor_info* info) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_arguments(layer, info, "moejit_layer_get_tensor"));
+    const size_t count = layer->plan.tensors.size();
+    if (index < count) return describe(*layer, index, info);
+    return fail(Stage::kPlan, ErrorCode::kInvalidValue,
+                fmt::format("the layer {} has {} tensors, got the index {}", layer->plan.layer.name,
+                            count, index));
+  });
+}
+
+moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
+                                           moejit_tensor_info* info) {
+  constexpr const char* kFunction = "moejit_layer_find_tensor";
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_arguments(layer, info, kFunction));
+    if (name == nullptr) return null_argument(Stage::kPlan, "name", kFunction);
+    const auto& tensors = layer->plan.tensors;
+    const auto found = std::ranges::find(tensors, std::string_view(name), &TensorPlan::name);
+    if (found != tensors.end())
+      return describe(*layer, static_cast<size_t>(found - tensors.begin()), info);
+    return fail(Stage::kPlan, ErrorCode::kMissingTensor,
+                fmt::format("the layer {} has no tensor {}", layer->plan.layer.name, name),
+                "moejit_layer_get_plan_text() lists them");
+  });
+}
