@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/support/error.h"
+#include "tests/unit/c_api/last_error.h"
+
+#include <array>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+#include <thread>
+
+namespace moejit::testing {
+namespace {
+
+moejit_error_code create_layer(std::string_view json, moejit_layer** layer) {
+  return moejit_layer_create(json.data(), json.size(), "sim", nullptr, layer);
+}
+
+TEST(CApiVersion, IsTheHeaders) {
+  EXPECT_EQ(moejit_version_number(),
+            100 * MOEJIT_VERSION_MINOR + MOEJIT_VERSION_PATCH + 10000 * MOEJIT_VERSION_MAJOR);
+  EXPECT_EQ(moejit_version(), std::to_string(MOEJIT_VERSION_MAJOR) + "." +
+                                  std::to_string(MOEJIT_VERSION_MINOR) + "." +
+                                  std::to_string(MOEJIT_VERSION_PATCH));
+  EXPECT_EQ(moejit_abi_version(), MOEJIT_ABI_VERSION);
+}
+
+TEST(CApiErrors, HaveTheNamesOfTheCppCodesAndANumberEach) {
+  std::set<std::string_view> names;
+  for (int number = MOEJIT_ERROR_INVALID_JSON; number <= MOEJIT_ERROR_INTERNAL; ++number)
+    names.insert(moejit_error_code_name(static_cast<moejit_error_code>(number)));
+  const std::set<std::string_view> wanted = {
+#define MOEJIT_ERROR_CODE(enumerator, name, exit_code, meaning) name,
+#include "compiler/support/error_codes.inc"
+#undef MOEJIT_ERROR_CODE
+  };
+  EXPECT_EQ(names, wanted);
+  EXPECT_EQ(std::string_view(moejit_error_code_name(MOEJIT_ERROR_INVALID_JSON)), "invalid_json");
+  EXPECT_EQ(std::string_view(moejit_error_code_name(MOEJIT_ERROR_CACHE_MISS)), "cache_miss");
+  EXPECT_EQ(std::string_view(moejit_error_code_name(MOEJIT_ERROR_INTERNAL)), "internal");
+  EXPECT_EQ(std::string_view(moejit_error_code_name(MOEJIT_OK)), "ok");
+  EXPECT_EQ(std::string_view(moejit_error_code_name(static_cast<moejit_error_code>(999))),
+            "unknown");
+}
+
+TEST(CApiErrors, TellStageMessageAndHint) {
+  moejit_layer* layer = nullptr;
+  EXPECT_TRUE(is_error(create_layer(R"({"name": "a", "hiden": 1})", &layer),
+                       MOEJIT_ERROR_UNKNOWN_KEY, "hiden"));
+  const moejit_error& error = *moejit_last_error();
+  EXPECT_EQ(std::string_view(error.stage), "parse");
+  EXPECT_NE(std::string_view(error.hint).find("hidden"), std::string_view::npos) << error.hint;
+  EXPECT_EQ(std::string_view(error.detail), "");
+  EXPECT_EQ(layer, nullptr);
+}
+
+TEST(CApiErrors, AreForgottenByACallThatSucceeds) {
+  moejit_layer* layer = nullptr;
+  ASSERT_NE(create_layer("{", &layer), MOEJIT_OK);
+  ASSERT_TRUE(is_ok(moejit_status_check(0)));
+  EXPECT_EQ(moejit_last_error()->code, MOEJIT_OK);
+  EXPECT_EQ(std::string_view(moejit_last_error()->message), "");
+}
+
+TEST(CApiErrors, AreLeftAloneByFunctionsWithoutACode) {
+  moejit_layer* layer = nullptr;
+  ASSERT_EQ(create_layer("{", &layer), MOEJIT_ERROR_INVALID_JSON);
+  moejit_layer_destroy(layer);
+  (void)moejit_version();
+  EXPECT_EQ(moejit_last_error()->code, MOEJIT_ERROR_INVALID_JSON);
+}
+
+TEST(CApiErrors, AreThoseOfTheThread) {
+  moejit_layer* layer = nullptr;
+  ASSERT_EQ(create_layer("{", &layer), MOEJIT_ERROR_INVALID_JSON);
+  std::array<std::string, 2> messages;
+  std::array<moejit_error_code, 2> before{};
+  const auto fail_on = [&](std::size_t i, const char* json) {
+    before[i] = moejit_last_error()->code;
+    moejit_layer* made = nullptr;
+    for (int round = 0; round < 100; ++round) {
+      create_layer(json, &made);
+      messages[i] = moejit_last_error()->message;
+    }
+  };
+  std::thread first(fail_on, 0, R"({"one": 1})");
+  std::thread second(fail_on, 1, R"({"two": 2})");
+  first.join();
+  second.join();
+  EXPECT_EQ(before[0], MOEJIT_OK);
+  EXPECT_EQ(before[1], MOEJIT_OK);
+  EXPECT_NE(messages[0].find("one"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[1].find("two"), std::string::npos) << messages[1];
+  EXPECT_EQ(moejit_last_error()->code, MOEJIT_ERROR_INVALID_JSON);
+}
+
+TEST(CApiErrors, AreUtf8WhateverTheyQuote) {
+  EXPECT_TRUE(is_error(
+      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, nullptr),
+      MOEJIT_ERROR_INVALID_VALUE));
+  moejit_layer* layer = nullptr;
+  EXPECT_NE(
+      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, &layer),
+      MOEJIT_OK);
+  const std::string message = moejit_last_error()->message;
+  EXPECT_NE(message.find("s\xEF\xBF\xBDm\xC3\xA4"), std::string::npos) << message;
+}
+
+TEST(CApiErrors, SayWhichPointerIsNull) {
+  moejit_device* device = nullptr;
+  moejit_engine* engine = nullptr;
+  moejit_layer* layer = nullptr;
+  moejit_device_info device_info = {};
+  moejit_engine_info engine_info = {};
+  moejit_layer_info layer_info = {};
+  moejit_tensor_info tensor_info = {};
+  moejit_call call = {};
+  const char* text = nullptr;
+  void* address = nullptr;
+  constexpr auto kNull = MOEJIT_ERROR_INVALID_VALUE;
+  EXPECT_TRUE(is_error(moejit_device_open_cuda(0, nullptr), kNull, "device of", "is NULL"));
+  EXPECT_TRUE(is_error(moejit_device_open_simulator(nullptr, nullptr), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_get_info(device, &device_info), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_allocate(device, 1, &address), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_release(device, nullptr), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_copy_to_device(device, &text, &text, 1), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_copy_to_host(device, &text, &text, 1), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_fill(device, &text, 0, 1, nullptr), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_synchronize(device, nullptr), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_engine_create(nullptr, nullptr), kNull, "engine of"));
+  EXPECT_TRUE(is_error(moejit_engine_get_info(engine, &engine_info), kNull, "engine of"));
+  EXPECT_TRUE(is_error(moejit_layer_create("{}", 2, "sim", nullptr, nullptr), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_create(nullptr, 2, "sim", nullptr, &layer), kNull, "json of"));
+  EXPECT_TRUE(is_error(moejit_layer_create("{}", 2, nullptr, nullptr, &layer), kNull, "target of"));
+  EXPECT_TRUE(is_error(moejit_layer_get_info(layer, &layer_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_get_json(layer, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_get_plan_json(layer, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_get_plan_text(layer, 0, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_get_tensor(layer, 0, &tensor_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer, "x", &tensor_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_prepare(layer, engine, device), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_update_weights(layer, &call), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_layer_forward(layer, &call), kNull, "layer of"));
+  EXPECT_TRUE(
+      is_error(moejit_layer_backward(layer, MOEJIT_GRADIENT_ADD, &call), kNull, "layer of"));
+}
+
+TEST(CApiErrors, LetNullBeDestroyed) {
+  moejit_device_destroy(nullptr);
+  moejit_engine_destroy(nullptr);
+  moejit_layer_destroy(nullptr);
+}
+
+TEST(CApiStatus, IsASentenceAboutEachBit) {
+  EXPECT_TRUE(is_ok(moejit_status_check(0)));
+  EXPECT_TRUE(is_error(moejit_status_check(MOEJIT_STATUS_BAD_EXPERT_ID | MOEJIT_STATUS_BAD_SCALE),
+                       MOEJIT_ERROR_DEVICE_STATUS, "is 5;", "1: expert ids", "4: scales"));
+  EXPECT_EQ(std::string(moejit_last_error()->message).find("more rows"), std::string::npos);
+  EXPECT_TRUE(is_error(moejit_status_check(1U << 31), MOEJIT_ERROR_DEVICE_STATUS, "no kernel"));
+  EXPECT_NE(moejit_status_text(MOEJIT_STATUS_ROW_OVERFLOW), nullptr);
+  EXPECT_EQ(moejit_status_text(3), nullptr);
+  EXPECT_EQ(moejit_status_text(0), nullptr);
+}
+
+TEST(CApiDevice, SaysThatThereIsNoDriver) {
+  ASSERT_EQ(setenv("MOEJIT_CUDA_DRIVER", "/nowhere/libcuda.so", 1), 0);
+  moejit_device* device = nullptr;
+  EXPECT_TRUE(is_error(moejit_device_open_cuda(0, &device), MOEJIT_ERROR_DRIVER_MISSING,
+                       "/nowhere/libcuda.so"));
+  EXPECT_EQ(device, nullptr);
+}
+
+TEST(CApiDevice, RefusesMemoryThatIsNone) {
+  moejit_device* device = nullptr;
+  ASSERT_TRUE(is_ok(moejit_device_open_simulator(nullptr, &device)));
+  void* address = &device;
+  EXPECT_TRUE(is_error(moejit_device_allocate(device, -1, &address), MOEJIT_ERROR_INVALID_VALUE,
+                       "-1", "at least 0"));
+  EXPECT_EQ(address, nullptr);
+  EXPECT_TRUE(is_error(moejit_device_allocate(device, 1, nullptr), MOEJIT_ERROR_INVALID_VALUE,
+                       "address of"));
+  EXPECT_TRUE(is_error(moejit_device_copy_to_device(device, nullptr, &address, 1),
+                       MOEJIT_ERROR_INVALID_VALUE, "destination of"));
+  EXPECT_TRUE(is_error(moejit_device_copy_to_host(device, &address, nullptr, 1),
+                       MOEJIT_ERROR_INVALID_VALUE, "source of"));
+  EXPECT_TRUE(is_error(moejit_device_fill(device, nullptr, 0, 1, nullptr),
+                       MOEJIT_ERROR_INVALID_VALUE, "destination of"));
+  EXPECT_TRUE(is_ok(moejit_device_copy_to_device(device, nullptr, nullptr, 0)));
+  EXPECT_TRUE(is_ok(moejit_device_release(device, nullptr)));
+  moejit_device_destroy(device);
+}
+
+TEST(CApiDevice, KeepsWhatIsCopiedAndFilled) {
+  moejit_device* device = nullptr;
+  ASSERT_TRUE(is_ok(moejit_device_open_simulator(nullptr, &device)));
+  void* address = nullptr;
+  ASSERT_TRUE(is_ok(moejit_device_allocate(device, 8, &address)));
+  const std::array<char, 4> given = {'a', 'b', 'c', 'd'};
+  std::array<char, 8> got{};
+  EXPECT_TRUE(is_ok(moejit_device_fill(device, address, 'x', 8, nullptr)));
+  EXPECT_TRUE(is_ok(moejit_device_copy_to_device(device, address, given.data(), 4)));
+  EXPECT_TRUE(is_ok(moejit_device_synchronize(device, nullptr)));
+  EXPECT_TRUE(is_ok(moejit_device_copy_to_host(device, got.data(), address, 8)));
+  EXPECT_EQ(std::string_view(got.data(), 8), "abcdxxxx");
+  EXPECT_TRUE(is_ok(moejit_device_release(device, address)));
+  moejit_device_destroy(device);
+}
+
+}  // namespace
+}  // namespace moejit::testing

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "tests/support/matchers.h"
+#include "tests/unit/c_api/last_error.h"
+
+#include <map>
+#include <memory>
+#include <string_view>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::Plan;
+using compiler::TensorPlan;
+
+Plan plan_in_cpp(const compiler::PlanOptions& options = {}) {
+  const auto layer = compiler::parse_layer(kTinyLayer, "tiny");
+  return compiler::plan_layer(*layer, *compiler::parse_target("sim"), options).value();
+}
+
+template <typename Record>
+Record sized() {
+  Record record = {};
+  record.struct_size = sizeof(record);
+  return record;
+}
+
+class CApiLayer : public ::testing::Test {
+ protected:
+  void TearDown() override { moejit_layer_destroy(layer_); }
+  moejit_error_code create(const moejit_layer_options* options = nullptr,
+                           const char* target = "sim") {
+    return moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, target, options, &layer_);
+  }
+  moejit_layer_info info() {
+    auto info = sized<moejit_layer_info>();
+    EXPECT_TRUE(is_ok(moejit_layer_get_info(layer_, &info)));
+    return info;
+  }
+
+  moejit_layer* layer_ = nullptr;
+};
+
+TEST_F(CApiLayer, IsThePlanOfTheCppApi) {
+  const Plan plan = plan_in_cpp();
+  ASSERT_TRUE(is_ok(create()));
+  const moejit_layer_info got = info();
+  EXPECT_EQ(std::string_view(got.name), "tiny");
+  EXPECT_EQ(std::string_view(got.target), "sim");
+  EXPECT_EQ(got.tensor_count, plan.tensors.size());
+  EXPECT_EQ(got.kernel_count, plan.kernels.size());
+  EXPECT_EQ(got.max_tokens, 16);
+  EXPECT_EQ(got.workspace_bytes, plan.workspace_bytes);
+  EXPECT_EQ(got.saved_bytes, plan.saved_bytes);
+  EXPECT_EQ(got.quantized_weight_bytes, plan.quantized_weight_bytes);
+  EXPECT_EQ(got.has_backward, 1);
+  EXPECT_EQ(got.is_prepared, 0);
+}
+
+TEST_F(CApiLayer, GivesItsTexts) {
+  const Plan plan = plan_in_cpp();
+  ASSERT_TRUE(is_ok(create()));
+  const char* text = nullptr;
+  ASSERT_TRUE(is_ok(moejit_layer_get_json(layer_, &text)));
+  EXPECT_EQ(text, to_json(plan.layer));
+  ASSERT_TRUE(is_ok(moejit_layer_get_plan_json(layer_, &text)));
+  EXPECT_EQ(text, plan_to_json(plan));
+  const char* const first = text;
+  ASSERT_TRUE(is_ok(moejit_layer_get_plan_text(layer_, 0, &text)));
+  EXPECT_EQ(text, print_plan(plan, false));
+  ASSERT_TRUE(is_ok(moejit_layer_get_plan_text(layer_, 1, &text)));
+  EXPECT_EQ(text, print_plan(plan, true));
+  ASSERT_TRUE(is_ok(moejit_layer_get_plan_json(layer_, &text)));
+  EXPECT_EQ(text, first);  // the same memory: it is made once
+  EXPECT_TRUE(is_error(moejit_layer_get_json(layer_, nullptr), MOEJIT_ERROR_INVALID_VALUE));
+}
+
+TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
+  const Plan plan = plan_in_cpp();
+  ASSERT_TRUE(is_ok(create()));
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const TensorPlan& wanted = plan.tensors[i];
+    SCOPED_TRACE(wanted.name);
+    auto got = sized<moejit_tensor_info>();
+    ASSERT_TRUE(is_ok(moejit_layer_get_tensor(layer_, i, &got)));
+    EXPECT_EQ(got.name, wanted.name);
+    EXPECT_EQ(got.dtype_name, to_string(wanted.dtype));
+    EXPECT_EQ(got.dtype.bits, 8 * size_bytes(wanted.dtype));
+    EXPECT_EQ(got.dtype.lanes, 1);
+    EXPECT_EQ(got.bytes, wanted.bytes);
+    ASSERT_EQ(got.ndim, static_cast<int32_t>(wanted.shape.size()));
+    for (std::size_t d = 0; d < wanted.shape.size(); ++d) {
+      EXPECT_EQ(got.shape[d], wanted.shape[d].value);
+      EXPECT_EQ(got.symbols[d], wanted.shape[d].symbol);
+    }
+    EXPECT_EQ((got.used_by & MOEJIT_USED_BY_UPDATE_WEIGHTS) != 0,
+              is_used(plan, wanted, compiler::Phase::kWeights));
+    EXPECT_EQ((got.used_by & MOEJIT_USED_BY_FORWARD) != 0,
+              is_used(plan, wanted, compiler::Phase::kForward));
+    EXPECT_EQ((got.used_by & MOEJIT_USED_BY_BACKWARD) != 0,
+              is_used(plan, wanted, compiler::Phase::kBackward));
+    EXPECT_EQ(got.offset == -1, got.role != MOEJIT_ROLE_SAVED && got.role != MOEJIT_ROLE_WORKSPACE);
+    EXPECT_EQ(got.offset, std::max(wanted.saved_offset, wanted.workspace_offset));
+  }
+}
+
+TEST_F(CApiLayer, FindsTensorsOfEachRole) {
+  ASSERT_TRUE(is_ok(create()));
+  const std::map<const char*, moejit_role> roles = {
+      {"x", MOEJIT_ROLE_INPUT},  {"w1", MOEJIT_ROLE_WEIGHT}, {"w1_q", MOEJIT_ROLE_QUANTIZED},
+      {"y", MOEJIT_ROLE_OUTPUT}, {"h1", MOEJIT_ROLE_SAVED},  {"h2", MOEJIT_ROLE_WORKSPACE},
+      {"dy", MOEJIT_ROLE_INPUT}};
+  for (const auto& [name, role] : roles) {
+    auto got = sized<moejit_tensor_info>();
+    ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, name, &got)));
+    EXPECT_EQ(got.name, std::string_view(name));
+    EXPECT_EQ(got.role, role) << name;
+  }
+  auto q = sized<moejit_tensor_info>();
+  ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, "w1_q", &q)));
+  EXPECT_EQ(q.dtype.code, 10);  // kDLFloat8_e4m3fn
+  auto x = sized<moejit_tensor_info>();
+  ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, "x", &x)));
+  EXPECT_EQ(x.dtype.code, kDLBfloat);
+  EXPECT_EQ(x.used_by, static_cast<uint32_t>(MOEJIT_USED_BY_FORWARD));
+}
+
+TEST_F(CApiLayer, RefusesTensorsThatItDoesNotHave) {
+  ASSERT_TRUE(is_ok(create()));
+  auto got = sized<moejit_tensor_info>();
+  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer_, "z", &got), MOEJIT_ERROR_MISSING_TENSOR,
+                       "tiny", "z"));
+  EXPECT_TRUE(
+      is_error(moejit_layer_get_tensor(layer_, 1000, &got), MOEJIT_ERROR_INVALID_VALUE, "1000"));
+  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer_, nullptr, &got), MOEJIT_ERROR_INVALID_VALUE,
+                       "name of"));
+  EXPECT_TRUE(
+      is_error(moejit_layer_get_tensor(layer_, 0, nullptr), MOEJIT_ERROR_INVALID_VALUE, "info of"));
+}
+
+TEST_F(CApiLayer, TakesPlanOptions) {
+  auto options = sized<moejit_layer_options>();
+  options.keep_intermediates = 1;
+  options.measure_gemms = 1;
+  ASSERT_TRUE(is_ok(create(&options)));
+  const Plan plan = plan_in_cpp({.keep_intermediates = true, .measure_gemms = true});
+  EXPECT_EQ(info().workspace_bytes, plan.workspace_bytes);
+  EXPECT_EQ(info().tensor_count, plan.tensors.size());
+  EXPECT_NE(plan.tensors.size(), plan_in_cpp().tensors.size());
+}
+
+TEST_F(CApiLayer, NeedsNoDeviceForAPlan) {
+  ASSERT_TRUE(is_ok(create(nullptr, "cuda:sm_90a")));
+  EXPECT_EQ(std::string_view(info().target), "cuda:sm_90a");
+}
+
+TEST_F(CApiLayer, CallsTheDescriptionWhatTheCallerDoes) {
+  auto options = sized<moejit_layer_options>();
+  options.source_name = "some/where.json";
+  EXPECT_TRUE(is_error(moejit_layer_create("{", 1, "sim", &options, &layer_),
+                       MOEJIT_ERROR_INVALID_JSON, "some/where.json"));
+}
+
+TEST_F(CApiLayer, RefusesWhatCannotBePlanned) {
+  EXPECT_NE(create(nullptr, "cuda:sm_10"), MOEJIT_OK);
+  EXPECT_EQ(layer_, nullptr);
+  EXPECT_TRUE(
+      is_error(moejit_layer_create("{}", 2, "sim", nullptr, &layer_), MOEJIT_ERROR_MISSING_KEY));
+  EXPECT_EQ(std::string_view(moejit_last_error()->stage), "parse");
+}
+
+}  // namespace
+}  // namespace moejit::testing

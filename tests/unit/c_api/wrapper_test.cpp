@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/c_api/last_error.h"
+
+#include <moejit/moejit.hpp>
+#include <utility>
+
+namespace {
+
+using moejit::testing::kTinyLayer;
+
+template <typename Function>
+moejit::Error error_of(Function&& function) {
+  try {
+    function();
+  } catch (const moejit::Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return moejit::Error(*moejit_last_error());
+}
+
+TEST(Wrapper, ThrowsTheLastErrorWithAllItsFields) {
+  const moejit::Error error =
+      error_of([] { const moejit::Layer layer(R"({"name": "a", "hiden": 1})", "sim"); });
+  EXPECT_EQ(error.code(), MOEJIT_ERROR_UNKNOWN_KEY);
+  EXPECT_EQ(std::string(error.code_name()), "unknown_key");
+  EXPECT_EQ(error.stage(), "parse");
+  EXPECT_NE(error.message().find("hiden"), std::string::npos);
+  EXPECT_NE(error.hint().find("hidden"), std::string::npos);
+  EXPECT_EQ(error.detail(), "");
+  EXPECT_EQ(error.what(), error.message());
+}
+
+TEST(Wrapper, GivesWhatTheHandlesKnow) {
+  moejit::Device device = moejit::Device::open_simulator();
+  const moejit::Layer layer(kTinyLayer, device.info().target);
+  EXPECT_EQ(std::string(device.info().name), "simulator");
+  EXPECT_EQ(device.info().dl_device.device_type, kDLCPU);
+  EXPECT_EQ(std::string(layer.info().name), "tiny");
+  EXPECT_EQ(layer.tensors().size(), layer.info().tensor_count);
+  EXPECT_EQ(std::string(layer.tensor("x").dtype_name), "BF16");
+  EXPECT_EQ(layer.json().substr(0, 1), "{");
+  EXPECT_EQ(layer.plan_json().substr(0, 1), "{");
+  EXPECT_LT(layer.plan_text().size(), layer.plan_text(true).size());
+  EXPECT_EQ(error_of([&] { (void)layer.tensor("z"); }).code(), MOEJIT_ERROR_MISSING_TENSOR);
+}
+
+TEST(Wrapper, MovesHandlesAndThrowsForEmptyOnes) {
+  moejit::Layer first(kTinyLayer, "sim");
+  const moejit_layer* const handle = first.get();
+  const moejit::Layer second = std::move(first);
+  EXPECT_EQ(second.get(), handle);
+  EXPECT_EQ(first.get(), nullptr);  // NOLINT: what a moved handle is
+  EXPECT_EQ(error_of([&] { (void)first.info(); }).code(), MOEJIT_ERROR_INVALID_VALUE);
+}
+
+TEST(Wrapper, MovesMemoryThroughTheDevice) {
+  moejit::Device device = moejit::Device::open_simulator();
+  void* const memory = device.allocate(4);
+  const int given = 42;
+  int got = 0;
+  device.fill(memory, 0, 4);
+  device.copy_to_device(memory, &given, 4);
+  device.synchronize();
+  device.copy_to_host(&got, memory, 4);
+  device.release(memory);
+  EXPECT_EQ(got, 42);
+  EXPECT_EQ(error_of([&] { device.allocate(-1); }).code(), MOEJIT_ERROR_INVALID_VALUE);
+}
+
+TEST(Wrapper, TellsTheWarnFunctionThatMovedWithTheEngine) {
+  ASSERT_EQ(unsetenv("MOEJIT_CACHE_DIR"), 0);
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", "/dev/null", 1), 0);
+  int told = 0;
+  moejit::EngineOptions options;
+  options.warn = [&](std::string_view) {
+    ++told;
+    throw told;  // dropped
+  };
+  moejit::Engine engine(options);
+  EXPECT_EQ(told, 1);
+  const moejit::Engine moved = std::move(engine);
+  EXPECT_EQ(moved.info().compiled, 0);
+}
+
+TEST(Wrapper, ChecksTheStatusWord) {
+  moejit::check_status(0);
+  EXPECT_EQ(error_of([] { moejit::check_status(MOEJIT_STATUS_ROW_OVERFLOW); }).code(),
+            MOEJIT_ERROR_DEVICE_STATUS);
+}
+
+}  // namespace
