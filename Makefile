@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 MOEJIT_CUDA_TOOLKIT ?= ON
 export MOEJIT_CUDA_TOOLKIT
 configure = cmake --preset $(1) -DMOEJIT_CUDA_TOOLKIT=$(MOEJIT_CUDA_TOOLKIT) --log-level=WARNING
-sources = git ls-files '*.h' '*.cpp' '*.cuh' ':!tests/golden'
+sources = git ls-files '*.h' '*.hpp' '*.c' '*.cpp' '*.cuh' ':!tests/golden'
 
 demo:
 	.ci/setup

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <exception>
 #include <fmt/core.h>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -21,10 +23,22 @@ using compiler::Plan;
 
 using SharedBinary = std::shared_ptr<const KernelBinary>;
 
-Result<SharedBinary> binary_of(const Plan& plan, std::size_t index, Engine& engine) {
+Result<SharedBinary> make_binary(const Plan& plan, std::size_t index, Engine& engine) {
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                     compiler::emit_kernel(plan.kernels[index], plan.target));
   return engine.binary(source);
+}
+
+// The same on a thread of our own, where nobody else could catch what the standard library throws
+// for want of memory.
+Result<SharedBinary> binary_of(const Plan& plan, std::size_t index, Engine& engine) {
+  try {
+    return make_binary(plan, index, engine);
+  } catch (const std::bad_alloc&) {
+    return fail(Stage::kCompile, ErrorCode::kOutOfMemory, "the host has no memory left");
+  } catch (const std::exception& exception) {
+    return fail(Stage::kCompile, ErrorCode::kInternal, exception.what());
+  }
 }
 
 // The machine code of all kernels, made by as many threads as there are cores; of several errors
@@ -37,10 +51,15 @@ Result<std::vector<SharedBinary>> all_binaries(const Plan& plan, Engine& engine)
     for (std::size_t i = next++; i < count; i = next++) results[i] = binary_of(plan, i, engine);
   };
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (std::size_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(work);
+    } catch (const std::exception&) {
+      // The system has no more threads: those that there are do the work.
+    }
+    work();
+  }
 
   std::vector<SharedBinary> binaries;
   for (auto& result : results) {

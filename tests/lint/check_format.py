@@ -22,7 +22,7 @@ def main():
     if tool is None:
         print("skipped: clang-format 14 is not installed")
         sys.exit(77)
-    names = [name for name in source_tree.tracked(".h", ".cpp", ".cuh")
+    names = [name for name in source_tree.tracked(".h", ".hpp", ".c", ".cpp", ".cuh")
              if not name.startswith("tests/golden/")]
 
     def is_wrong(name):

@@ -61,7 +61,7 @@ def findings_of(name, text):
 
 
 def main():
-    names = source_tree.tracked(".h", ".cpp", ".cuh", ".inc")
+    names = source_tree.tracked(".h", ".hpp", ".c", ".cpp", ".cuh", ".inc")
     found = [finding for name in names for finding in findings_of(name, source_tree.read(name))]
     source_tree.finish("include rules", found, len(names))
 

@@ -5,7 +5,7 @@ import re
 import source_tree
 
 LONGEST_FILE = 400
-CODE = (".h", ".cpp", ".cuh", ".inc")
+CODE = (".h", ".hpp", ".c", ".cpp", ".cuh", ".inc")
 SCRIPTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
@@ -25,7 +25,7 @@ LINE_RULES = [
     (lambda name: name.startswith("templates/moejit_device/")
      and not name.startswith("templates/moejit_device/ptx/"),
      CUDA_INTRINSIC, "touches the hardware outside templates/moejit_device/ptx"),
-    (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".cpp")),
+    (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".hpp", ".cpp")),
      PRINTS, "prints or aborts: the library returns an Error instead"),
 ]
 
@@ -38,7 +38,7 @@ def findings_of(name, text):
         found.append(f"{name}:1: first line is not the licence: {SPDX}")
     if name.endswith(CODE) and len(lines) > LONGEST_FILE:
         found.append(f"{name}: {len(lines)} lines, at most {LONGEST_FILE}: split it by idea")
-    if name.endswith(".h") and "#pragma once" not in text:
+    if name.endswith((".h", ".hpp")) and "#pragma once" not in text:
         found.append(f"{name}: a header without #pragma once")
     for number, line in enumerate(lines, start=1):
         if name.endswith(CODE):

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments: libmoejit.so and moejit.h. The library exports the header's functions and nothing else."""
+import pathlib
+import re
+import subprocess
+import sys
+
+DECLARED = re.compile(r"^MOEJIT_API [^;(]*?(\w+)\(", re.MULTILINE)
+VERSION_NODE = re.compile(r"^MOEJIT_\d+\.\d+$")
+
+
+def main(library, header):
+    listed = subprocess.run(["nm", "--dynamic", "--defined-only", "--format=posix", library],
+                            capture_output=True, text=True, check=True).stdout
+    symbols = {line.split()[0] for line in listed.splitlines()}
+    exported = {re.sub(r"@.*", "", symbol) for symbol in symbols if not VERSION_NODE.match(symbol)}
+    unversioned = sorted(symbol for symbol in symbols if symbol.startswith("moejit_") and "@@" not in symbol)
+    declared = set(DECLARED.findall(pathlib.Path(header).read_text(encoding="utf-8")))
+    if not declared:
+        sys.exit(f"{header}: the pattern of this check is out of date")
+    if exported != declared or unversioned:
+        sys.exit(f"exported but not declared: {sorted(exported - declared)}\n"
+                 f"declared but not exported: {sorted(declared - exported)}\n"
+                 f"without a version: {unversioned}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
