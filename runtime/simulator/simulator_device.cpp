@@ -226,14 +226,14 @@ Result<void> Simulator::run(const Launch& launch) {
   if (own == nullptr) {
     return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "no address space for simulated threads");
   }
-  std::vector<std::thread> helpers;
+  std::vector<std::jthread> helpers;  // joined also where no more can be had
   for (int32_t i = 1; i < std::min(options_.workers, launch.ctas); ++i) {
     std::unique_ptr<Cta> cta = ctas_.take();
     if (cta == nullptr) break;
     helpers.emplace_back(work, std::move(cta));
   }
   work(std::move(own));
-  for (std::thread& helper : helpers) helper.join();
+  for (std::jthread& helper : helpers) helper.join();
   return queue.result();
 }
 
