@@ -55,7 +55,7 @@ moejit_error_code set_error(Error error) noexcept {
     last.message = c_text(error.message);
     last.hint = c_text(error.hint);
     last.detail = c_text(error.detail);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // nothing but memory can be lacking
     return set_out_of_memory();
   }
   last.view = {.code = number_of(error.code),
@@ -64,6 +64,14 @@ moejit_error_code set_error(Error error) noexcept {
                .hint = last.hint.c_str(),
                .detail = last.detail.c_str()};
   return last.view.code;
+}
+
+moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept {
+  try {
+    return set_error({stage, ErrorCode::kInternal, exception.what(), {}, {}});
+  } catch (const std::exception&) {
+    return set_out_of_memory();
+  }
 }
 
 }  // namespace moejit::bindings

@@ -15,6 +15,7 @@ namespace moejit::bindings {
 moejit_error_code set_success() noexcept;
 moejit_error_code set_error(Error error) noexcept;
 moejit_error_code set_out_of_memory() noexcept;
+moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept;
 
 // Runs what a function of the C interface does, a Result<void>. Nothing in the library throws but
 // the standard library, for want of memory; of that nothing gets out either.
@@ -26,7 +27,7 @@ moejit_error_code guarded(Stage stage, Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     return set_out_of_memory();
   } catch (const std::exception& exception) {
-    return set_error({stage, ErrorCode::kInternal, exception.what(), {}, {}});
+    return set_exception(stage, exception);
   }
 }
 

@@ -16,6 +16,8 @@
 // moejit_layer_prepare() and destroying need their handle for themselves.
 // Strings are UTF-8 and end with 0. Those that the library returns belong to it.
 
+// NOLINTBEGIN: C, not C++
+
 #include <dlpack/dlpack.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -305,3 +307,5 @@ MOEJIT_API moejit_error_code moejit_status_check(uint32_t status);
 #ifdef __cplusplus
 }
 #endif
+
+// NOLINTEND
