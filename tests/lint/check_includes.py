@@ -20,7 +20,7 @@ RULES = {
              "templates/moejit_device/params/"],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",
                "moejit_device/", "moejit_sim/"],
-    "docs/": ["runtime/*", "compiler/*", "cache/*", SUPPORT],
+    "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],
 }
 # The CPU reference must not share code with what it judges.
 RULES["tests/support/reference"] = ["tests/support/"]
