@@ -239,6 +239,7 @@ typedef struct moejit_tensor_info {
   int32_t ndim;
   moejit_role role;
   uint32_t used_by;
+  uint32_t is_optional;  // 1: a call may leave it out
 } moejit_tensor_info;
 
 // By index, below tensor_count; or by name, MOEJIT_ERROR_MISSING_TENSOR where there is none.

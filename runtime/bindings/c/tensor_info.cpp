@@ -45,7 +45,8 @@ Result<void> describe(const moejit_layer& layer, size_t index, moejit_tensor_inf
        .dtype = moejit::bindings::dl_data_type(plan.dtype),
        .ndim = static_cast<int32_t>(tensor.shape.size()),
        .role = role_of(plan.role),
-       .used_by = tensor.used_by},
+       .used_by = tensor.used_by,
+       .is_optional = plan.is_optional ? 1u : 0u},
       info, "moejit_tensor_info");
 }
 

@@ -45,7 +45,7 @@ struct RowsInOrder {
 template <int32_t kColumns, bool kZeroes>
 class GatheredRowsOf {
   static constexpr int32_t kBlocks = ceil_div(kColumns, int32_t{128});
-  static constexpr int32_t kNone = INT32_MIN;  // there is no such row
+  static constexpr int32_t kNone = -0x7fffffff - 1;  // there is no such row
 
  public:
   MOEJIT_DEVICE GatheredRowsOf(const TransposeParams& params, int64_t first, int32_t count) {

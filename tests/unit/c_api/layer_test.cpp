@@ -93,6 +93,7 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
       EXPECT_EQ(got.shape[d], wanted.shape[d].value);
       EXPECT_EQ(got.symbols[d], wanted.shape[d].symbol);
     }
+    EXPECT_EQ(got.is_optional != 0, wanted.is_optional);
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_UPDATE_WEIGHTS) != 0,
               is_used(plan, wanted, compiler::Phase::kWeights));
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_FORWARD) != 0,

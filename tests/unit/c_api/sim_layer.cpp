@@ -88,6 +88,7 @@ moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& pla
   info.struct_size = sizeof(info);
   MOEJIT_TEST_TRY(moejit_layer_get_tensor(layer_, index, &info));
   if (info.role == MOEJIT_ROLE_SAVED || info.role == MOEJIT_ROLE_WORKSPACE) return MOEJIT_OK;
+  if (info.is_optional != 0) return MOEJIT_OK;
   Tensor& tensor = tensors_.emplace_back(Tensor{.name = info.name, .dtype = info.dtype_name});
   tensor.role = info.role;
   tensor.bytes = info.dtype.bits / 8;
