@@ -49,6 +49,7 @@ class SkipUpdateTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(SkipUpdateTest, ChangesFromCallToCall) {
+  ASSERT_TRUE(succeeded(layer_->poison()));  // what damage() looks for
   const Bytes of_one = update(1), of_two = update(2);
   ASSERT_NE(of_one, of_two);
   ASSERT_TRUE(succeeded(set_skip(1)));

@@ -150,9 +150,11 @@ Result<std::vector<double>> train_with(std::string_view recipe, const Run& run, 
     MOEJIT_TRY_ASSIGN(const std::vector<float> dh, second->backward(gradient));
     add(gradient, dh);
     MOEJIT_TRY(first->backward(gradient));
-    head.update(loss.dweights, run.rate);
-    MOEJIT_TRY(second->update(run.rate));
-    MOEJIT_TRY(first->update(run.rate));
+    // Falls to nothing, as in real runs: what is left at the end is what was learnt.
+    const float rate = run.rate * (1.0f - static_cast<float>(step) / static_cast<float>(run.steps));
+    head.update(loss.dweights, rate);
+    MOEJIT_TRY(second->update(rate));
+    MOEJIT_TRY(first->update(rate));
   }
   return losses;
 }
