@@ -124,6 +124,17 @@ bool is_grouped(StoreStage stage) {
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
+// Gives the store stage a name of its own: with all its arguments it does not fit into a line.
+void name_store(KernelText& text) {
+  std::string& store = text.types_used.front().arguments[3];
+  const size_t open = store.find('<');
+  ComposedType named{"Store", store.substr(0, open), {}};
+  for (size_t at = open + 1; at < store.size(); at = store.find_first_of(",>", at) + 2)
+    named.arguments.push_back(store.substr(at, store.find_first_of(",>", at) - at));
+  store = "Store";
+  text.types_used.insert(text.types_used.begin(), named);
+}
+
 }  // namespace
 
 KernelText describe(const RowChainSpec& spec) {
@@ -143,6 +154,7 @@ KernelText describe(const RowChainSpec& spec) {
                        quantize_type(spec.quantize), store_type(spec), "kThreads",
                        "kSegmentsInFlight"}}},
   };
+  if (spec.tells_tokens) name_store(text);
   // Only constants that a stage uses.
   const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
   if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {

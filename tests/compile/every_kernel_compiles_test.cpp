@@ -47,6 +47,7 @@ std::vector<compiler::Layer> layers() {
       training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
       all.push_back(training);
       training.recipe = compiler::Recipe::kBf16;
+      training.dispatch = Dispatch::kNone;
       all.push_back(training);
     }
     layer->scale_sharing_k = 2;

@@ -204,7 +204,8 @@ TEST(Emitter, ComposesAGemmOfTheScalesThatItHas) {
   expect_parts(text_of({.scales = GemmScales::kRowColumn, .is_swapped = true, .tile_rows = 64}),
                {"SwappedRowColumnFactors<Problem>", "SwappedEpilogueStoreBf16<Problem>"});
   const std::string none = text_of({.operands = DType::kBF16, .scales = GemmScales::kNone});
-  expect_parts(none, {"AccumulatingMainloop<MultiplyBf16>", "kStepElements = 64"});
+  expect_parts(none, {"AccumulatingMainloop<MultiplyBf16<ptx::Major::kK, ptx::Major::kK>>",
+                      "kStepElements = 64"});
   EXPECT_EQ(none.find("kBlocksPerPromotion"), std::string::npos) << none;
   EXPECT_EQ(none.find("EpilogueScaled"), std::string::npos) << none;
 }

@@ -110,7 +110,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 18u);
+  EXPECT_EQ(layer_keys().size(), 19u);
 }
 
 }  // namespace
