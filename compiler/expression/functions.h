@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/expression.h"
+
+#include <optional>
+#include <span>
+
+namespace moejit::compiler {
+
+// An operator that formulas write as a function.
+struct Function {
+  std::string_view name;
+  Operator op;
+  int operand_count;
+  std::string_view arguments;  // for messages: "x", "x, lowest, highest"
+};
+
+// All but where(), whose first argument is a comparison.
+std::span<const Function> functions();
+const Function* find_function(std::string_view name);
+const Function* find_function(Operator op);
+
+// One operation on numbers. Not for kNumber, kVariable and what expand() replaces.
+double compute(Operator op, std::span<const double> operands);
+
+}  // namespace moejit::compiler

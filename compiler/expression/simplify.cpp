@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/expression/functions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+namespace moejit::compiler {
+namespace {
+
+bool is_where(const Expression& e) {
+  return e.op() == Operator::kWhereLess || e.op() == Operator::kWhereLessEqual;
+}
+
+// The value of an operation on numbers, unless it is not finite: that stays as it was written.
+std::optional<Expression> folded(Operator op, const std::vector<Expression>& operands) {
+  std::vector<double> numbers;
+  for (const Expression& operand : operands) {
+    if (!operand.is_number()) return std::nullopt;
+    numbers.push_back(operand.number());
+  }
+  const double value = compute(op, numbers);
+  if (!std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+// Sums of values that a condition makes 0 together: where(c, 0, a) + where(c, 0, b).
+std::optional<Expression> joined(Operator op, const Expression& a, const Expression& b) {
+  if (!is_where(a) || a.op() != b.op()) return std::nullopt;
+  const std::vector<Expression>&x = a.operands(), &y = b.operands();
+  const auto is_zero_in = [&](int branch) {
+    return x[branch].is_number(0.0) && y[branch].is_number(0.0);
+  };
+  if (x[0] != y[0] || x[1] != y[1] || (!is_zero_in(2) && !is_zero_in(3))) return std::nullopt;
+  return simplified(a.op(),
+                    {x[0], x[1], simplified(op, {x[2], y[2]}), simplified(op, {x[3], y[3]})});
+}
+
+bool has_zero_branch(const Expression& e) {
+  return is_where(e) && (e.operands()[2].is_number(0.0) || e.operands()[3].is_number(0.0));
+}
+
+// Zero stays zero beside factors that are infinite, or no number, where its branch is taken.
+template <typename Change>
+Expression into_branches(const Expression& where, Change change) {
+  const std::vector<Expression>& of = where.operands();
+  return simplified(where.op(), {of[0], of[1], change(of[2]), change(of[3])});
+}
+
+// Products with 0, 1 and -1.
+std::optional<Expression> trivial_product(const Expression& a, const Expression& b) {
+  if (a.is_number(0.0) || b.is_number(0.0)) return 0.0;
+  if (a.is_number(1.0)) return b;
+  if (b.is_number(1.0)) return a;
+  if (a.is_number(-1.0)) return -b;
+  if (b.is_number(-1.0)) return -a;
+  return std::nullopt;
+}
+
+std::optional<Expression> simpler_product(const Expression& a, const Expression& b) {
+  if (std::optional<Expression> product = trivial_product(a, b)) return product;
+  if (has_zero_branch(a)) return into_branches(a, [&](const Expression& x) { return x * b; });
+  if (has_zero_branch(b)) return into_branches(b, [&](const Expression& x) { return a * x; });
+  return std::nullopt;
+}
+
+std::optional<Expression> simpler_quotient(const Expression& a, const Expression& b) {
+  if (b.is_number(1.0)) return a;
+  if (a.is_number(0.0) && !b.is_number(0.0)) return 0.0;
+  if (has_zero_branch(a)) return into_branches(a, [&](const Expression& x) { return x / b; });
+  int exponent = 0;
+  const bool is_power_of_two = b.is_number() && std::fabs(std::frexp(b.number(), &exponent)) == 0.5;
+  // Its reciprocal is one too, and normal in fp32.
+  if (is_power_of_two && std::abs(exponent) < 120) return a * Expression(1.0 / b.number());
+  return std::nullopt;
+}
+
+std::optional<Expression> simpler(Operator op, const std::vector<Expression>& x) {
+  switch (op) {
+    case Operator::kNegate:
+      if (x[0].op() == Operator::kNegate) return x[0].operands()[0];
+      break;
+    case Operator::kAdd:
+      if (x[0].is_number(0.0)) return x[1];
+      if (x[1].is_number(0.0)) return x[0];
+      return joined(op, x[0], x[1]);
+    case Operator::kSubtract:
+      if (x[0].is_number(0.0)) return -x[1];
+      if (x[1].is_number(0.0)) return x[0];
+      return joined(op, x[0], x[1]);
+    case Operator::kMultiply: return simpler_product(x[0], x[1]);
+    case Operator::kDivide: return simpler_quotient(x[0], x[1]);
+    case Operator::kFma:
+      if (const auto product = trivial_product(x[0], x[1])) return *product + x[2];
+      if (x[2].is_number(0.0)) return x[0] * x[1];
+      break;
+    case Operator::kWhereLess:
+    case Operator::kWhereLessEqual:
+      if (x[2] == x[3]) return x[2];
+      break;
+    default: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expression simplified(Operator op, std::vector<Expression> operands) {
+  if (std::optional<Expression> number = folded(op, operands)) return *std::move(number);
+  if (std::optional<Expression> other = simpler(op, operands)) return *std::move(other);
+  return Expression::make(op, std::move(operands));
+}
+
+Expression operator-(const Expression& a) { return simplified(Operator::kNegate, {a}); }
+Expression operator+(const Expression& a, const Expression& b) {
+  return simplified(Operator::kAdd, {a, b});
+}
+Expression operator-(const Expression& a, const Expression& b) {
+  return simplified(Operator::kSubtract, {a, b});
+}
+Expression operator*(const Expression& a, const Expression& b) {
+  return simplified(Operator::kMultiply, {a, b});
+}
+Expression operator/(const Expression& a, const Expression& b) {
+  return simplified(Operator::kDivide, {a, b});
+}
+
+namespace {
+
+class Simplifier {
+ public:
+  Expression run(const Expression& e) {
+    if (e.operands().empty()) return e;
+    if (const auto known = done_.find(e.identity()); known != done_.end()) return known->second;
+    std::vector<Expression> operands;
+    for (const Expression& operand : e.operands()) operands.push_back(run(operand));
+    return done_.emplace(e.identity(), simplified(e.op(), std::move(operands))).first->second;
+  }
+
+ private:
+  std::unordered_map<const void*, Expression> done_;
+};
+
+}  // namespace
+
+Expression simplify(const Expression& expression) { return Simplifier().run(expression); }
+
+}  // namespace moejit::compiler

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <string_view>
+#include <vector>
+
+namespace moejit::compiler {
+
+// What a formula is made of. `text` is a part of the formula, empty at its end.
+enum class TokenKind { kNumber, kName, kSymbol, kEnd };
+struct Token {
+  TokenKind kind = TokenKind::kEnd;
+  std::string_view text;
+  int column = 1;  // of its first character
+  double number = 0.0;
+};
+
+// The last token is kEnd. kInvalidValue: a character that no formula has, or a number that is none
+// or has no place in fp32.
+Result<std::vector<Token>> read_tokens(std::string_view text);
+
+// An error at a place of a formula.
+tl::unexpected<Error> fail_at(int column, std::string_view what, std::string hint = {});
+
+// What a message calls a token: "sigmod", or the end.
+std::string got(const Token& token);
+
+}  // namespace moejit::compiler
