@@ -62,6 +62,18 @@ void add_layer(CLI::App& app, Action& action) {
       ->check(&check_name);
 }
 
+void add_activation(CLI::App& app, Action& action) {
+  const auto command = add_command<ActivationCommand>(
+      app, action, "activation",
+      "Show an activation's derivatives, its code, and where it is not finite",
+      "  moejit activation clamped_swiglu\n"
+      "  moejit activation 'tanh(gate) * up'\n",
+      run_activation);
+  app.get_subcommand("activation")
+      ->add_option("FORMULA", command->formula, "Formula over gate and up, or a preset's name")
+      ->required();
+}
+
 void add_plan(CLI::App& app, Action& action) {
   const auto command = add_command<PlanCommand>(
       app, action, "plan", "Show kernels, tensors, memory and launches of a layer",
@@ -298,7 +310,7 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   app.set_version_flag("--version", "moejit " MOEJIT_VERSION);
   ParsedArguments parsed;
   app.add_flag("-v,--verbose", parsed.is_verbose, "Errors with everything that is known");
-  for (const auto& add : {add_layer, add_plan, add_emit, add_build, add_run})
+  for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
   add_bench(app, parsed.action, command_line_of(argc, argv));
   for (const auto& add : {add_inspect, add_cache, add_env}) add(app, parsed.action);

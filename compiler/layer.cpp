@@ -20,6 +20,17 @@ std::string json_list(const std::vector<Pass>& passes) {
   return fmt::format("[{}]", list);
 }
 
+// A preset with its own numbers, or a formula, is an object.
+std::string json_activation(const Activation& activation) {
+  if (activation.preset == kOwnFormula)
+    return fmt::format("{{\"expression\": {}}}", json_string(to_string(activation.formula)));
+  if (activation.parameters.empty()) return json_string(activation.preset);
+  std::string members = fmt::format("\"preset\": {}", json_string(activation.preset));
+  for (const ActivationParameter& parameter : activation.parameters)
+    members += fmt::format(", \"{}\": {}", parameter.name, parameter.value);
+  return fmt::format("{{{}}}", members);
+}
+
 }  // namespace
 
 bool has_backward(const Layer& layer) {
@@ -42,13 +53,6 @@ std::string_view to_string(Recipe recipe) {
     case Recipe::kFp8Rowwise: return "fp8_rowwise";
     case Recipe::kMxfp8: return "mxfp8";
     case Recipe::kNvfp4: return "nvfp4";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(Activation activation) {
-  switch (activation) {
-    case Activation::kSwiglu: return "swiglu";
   }
   return "unknown";
 }
@@ -96,7 +100,7 @@ std::string to_json(const Layer& layer) {
   add("top_k", std::to_string(layer.top_k));
   add("hidden", std::to_string(layer.hidden));
   add("intermediate", std::to_string(layer.intermediate));
-  add("activation", json_string(to_string(layer.activation)));
+  add("activation", json_activation(layer.activation));
   add("dtype", json_string(layer.dtype));
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/activation.h"
 #include "compiler/support/error.h"
 
 #include <cstdint>
@@ -22,7 +23,6 @@ enum class Recipe {
   kNvfp4
 };
 
-enum class Activation { kSwiglu };
 enum class Pass { kForward, kBackward };
 enum class Recompute { kNone, kMoeExpert };
 
@@ -34,12 +34,12 @@ enum class Dispatch { kNone, kFp8 };
 // under the same name; parse_layer() guarantees the ranges stated there.
 struct Layer {
   std::string name;
-  int32_t experts = 0;        // of the whole model
-  int32_t local_experts = 0;  // E: on this rank
-  int32_t top_k = 0;          // K: experts a token is routed to
-  int32_t hidden = 0;         // H: multiple of 16
-  int32_t intermediate = 0;   // I: multiple of 16
-  Activation activation = Activation::kSwiglu;
+  int32_t experts = 0;         // of the whole model
+  int32_t local_experts = 0;   // E: on this rank
+  int32_t top_k = 0;           // K: experts a token is routed to
+  int32_t hidden = 0;          // H: multiple of 16
+  int32_t intermediate = 0;    // I: multiple of 16
+  Activation activation = {};  // swiglu
   std::string dtype = "bf16";  // of x, weights and y
   Recipe recipe = Recipe::kFp8Flow;
   int32_t block_size = 128;        // contraction elements of a scale block
@@ -66,7 +66,6 @@ bool is_quantized(const Layer& layer);
 int32_t padded_intermediate(const Layer& layer);
 
 std::string_view to_string(Recipe recipe);
-std::string_view to_string(Activation activation);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(Dispatch dispatch);

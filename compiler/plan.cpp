@@ -36,6 +36,10 @@ int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
   return spec.sections > 1 ? spec.section_rows : spec.rows;
 }
 
+bool has_activation(const RowChainSpec& spec) {
+  return spec.transform != TransformStage::kIdentity;
+}
+
 bool is_one_chain(const GroupedGemmSpec& spec) {
   return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
 }
@@ -218,11 +222,13 @@ std::string text_of(const RowChainSpec& s) {
                                  ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
                                  : std::string();
   const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
+  const std::string activation =
+      has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
-      "row_chain load={} transform={} quantize={} store={} columns={} local_experts={} top_k={} "
+      "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
       "epsilon={:g}{} threads={} segments_in_flight={}{}{}",
-      to_string(s.load), to_string(s.transform), to_string(s.quantize), to_string(s.store),
-      s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
+      to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
+      to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       s.segments_in_flight, dprobs, pitch);
 }
 
@@ -251,14 +257,16 @@ std::string accumulation_text(const GroupedGemmSpec& s) {
 }
 
 std::string text_of(const GroupedGemmSpec& s) {
-  const std::string epsilon =
-      stores_activation(s) ? fmt::format("epsilon={:g} ", s.epsilon) : std::string();
+  const std::string activation =
+      stores_activation(s)
+          ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
+          : std::string();
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} {}local_experts={} sections={} section_n={} "
       "k={} {} {}stages={} {}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
-      tiles_text(s), epsilon, s.stages, accumulation_text(s));
+      tiles_text(s), activation, s.stages, accumulation_text(s));
 }
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {

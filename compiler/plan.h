@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/activation.h"
 #include "compiler/dtype.h"
 #include "compiler/layer.h"
 #include "compiler/target.h"
@@ -80,7 +81,7 @@ enum class LoadStage {
 };
 enum class TransformStage {
   kIdentity,
-  kActivationProbability,  // silu(gate) * up * probability
+  kActivationProbability,  // the activation of gate and up, times probability
   kActivationBackward,     // from its gradient those of gate, up and probability
 };
 enum class QuantizeStage {
@@ -114,8 +115,12 @@ struct RowChainSpec {
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
+  Activation activation = {};      // of the transform stage
   bool operator==(const RowChainSpec&) const = default;
 };
+
+// Whether the transform stage computes an activation or its gradients.
+bool has_activation(const RowChainSpec& spec);
 
 // Whether its rows leave in bf16, without scales.
 bool stores_bf16(const RowChainSpec& spec);
@@ -165,7 +170,7 @@ enum class GemmAccumulation {
 };
 enum class GemmEpilogue {
   kStoreBf16,                   // one rounding to bf16
-  kActivationQuantize,          // that, then silu(gate) * up * probability to e4m3, 1x128 scales
+  kActivationQuantize,          // that, then activation * probability to e4m3, 1x128 scales
   kStoreAndActivationQuantize,  // both are stored
 };
 
@@ -191,6 +196,7 @@ struct GroupedGemmSpec {
   float epsilon = 0.0f;              // smallest amax of an epilogue that quantises
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
   int32_t blocks_per_promotion = 1;  // stages that are one partial sum; 1 where gated
+  Activation activation = {};        // of an epilogue that activates
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 

@@ -70,8 +70,10 @@ std::vector<TensorCheck> check_activation(std::span<const uint16_t> h1,
                                           std::span<const float> probs,
                                           const reference::Route& route,
                                           const reference::LayerShape& shape,
+                                          const reference::GatedActivation& activation,
                                           const reference::QuantizedRows& got) {
-  const std::vector<float> values = reference::swiglu(h1, probs, route.rows(), shape.intermediate);
+  const std::vector<float> values =
+      reference::activate(h1, probs, route.rows(), shape.intermediate, activation);
   return check_quantized("act", values, route, shape.sharing, got);
 }
 

@@ -5,6 +5,7 @@
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/check_weight_gradient.h"
 #include "cli/check/layer_results.h"
+#include "cli/check/reference_activation.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/transpose.h"
 
@@ -24,6 +25,7 @@ class BackwardCheck {
         shape_(results_.shape()),
         padded_intermediate_(compiler::padded_intermediate(layer)),
         inputs_(inputs),
+        activation_(reference_of(layer.activation)),
         route_(results_.route()),
         colwise_offs_(route_.offs) {
     if (!results.contains("colwise_offs")) return;
@@ -126,9 +128,9 @@ class BackwardCheck {
 
   void check_activation_gradient() {
     const int64_t intermediate = shape_.intermediate, blocks = block_count(intermediate);
-    reference::SwigluGradients wanted = reference::activation_backward(
+    reference::ActivationGradients wanted = reference::activation_backward(
         elements<uint16_t>(results_.at("h1")), elements<uint16_t>(results_.at("dact")),
-        elements<float>(results_.at("permuted_probs")), route_.rows(), intermediate);
+        elements<float>(results_.at("permuted_probs")), route_.rows(), intermediate, activation_);
     std::vector<float> values;  // gate, then up, row by row
     for (int64_t row = 0; row < route_.rows(); ++row)
       for (const std::vector<float>* half : {&wanted.gate, &wanted.up})
@@ -165,6 +167,7 @@ class BackwardCheck {
   const reference::LayerShape& shape_;
   int64_t padded_intermediate_;  // I'
   const TensorMap& inputs_;
+  reference::GatedActivation activation_;
   reference::Route route_;
   std::vector<int32_t> colwise_offs_;
 };

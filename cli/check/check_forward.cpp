@@ -4,6 +4,7 @@
 #include "cli/check/check_activation.h"
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/layer_results.h"
+#include "cli/check/reference_activation.h"
 #include "tests/support/reference/reference.h"
 
 #include <fmt/core.h>
@@ -17,6 +18,7 @@ class ForwardCheck {
       : results_(layer, results),
         shape_(results_.shape()),
         inputs_(inputs),
+        activation_(reference_of(layer.activation)),
         tokens_(inputs.at("x").shape.front()) {}
 
   std::vector<TensorCheck> run() {
@@ -28,7 +30,7 @@ class ForwardCheck {
     results_.check_gemm("h1", results_.rows("permuted"), results_.weights("w1", 2), shape_.sharing);
     for (TensorCheck& check : check_activation(copy_elements<uint16_t>(results_.at("h1")),
                                                copy_elements<float>(results_.at("permuted_probs")),
-                                               route_, shape_, results_.rows("act")))
+                                               route_, shape_, activation_, results_.rows("act")))
       results_.add(std::move(check));
     results_.check_gemm("h2", results_.rows("act"), results_.weights("w2", 1), shape_.sharing);
     check_unpermute();
@@ -99,6 +101,7 @@ class ForwardCheck {
   LayerResults results_;
   const reference::LayerShape& shape_;
   const TensorMap& inputs_;
+  reference::GatedActivation activation_;
   int64_t tokens_;
   reference::Route route_;
 };

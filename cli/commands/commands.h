@@ -24,6 +24,11 @@ struct LayerCommand {
 };
 Result<void> run_layer(const LayerCommand& command, Terminal& terminal);
 
+struct ActivationCommand {
+  std::string formula;  // over gate and up, or the name of a preset
+};
+Result<void> run_activation(const ActivationCommand& command, Terminal& terminal);
+
 struct PlanCommand {
   std::string layer;
   std::string target = "cuda:sm_90a";

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/activation_text.h"
 #include "compiler/emitter/kernel_text.h"
 
 #include <algorithm>
@@ -53,10 +54,10 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
         return {"SwappedEpilogueStoreBf16<Problem>", "gemm/swapped_epilogue_store_bf16.cuh"};
       return {"EpilogueStoreBf16<Problem>", "gemm/epilogue_store_bf16.cuh"};
     case GemmEpilogue::kActivationQuantize:
-      return {"EpilogueActivationQuantize<Problem, kEpsilonBits>",
+      return {"EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>",
               "gemm/epilogue_activation_quantize.cuh"};
     case GemmEpilogue::kStoreAndActivationQuantize:
-      return {"EpilogueStoreAndActivationQuantize<Problem, kEpsilonBits>",
+      return {"EpilogueStoreAndActivationQuantize<Problem, Activation, kEpsilonBits>",
               "gemm/epilogue_activation_quantize.cuh"};
   }
   return {};
@@ -164,9 +165,9 @@ std::string summary_of(const GroupedGemmSpec& spec) {
                   int64_t{spec.sections} * spec.section_n, spec.k);
   if (!stores_activation(spec)) return product;
   return fmt::format(
-      "{}; silu(gate) * up * probability of D{}, to e4m3, one power-of-two scale for 128 columns "
+      "{}; {} * probability of D{}, to e4m3, one power-of-two scale for 128 columns "
       "of a row",
-      product, stores_result(spec) ? ", which is stored too" : "");
+      product, spec.activation.preset, stores_result(spec) ? ", which is stored too" : "");
 }
 
 }  // namespace
@@ -174,7 +175,8 @@ std::string summary_of(const GroupedGemmSpec& spec) {
 KernelText describe(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = fmt::format("{}_{}", spec.operands == DType::kBF16 ? "bf16" : "e4m3",
+      .types = fmt::format("{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
+                           spec.operands == DType::kBF16 ? "bf16" : "e4m3",
                            stores_activation(spec) ? "e4m3" : "bf16"),
       .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
                           kStepBytes / size_bytes(spec.operands)),
@@ -182,6 +184,7 @@ KernelText describe(const GroupedGemmSpec& spec) {
       .includes = includes_of(spec),
       .params = "GroupedGemmParams",
       .constants = constants_of(spec),
+      .own_type = stores_activation(spec) ? value_type_text(spec.activation) : "",
       .types_used = types_of(spec),
   };
 }

@@ -81,6 +81,7 @@ std::string render(const KernelPlan& kernel, const KernelText& text, std::string
     out += fmt::format("#include \"moejit_device/{}\"\n", include);
   out += "\nusing namespace moejit::device;\n\n";
   out += constant_lines(text.constants) + "\n";
+  if (!text.own_type.empty()) out += text.own_type + "\n";
   for (const ComposedType& type : text.types_used)
     out += argument_lines(fmt::format("using {} = {}<", type.name, type.template_name),
                           type.arguments, ">;");

@@ -32,12 +32,13 @@ struct ComposedType {
 
 // What kinds of kernels differ in. The rest of an emitted text is the same for all.
 struct KernelText {
-  std::string types;                  // part of the entry's name: "bf16_e4m3"
+  std::string types;                  // part of the entry's name: "bf16_e4m3", "swiglu_bf16_e4m3"
   std::string tile;                   // likewise: "128x128x128"
   std::string summary;                // what it computes, one line
   std::vector<std::string> includes;  // below moejit_device/, sorted
   std::string params;                 // name of the parameter record
   std::vector<NamedConstant> constants;
+  std::string own_type = {};             // a type that is written out, or nothing
   std::vector<ComposedType> types_used;  // the last is the kernel
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/activation_text.h"
 #include "compiler/emitter/kernel_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace moejit::compiler {
 namespace {
@@ -22,8 +23,9 @@ std::string load_type(const RowChainSpec& spec) {
 std::string transform_type(TransformStage stage) {
   switch (stage) {
     case TransformStage::kIdentity: return "TransformIdentity";
-    case TransformStage::kActivationProbability: return "TransformActivationProbability";
-    case TransformStage::kActivationBackward: return "TransformActivationBackward";
+    case TransformStage::kActivationProbability:
+      return "TransformActivationProbability<Activation>";
+    case TransformStage::kActivationBackward: return "TransformActivationBackward<Activation>";
   }
   return {};
 }
@@ -38,24 +40,40 @@ std::string quantize_type(QuantizeStage stage) {
   return {};
 }
 
-std::string store_type(const RowChainSpec& spec) {
-  const char* const moves_probs = spec.tells_tokens   ? ", kMovesProbs, E4m3, kTellsTokens"
-                                  : stores_bf16(spec) ? ", kMovesProbs, Bf16"
-                                  : spec.moves_probs  ? ""
-                                                      : ", kMovesProbs";
+bool is_permuted(StoreStage stage) {
+  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
+}
+
+// The store stage with its arguments.
+ComposedType store_stage(const RowChainSpec& spec) {
+  ComposedType store{"Store", "", {"kColumns"}};
+  const auto take = [&](std::string type, std::initializer_list<const char*> arguments) {
+    store.template_name = std::move(type);
+    store.arguments.insert(store.arguments.end(), arguments.begin(), arguments.end());
+  };
   switch (spec.store) {
-    case StoreStage::kRows: return "StoreRows<kColumns>";
-    case StoreStage::kGroupedRows: return "StoreGroupedRows<kColumns, kLocalExperts>";
-    case StoreStage::kGroupedGatedRows:
-      return spec.pitch > 0 ? "StoreGroupedGatedRows<kColumns, kLocalExperts, kPitch>"
-                            : "StoreGroupedGatedRows<kColumns, kLocalExperts>";
-    case StoreStage::kPermuted:
-      return fmt::format("StorePermuted<kColumns, kTopK, kLocalExperts{}>", moves_probs);
+    case StoreStage::kRows: take("StoreRows", {}); break;
+    case StoreStage::kGroupedRows: take("StoreGroupedRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedGatedRows: take("StoreGroupedGatedRows", {"kLocalExperts"}); break;
+    case StoreStage::kPermuted: take("StorePermuted", {"kTopK", "kLocalExperts"}); break;
     case StoreStage::kRowsAndPermuted:
-      return fmt::format("StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts{}>", moves_probs);
-    case StoreStage::kRowsAndProbs: return "StoreRowsAndProbs<kColumns, kTopK, kDprobsColumns>";
+      take("StoreRowsAndPermuted", {"kTopK", "kLocalExperts"});
+      break;
+    case StoreStage::kRowsAndProbs: take("StoreRowsAndProbs", {"kTopK", "kDprobsColumns"}); break;
   }
-  return {};
+  if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
+  if (!is_permuted(spec.store)) return store;
+  // What follows the arguments that may be left out.
+  if (spec.tells_tokens || stores_bf16(spec) || !spec.moves_probs)
+    store.arguments.emplace_back("kMovesProbs");
+  if (spec.tells_tokens || stores_bf16(spec))
+    store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
+  if (spec.tells_tokens) store.arguments.emplace_back("kTellsTokens");
+  return store;
+}
+
+std::string inline_text(const ComposedType& type) {
+  return fmt::format("{}<{}>", type.template_name, fmt::join(type.arguments, ", "));
 }
 
 std::string load_words(LoadStage stage) {
@@ -70,10 +88,11 @@ std::string load_words(LoadStage stage) {
   return {};
 }
 
-std::string transform_words(TransformStage stage) {
-  switch (stage) {
+std::string transform_words(const RowChainSpec& spec) {
+  switch (spec.transform) {
     case TransformStage::kIdentity: return "";
-    case TransformStage::kActivationProbability: return "silu(gate) * up * probability, ";
+    case TransformStage::kActivationProbability:
+      return fmt::format("{} * probability, ", spec.activation.preset);
     case TransformStage::kActivationBackward: return "gradients of gate, up and probability, ";
   }
   return {};
@@ -106,16 +125,12 @@ std::string store_words(StoreStage stage) {
 }
 
 std::string summary_of(const RowChainSpec& spec) {
-  return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec.transform),
+  return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec),
                      quantize_words(spec.quantize), store_words(spec.store));
 }
 
 bool has_new_scales(QuantizeStage stage) {
   return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs;
-}
-
-bool is_permuted(StoreStage stage) {
-  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
 }
 
 bool is_grouped(StoreStage stage) {
@@ -124,22 +139,23 @@ bool is_grouped(StoreStage stage) {
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
-// Gives the store stage a name of its own: with all its arguments it does not fit into a line.
-void name_store(KernelText& text) {
-  std::string& store = text.types_used.front().arguments[3];
-  const size_t open = store.find('<');
-  ComposedType named{"Store", store.substr(0, open), {}};
-  for (size_t at = open + 1; at < store.size(); at = store.find_first_of(",>", at) + 2)
-    named.arguments.push_back(store.substr(at, store.find_first_of(",>", at) - at));
-  store = "Store";
-  text.types_used.insert(text.types_used.begin(), named);
+std::string activation_type(const RowChainSpec& spec) {
+  switch (spec.transform) {
+    case TransformStage::kIdentity: return "";
+    case TransformStage::kActivationProbability: return value_type_text(spec.activation);
+    case TransformStage::kActivationBackward: return gradients_type_text(spec.activation);
+  }
+  return {};
 }
 
 }  // namespace
 
 KernelText describe(const RowChainSpec& spec) {
+  const ComposedType store = store_stage(spec);
+  const bool is_named = spec.tells_tokens;  // with all its arguments it does not fit into a line
   KernelText text{
-      .types = fmt::format("{}_{}", spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
+      .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
+                           spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
                            stores_bf16(spec) ? "bf16" : "e4m3"),
       .tile = "1x128",
       .summary = summary_of(spec),
@@ -148,13 +164,14 @@ KernelText describe(const RowChainSpec& spec) {
       .constants = {integer_constant("kColumns", spec.columns,
                                      is_gated(spec.store) ? "of each half of a row that is stored"
                                                           : "of a row that is stored")},
+      .own_type = activation_type(spec),
       .types_used = {{"Kernel",
                       "RowChain",
                       {load_type(spec), transform_type(spec.transform),
-                       quantize_type(spec.quantize), store_type(spec), "kThreads",
-                       "kSegmentsInFlight"}}},
+                       quantize_type(spec.quantize), is_named ? store.name : inline_text(store),
+                       "kThreads", "kSegmentsInFlight"}}},
   };
-  if (spec.tells_tokens) name_store(text);
+  if (is_named) text.types_used.insert(text.types_used.begin(), store);
   // Only constants that a stage uses.
   const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
   if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {

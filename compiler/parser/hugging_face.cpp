@@ -6,6 +6,7 @@
 #include "compiler/support/json_view.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/core.h>
 #include <optional>
 
@@ -59,6 +60,23 @@ Result<FamilyConfig> select_family(const JsonView& root) {
                    known_families());
 }
 
+// Values of "hidden_act", each a gated activation of the experts: a preset, or a formula.
+struct HiddenAct {
+  std::string_view name;
+  std::string_view preset;
+  std::string_view formula;
+};
+constexpr std::array kHiddenActs = std::to_array<HiddenAct>({
+    {"silu", "swiglu", ""},
+    {"swish", "swiglu", ""},
+    {"gelu", "geglu", ""},
+    {"quick_gelu", "quick_geglu", ""},
+    {"gelu_pytorch_tanh", "", "gelu_tanh(gate) * up"},
+    {"gelu_new", "", "gelu_tanh(gate) * up"},
+    {"relu", "", "relu(gate) * up"},
+    {"sigmoid", "", "sigmoid(gate) * up"},
+});
+
 // Reads figures and remembers which key gave what.
 class KeyReader {
  public:
@@ -74,18 +92,43 @@ class KeyReader {
   // Configurations without the key mean silu, the default of every family.
   Result<Activation> read_activation() {
     const std::optional<JsonView> view = config_.find(kActivationKey);
-    if (!view || view->is_null()) return Activation::kSwiglu;
+    if (!view || view->is_null()) return Activation{};
     MOEJIT_TRY_ASSIGN(const std::string name, view->read_string());
-    if (name != "silu" && name != "swish")
+    const auto known = std::ranges::find(kHiddenActs, name, &HiddenAct::name);
+    if (known == kHiddenActs.end()) {
+      std::string list;
+      for (const HiddenAct& act : kHiddenActs)
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", act.name);
       return view->fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view->got()),
-                        "supported: silu (activation swiglu)");
-    used_keys.push_back(fmt::format("{} -> activation = swiglu", view->path().substr(2)));
-    return Activation::kSwiglu;
+                        fmt::format("supported: {}", list));
+    }
+    MOEJIT_TRY_ASSIGN(Activation activation, known->preset.empty()
+                                                 ? parse_activation(known->formula)
+                                                 : make_activation(known->preset));
+    note_activation(*view, activation);
+    return activation;
+  }
+
+  // clamped_swiglu with the limit under `key`, or its default where there is no such key.
+  Result<Activation> read_clamped_activation(std::string_view key) {
+    const std::optional<JsonView> view = config_.find(key);
+    if (!view || view->is_null()) return make_activation("clamped_swiglu");
+    MOEJIT_TRY_ASSIGN(const double limit, view->read_number());
+    Result<Activation> activation =
+        make_activation("clamped_swiglu", std::array{ActivationParameter{"limit", limit}});
+    if (!activation) return view->fail(activation.error().code, activation.error().message);
+    note_activation(*view, *activation);
+    return activation;
   }
 
   std::vector<std::string> used_keys;
 
  private:
+  void note_activation(const JsonView& view, const Activation& activation) {
+    used_keys.push_back(
+        fmt::format("{} -> activation = {}", view.path().substr(2), to_string(activation)));
+  }
+
   Result<JsonView> find_required(std::string_view key, std::string_view field) const {
     Result<JsonView> view = config_.at(key);
     if (!view) view.error().hint = fmt::format("it gives the layer's {}", field);
@@ -160,7 +203,9 @@ Result<Layer> read_figures(KeyReader& reader, const HuggingFaceFamily& family,
   MOEJIT_TRY_ASSIGN(layer.hidden, reader.read(kHiddenKey, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate,
                     reader.read(family.intermediate, "intermediate", kWidthRange));
-  MOEJIT_TRY_ASSIGN(layer.activation, reader.read_activation());
+  MOEJIT_TRY_ASSIGN(layer.activation, family.clamp.empty()
+                                          ? reader.read_activation()
+                                          : reader.read_clamped_activation(family.clamp));
   layer.dispatch = default_dispatch(layer.experts, layer.local_experts);
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   if (layer.max_permuted_rows > kMaxPermutedRows)

@@ -6,35 +6,36 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::string_view kClampedNote =
-    "experts have biases, interleaved gate and up columns and a clamped activation with alpha "
-    "1.702 "
-    "and up + 1: the layer has the model's sizes, good for planning and timing, but plain swiglu "
-    "without biases does not give the model's results";
+constexpr std::string_view kGptOssNote =
+    "experts have biases, which the layer does not add, and rows of gate and up that alternate in "
+    "w1, where the layer has those of gate first: the layer has the model's sizes and activation, "
+    "but without the biases it does not give the model's results";
 constexpr std::string_view kLlamaNote =
     "the model multiplies an expert's input by the probability, this layer multiplies the "
     "activation's output: scale x by the caller and pass topk_probs of 1 for the model's results; "
     "each MoE layer also has a shared expert, which is not part of the layer";
 
 constexpr std::array kFamilies = std::to_array<HuggingFaceFamily>({
-    {"deepseek_v2", "DeepSeek-V2, V2-Lite", "", "n_routed_experts", "moe_intermediate_size", ""},
-    {"deepseek_v3", "DeepSeek-V3, R1, Moonlight", "", "n_routed_experts", "moe_intermediate_size",
+    {"deepseek_v2", "DeepSeek-V2, V2-Lite", "", "n_routed_experts", "moe_intermediate_size", "",
      ""},
-    {"deepseek_v32", "DeepSeek-V3.2", "", "n_routed_experts", "moe_intermediate_size", ""},
-    {"kimi_k2", "Kimi-K2", "", "n_routed_experts", "moe_intermediate_size", ""},
-    {"glm4_moe", "GLM-4.5, GLM-4.5-Air", "", "n_routed_experts", "moe_intermediate_size", ""},
-    {"qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B", "", "num_experts", "moe_intermediate_size", ""},
-    {"qwen3_next", "Qwen3-Next-80B-A3B", "", "num_experts", "moe_intermediate_size", ""},
-    {"olmoe", "OLMoE-1B-7B", "", "num_experts", "intermediate_size", ""},
-    {"mixtral", "Mixtral 8x7B, 8x22B", "", "num_local_experts", "intermediate_size", ""},
-    {"minimax_m2", "MiniMax-M2", "", "num_local_experts", "intermediate_size", ""},
-    {"minimax", "MiniMax-M2 (early files)", "", "num_local_experts", "intermediate_size", ""},
+    {"deepseek_v3", "DeepSeek-V3, R1, Moonlight", "", "n_routed_experts", "moe_intermediate_size",
+     "", ""},
+    {"deepseek_v32", "DeepSeek-V3.2", "", "n_routed_experts", "moe_intermediate_size", "", ""},
+    {"kimi_k2", "Kimi-K2", "", "n_routed_experts", "moe_intermediate_size", "", ""},
+    {"glm4_moe", "GLM-4.5, GLM-4.5-Air", "", "n_routed_experts", "moe_intermediate_size", "", ""},
+    {"qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B", "", "num_experts", "moe_intermediate_size", "",
+     ""},
+    {"qwen3_next", "Qwen3-Next-80B-A3B", "", "num_experts", "moe_intermediate_size", "", ""},
+    {"olmoe", "OLMoE-1B-7B", "", "num_experts", "intermediate_size", "", ""},
+    {"mixtral", "Mixtral 8x7B, 8x22B", "", "num_local_experts", "intermediate_size", "", ""},
+    {"minimax_m2", "MiniMax-M2", "", "num_local_experts", "intermediate_size", "", ""},
+    {"minimax", "MiniMax-M2 (early files)", "", "num_local_experts", "intermediate_size", "", ""},
     {"gpt_oss", "gpt-oss-20b, gpt-oss-120b", "", "num_local_experts", "intermediate_size",
-     kClampedNote},
+     "swiglu_limit", kGptOssNote},
     {"llama4", "Llama-4 Scout, Maverick", "text_config", "num_local_experts", "intermediate_size",
-     kLlamaNote},
+     "", kLlamaNote},
     {"llama4_text", "Llama-4 Scout, Maverick (text model)", "", "num_local_experts",
-     "intermediate_size", kLlamaNote},
+     "intermediate_size", "", kLlamaNote},
 });
 
 constexpr std::array kFacts = std::to_array<HuggingFaceFact>({
@@ -48,7 +49,6 @@ constexpr std::array kFacts = std::to_array<HuggingFaceFact>({
     {"interleave_moe_layer_step", "1", "only every so many decoder layers one is MoE"},
     {"mlp_only_layers", "", "these decoder layers are dense, not MoE"},
     {"routed_scaling_factor", "1", "multiply topk_probs by it before the layer"},
-    {"swiglu_limit", "", "the activation is clamped, the layer's is not"},
     {"mlp_bias", "", "the experts' linear layers have biases, the layer's have none"},
     {"quantization_config", "", "the checkpoint's weights are quantised"},
 });

@@ -14,6 +14,7 @@ struct HuggingFaceFamily {
   std::string_view nested;        // object that holds the keys; empty: the top level
   std::string_view experts;       // the keys of ...
   std::string_view intermediate;  // ... these figures
+  std::string_view clamp;         // the limit of clamped_swiglu; empty: "hidden_act" tells
   std::string_view note;          // what the description cannot express, beside the facts below
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
+#include "compiler/parser/read_activation.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
 
@@ -21,7 +22,6 @@ constexpr std::array kKeys = std::to_array<std::string_view>(
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
                                  Recipe::kMxfp8,      Recipe::kNvfp4};
-constexpr std::array kActivations = {Activation::kSwiglu};
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
@@ -29,9 +29,6 @@ constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
 
 // Names that users of other libraries will try; moejit cannot do them (yet), and says that rather
 // than calling them wrong.
-constexpr std::array kOtherActivations =
-    std::to_array<std::string_view>({"clamped_swiglu", "swiglu_oai", "geglu", "reglu", "gelu",
-                                     "relu", "silu", "relu2", "squared_relu", "identity"});
 constexpr std::array kOtherDTypes =
     std::to_array<std::string_view>({"fp16", "fp32", "fp8", "float16", "float32", "bfloat16"});
 
@@ -100,13 +97,6 @@ Result<std::string> read_name(const JsonView& root) {
     return view->fail(ErrorCode::kInvalidValue,
                       fmt::format("got {}, wanted text without control characters", view->got()));
   return name;
-}
-
-Result<Activation> read_activation(const JsonView& root) {
-  const std::optional<JsonView> view = root.find("activation");
-  if (!view) return Activation::kSwiglu;
-  MOEJIT_TRY(refuse_unsupported(*view, kOtherActivations, names_of(kActivations)));
-  return read_enum(*view, kActivations);
 }
 
 Result<std::string> read_dtype(const JsonView& root) {
@@ -181,7 +171,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.top_k, read_int_at(root, "top_k", up_to_all));
   MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
-  MOEJIT_TRY_ASSIGN(layer.activation, read_activation(root));
+  if (const std::optional<JsonView> activation = root.find("activation")) {
+    MOEJIT_TRY_ASSIGN(layer.activation, read_activation(*activation));
+  }
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));

@@ -143,7 +143,7 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
 }
 
 ColumnTiles choose_column_tiles(int64_t columns) {
-  constexpr GroupedGemmSpec kWidths;
+  const GroupedGemmSpec kWidths;
   ColumnTiles best;
   auto best_cost = std::tuple(INT64_MAX, INT64_MAX);
   // Three narrow tiles are two wide ones.

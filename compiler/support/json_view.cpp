@@ -4,6 +4,7 @@
 #include "compiler/support/nearest_name.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -101,6 +102,17 @@ Result<int64_t> JsonView::read_int(const IntRange& range) const {
       *number % range.multiple_of != 0)
     return fail(ErrorCode::kInvalidValue, what);
   return *number;
+}
+
+Result<double> JsonView::read_number() const {
+  const std::string what = fmt::format("got {}, wanted a number", got());
+  if (value_->kind != JsonKind::kNumber) return fail(ErrorCode::kWrongType, what);
+  double number = 0.0;
+  const std::string& text = value_->text;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    return fail(ErrorCode::kInvalidValue, what);
+  return number;
 }
 
 Result<bool> JsonView::read_bool() const {

@@ -48,6 +48,7 @@ class JsonView {
 
   Result<std::vector<JsonView>> read_array() const;
   Result<int64_t> read_int(const IntRange& range) const;
+  Result<double> read_number() const;  // any finite one
   Result<bool> read_bool() const;
   Result<std::string> read_string() const;
   // The index of the string in `names`; kInvalidValue with the nearest name.

@@ -11,7 +11,7 @@ import subprocess
 import tool
 from tool import ROOT, TINY, read_safetensors, safetensors, tensor
 
-VERBS = ("layer", "plan", "emit", "build", "run", "bench", "inspect", "cache", "env")
+VERBS = ("layer", "activation", "plan", "emit", "build", "run", "bench", "inspect", "cache", "env")
 E, K, H, I = 8, 2, 256, 128
 DUMPED = ["act_q", "act_scale_inv", "counts", "h1", "h2", "offs", "permuted_probs", "permuted_q",
           "permuted_scale_inv", "row_map", "w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv", "x_q",
@@ -71,6 +71,13 @@ class Descriptions(tool.ToolTest):
     def test_every_example_can_be_planned(self):
         for layer in sorted((ROOT / "docs/examples/layers").glob("*.json")):
             self.succeed("plan", layer)
+
+    def test_activation_shows_derivatives_bad_points_and_code(self):
+        text = self.succeed("activation", "log(gate) * up").stdout
+        self.assertRegex(text, r"(?m)^d / d gate +1 / gate \* up$")
+        self.assertRegex(text, r"nearest point without a finite result: gate = 0, up = 0 gives")
+        self.assertIn("ptx::natural_logarithm(gate)", text)
+        self.assertIn("min(gate, 7)", self.succeed("activation", "clamped_swiglu").stdout)
 
     def test_emit_writes_one_file_per_kernel(self):
         self.succeed("emit", TINY, "--output-dir", "sources")

@@ -99,6 +99,7 @@ class LayerErrors(Refusal):
         self.refuse(["plan", self.layer(top_k=9)], USAGE, "top_k", "experts")
         self.refuse(["plan", self.layer(max_tokens=-1)], USAGE, "max_tokens")
         self.refuse(["plan", self.layer(recipe="fp8_flwo")], USAGE, "fp8_flow")
+        self.refuse(["activation", "sigmod(gate)"], USAGE, "column 1", "sigmoid")
         self.refuse(["plan", self.layer(activation="swigul")], USAGE, "swiglu")
 
     def test_what_the_target_cannot_run(self):

@@ -176,6 +176,41 @@ void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Every activation where it stands alone, in the GEMM's epilogue and backward; the last ones have
+// the functions that presets have not, but for division and square root, whose slow paths spill a
+// few bytes where each stands alone.
+void add_activations(std::map<std::string, PlannedKernel>& all) {
+  std::vector<compiler::Activation> activations;
+  for (const char* preset : {"clamped_swiglu", "geglu", "quick_geglu"})
+    activations.push_back(compiler::make_activation(preset).value());
+  for (const char* formula :
+       {"gelu_tanh(gate) * up", "tanh(gate) * up", "exp(min(gate, 2)) * relu(up)", "erf(gate) * up",
+        "log(1 + abs(gate)) * up"})
+    activations.push_back(compiler::parse_activation(formula).value());
+  compiler::Layer layer{.experts = 8,
+                        .local_experts = 8,
+                        .top_k = 2,
+                        .hidden = 2048,
+                        .intermediate = 768,
+                        .max_tokens = 8192,
+                        .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  for (const compiler::Activation& activation : activations)
+    for (const bool is_fused : {true, false}) {
+      layer.activation = activation;
+      layer.fuse_activation = is_fused;
+      const auto plan = plan_layer(layer, {});
+      EXPECT_TRUE(succeeded(plan));
+      if (!plan) continue;
+      for (const KernelPlan& kernel : plan->kernels) {
+        if (kernel.operation.find("activation") == std::string::npos) continue;
+        const auto source = emit_kernel(kernel, plan->target);
+        EXPECT_TRUE(succeeded(source));
+        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+      }
+    }
+}
+
 // Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
 void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
@@ -297,6 +332,7 @@ TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   add_backward_chains(all);
   add_lone_gemms(all);
   add_activation_gradients(all);
+  add_activations(all);
   add_transposes(all);
   add_cast_transposes(all);
   ASSERT_FALSE(all.empty());

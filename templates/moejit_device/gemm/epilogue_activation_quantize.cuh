@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The activation of gate and up while they are in registers: silu(gate) * up * probability to e4m3
+// The activation of gate and up while they are in registers: its value times probability to e4m3
 // with a scale for the 128 columns of each row.
 //
 // Both are rounded to bf16 first, and each operation is that of the chain which loads h1: what this
@@ -19,7 +19,7 @@
 
 namespace moejit::device {
 
-template <typename Problem, uint32_t kEpsilonBits>
+template <typename Problem, typename Activation, uint32_t kEpsilonBits>
 class EpilogueActivationQuantize {
   static constexpr int32_t kColumns = 128;  // of a scale block, and of a tile's section
   static constexpr int32_t kBlocks = ceil_div(Problem::kSectionN, kColumns);
@@ -95,10 +95,11 @@ class EpilogueActivationQuantize {
         const int32_t at = 4 * j + 2 * half;
         const uint32_t gate = ptx::bf16_pair(sums[at], sums[at + 1]);
         const uint32_t up = ptx::bf16_pair(sums[kSums + at], sums[kSums + at + 1]);
-        const float low =
-            swiglu(ptx::float_from_bf16_low(gate), ptx::float_from_bf16_low(up), prob);
-        const float high =
-            swiglu(ptx::float_from_bf16_high(gate), ptx::float_from_bf16_high(up), prob);
+        const float low = ptx::multiply(
+            Activation::value(ptx::float_from_bf16_low(gate), ptx::float_from_bf16_low(up)), prob);
+        const float high = ptx::multiply(
+            Activation::value(ptx::float_from_bf16_high(gate), ptx::float_from_bf16_high(up)),
+            prob);
         values[at] = exists ? low : 0.0f;
         values[at + 1] = exists ? high : 0.0f;
       }
@@ -172,10 +173,10 @@ class EpilogueActivationQuantize {
 };
 
 // Stores gate and up as well.
-template <typename Problem, uint32_t kEpsilonBits>
+template <typename Problem, typename Activation, uint32_t kEpsilonBits>
 class EpilogueStoreAndActivationQuantize {
   using Store = EpilogueStoreBf16<Problem, 0>;
-  using Quantize = EpilogueActivationQuantize<Problem, kEpsilonBits>;
+  using Quantize = EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>;
 
  public:
   template <typename Shape>

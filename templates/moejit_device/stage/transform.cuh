@@ -16,7 +16,8 @@ struct TransformIdentity {
   }
 };
 
-// SwiGLU times the row's probability.
+// The activation times the row's probability.
+template <typename Activation>
 struct TransformActivationProbability {
   MOEJIT_DEVICE static ValueSegment apply(const GatedSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.gate);
@@ -24,15 +25,16 @@ struct TransformActivationProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      result.value[i] = swiglu(gate.value[i], up.value[i], segment.prob);
+      result.value[i] = ptx::multiply(Activation::value(gate.value[i], up.value[i]), segment.prob);
     }
     return result;
   }
 };
 
-// The gradient of SwiGLU times probability: those of gate and up, which the quantize stage
+// The gradient of activation times probability: those of gate and up, which the quantize stage
 // multiplies with the probability, and a lane's part of the probability's, its columns in ascending
 // order.
+template <typename Activation>
 struct TransformActivationBackward {
   MOEJIT_DEVICE static GatedGradient apply(const GatedGradientSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.forward.gate);
@@ -43,10 +45,11 @@ struct TransformActivationBackward {
     result.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const SwigluGradients of = activation_backward(gate.value[i], up.value[i], gradient.value[i]);
+      const ActivationGradients of =
+          Activation::gradients(gate.value[i], up.value[i], gradient.value[i], result.dprob);
       result.gate.value[i] = of.gate;
       result.up.value[i] = of.up;
-      result.dprob = ptx::fused_multiply_add(of.up, up.value[i], result.dprob);
+      result.dprob = of.dprob;
     }
     return result;
   }

@@ -1,9 +1,8 @@
 // gemm_fc1_activation_quantize: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each
-//   expert; silu(gate) * up * probability of D, to e4m3, one power-of-two scale for 128 columns of
-//   a row
+//   expert; swiglu * probability of D, to e4m3, one power-of-two scale for 128 columns of a row
 // grouped_gemm operands=F8_E4M3 scales=row_block epilogue=activation_quantize local_experts=32
-//   sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2 epsilon=1e-10 stages=4
-//   blocks_per_promotion=1
+//   sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2 activation=swiglu
+//   epsilon=1e-10 stages=4 blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_activation_quantize.cuh"
 #include "moejit_device/gemm/gated_mainloop.cuh"
 #include "moejit_device/gemm/gated_tile.cuh"
@@ -22,15 +21,25 @@ constexpr int32_t kStepElements = 128;          // elements of it in a stage
 constexpr int32_t kStages = 4;                  // steps of the contraction in shared memory
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 
+// silu(gate) * up
+struct Activation {
+  MOEJIT_DEVICE static float value(float gate, float up) {
+    const float t1 = sigmoid(gate);
+    const float t2 = ptx::multiply(gate, t1);
+    const float t3 = ptx::multiply(t2, up);
+    return t3;
+  }
+};
+
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = GatedTileShape<kSectionN, kStages>;
 using Mainloop = GatedMainloop<MultiplyE4m3>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
                            RowBlockScales<Problem, Shape>,
-                           EpilogueActivationQuantize<Problem, kEpsilonBits>>;
+                           EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_activation_quantize_e4m3_e4m3_128x256x128_31dfdccc,
+              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_ceabe9f1,
               GroupedGemmParams) {
   Kernel::run(params);
 }

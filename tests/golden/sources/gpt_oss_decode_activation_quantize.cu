@@ -1,7 +1,8 @@
-// activation_quantize: bf16 rows of gate and up, silu(gate) * up * probability, to e4m3, one
-//   power-of-two scale for 128 columns of a row, stored in their order, pad rows as zeros
-// row_chain load=gated_rows transform=activation_probability quantize=1x128 store=grouped_rows
-//   columns=2880 local_experts=32 top_k=0 epsilon=1e-10 threads=128 segments_in_flight=2
+// activation_quantize: bf16 rows of gate and up, swiglu * probability, to e4m3, one power-of-two
+//   scale for 128 columns of a row, stored in their order, pad rows as zeros
+// row_chain load=gated_rows transform=activation_probability activation=swiglu quantize=1x128
+//   store=grouped_rows columns=2880 local_experts=32 top_k=0 epsilon=1e-10 threads=128
+//   segments_in_flight=2
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -12,11 +13,21 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 constexpr int32_t kThreads = 128;               // per CTA
 constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is used
 
-using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability,
+// silu(gate) * up
+struct Activation {
+  MOEJIT_DEVICE static float value(float gate, float up) {
+    const float t1 = sigmoid(gate);
+    const float t2 = ptx::multiply(gate, t1);
+    const float t3 = ptx::multiply(t2, up);
+    return t3;
+  }
+};
+
+using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability<Activation>,
                         Quantize1x128<kEpsilonBits>, StoreGroupedRows<kColumns, kLocalExperts>,
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_quantize_bf16_e4m3_1x128_3581c951, RowChainParams) {
+              moejit_activation_quantize_swiglu_bf16_e4m3_1x128_06fa65b4, RowChainParams) {
   Kernel::run(params);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/number_formats.h"
@@ -65,7 +66,8 @@ class ActivationBackwardKernel : public Chains {
     return in;
   }
 
-  Results run_on(const Gradients& in, int64_t ctas, int64_t sharing = 1) {
+  Results run_on(const Gradients& in, int64_t ctas, int64_t sharing = 1,
+                 const compiler::Activation& activation = {}) {
     const int64_t blocks = block_count(in.intermediate);
     const DeviceBuffer h1 = input("h1", in.h1);
     const DeviceBuffer dact = input("dact", in.dact);
@@ -91,7 +93,8 @@ class ActivationBackwardKernel : public Chains {
                                       .columns = static_cast<int32_t>(in.intermediate),
                                       .local_experts = static_cast<int32_t>(in.route.counts.size()),
                                       .epsilon = reference::kActivationEps,
-                                      .segments_in_flight = 1};
+                                      .segments_in_flight = 1,
+                                      .activation = activation};
     run(spec, ctas, params, {&h1, &dact, &probs, &counts, &offs, &q, &scale_inv, &dprobs});
     const int64_t rows = in.route.rows();
     EXPECT_TRUE(untouched_from(q.download<uint8_t>(), rows * 2 * in.intermediate));
@@ -104,11 +107,12 @@ class ActivationBackwardKernel : public Chains {
 
   // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
   // decide about a scale whose amax lies on a step; none of these inputs has one.)
-  void expect_close(const Gradients& in, int64_t ctas, int64_t sharing = 1) {
-    const auto wanted = reference::activation_backward_quantize(in.h1, in.dact, in.probs, in.route,
-                                                                in.intermediate, sharing);
+  void expect_close(const Gradients& in, int64_t ctas, int64_t sharing = 1,
+                    const ActivationCase& activation = {}) {
+    const auto wanted = reference::activation_backward_quantize(
+        in.h1, in.dact, in.probs, in.route, in.intermediate, sharing, activation.reference);
     const int64_t blocks = block_count(in.intermediate);
-    const Results got = run_on(in, ctas, sharing);
+    const Results got = run_on(in, ctas, sharing, activation.compiled);
     EXPECT_TRUE(
         matches(compare_f32({"dh1_scale_inv", 2 * blocks}, got.scale_inv, wanted.scale_inv)));
     EXPECT_TRUE(
@@ -132,6 +136,20 @@ TEST_F(ActivationBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
   for (const int64_t intermediate : {128, 256, 272}) {
     SCOPED_TRACE(intermediate);
     for (const int64_t ctas : {1, 3}) expect_close(random(kCounts, intermediate, 2), ctas, 2);
+  }
+}
+
+TEST_F(ActivationBackwardKernel, IsWithinOneCodeForEveryActivation) {
+  for (const ActivationCase& activation : activation_cases()) {
+    SCOPED_TRACE(activation.name);
+    expect_close(random(kCounts, 272, 11), 3, 1, activation);
+    Gradients in = random({48}, 272, 12);
+    for (int64_t row = 0; row < 48; ++row) {
+      const float value = kKinkValues[static_cast<size_t>(row) % kKinkValues.size()];
+      for (int64_t i = 0; i < 128; ++i)
+        in.h1[row * 544 + i] = in.h1[row * 544 + 272 + 128 + i] = bf16_from_float(value);
+    }
+    expect_close(in, 2, 2, activation);
   }
 }
 

@@ -2,7 +2,9 @@
 #include "tests/support/reference/activation.h"
 
 #include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <cmath>
@@ -36,11 +38,11 @@ class ActivationKernel : public Chains {
   // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
   // decide about a scale whose amax lies on a step; none of these inputs has one.)
   void expect_close(const Activations& in, int64_t experts, int64_t intermediate, int64_t ctas,
-                    int64_t sharing = 1) {
+                    int64_t sharing = 1, const ActivationCase& activation = {}) {
     const int64_t blocks = block_count(intermediate);
     const int64_t rows = in.route.rows();
-    const auto wanted =
-        reference::activation_quantize(in.h1, in.probs, in.route, intermediate, sharing);
+    const auto wanted = reference::activation_quantize(in.h1, in.probs, in.route, intermediate,
+                                                       sharing, activation.reference);
     const DeviceBuffer h1 = input("h1", in.h1);
     const DeviceBuffer probs = input("permuted_probs", in.probs);
     const DeviceBuffer counts = input("counts", in.route.counts);
@@ -60,7 +62,8 @@ class ActivationKernel : public Chains {
                                       .store = compiler::StoreStage::kGroupedRows,
                                       .columns = static_cast<int32_t>(intermediate),
                                       .local_experts = static_cast<int32_t>(experts),
-                                      .epsilon = reference::kActivationEps};
+                                      .epsilon = reference::kActivationEps,
+                                      .activation = activation.compiled};
     run(spec, ctas, params, {&h1, &probs, &counts, &offs, &q, &scale_inv});
 
     const auto got_q = q.download<uint8_t>();
@@ -90,6 +93,22 @@ TEST_F(ActivationKernel, GivesPairsOfBlocksTheScaleOfBoth) {
     const reference::LayerShape shape{
         .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
     for (const int64_t ctas : {1, 3}) expect_close(random(shape, 25, 1), 7, intermediate, ctas, 2);
+  }
+}
+
+// Row r has the gate or up of each of kKinkValues, alone or beside random ones.
+TEST_F(ActivationKernel, IsWithinOneCodeForEveryActivation) {
+  const reference::LayerShape shape{.experts = 3, .top_k = 1, .intermediate = 272, .alignment = 16};
+  for (const ActivationCase& activation : activation_cases()) {
+    SCOPED_TRACE(activation.name);
+    expect_close(random(shape, 48, 5), 3, 272, 3, 1, activation);
+    Activations in = random(shape, 48, 6);
+    for (size_t row = 0; row < in.probs.size(); ++row) {
+      const uint16_t value = reference::bf16_from_float(kKinkValues[row % kKinkValues.size()]);
+      for (size_t i = 0; i < 128; ++i) in.h1[row * 544 + i] = value;
+      for (size_t i = 128; i < 256; ++i) in.h1[row * 544 + 272 + i] = value;
+    }
+    expect_close(in, 3, 272, 2, 2, activation);
   }
 }
 

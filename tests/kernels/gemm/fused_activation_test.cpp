@@ -5,6 +5,7 @@
 #include "compiler/planner/grouped_gemm.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/gemm/gemm_runner.h"
 #include "tests/support/reference/activation.h"
 #include "tests/support/reference/random_inputs.h"
@@ -136,7 +137,8 @@ class FusedActivation : public GemmTest {
         .store = compiler::StoreStage::kGroupedRows,
         .columns = width,
         .local_experts = spec.local_experts,
-        .epsilon = reference::kActivationEps};
+        .epsilon = reference::kActivationEps,
+        .activation = spec.activation};
     run(chain, 3, params, {&h1_buffer, &probs, &counts, &offs, &q, &q_scale});
     return {.q = q.download<uint8_t>(),
             .scale_inv = q_scale.download<float>(),
@@ -155,11 +157,13 @@ class FusedActivation : public GemmTest {
   }
 
   // The sums are exact, the sigmoid's last bits are not.
-  void expect_close_to_reference(const GroupedGemmSpec& spec, const Operands& in) {
+  void expect_close_to_reference(const GroupedGemmSpec& spec, const Operands& in,
+                                 const ActivationCase& activation = {}) {
     const int64_t width = spec.section_n;
     const int64_t rows = in.route.rows();
     const auto h1 = reference::grouped_gemm(in.rows, in.weights, in.route);
-    const auto wanted = reference::activation_quantize(h1, in.probs, in.route, width);
+    const auto wanted =
+        reference::activation_quantize(h1, in.probs, in.route, width, 1, activation.reference);
     const Activated got = fused(spec, in);
     EXPECT_TRUE(untouched_from(got.q, rows * width));
     EXPECT_TRUE(untouched_from(got.scale_inv, rows * block_count(width)));
@@ -224,6 +228,17 @@ TEST_F(FusedActivation, IsCloseToTheReferenceForAnyAlignment) {
     SCOPED_TRACE(alignment);
     for (const GroupedGemmSpec& spec : {ragged_, even_})
       expect_close_to_reference(spec, integers(spec, splits(ragged_counts_, alignment)));
+  }
+}
+
+TEST_F(FusedActivation, IsCloseToTheReferenceAndHasTheBitsOfBothKernelsForEveryActivation) {
+  for (const ActivationCase& activation : activation_cases()) {
+    SCOPED_TRACE(activation.name);
+    GroupedGemmSpec spec = ragged_;
+    spec.activation = activation.compiled;
+    const Operands in = integers(spec, splits(ragged_counts_, 16));
+    expect_close_to_reference(spec, in, activation);
+    expect_bits_of_both_kernels(spec, in);
   }
 }
 

@@ -10,10 +10,6 @@
 namespace moejit::reference {
 namespace {
 
-float sigmoid(float value) {
-  return static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(value))));
-}
-
 float activation_scale_inv(float amax) {
   if (std::isinf(amax)) return 1.0F;
   return power_of_two_scale_inv(std::fmax(amax, kActivationEps), kE4m3Max);
@@ -21,19 +17,23 @@ float activation_scale_inv(float amax) {
 
 }  // namespace
 
-std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
-                          std::int64_t rows, std::int64_t intermediate) {
+std::vector<float> activate(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                            std::int64_t rows, std::int64_t intermediate,
+                            const GatedActivation& activation) {
   std::vector<float> y(rows * intermediate);
   for (std::int64_t i = 0; i < rows * intermediate; ++i) {
     const std::int64_t row = i / intermediate;
     const std::int64_t gate_index = row * 2 * intermediate + i % intermediate;
-    const float gate = float_from_bf16(h1[gate_index]);
-    const float up = float_from_bf16(h1[gate_index + intermediate]);
-    const float silu = gate * sigmoid(gate);
-    const float product = silu * up;
-    y[i] = product * probs[row];
+    const float value = activation.fp32_value(float_from_bf16(h1[gate_index]),
+                                              float_from_bf16(h1[gate_index + intermediate]));
+    y[i] = value * probs[row];
   }
   return y;
+}
+
+std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
+                          std::int64_t rows, std::int64_t intermediate) {
+  return activate(h1, probs, rows, intermediate, swiglu_activation());
 }
 
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
@@ -62,9 +62,9 @@ QuantizedRows quantize_activation(std::span<const float> values, const Route& ro
 
 QuantizedRows activation_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
                                   const Route& route, std::int64_t intermediate,
-                                  std::int64_t sharing) {
-  return quantize_activation(swiglu(h1, probs, route.rows(), intermediate), route, intermediate,
-                             sharing);
+                                  std::int64_t sharing, const GatedActivation& activation) {
+  return quantize_activation(activate(h1, probs, route.rows(), intermediate, activation), route,
+                             intermediate, sharing);
 }
 
 bool is_near_scale_step(float amax) {

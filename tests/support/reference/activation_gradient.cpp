@@ -11,21 +11,18 @@
 namespace moejit::reference {
 namespace {
 
-double sigmoid(double value) { return 1.0 / (1.0 + std::exp(-value)); }
-
 struct Element {
   double gate = 0.0, up = 0.0, gradient = 0.0;
 };
 
-// How far gradient * sigmoid * gate * up of a kernel, whose last product meets the sum in one
-// rounding, may be from the exact one. Its sigmoid is off by (1 + |gate| / 12) * 2^-20 at most,
-// relatively, and two products are rounded to 2^-24. Below 2^-126 sigmoid and products may be 0
-// instead: each of the three is off by that much, times what it is multiplied with afterwards.
-double product_error(const Element& at, double product) {
-  const double relative = (1.0 + std::fabs(at.gate) / 12.0) * 0x1p-20 + 2 * 0x1p-24;
+// How far gradient times the activation's value of a kernel, whose last product meets the sum in
+// one rounding, may be from the exact one. Below 2^-126 a function and its products may be 0
+// instead: each of the three is off by that much, times what it is multiplied with afterwards,
+// where offsets make `up` larger by 1 at most.
+double product_error(const GatedActivation& activation, const Element& at) {
   const double subnormal = 3 * 0x1p-126 * (1.0 + std::fabs(at.gate)) * (1.0 + std::fabs(at.up)) *
                            (1.0 + std::fabs(at.gradient));
-  return relative * std::fabs(product) + subnormal;
+  return activation.value_error(at.gate, at.up) * std::fabs(at.gradient) + subnormal;
 }
 
 // A block's sum. In any tree over eight chains of 16 products no product goes through more than
@@ -33,23 +30,24 @@ double product_error(const Element& at, double product) {
 struct BlockSum {
   double sum = 0.0, magnitude = 0.0, error = 0.0;
 
-  void add(const Element& at) {
-    const double product = at.gate * sigmoid(at.gate) * at.up * at.gradient;
+  void add(const GatedActivation& activation, const Element& at) {
+    const double product = activation.value(at.gate, at.up) * at.gradient;
     sum += product;
     magnitude += std::fabs(product);
-    error += product_error(at, product);
+    error += product_error(activation, at);
   }
   double bound() const { return error + fp32_sum_error(magnitude + error, 16 + 3); }
 };
 
 }  // namespace
 
-SwigluGradients activation_backward(std::span<const std::uint16_t> h1,
-                                    std::span<const std::uint16_t> dact,
-                                    std::span<const float> probs, std::int64_t rows,
-                                    std::int64_t intermediate) {
+ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
+                                        std::span<const std::uint16_t> dact,
+                                        std::span<const float> probs, std::int64_t rows,
+                                        std::int64_t intermediate,
+                                        const GatedActivation& activation) {
   const std::int64_t blocks = block_count(intermediate);
-  SwigluGradients result;
+  ActivationGradients result;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::vector<BlockSum> sums(blocks);
     for (std::int64_t i = 0; i < intermediate; ++i) {
@@ -57,12 +55,11 @@ SwigluGradients activation_backward(std::span<const std::uint16_t> h1,
       const Element at{float_from_bf16(h1[gate_index]),
                        float_from_bf16(h1[gate_index + intermediate]),
                        float_from_bf16(dact[row * intermediate + i])};
-      const double s = static_cast<float>(sigmoid(at.gate));
-      const double d = at.gradient * s;
-      const double u = d * at.gate;
-      result.gate.push_back(static_cast<float>((u * (1.0 - s) + d) * at.up * probs[row]));
-      result.up.push_back(static_cast<float>(u * probs[row]));
-      sums[i / kBlock].add(at);
+      const double gate = activation.gate_gradient(at.gate, at.up, at.gradient);
+      const double up = activation.up_gradient(at.gate, at.up, at.gradient);
+      result.gate.push_back(static_cast<float>(gate * probs[row]));
+      result.up.push_back(static_cast<float>(up * probs[row]));
+      sums[i / kBlock].add(activation, at);
     }
     for (const BlockSum& sum : sums) {
       result.dprobs_blocks.push_back(sum.sum);
@@ -72,16 +69,16 @@ SwigluGradients activation_backward(std::span<const std::uint16_t> h1,
   return result;
 }
 
-QuantizedSwigluGradients activation_backward_quantize(std::span<const std::uint16_t> h1,
-                                                      std::span<const std::uint16_t> dact,
-                                                      std::span<const float> probs,
-                                                      const Route& route, std::int64_t intermediate,
-                                                      std::int64_t sharing) {
+QuantizedActivationGradients activation_backward_quantize(
+    std::span<const std::uint16_t> h1, std::span<const std::uint16_t> dact,
+    std::span<const float> probs, const Route& route, std::int64_t intermediate,
+    std::int64_t sharing, const GatedActivation& activation) {
   const std::int64_t blocks = block_count(intermediate);
-  const SwigluGradients exact = activation_backward(h1, dact, probs, route.rows(), intermediate);
+  const ActivationGradients exact =
+      activation_backward(h1, dact, probs, route.rows(), intermediate, activation);
   const QuantizedRows halves[] = {quantize_activation(exact.gate, route, intermediate, sharing),
                                   quantize_activation(exact.up, route, intermediate, sharing)};
-  QuantizedSwigluGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};
+  QuantizedActivationGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};
   const std::vector<std::uint8_t> is_real = real_rows(route);
   for (std::int64_t row = 0; row < route.rows(); ++row) {
     for (const QuantizedRows& half : halves) {

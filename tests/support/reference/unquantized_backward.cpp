@@ -43,8 +43,9 @@ void add_outer(const std::vector<double>& a, const std::vector<double>& b, doubl
 // What one (token, expert) pair adds.
 class PairGradients {
  public:
-  PairGradients(const LayerShape& shape, const double* w1, const double* w2)
-      : shape_(shape), w1_(w1), w2_(w2) {}
+  PairGradients(const LayerShape& shape, const GatedActivation& activation, const double* w1,
+                const double* w2)
+      : shape_(shape), activation_(activation), w1_(w1), w2_(w2) {}
 
   // Returns the probability's gradient.
   double add(const std::vector<double>& x, double prob, const std::vector<double>& dy, double* dw1,
@@ -56,12 +57,11 @@ class PairGradients {
     double dprob = 0.0;
     for (std::int64_t i = 0; i < size; ++i) {
       const double gate = h1[i], up = h1[size + i];
-      const double sigmoid = 1.0 / (1.0 + std::exp(-gate));
-      const double silu = gate * sigmoid;
-      act[i] = silu * up * prob;
-      dprob += silu * up * dact[i];
-      dh1[i] = prob * dact[i] * up * sigmoid * (1.0 + gate * (1.0 - sigmoid));
-      dh1[size + i] = prob * dact[i] * silu;
+      const double value = activation_.value(gate, up);
+      act[i] = value * prob;
+      dprob += value * dact[i];
+      dh1[i] = prob * activation_.gate_gradient(gate, up, dact[i]);
+      dh1[size + i] = prob * activation_.up_gradient(gate, up, dact[i]);
     }
     add_outer(dy, act, dw2);
     add_outer(dh1, x, dw1);
@@ -72,6 +72,7 @@ class PairGradients {
 
  private:
   const LayerShape& shape_;
+  const GatedActivation& activation_;
   const double* w1_;
   const double* w2_;
 };
@@ -79,7 +80,8 @@ class PairGradients {
 }  // namespace
 
 UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerInputs& inputs,
-                                          std::span<const std::uint16_t> dy) {
+                                          std::span<const std::uint16_t> dy,
+                                          const GatedActivation& activation) {
   const Route routed = route(inputs.topk_ids, inputs.tokens, shape);
   const std::int64_t hidden = shape.hidden;
   const std::int64_t w1_size = 2 * shape.intermediate * hidden;
@@ -99,7 +101,7 @@ UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerIn
     // A probability of 0 makes zeros of the permuted row.
     const double prob = inputs.topk_probs[i];
     const std::vector<double> token_x = prob == 0.0 ? std::vector<double>(hidden) : row(x);
-    const PairGradients pair(shape, &w1[expert * w1_size], &w2[expert * w2_size]);
+    const PairGradients pair(shape, activation, &w1[expert * w1_size], &w2[expert * w2_size]);
     result.dprobs[i] = pair.add(token_x, prob, row(gradient), &result.dw1[expert * w1_size],
                                 &result.dw2[expert * w2_size], &result.dx[token * hidden]);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tests/support/reference/gated_activation.h"
 #include "tests/support/reference/layer_shape.h"
 #include "tests/support/reference/route.h"
 
@@ -11,7 +12,8 @@
 namespace moejit::reference {
 
 // The gradients of a layer without any quantisation or intermediate rounding, in fp64 from the bf16
-// inputs and the gradient dy of y. What is dropped in the route is dropped here.
+// inputs and the gradient dy of y, but for the rounded sigmoid in gradients of swiglu. What is
+// dropped in the route is dropped here.
 struct UnquantizedGradients {
   std::vector<double> dx;      // [T, H]
   std::vector<double> dprobs;  // [T, K], 0 where nothing is routed
@@ -20,6 +22,7 @@ struct UnquantizedGradients {
 };
 
 UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerInputs& inputs,
-                                          std::span<const std::uint16_t> dy);
+                                          std::span<const std::uint16_t> dy,
+                                          const GatedActivation& activation = swiglu_activation());
 
 }  // namespace moejit::reference

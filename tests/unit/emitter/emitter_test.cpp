@@ -151,10 +151,45 @@ TEST(Emitter, NamesEveryStageOfTheActivationsGradient) {
   ASSERT_NE(kernel, all.end());
   const KernelSource source = emitted(*kernel);
   for (const char* word :
-       {"LoadGatedGradientRows<kColumns>", "TransformActivationBackward", "Quantize1x128Pairs<",
-        "StoreGroupedGatedRows<kColumns, kLocalExperts>", "load=gated_gradient_rows",
-        "transform=activation_backward", "store=grouped_gated_rows"}) {
+       {"LoadGatedGradientRows<kColumns>", "TransformActivationBackward<Activation>",
+        "Quantize1x128Pairs<", "StoreGroupedGatedRows<kColumns, kLocalExperts>",
+        "load=gated_gradient_rows", "transform=activation_backward", "store=grouped_gated_rows"}) {
     EXPECT_NE(source.text.find(word), std::string::npos) << word << " in\n" << source.text;
+  }
+}
+
+// The formula as a comment, each function once, numbers as fp32.
+TEST(Emitter, WritesTheFormulaOfAnActivation) {
+  const auto all = kernels();
+  KernelPlan kernel = all[4 - 1];
+  ASSERT_EQ(kernel.operation, "activation_quantize");
+  auto& spec = std::get<RowChainSpec>(kernel.spec);
+  spec.activation = parse_activation("silu(gate) * clamp(up, -7, 0.1) - sigmoid(gate)").value();
+  const KernelSource source = emitted(kernel);
+  for (const char* word :
+       {"// silu(gate) * clamp(up, -7, 0.1) - sigmoid(gate)\nstruct Activation {",
+        "static float value(float gate, float up) {", "const float t1 = sigmoid(gate);",
+        "ptx::max_or_nan(up, -7.0f)", ", 0.1f)", "transform=activation_probability",
+        "activation=expression(silu(gate)*clamp(up,-7,0.1)-sigmoid(gate))"}) {
+    EXPECT_NE(source.text.find(word), std::string::npos) << word << " in\n" << source.text;
+  }
+  const size_t first = source.text.find("= sigmoid(");
+  EXPECT_EQ(source.text.find("= sigmoid(", first + 1), std::string::npos) << source.text;
+  EXPECT_TRUE(source.entry.starts_with("moejit_activation_quantize_expression_bf16_e4m3_"))
+      << source.entry;
+}
+
+TEST(Emitter, NamesKernelsApartThatDifferInTheirActivation) {
+  for (KernelPlan kernel : kernels()) {
+    const KernelSource swiglu = emitted(kernel);
+    const Activation other = make_activation("geglu").value();
+    const bool has_one = swiglu.entry.find("_swiglu_") != std::string::npos;
+    if (auto* rows = std::get_if<RowChainSpec>(&kernel.spec)) rows->activation = other;
+    if (auto* gemm = std::get_if<GroupedGemmSpec>(&kernel.spec)) gemm->activation = other;
+    const KernelSource changed = emitted(kernel);
+    EXPECT_EQ(has_one, kernel.operation.find("activation") != std::string::npos);
+    EXPECT_EQ(changed.text != swiglu.text, has_one) << kernel.operation;
+    EXPECT_EQ(changed.entry.find("_geglu_") != std::string::npos, has_one);
   }
 }
 

@@ -123,7 +123,7 @@ TEST(HuggingFace, NotesWhatTheDescriptionDoesNotExpress) {
 
   const HuggingFaceLayer oss = layer_of_config("gpt-oss-20b").value();
   EXPECT_TRUE(has_note(oss, "biases"));
-  EXPECT_TRUE(has_note(oss, "swiglu_limit = 7.0"));
+  EXPECT_FALSE(has_note(oss, "clamped"));
 }
 
 TEST(HuggingFace, NotesNothingThatDoesNotApply) {
@@ -132,6 +132,21 @@ TEST(HuggingFace, NotesNothingThatDoesNotApply) {
   EXPECT_FALSE(has_note(*layer_of_config("glm-4.5-air"), "routed_scaling_factor"));
   EXPECT_FALSE(has_note(*layer_of_config("minimax-m2"), "shared_intermediate_size"));
   EXPECT_FALSE(has_note(*layer_of_config("llama-4-scout"), "interleave_moe_layer_step"));
+}
+
+TEST(HuggingFace, TakesTheActivationOfTheModel) {
+  const HuggingFaceLayer oss = layer_of_config("gpt-oss-20b").value();
+  EXPECT_EQ(oss.layer.activation, make_activation("clamped_swiglu").value());
+  EXPECT_EQ(oss.used_keys.back(),
+            "swiglu_limit -> activation = clamped_swiglu(limit=7,alpha=1.702,offset=1)");
+
+  const auto with_act = [](const std::string& name) {
+    const std::string config = R"({"model_type": "olmoe", "num_experts": 8,
+        "num_experts_per_tok": 2, "hidden_size": 256, "intermediate_size": 128, "hidden_act": ")";
+    return layer_from_hugging_face(config + name + "\"}", "c", {})->layer.activation;
+  };
+  EXPECT_EQ(with_act("gelu"), make_activation("geglu").value());
+  EXPECT_EQ(with_act("gelu_pytorch_tanh"), parse_activation("gelu_tanh(gate) * up").value());
 }
 
 TEST(HuggingFace, SlicesTheExpertsAmongRanks) {

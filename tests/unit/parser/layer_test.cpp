@@ -68,6 +68,26 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
   EXPECT_EQ(*read, layer);
 }
 
+TEST(LayerJson, KeepsActivations) {
+  Layer layer = layer_of(8, 2, 128, 64);
+  layer.hidden = layer.intermediate = 128;
+  layer.max_permuted_rows = 1024;
+  const std::vector<ActivationParameter> chosen = {{"limit", 0.1}, {"alpha", 1e-20}};
+  for (const Activation& activation :
+       {make_activation("geglu").value(), make_activation("clamped_swiglu", chosen).value(),
+        parse_activation("where(gate < -1e-05, up, gate / 3)").value()}) {
+    layer.activation = activation;
+    const Result<Layer> read = parse_layer(to_json(layer), "layer.json");
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(*read, layer);
+  }
+  layer.activation = make_activation("clamped_swiglu").value();
+  EXPECT_NE(to_json(layer).find("\"activation\": {\"preset\": \"clamped_swiglu\", \"limit\": 7, "
+                                "\"alpha\": 1.702, \"offset\": 1},"),
+            std::string::npos)
+      << to_json(layer);
+}
+
 TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   const Layer layer{.name = "n",
                     .experts = 8,

@@ -27,7 +27,7 @@ TEST(Parser, FillsInDefaults) {
                        .top_k = 2,
                        .hidden = 256,
                        .intermediate = 128,
-                       .activation = Activation::kSwiglu,
+                       .activation = Activation{},
                        .dtype = "bf16",
                        .recipe = Recipe::kFp8Flow,
                        .block_size = 128,
@@ -72,6 +72,22 @@ TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {
   EXPECT_EQ(parsed(with(R"("local_experts": 4)")).dispatch, Dispatch::kFp8);
   EXPECT_EQ(parsed(with(R"("local_experts": 4, "dispatch": "none")")).dispatch, Dispatch::kNone);
   EXPECT_EQ(parsed(with(R"("dispatch": "fp8")")).dispatch, Dispatch::kFp8);
+}
+
+TEST(Parser, TakesActivationsByNameWithParametersAndAsFormulas) {
+  const auto activation = [](std::string_view value) {
+    return parsed(with("\"activation\": " + std::string(value))).activation;
+  };
+  for (const std::string_view name : preset_names()) {
+    const std::string quoted = "\"" + std::string(name) + "\"";
+    EXPECT_EQ(activation(quoted), make_activation(name).value());
+    EXPECT_EQ(activation("{\"preset\": " + quoted + "}"), make_activation(name).value());
+  }
+  const std::vector<ActivationParameter> chosen = {{"limit", 10.0}, {"offset", 0.0}};
+  EXPECT_EQ(activation(R"({"preset": "clamped_swiglu", "offset": 0, "limit": 10.0})"),
+            make_activation("clamped_swiglu", chosen).value());
+  EXPECT_EQ(activation(R"({"expression": "tanh(gate) * up"})"),
+            parse_activation("tanh(gate) * up").value());
 }
 
 TEST(Parser, TakesEveryRecipeName) {

@@ -21,7 +21,7 @@ struct Gradients {
 Gradients gradients_of(float gate, float up, float prob, float gradient) {
   const std::vector<std::uint16_t> h1{bf16_from_float(gate), bf16_from_float(up)};
   const std::vector<std::uint16_t> dact{bf16_from_float(gradient)};
-  const SwigluGradients result = activation_backward(h1, dact, std::vector<float>{prob}, 1, 1);
+  const ActivationGradients result = activation_backward(h1, dact, std::vector<float>{prob}, 1, 1);
   return {result.gate[0], result.up[0], result.dprobs_blocks[0]};
 }
 
@@ -70,7 +70,7 @@ TEST(SwigluBackward, AddsEachBlockOfColumnsOnItsOwn) {
   constexpr std::int64_t kColumns = 144;
   std::vector<std::uint16_t> h1(2 * kColumns, bf16_from_float(128.0F));
   const std::vector<std::uint16_t> dact(kColumns, bf16_from_float(0x1p-14F));
-  const SwigluGradients result =
+  const ActivationGradients result =
       activation_backward(h1, dact, std::vector<float>{1.0F}, 1, kColumns);
   EXPECT_EQ(result.dprobs_blocks, (std::vector<double>{128.0, 16.0}));
   // Each of 19 additions may lose 2^-23, each product (1 + 128 / 12) * 2^-20 + 2^-23 of itself.

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/activation.h"
+
+#include <algorithm>
+#include <array>
+#include <cfloat>
+#include <cmath>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace moejit::compiler {
+namespace {
+
+struct Parameter {
+  std::string_view name;
+  double value;
+  bool is_positive;  // else any number
+};
+
+struct Preset {
+  std::string_view name;
+  std::string_view formula;  // over gate, up and the parameters
+  std::span<const Parameter> parameters;
+};
+
+// As in gpt-oss.
+constexpr std::array kClampedParameters = std::to_array<Parameter>({
+    {"limit", 7.0, true},
+    {"alpha", 1.702, false},
+    {"offset", 1.0, false},
+});
+
+constexpr std::array kPresets = std::to_array<Preset>({
+    {"swiglu", "silu(gate) * up", {}},
+    {"clamped_swiglu",
+     "min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + offset)",
+     kClampedParameters},
+    {"geglu", "gelu(gate) * up", {}},
+    {"quick_geglu", "quick_gelu(gate) * up", {}},
+    {"relu_squared", "relu(up) * relu(up)", {}},
+});
+
+constexpr std::array<std::string_view, 2> kVariables = {"gate", "up"};
+
+const Preset* find_preset(std::string_view name) {
+  const auto found = std::ranges::find(kPresets, name, &Preset::name);
+  return found == kPresets.end() ? nullptr : &*found;
+}
+
+tl::unexpected<Error> refuse(std::string what, std::string hint = {}) {
+  return fail(Stage::kParse, ErrorCode::kInvalidValue, std::move(what), std::move(hint));
+}
+
+bool has_variable(const Expression& e, std::string_view name) {
+  return e.name() == name || std::ranges::any_of(e.operands(), [&](const Expression& operand) {
+           return has_variable(operand, name);
+         });
+}
+
+}  // namespace
+
+Expression swiglu_formula() {
+  static const Expression formula =
+      Expression::make(Operator::kSilu, {Expression::variable("gate")}) *
+      Expression::variable("up");
+  return formula;
+}
+
+std::vector<std::string_view> preset_names() {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : kPresets) names.push_back(preset.name);
+  return names;
+}
+
+std::vector<std::string_view> parameter_names(std::string_view name) {
+  std::vector<std::string_view> names;
+  if (const Preset* preset = find_preset(name))
+    for (const Parameter& parameter : preset->parameters) names.push_back(parameter.name);
+  return names;
+}
+
+Result<Activation> make_activation(std::string_view name,
+                                   std::span<const ActivationParameter> chosen) {
+  const Preset* const preset = find_preset(name);
+  if (preset == nullptr)
+    return refuse(
+        fmt::format("got the preset {}, wanted one of {}", name, fmt::join(preset_names(), ", ")));
+  Activation activation{.preset = std::string(name)};
+  FormulaNames names{.variables = {kVariables.begin(), kVariables.end()}};
+  for (const Parameter& parameter : preset->parameters) {
+    const auto given = std::ranges::find(chosen, parameter.name, &ActivationParameter::name);
+    const double value = given == chosen.end() ? parameter.value : given->value;
+    if (std::fabs(value) > double{FLT_MAX})
+      return refuse(fmt::format("got {} for {}, wanted a number of fp32", value, parameter.name));
+    if (parameter.is_positive && !(value > 0.0))
+      return refuse(fmt::format("got {} for {}, wanted a number above 0", value, parameter.name));
+    activation.parameters.push_back({std::string(parameter.name), value});
+    names.constants.emplace(parameter.name, value);
+  }
+  for (const ActivationParameter& parameter : chosen)
+    if (!names.constants.contains(parameter.name))
+      return refuse(fmt::format("{} has no parameter {}", name, parameter.name));
+  MOEJIT_TRY_ASSIGN(const Expression formula, parse_expression(preset->formula, names));
+  activation.formula = simplify(formula);
+  return activation;
+}
+
+Result<Activation> parse_activation(std::string_view text) {
+  MOEJIT_TRY_ASSIGN(Expression formula,
+                    parse_expression(text, {.variables = {kVariables.begin(), kVariables.end()}}));
+  if (!has_variable(formula, "gate") && !has_variable(formula, "up"))
+    return refuse("got a formula of neither gate nor up");
+  return Activation{
+      .preset = std::string(kOwnFormula), .parameters = {}, .formula = std::move(formula)};
+}
+
+bool has_gate(const Activation& activation) { return activation.preset != "relu_squared"; }
+
+std::string to_string(const Activation& activation) {
+  std::string inside;
+  if (activation.preset == kOwnFormula) {
+    inside = to_string(activation.formula);
+    std::erase(inside, ' ');
+  }
+  for (const ActivationParameter& parameter : activation.parameters)
+    inside += fmt::format("{}{}={}", inside.empty() ? "" : ",", parameter.name, parameter.value);
+  return inside.empty() ? activation.preset : fmt::format("{}({})", activation.preset, inside);
+}
+
+namespace {
+
+// What gradients are formulas of.
+struct Variables {
+  Expression gate = Expression::variable("gate");
+  Expression up = Expression::variable("up");
+  Expression gradient = Expression::variable("gradient");
+  Expression dprob = Expression::variable("dprob");
+};
+
+Expression fma(const Expression& a, const Expression& b, const Expression& c) {
+  return simplified(Operator::kFma, {a, b, c});
+}
+
+// With s the sigmoid of the gate, d = gradient * s and u = d * gate: for up u, for gate
+// (u * (1 - s) + d) * up. One product less than the derivatives one by one, and u is the gradient
+// of the probability but for a factor up.
+ActivationGradients swiglu_gradients(const Variables& of) {
+  const Expression s = Expression::make(Operator::kSigmoid, {of.gate});
+  const Expression d = of.gradient * s;
+  const Expression u = d * of.gate;
+  return {.gate = fma(u, 1.0 - s, d) * of.up, .up = u, .dprob = fma(u, of.up, of.dprob)};
+}
+
+// gradient * value + dprob. The first product of a value that is one itself is the gradient of its
+// second factor, which is often needed anyway.
+Expression add_to_dprob(const Variables& of, const Expression& value) {
+  if (value.op() != Operator::kMultiply) return fma(of.gradient, value, of.dprob);
+  return fma(of.gradient * value.operands()[0], value.operands()[1], of.dprob);
+}
+
+}  // namespace
+
+ActivationGradients gradients_of(const Activation& activation) {
+  const Variables of;
+  const Expression value = simplify(expand(activation.formula));
+  if (value == simplify(expand(swiglu_formula()))) return swiglu_gradients(of);
+  return {.gate = of.gradient * differentiate(value, "gate"),
+          .up = of.gradient * differentiate(value, "up"),
+          .dprob = add_to_dprob(of, value)};
+}
+
+}  // namespace moejit::compiler

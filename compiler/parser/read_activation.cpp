@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/parser/read_activation.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::string_view kPresetKey = "preset";
+constexpr std::string_view kExpressionKey = "expression";
+
+// What users of other libraries will try, and the formula that they mean.
+struct OtherName {
+  std::string_view name;
+  std::string_view formula;
+};
+constexpr std::array kOtherNames = std::to_array<OtherName>({
+    {"reglu", "relu(gate) * up"},
+    {"glu", "sigmoid(gate) * up"},
+    {"geglu_tanh", "gelu_tanh(gate) * up"},
+    {"silu", "silu(gate)"},
+    {"gelu", "gelu(gate)"},
+    {"relu", "relu(gate)"},
+});
+// And those that are a preset here.
+struct Alias {
+  std::string_view name;
+  std::string_view preset;
+};
+constexpr std::array kAliases = std::to_array<Alias>({
+    {"swiglu_oai", "clamped_swiglu"},
+    {"relu2", "relu_squared"},
+    {"squared_relu", "relu_squared"},
+});
+
+// The message of an error of the formula, at its place in the description.
+tl::unexpected<Error> at_view(const JsonView& view, const Error& error) {
+  return view.fail(error.code, error.message, error.hint);
+}
+
+Result<std::string_view> read_preset(const JsonView& view) {
+  const std::vector<std::string_view> names = preset_names();
+  const std::string& text = view.value().text;
+  const auto fail = [&](std::string hint) {
+    return view.fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view.got()),
+                     std::move(hint));
+  };
+  if (view.value().kind == JsonKind::kString) {
+    if (const auto other = std::ranges::find(kOtherNames, text, &OtherName::name);
+        other != kOtherNames.end())
+      return fail(fmt::format("write {{\"expression\": \"{}\"}}; presets: {}", other->formula,
+                              fmt::join(names, ", ")));
+    if (const auto alias = std::ranges::find(kAliases, text, &Alias::name); alias != kAliases.end())
+      return fail(fmt::format("it is called {} here", alias->preset));
+  }
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names));
+  return names[index];
+}
+
+Result<Activation> read_expression(const JsonView& view) {
+  MOEJIT_TRY_ASSIGN(const std::string formula, view.read_string());
+  Result<Activation> activation = parse_activation(formula);
+  if (!activation) return at_view(view, activation.error());
+  return activation;
+}
+
+Result<Activation> read_chosen_preset(const JsonView& object) {
+  MOEJIT_TRY_ASSIGN(const JsonView view, object.at(kPresetKey));
+  MOEJIT_TRY_ASSIGN(const std::string_view preset, read_preset(view));
+  std::vector<std::string_view> known = parameter_names(preset);
+  known.push_back(kPresetKey);
+  MOEJIT_TRY(object.check_keys(known));
+  std::vector<ActivationParameter> chosen;
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> members, object.read_members());
+  for (const JsonView& member : members) {
+    if (member.key() == kPresetKey) continue;
+    MOEJIT_TRY_ASSIGN(const double value, member.read_number());
+    chosen.push_back({std::string(member.key()), value});
+  }
+  Result<Activation> activation = make_activation(preset, chosen);
+  if (!activation) return at_view(object, activation.error());
+  return activation;
+}
+
+}  // namespace
+
+Result<Activation> read_activation(const JsonView& view) {
+  if (view.value().kind == JsonKind::kString) {
+    MOEJIT_TRY_ASSIGN(const std::string_view preset, read_preset(view));
+    return make_activation(preset);
+  }
+  if (view.value().kind != JsonKind::kObject)
+    return view.fail(
+        ErrorCode::kWrongType,
+        fmt::format("got {}, wanted the name of a preset, or an object with \"preset\" or "
+                    "\"expression\"",
+                    view.got()),
+        fmt::format("presets: {}", fmt::join(preset_names(), ", ")));
+  if (const std::optional<JsonView> formula = view.find(kExpressionKey)) {
+    MOEJIT_TRY(view.check_keys(std::array{kExpressionKey}));
+    return read_expression(*formula);
+  }
+  return read_chosen_preset(view);
+}
+
+}  // namespace moejit::compiler
