@@ -47,6 +47,7 @@ std::vector<compiler::Layer> layers() {
                           .top_k = 4,
                           .hidden = 2880,
                           .intermediate = 2880,
+                          .activation = compiler::make_activation("clamped_swiglu").value(),
                           .splits_alignment = 16,
                           .max_tokens = 8192,
                           .fuse_activation = false};
