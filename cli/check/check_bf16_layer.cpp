@@ -2,8 +2,8 @@
 #include "cli/check/check_bf16_layer.h"
 
 #include "cli/check/choose.h"
+#include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
-#include "tests/support/reference/activation.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/bf16_gemm.h"
 #include "tests/support/reference/number_formats.h"
@@ -30,7 +30,10 @@ constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
 class Bf16Check {
  public:
   Bf16Check(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
-      : results_(layer, results), shape_(results_.shape()), inputs_(inputs) {}
+      : results_(layer, results),
+        shape_(results_.shape()),
+        inputs_(inputs),
+        activation_(reference_of(layer.activation)) {}
 
   std::vector<TensorCheck> run_forward() {
     const int64_t tokens = inputs_.at("x").shape.front(), hidden = shape_.hidden;
@@ -115,24 +118,33 @@ class Bf16Check {
 
   // Pad rows have probability 0, and so are zeros.
   void check_activation() {
-    const std::vector<float> wanted =
-        reference::swiglu(bits("h1"), elements<float>(results_.at("permuted_probs")), route_.rows(),
-                          shape_.intermediate);
-    std::vector<double> values(wanted.begin(), wanted.end()), bounds;
-    for (const double value : values)
-      bounds.push_back(reference::with_bf16_rounding(kActivationError * std::fabs(value), value));
-    results_.add(check_within("act", testing::compare_bf16_within({"act", shape_.intermediate},
-                                                                  bits("act"), values, bounds)));
+    const int64_t intermediate = shape_.intermediate;
+    const std::span<const uint16_t> h1 = bits("h1");
+    const std::span<const float> probs = elements<float>(results_.at("permuted_probs"));
+    std::vector<double> values, bounds;
+    for (int64_t row = 0; row < route_.rows(); ++row) {
+      for (int64_t i = 0; i < intermediate; ++i) {
+        const double gate = float_from_bf16(h1[2 * row * intermediate + i]);
+        const double up = float_from_bf16(h1[2 * row * intermediate + intermediate + i]);
+        const double prob = probs[row];
+        values.push_back(prob == 0.0 ? 0.0 : activation_.value(gate, up) * prob);
+        const double error = std::fabs(prob) * activation_.value_error(gate, up) +
+                             0x1p-24 * std::fabs(values.back()) + 0x1p-126;
+        bounds.push_back(reference::with_bf16_rounding(error, values.back()));
+      }
+    }
+    results_.add(check_within(
+        "act", testing::compare_bf16_within({"act", intermediate}, bits("act"), values, bounds)));
   }
 
-  // Of the gradient of gate, d * up * (gate * (1 - s) + 1) with d = dact * s * prob, the terms in
-  // parentheses may cancel: their error is that of the larger one.
+  // A gradient is a sum of products of dact, the probability, and functions of gate and up that
+  // grow no faster than these; its terms may cancel, so that its error is that of the largest.
   void check_activation_gradient() {
     const int64_t intermediate = shape_.intermediate;
     const std::span<const uint16_t> h1 = bits("h1"), dact = bits("dact");
     const std::span<const float> probs = elements<float>(results_.at("permuted_probs"));
-    const reference::SwigluGradients wanted =
-        reference::activation_backward(h1, dact, probs, route_.rows(), intermediate);
+    const reference::ActivationGradients wanted =
+        reference::activation_backward(h1, dact, probs, route_.rows(), intermediate, activation_);
     std::vector<double> values, bounds;
     for (int64_t row = 0; row < route_.rows(); ++row) {
       for (const bool is_up : {false, true}) {
@@ -140,10 +152,9 @@ class Bf16Check {
           const int64_t at = row * intermediate + i, in_h1 = 2 * row * intermediate + i;
           const double gate = float_from_bf16(h1[in_h1]);
           const double up = float_from_bf16(h1[in_h1 + intermediate]);
-          const double d =
-              double{float_from_bf16(dact[at])} * double{probs[row]} / (1.0 + std::exp(-gate));
+          const double gradient = double{float_from_bf16(dact[at])} * double{probs[row]};
           const double largest =
-              is_up ? std::fabs(d * gate) : std::fabs(d * up) * (1.0 + std::fabs(gate));
+              std::fabs(gradient) * (1.0 + std::fabs(gate)) * (is_up ? 1.0 : 1.0 + std::fabs(up));
           values.push_back(is_up ? wanted.up[at] : wanted.gate[at]);
           bounds.push_back(reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
                                                          values.back()));
@@ -214,6 +225,7 @@ class Bf16Check {
   LayerResults results_;
   const reference::LayerShape& shape_;
   const TensorMap& inputs_;
+  reference::GatedActivation activation_;
   reference::Route route_;
 };
 
