@@ -15,11 +15,11 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 constexpr int32_t kThreads = 256;               // per CTA
 constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
-using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
-                        StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, E4m3, kTellsTokens>,
+using Store = StoreRowsAndPermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, E4m3, kTellsTokens>;
+using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>, Store,
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_quantize_permute_pad_bf16_e4m3_1x128_7f49fb9b, RowChainParams) {
+              moejit_quantize_permute_pad_bf16_e4m3_1x128_8083d74a, RowChainParams) {
   Kernel::run(params);
 }
