@@ -104,8 +104,10 @@ class LayerErrors(Refusal):
 
     def test_what_the_target_cannot_run(self):
         self.refuse(["plan", self.layer(recipe="mxfp8")], USAGE, "mxfp8", "fp8_flow")
-        self.refuse(["plan", self.layer(passes=["forward", "backward"], intermediate=144)], USAGE,
-                    "intermediate with a backward pass", "144")
+        self.refuse(["plan", self.layer(recipe="bf16", passes=["forward", "backward"],
+                                        splits_alignment=16)], USAGE,
+                    "splits_alignment \"16\"", "multiples of 64")
+        self.refuse(["plan", self.layer(activation="relu_squared")], USAGE, "relu_squared")
 
     def test_files(self):
         self.refuse(["plan", "absent.json"], FILE, "absent.json")
