@@ -67,6 +67,7 @@ KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
                        .local_experts = layer.local_experts,
                        .top_k = layer.top_k,
                        .moves_probs = rows.moves_probs,
+                       .tells_tokens = rows.tells_tokens,
                        .segments_in_flight = 1},
       .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "

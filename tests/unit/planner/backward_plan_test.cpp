@@ -126,6 +126,8 @@ TEST(BackwardPlan, GathersTokensWhereThatMovesLess) {
   EXPECT_FALSE(gathers(layer));
   layer.dispatch = Dispatch::kFp8;  // x_q and dy_q are there anyway
   EXPECT_TRUE(gathers(layer));
+  const Plan dispatched = plan_of(layer);
+  EXPECT_TRUE(std::get<RowChainSpec>(find_kernel(dispatched, "permute_pad")->spec).tells_tokens);
   const Plan plan = plan_of(training_layer());
   const KernelPlan* x = find_kernel(plan, "permute_transpose_x");
   const KernelPlan* grad = find_kernel(plan, "permute_transpose_grad");
