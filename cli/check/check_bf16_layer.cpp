@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/core.h>
-#include <numeric>
 
 namespace moejit::cli {
 namespace {
@@ -112,7 +110,7 @@ class Bf16Check {
     TensorCheck check = check_within(
         tensor,
         testing::compare_bf16_within({tensor, weights.columns}, got, wanted.value, wanted.bound));
-    check.verdict += sampled_text(std::ssize(sample.source_rows), real_rows(), "rows");
+    check.verdict += sampled_text(std::ssize(sample.source_rows), route_.routed_rows(), "rows");
     results_.add(std::move(check));
   }
 
@@ -183,14 +181,11 @@ class Bf16Check {
 
   void check_weight_gradient(std::string_view tensor, std::string_view a, std::string_view b) {
     const int64_t a_cols = results_.at(a).shape.back(), b_cols = results_.at(b).shape.back();
-    const double affordable = std::sqrt(kMaxGradientMultiplyAdds /
-                                        std::max<double>(1.0, static_cast<double>(real_rows())));
+    const double affordable =
+        std::sqrt(kMaxGradientMultiplyAdds /
+                  std::max<double>(1.0, static_cast<double>(route_.routed_rows())));
     const auto chosen = [&](int64_t cols, uint64_t number) {
-      std::vector<int64_t> all(static_cast<size_t>(cols));
-      std::iota(all.begin(), all.end(), 0);
-      if (affordable >= static_cast<double>(cols)) return all;
-      return choose(reference::RandomStream(0, number),
-                    std::max<int64_t>(2, std::llround(affordable)), cols);
+      return choose_affordable(reference::RandomStream(0, number), affordable, cols);
     };
     const std::span<const float> all = elements<float>(results_.at(tensor));
     std::vector<float> got;
@@ -213,13 +208,6 @@ class Bf16Check {
         check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
     check.verdict += sampled_text(std::ssize(got), std::ssize(all), "elements");
     results_.add(std::move(check));
-  }
-
-  static std::string sampled_text(int64_t compared, int64_t all, std::string_view what) {
-    return compared < all ? fmt::format(" ({} of {} {})", compared, all, what) : std::string();
-  }
-  int64_t real_rows() const {
-    return std::accumulate(route_.counts.begin(), route_.counts.end(), int64_t{0});
   }
 
   LayerResults results_;

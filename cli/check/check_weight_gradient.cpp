@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
-#include <numeric>
 
 namespace moejit::cli {
 namespace {
@@ -43,12 +42,6 @@ struct Operand {
   }
 };
 
-std::vector<int64_t> all_below(int64_t count) {
-  std::vector<int64_t> all(static_cast<size_t>(count));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 }  // namespace
 
 TensorCheck check_weight_gradient(const LayerResults& results, std::string_view tensor,
@@ -60,15 +53,11 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
   };
   const Operand rows = operand(a), columns = operand(b);
   const reference::Route route = results.route();
-  int64_t tokens = 0;
-  for (const int32_t count : route.counts) tokens += count;
   const double affordable =
-      std::sqrt(kMaxMultiplyAdds / std::max<double>(1.0, static_cast<double>(tokens)));
+      std::sqrt(kMaxMultiplyAdds / std::max<double>(1.0, static_cast<double>(route.routed_rows())));
   const auto chosen = [&](const Operand& of, size_t expert, uint64_t purpose) {
     const auto number = 2 * static_cast<uint64_t>(expert) + purpose;
-    if (affordable >= static_cast<double>(of.rows())) return all_below(of.rows());
-    return choose(RandomStream(0, number), std::max<int64_t>(2, std::llround(affordable)),
-                  of.rows());
+    return choose_affordable(RandomStream(0, number), affordable, of.rows());
   };
   const std::span<const float> all = elements<float>(results.at(tensor));
   const auto gradient_rows = static_cast<size_t>(sections.gradient_row(rows.rows()));
@@ -93,8 +82,7 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
   }
   TensorCheck check =
       check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
-  if (got.size() < all.size())
-    check.verdict += fmt::format(" ({} of {} elements)", got.size(), all.size());
+  check.verdict += sampled_text(std::ssize(got), std::ssize(all), "elements");
   return check;
 }
 

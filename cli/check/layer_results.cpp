@@ -75,10 +75,7 @@ void LayerResults::check_gemm(std::string_view tensor, const reference::Quantize
   TensorCheck check = check_within(
       tensor,
       testing::compare_bf16_within({tensor, weights.rows}, got, wanted.value, wanted.bound));
-  int64_t real_rows = 0;
-  for (const int32_t count : all.counts) real_rows += count;
-  if (sample.rows.rows < real_rows)
-    check.verdict += fmt::format(" ({} of {} rows)", sample.rows.rows, real_rows);
+  check.verdict += sampled_text(sample.rows.rows, all.routed_rows(), "rows");
   add(std::move(check));
 }
 

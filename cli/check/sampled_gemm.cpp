@@ -21,10 +21,8 @@ std::vector<int64_t> spread(int64_t first, int64_t count, int64_t wanted) {
 }  // namespace
 
 RowSample sample_rows(const reference::Route& route, int64_t most_rows) {
-  int64_t real_rows = 0;
-  for (const int32_t count : route.counts) real_rows += count;
-  const double share = std::min(
-      1.0, static_cast<double>(most_rows) / static_cast<double>(std::max<int64_t>(1, real_rows)));
+  const auto real_rows = static_cast<double>(std::max<int64_t>(1, route.routed_rows()));
+  const double share = std::min(1.0, static_cast<double>(most_rows) / real_rows);
 
   RowSample sample;
   sample.route.offs.push_back(0);

@@ -17,4 +17,8 @@ TensorCheck check_within(std::string_view tensor, const testing::Comparison& com
   return check_of(tensor, comparison, fmt::format("{:.2g} of the bound", comparison.worst_ratio));
 }
 
+std::string sampled_text(int64_t compared, int64_t all, std::string_view what) {
+  return compared < all ? fmt::format(" ({} of {} {})", compared, all, what) : std::string();
+}
+
 }  // namespace moejit::cli

@@ -26,4 +26,8 @@ TensorCheck check_of(std::string_view tensor, const testing::Comparison& compari
 // Of a comparison with bounds: "0.12 of the bound".
 TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison);
 
+// To follow the verdict of a check of some alone: " (512 of 4096 rows)"; empty where all were
+// compared.
+std::string sampled_text(int64_t compared, int64_t all, std::string_view what);
+
 }  // namespace moejit::cli

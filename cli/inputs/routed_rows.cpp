@@ -3,8 +3,6 @@
 
 #include "tests/support/reference/route.h"
 
-#include <numeric>
-
 namespace moejit::cli {
 
 RoutedRows count_routed_rows(const compiler::Layer& layer, const TensorMap& inputs) {
@@ -16,7 +14,7 @@ RoutedRows count_routed_rows(const compiler::Layer& layer, const TensorMap& inpu
                                                    .intermediate = layer.intermediate,
                                                    .alignment = layer.splits_alignment,
                                                    .max_rows = layer.max_permuted_rows});
-  return {std::accumulate(route.counts.begin(), route.counts.end(), int64_t{0}), route.rows()};
+  return {route.routed_rows(), route.rows()};
 }
 
 }  // namespace moejit::cli

@@ -182,9 +182,10 @@ void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
   if (!gathers_tokens(layer)) {
     reasons.push_back(
         layer.fuse_transpose
-            ? fmt::format("permute and transpose stay apart: {} rows in the mean of a largest call "
-                          "are not enough more than its {} tokens",
-                          routed_rows(layer), layer.max_tokens)
+            ? fmt::format(
+                  "permute and transpose stay apart: with {} rows of {} tokens in a largest call, "
+                  "gathering the rows would move more bytes than it saves",
+                  routed_rows(layer), layer.max_tokens)
             : std::string("permute and transpose stay apart: \"fuse_transpose\" is false"));
     return;
   }

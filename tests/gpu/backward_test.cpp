@@ -141,7 +141,6 @@ TEST_F(BackwardTest, GivesTheSameBitsAgainAndWithRecomputation) {
   }
 }
 
-// Kept intermediates do not share memory; without them everything that can does.
 TEST_F(BackwardTest, GivesTheSameBitsOfGatheredAndOfPermutedRows) {
   LayerInputs inputs = reference::random_inputs(kShape, 96, 10);
   inputs.topk_probs[3] = 0.0F;  // a row of zeros, whose gradient is not
@@ -160,6 +159,7 @@ TEST_F(BackwardTest, GivesTheSameBitsOfGatheredAndOfPermutedRows) {
   }
 }
 
+// Kept intermediates do not share memory; without them everything that can does.
 TEST_F(BackwardTest, GivesTheSameBitsInSharedWorkspace) {
   const LayerInputs inputs = reference::random_inputs(kShape, 96, 7);
   ASSERT_NO_FATAL_FAILURE(make(kShape, inputs, {}));

@@ -43,19 +43,6 @@ std::vector<double> gather(std::span<const std::uint16_t> values, std::int64_t f
 
 }  // namespace
 
-std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
-                                            std::span<const float> topk_probs, const Route& route,
-                                            std::int64_t top_k) {
-  std::vector<std::uint16_t> permuted(route.rows() * cols, 0);
-  for (std::size_t i = 0; i < route.row_map.size(); ++i) {
-    const std::int64_t row = route.row_map[i];
-    if (row < 0 || (!topk_probs.empty() && topk_probs[i] == 0.0F)) continue;
-    const auto token = x.begin() + static_cast<std::int64_t>(i) / top_k * cols;
-    std::copy_n(token, cols, permuted.begin() + row * cols);
-  }
-  return permuted;
-}
-
 GemmExact bf16_grouped_gemm_exact(std::span<const std::uint16_t> rows, const Bf16Weights& weights,
                                   const Route& route) {
   const std::int64_t columns = weights.columns, depth = weights.depth;

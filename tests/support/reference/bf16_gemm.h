@@ -12,12 +12,6 @@
 // What layers that quantise nothing compute otherwise than reference.h says.
 namespace moejit::reference {
 
-// x: bf16 [T, cols] -> bf16 [offs[E], cols]: the row of every routed token, all zeros where its
-// probability is 0; pad rows are zeros. Without probabilities none makes zeros of a row.
-std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
-                                            std::span<const float> topk_probs, const Route& route,
-                                            std::int64_t top_k);
-
 // One expert's matrix of B: n columns of the result by k of the contraction, bf16, k contiguous or,
 // transposed, n.
 struct Bf16Weights {

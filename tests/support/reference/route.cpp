@@ -80,6 +80,19 @@ QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64
   return permute_pad(x, ones, route, top_k).data;
 }
 
+std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
+                                            std::span<const float> topk_probs, const Route& route,
+                                            std::int64_t top_k) {
+  std::vector<std::uint16_t> permuted(route.rows() * cols, 0);
+  for (std::size_t i = 0; i < route.row_map.size(); ++i) {
+    const std::int64_t row = route.row_map[i];
+    if (row < 0 || (!topk_probs.empty() && topk_probs[i] == 0.0F)) continue;
+    const auto token = x.begin() + static_cast<std::int64_t>(i) / top_k * cols;
+    std::copy_n(token, cols, permuted.begin() + row * cols);
+  }
+  return permuted;
+}
+
 std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
                                      std::span<const std::int32_t> row_map, std::int64_t tokens,
                                      std::int64_t top_k, std::int64_t hidden) {

@@ -5,6 +5,7 @@
 #include "tests/support/reference/quantize.h"
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct Route {
   std::uint32_t status = 0;
 
   std::int64_t rows() const { return offs.empty() ? 0 : offs.back(); }
+  // Without pad rows.
+  std::int64_t routed_rows() const {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  }
 };
 
 // Destinations are ordered by expert, then token, then k. An id of -1 and a bad id give no row.
@@ -47,6 +52,12 @@ PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_pro
 // The same without probabilities, so that none of 0 makes zeros of a row: what a gradient of the
 // un-permuted sum is.
 QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64_t top_k);
+
+// x: bf16 [T, cols] -> bf16 [offs[E], cols]: the row of every routed token, all zeros where its
+// probability is 0; pad rows are zeros. Without probabilities none makes zeros of a row.
+std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
+                                            std::span<const float> topk_probs, const Route& route,
+                                            std::int64_t top_k);
 
 // h2: bf16 [rows, hidden] -> bf16 [tokens, hidden]: per token the fp32 sum of its rows, from 0, in
 // descending order of rows, rounded once. A token without rows gives 0.
