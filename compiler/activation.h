@@ -44,7 +44,8 @@ Result<Activation> make_activation(std::string_view preset,
 // for a formula of neither.
 Result<Activation> parse_activation(std::string_view formula);
 
-// Whether there are gate and up, each with its rows of w1; relu_squared has up alone.
+// Whether the formula mentions the gate: then there are gate and up, each with its rows of w1, else
+// up alone.
 bool has_gate(const Activation& activation);
 
 // In one word: "swiglu", "clamped_swiglu(limit=7,alpha=1.702,offset=1)",
@@ -55,7 +56,7 @@ std::string to_string(const Activation& activation);
 // `dprob` (a sum so far), before anything is multiplied with the row's probability. The order of
 // roundings is that of the trees.
 struct ActivationGradients {
-  Expression gate;
+  Expression gate;  // 0 without a gate
   Expression up;
   Expression dprob;  // dprob + gradient * formula, the last product and the sum rounded once
 };

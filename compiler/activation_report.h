@@ -24,7 +24,7 @@ std::optional<BadPoint> find_bad_point(const Expression& formula);
 
 // What moejit makes of an activation.
 struct FormulaReport {
-  std::string name;  // "value", "d / d gate", "d / d up"
+  std::string name;  // "value", "d / d gate" where there is one, "d / d up"
   std::string text;  // empty where it has more than a few hundred operations
   std::optional<BadPoint> bad_point;
 };

@@ -39,8 +39,11 @@ bool has_backward(const Layer& layer) {
 
 bool is_quantized(const Layer& layer) { return layer.recipe != Recipe::kBf16; }
 
+int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
+
 int32_t padded_intermediate(const Layer& layer) {
-  return is_quantized(layer) ? (layer.intermediate + 127) / 128 * 128 : layer.intermediate;
+  if (!is_quantized(layer) || w1_sections(layer) == 1) return layer.intermediate;
+  return (layer.intermediate + 127) / 128 * 128;
 }
 
 std::string_view to_string(Recipe recipe) {

@@ -61,6 +61,9 @@ bool has_backward(const Layer& layer);
 // Whether GEMMs multiply quantised numbers; otherwise bf16 as it comes.
 bool is_quantized(const Layer& layer);
 
+// Parts of I rows in w1, each with I columns of h1: gate and up, or up alone.
+int32_t w1_sections(const Layer& layer);
+
 // I': columns of each half, gate and up, of what is contracted over both: I, or rounded up to
 // multiples of 128 where scale blocks may not lie in both halves. Zeros fill it up.
 int32_t padded_intermediate(const Layer& layer);

@@ -98,6 +98,8 @@ std::string_view to_string(LoadStage stage) {
     case LoadStage::kQuantizedRows: return "quantized_rows";
     case LoadStage::kGatedRows: return "gated_rows";
     case LoadStage::kGatedGradientRows: return "gated_gradient_rows";
+    case LoadStage::kUpRows: return "up_rows";
+    case LoadStage::kUpGradientRows: return "up_gradient_rows";
     case LoadStage::kCombinedRows: return "combined_rows";
   }
   return "unknown";
@@ -127,6 +129,7 @@ std::string_view to_string(StoreStage stage) {
     case StoreStage::kRows: return "rows";
     case StoreStage::kGroupedRows: return "grouped_rows";
     case StoreStage::kGroupedGatedRows: return "grouped_gated_rows";
+    case StoreStage::kGroupedUpRows: return "grouped_up_rows";
     case StoreStage::kPermuted: return "permuted";
     case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
     case StoreStage::kRowsAndProbs: return "rows_and_probs";

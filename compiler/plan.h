@@ -77,12 +77,14 @@ enum class LoadStage {
   kQuantizedRows,      // e4m3 rows with their compact scales
   kGatedRows,          // bf16 rows of gate and up halves, and the row's probability
   kGatedGradientRows,  // those, and bf16 rows of the activation's gradient
+  kUpRows,             // bf16 rows of up alone, and the row's probability
+  kUpGradientRows,     // those, and bf16 rows of the activation's gradient
   kCombinedRows,       // fp32 sum of the permuted rows of a token, descending row order
 };
 enum class TransformStage {
   kIdentity,
-  kActivationProbability,  // the activation of gate and up, times probability
-  kActivationBackward,     // from its gradient those of gate, up and probability
+  kActivationProbability,  // the activation of what was loaded, times probability
+  kActivationBackward,     // from its gradient those of gate, if any, up and probability
 };
 enum class QuantizeStage {
   kNone,        // one rounding to bf16
@@ -94,6 +96,7 @@ enum class StoreStage {
   kRows,              // row r to row r
   kGroupedRows,       // row r to row r; rows past a group's count get data 0 and scale 0
   kGroupedGatedRows,  // likewise rows of gate and up halves, and a part of a sum of each segment
+  kGroupedUpRows,     // likewise rows of up alone
   kPermuted,          // row t to every destination in row_map, and the pad rows
   kRowsAndPermuted,   // both: rows kept un-permuted too
   kRowsAndProbs,      // row r to row r, and the sums of the blocks of their dprobs

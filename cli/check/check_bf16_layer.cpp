@@ -38,7 +38,7 @@ class Bf16Check {
     const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
     if (!check_route(tokens)) return results_.take_checks();
     check_permuted("permuted", "x", probs);
-    check_gemm("h1", "permuted", weights("w1", 2 * shape_.intermediate, hidden, false));
+    check_gemm("h1", "permuted", weights("w1", h1_columns(), hidden, false));
     check_activation();
     check_gemm("h2", "act", weights("w2", hidden, shape_.intermediate, false));
     check_rows("y", reference::unpermute(bits("h2"), route_.row_map, tokens, shape_.top_k, hidden));
@@ -53,7 +53,7 @@ class Bf16Check {
     check_weight_gradient("dw2", "grad_permuted", "act");
     check_activation_gradient();
     check_weight_gradient("dw1", "dh1", "permuted");
-    check_gemm("dx_permuted", "dh1", weights("w1", hidden, 2 * shape_.intermediate, true));
+    check_gemm("dx_permuted", "dh1", weights("w1", hidden, h1_columns(), true));
     check_rows("dx", reference::unpermute(bits("dx_permuted"), route_.row_map, tokens, shape_.top_k,
                                           hidden));
     results_.check_floats(
@@ -64,6 +64,16 @@ class Bf16Check {
   }
 
  private:
+  int64_t h1_columns() const { return w1_sections(shape_) * shape_.intermediate; }
+  // What a row of h1 has for a column of the activation; a gate of 0 where there is none.
+  struct GateAndUp {
+    double gate = 0.0, up = 0.0;
+  };
+  GateAndUp gate_and_up(std::span<const uint16_t> h1, int64_t row, int64_t i) const {
+    const int64_t at = row * h1_columns() + i;
+    if (!shape_.has_gate) return {.up = float_from_bf16(h1[at])};
+    return {float_from_bf16(h1[at]), float_from_bf16(h1[at + shape_.intermediate])};
+  }
   std::span<const uint16_t> bits(std::string_view name) const {
     return elements<uint16_t>(results_.at(name));
   }
@@ -122,8 +132,7 @@ class Bf16Check {
     std::vector<double> values, bounds;
     for (int64_t row = 0; row < route_.rows(); ++row) {
       for (int64_t i = 0; i < intermediate; ++i) {
-        const double gate = float_from_bf16(h1[2 * row * intermediate + i]);
-        const double up = float_from_bf16(h1[2 * row * intermediate + intermediate + i]);
+        const auto [gate, up] = gate_and_up(h1, row, i);
         const double prob = probs[row];
         values.push_back(prob == 0.0 ? 0.0 : activation_.value(gate, up) * prob);
         const double error = std::fabs(prob) * activation_.value_error(gate, up) +
@@ -146,20 +155,20 @@ class Bf16Check {
     std::vector<double> values, bounds;
     for (int64_t row = 0; row < route_.rows(); ++row) {
       for (const bool is_up : {false, true}) {
+        if (!is_up && !shape_.has_gate) continue;
         for (int64_t i = 0; i < intermediate; ++i) {
-          const int64_t at = row * intermediate + i, in_h1 = 2 * row * intermediate + i;
-          const double gate = float_from_bf16(h1[in_h1]);
-          const double up = float_from_bf16(h1[in_h1 + intermediate]);
+          const int64_t at = row * intermediate + i;
+          const auto [gate, up] = gate_and_up(h1, row, i);
           const double gradient = double{float_from_bf16(dact[at])} * double{probs[row]};
-          const double largest =
-              std::fabs(gradient) * (1.0 + std::fabs(gate)) * (is_up ? 1.0 : 1.0 + std::fabs(up));
+          const double largest = std::fabs(gradient) * (1.0 + std::fabs(gate)) *
+                                 (is_up && shape_.has_gate ? 1.0 : 1.0 + std::fabs(up));
           values.push_back(is_up ? wanted.up[at] : wanted.gate[at]);
           bounds.push_back(reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
                                                          values.back()));
         }
       }
     }
-    results_.add(check_within("dh1", testing::compare_bf16_within({"dh1", 2 * intermediate},
+    results_.add(check_within("dh1", testing::compare_bf16_within({"dh1", h1_columns()},
                                                                   bits("dh1"), values, bounds)));
     results_.add(check_within(
         "dprobs_blocks", testing::compare_f32_within({"dprobs_blocks", block_count(intermediate)},

@@ -20,7 +20,8 @@ reference::LayerShape shape_of(const compiler::Layer& layer) {
           .intermediate = layer.intermediate,
           .alignment = layer.splits_alignment,
           .max_rows = layer.max_permuted_rows,
-          .sharing = layer.scale_sharing_k};
+          .sharing = layer.scale_sharing_k,
+          .has_gate = has_gate(layer.activation)};
 }
 
 reference::Route LayerResults::route() const {

@@ -19,7 +19,8 @@ float parameter(const Activation& activation, std::string_view name) {
 // Variables of the formula alone.
 compiler::Values values_at(double gate, double up) { return {{"gate", gate}, {"up", up}}; }
 
-reference::GatedActivation of_formula(const compiler::Expression& formula) {
+reference::GatedActivation of_formula(const Activation& activation) {
+  const compiler::Expression& formula = activation.formula;
   const auto code_of = [](const compiler::Expression& e) {
     return std::make_shared<const compiler::StraightLine>(compiler::straight_line({&e, 1}));
   };
@@ -42,7 +43,8 @@ reference::GatedActivation of_formula(const compiler::Expression& formula) {
                 compiler::evaluate_with_error(*value, values_at(gate, up));
             // Twice, for what a first order leaves out; and the product with the gradient.
             return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
-          }};
+          },
+      .has_gate = compiler::has_gate(activation)};
 }
 
 }  // namespace
@@ -55,7 +57,8 @@ reference::GatedActivation reference_of(const Activation& activation) {
     return reference::clamped_swiglu_activation(parameter(activation, "limit"),
                                                 parameter(activation, "alpha"),
                                                 parameter(activation, "offset"));
-  return of_formula(activation.formula);
+  if (activation.preset == "relu_squared") return reference::relu_squared_activation();
+  return of_formula(activation);
 }
 
 }  // namespace moejit::cli

@@ -68,10 +68,15 @@ class ExpertLoader {
                 hint);
   }
 
+  bool has_gate() const { return compiler::has_gate(layer_.activation); }
+  std::string_view first_projection(const ProjectionNames& naming) const {
+    return has_gate() ? naming.gate : naming.up;
+  }
+
   // The first expert decides on names and format; the others must agree.
   Result<void> find_naming() {
     for (const ProjectionNames& naming : kNamings) {
-      const std::string name = tensor_name(0, naming.gate, "weight");
+      const std::string name = tensor_name(0, first_projection(naming), "weight");
       const ShardEntry found = shards_.find(name);
       if (!found) continue;
       naming_ = naming;
@@ -85,7 +90,7 @@ class ExpertLoader {
           fmt::format("{}: tensor {} has the dtype {}, wanted BF16 or F8_E4M3", found.file->path(),
                       quote_for_message(name, 200), found.entry->dtype_name));
     }
-    return missing(tensor_name(0, kNamings.front().gate, "weight"));
+    return missing(tensor_name(0, first_projection(kNamings.front()), "weight"));
   }
 
   bool is_quantized() const { return dtype_ == DType::kF8E4M3; }
@@ -99,10 +104,11 @@ class ExpertLoader {
 
   void make_destinations() {
     const int64_t e = layer_.local_experts, h = layer_.hidden, i = layer_.intermediate;
-    w1_ = add(is_quantized() ? "w1_q" : "w1", dtype_, {e, 2 * i, h});
+    const int64_t sections = compiler::w1_sections(layer_);
+    w1_ = add(is_quantized() ? "w1_q" : "w1", dtype_, {e, sections * i, h});
     w2_ = add(is_quantized() ? "w2_q" : "w2", dtype_, {e, h, i});
     if (!is_quantized()) return;
-    w1_scales_ = add("w1_scale_inv", DType::kF32, {e, 2 * scale_blocks(i), scale_blocks(h)});
+    w1_scales_ = add("w1_scale_inv", DType::kF32, {e, sections * scale_blocks(i), scale_blocks(h)});
     w2_scales_ = add("w2_scale_inv", DType::kF32, {e, scale_blocks(h), scale_blocks(i)});
   }
 
@@ -122,11 +128,15 @@ class ExpertLoader {
                              const std::vector<int64_t>& w2_whole) const {
     const int64_t half = element_count(w1_half) * compiler::size_bytes(w1.dtype);
     const int64_t whole = element_count(w2_whole) * compiler::size_bytes(w2.dtype);
-    return {
-        {tensor_name(expert, naming_.gate, kind), w1_half, &w1, 2 * expert * half},
-        {tensor_name(expert, naming_.up, kind), w1_half, &w1, (2 * expert + 1) * half},
+    const int64_t sections = compiler::w1_sections(layer_);
+    std::vector<Part> parts = {
+        {tensor_name(expert, naming_.up, kind), w1_half, &w1, (sections * (expert + 1) - 1) * half},
         {tensor_name(expert, naming_.down, kind), w2_whole, &w2, expert * whole},
     };
+    if (has_gate())
+      parts.insert(parts.begin(), {tensor_name(expert, naming_.gate, kind), w1_half, &w1,
+                                   sections * expert * half});
+    return parts;
   }
 
   Result<void> copy(const Part& part) const {

@@ -45,10 +45,11 @@ TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t
 
 TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed) {
   const int64_t h = layer.hidden, i = layer.intermediate;
+  const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
   weights["w1"] = make_tensor(
-      DType::kBF16, {experts, 2 * i, h},
-      reference::random_weights(experts, 2 * i, h, reference::RandomStream(seed, kW1).bits(0)));
+      DType::kBF16, {experts, rows, h},
+      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0)));
   weights["w2"] = make_tensor(
       DType::kBF16, {experts, h, i},
       reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));

@@ -91,14 +91,19 @@ std::string type_text(const Activation& activation, std::string_view function) {
                      function);
 }
 
+// Functions of up alone have no parameter for the gate.
+std::string_view gate_parameter(const Activation& activation) {
+  return has_gate(activation) ? "float gate, " : "";
+}
+
 }  // namespace
 
 std::string value_type_text(const Activation& activation) {
   const Body body = body_of(straight_line({&activation.formula, 1}));
   return type_text(activation,
-                   fmt::format("  MOEJIT_DEVICE static float value(float gate, float up) {{\n"
+                   fmt::format("  MOEJIT_DEVICE static float value({}float up) {{\n"
                                "{}    return {};\n  }}\n",
-                               body.lines, body.results[0]));
+                               gate_parameter(activation), body.lines, body.results[0]));
 }
 
 std::string gradients_type_text(const Activation& activation) {
@@ -106,11 +111,11 @@ std::string gradients_type_text(const Activation& activation) {
   const Body body = body_of(straight_line(std::vector<Expression>{of.gate, of.up, of.dprob}));
   return type_text(
       activation,
-      fmt::format("  MOEJIT_DEVICE static ActivationGradients gradients(float gate, float up, "
+      fmt::format("  MOEJIT_DEVICE static ActivationGradients gradients({}float up, "
                   "float gradient,\n"
                   "                                                     float dprob) {{\n"
                   "{}    return {{.gate = {}, .up = {}, .dprob = {}}};\n  }}\n",
-                  body.lines, body.results[0], body.results[1], body.results[2]));
+                  gate_parameter(activation), body.lines, body.results[0], body.results[1], body.results[2]));
 }
 
 }  // namespace moejit::compiler

@@ -15,6 +15,8 @@ std::string load_type(const RowChainSpec& spec) {
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
     case LoadStage::kGatedRows: return "LoadGatedRows<kColumns>";
     case LoadStage::kGatedGradientRows: return "LoadGatedGradientRows<kColumns>";
+    case LoadStage::kUpRows: return "LoadUpRows<kColumns>";
+    case LoadStage::kUpGradientRows: return "LoadUpGradientRows<kColumns>";
     case LoadStage::kCombinedRows: return "LoadCombinedRows<kColumns, kTopK>";
   }
   return {};
@@ -55,6 +57,7 @@ ComposedType store_stage(const RowChainSpec& spec) {
     case StoreStage::kRows: take("StoreRows", {}); break;
     case StoreStage::kGroupedRows: take("StoreGroupedRows", {"kLocalExperts"}); break;
     case StoreStage::kGroupedGatedRows: take("StoreGroupedGatedRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedUpRows: take("StoreGroupedUpRows", {"kLocalExperts"}); break;
     case StoreStage::kPermuted: take("StorePermuted", {"kTopK", "kLocalExperts"}); break;
     case StoreStage::kRowsAndPermuted:
       take("StoreRowsAndPermuted", {"kTopK", "kLocalExperts"});
@@ -83,6 +86,8 @@ std::string load_words(LoadStage stage) {
     case LoadStage::kGatedRows: return "bf16 rows of gate and up";
     case LoadStage::kGatedGradientRows:
       return "bf16 rows of gate, up and the activation's gradient";
+    case LoadStage::kUpRows: return "bf16 rows of up";
+    case LoadStage::kUpGradientRows: return "bf16 rows of up and the activation's gradient";
     case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
   }
   return {};
@@ -93,7 +98,9 @@ std::string transform_words(const RowChainSpec& spec) {
     case TransformStage::kIdentity: return "";
     case TransformStage::kActivationProbability:
       return fmt::format("{} * probability, ", spec.activation.preset);
-    case TransformStage::kActivationBackward: return "gradients of gate, up and probability, ";
+    case TransformStage::kActivationBackward:
+      return fmt::format("gradients of {} and probability, ",
+                         has_gate(spec.activation) ? "gate, up" : "up");
   }
   return {};
 }
@@ -114,6 +121,7 @@ std::string store_words(StoreStage stage) {
     case StoreStage::kRows: return "in their order";
     case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
     case StoreStage::kGroupedGatedRows:
+    case StoreStage::kGroupedUpRows:
       return "in their order, pad rows as zeros, beside a partial sum of each segment";
     case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
     case StoreStage::kRowsAndPermuted:
@@ -134,7 +142,8 @@ bool has_new_scales(QuantizeStage stage) {
 }
 
 bool is_grouped(StoreStage stage) {
-  return stage == StoreStage::kGroupedRows || stage == StoreStage::kGroupedGatedRows;
+  return stage == StoreStage::kGroupedRows || stage == StoreStage::kGroupedGatedRows ||
+         stage == StoreStage::kGroupedUpRows;
 }
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }

@@ -114,7 +114,7 @@ Result<Activation> parse_activation(std::string_view text) {
       .preset = std::string(kOwnFormula), .parameters = {}, .formula = std::move(formula)};
 }
 
-bool has_gate(const Activation& activation) { return activation.preset != "relu_squared"; }
+bool has_gate(const Activation& activation) { return has_variable(activation.formula, "gate"); }
 
 std::string to_string(const Activation& activation) {
   std::string inside;

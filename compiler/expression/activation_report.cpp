@@ -102,9 +102,11 @@ ActivationReport report(const Activation& activation) {
         .text = formula.size() <= kLongestText ? to_string(formula) : std::string(),
         .bad_point = find_bad_point(formula)};
   };
-  return {.formulas = {describe("value", activation.formula),
-                       describe("d / d gate", differentiate(activation.formula, "gate")),
-                       describe("d / d up", differentiate(activation.formula, "up"))},
+  std::vector<FormulaReport> formulas = {describe("value", activation.formula)};
+  if (has_gate(activation))
+    formulas.push_back(describe("d / d gate", differentiate(activation.formula, "gate")));
+  formulas.push_back(describe("d / d up", differentiate(activation.formula, "up")));
+  return {.formulas = std::move(formulas),
           .value_code = value_type_text(activation),
           .gradient_code = gradients_type_text(activation)};
 }

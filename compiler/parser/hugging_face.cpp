@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::string_view kTopKKey = "num_experts_per_tok";
 constexpr std::string_view kHiddenKey = "hidden_size";
-constexpr std::string_view kActivationKey = "hidden_act";
 constexpr std::string_view kRouterNote =
     "router: scores, the choice of experts and their normalisation happen before the layer, which "
     "takes topk_ids and topk_probs";
@@ -60,7 +59,8 @@ Result<FamilyConfig> select_family(const JsonView& root) {
                    known_families());
 }
 
-// Values of "hidden_act", each a gated activation of the experts: a preset, or a formula.
+// Names of activations in configurations, and what they are in experts: a preset, or a formula.
+// Configurations without a name mean the first.
 struct HiddenAct {
   std::string_view name;
   std::string_view preset;
@@ -76,6 +76,16 @@ constexpr std::array kHiddenActs = std::to_array<HiddenAct>({
     {"relu", "", "relu(gate) * up"},
     {"sigmoid", "", "sigmoid(gate) * up"},
 });
+constexpr std::array kHiddenActsWithoutGate = std::to_array<HiddenAct>({
+    {"relu2", "relu_squared", ""},
+    {"silu", "", "silu(up)"},
+    {"gelu", "", "gelu(up)"},
+    {"relu", "", "relu(up)"},
+});
+
+Result<Activation> activation_of(const HiddenAct& act) {
+  return act.preset.empty() ? parse_activation(act.formula) : make_activation(act.preset);
+}
 
 // Reads figures and remembers which key gave what.
 class KeyReader {
@@ -89,22 +99,21 @@ class KeyReader {
     return static_cast<int32_t>(number);
   }
 
-  // Configurations without the key mean silu, the default of every family.
-  Result<Activation> read_activation() {
-    const std::optional<JsonView> view = config_.find(kActivationKey);
-    if (!view || view->is_null()) return Activation{};
+  Result<Activation> read_activation(const HuggingFaceFamily& family) {
+    const std::span<const HiddenAct> acts =
+        family.has_gate ? std::span<const HiddenAct>(kHiddenActs) : kHiddenActsWithoutGate;
+    const std::optional<JsonView> view = config_.find(family.activation);
+    if (!view || view->is_null()) return activation_of(acts.front());
     MOEJIT_TRY_ASSIGN(const std::string name, view->read_string());
-    const auto known = std::ranges::find(kHiddenActs, name, &HiddenAct::name);
-    if (known == kHiddenActs.end()) {
+    const auto known = std::ranges::find(acts, name, &HiddenAct::name);
+    if (known == acts.end()) {
       std::string list;
-      for (const HiddenAct& act : kHiddenActs)
+      for (const HiddenAct& act : acts)
         list += fmt::format("{}{}", list.empty() ? "" : ", ", act.name);
       return view->fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view->got()),
                         fmt::format("supported: {}", list));
     }
-    MOEJIT_TRY_ASSIGN(Activation activation, known->preset.empty()
-                                                 ? parse_activation(known->formula)
-                                                 : make_activation(known->preset));
+    MOEJIT_TRY_ASSIGN(Activation activation, activation_of(*known));
     note_activation(*view, activation);
     return activation;
   }
@@ -204,7 +213,7 @@ Result<Layer> read_figures(KeyReader& reader, const HuggingFaceFamily& family,
   MOEJIT_TRY_ASSIGN(layer.intermediate,
                     reader.read(family.intermediate, "intermediate", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.activation, family.clamp.empty()
-                                          ? reader.read_activation()
+                                          ? reader.read_activation(family)
                                           : reader.read_clamped_activation(family.clamp));
   layer.dispatch = default_dispatch(layer.experts, layer.local_experts);
   layer.max_permuted_rows = worst_case_permuted_rows(layer);

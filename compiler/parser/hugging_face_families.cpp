@@ -26,6 +26,8 @@ constexpr std::array kFamilies = std::to_array<HuggingFaceFamily>({
     {"qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B", "", "num_experts", "moe_intermediate_size", "",
      ""},
     {"qwen3_next", "Qwen3-Next-80B-A3B", "", "num_experts", "moe_intermediate_size", "", ""},
+    {"nemotron_h", "Nemotron 3", "", "n_routed_experts", "moe_intermediate_size", "", "",
+     "mlp_hidden_act", false},
     {"olmoe", "OLMoE-1B-7B", "", "num_experts", "intermediate_size", "", ""},
     {"mixtral", "Mixtral 8x7B, 8x22B", "", "num_local_experts", "intermediate_size", "", ""},
     {"minimax_m2", "MiniMax-M2", "", "num_local_experts", "intermediate_size", "", ""},
@@ -44,6 +46,9 @@ constexpr std::array kFacts = std::to_array<HuggingFaceFact>({
      "the shared expert runs beside the layer and is not part of it"},
     {"shared_intermediate_size", "",
      "the shared expert runs beside the layer and is not part of it"},
+    {"moe_latent_size", "",
+     "tokens are projected to this width before the experts and back behind them: give it as the "
+     "layer's hidden"},
     {"first_k_dense_replace", "", "so many of the first decoder layers are dense, not MoE"},
     {"decoder_sparse_step", "1", "only every so many decoder layers one is MoE"},
     {"interleave_moe_layer_step", "1", "only every so many decoder layers one is MoE"},

@@ -14,8 +14,10 @@ struct HuggingFaceFamily {
   std::string_view nested;        // object that holds the keys; empty: the top level
   std::string_view experts;       // the keys of ...
   std::string_view intermediate;  // ... these figures
-  std::string_view clamp;         // the limit of clamped_swiglu; empty: "hidden_act" tells
+  std::string_view clamp;         // the limit of clamped_swiglu; empty: the next key tells
   std::string_view note;          // what the description cannot express, beside the facts below
+  std::string_view activation = "hidden_act";  // the activation of the experts
+  bool has_gate = true;                        // which has a gate or not
 };
 
 // In the order of listings.

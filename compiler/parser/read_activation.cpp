@@ -21,9 +21,9 @@ constexpr std::array kOtherNames = std::to_array<OtherName>({
     {"reglu", "relu(gate) * up"},
     {"glu", "sigmoid(gate) * up"},
     {"geglu_tanh", "gelu_tanh(gate) * up"},
-    {"silu", "silu(gate)"},
-    {"gelu", "gelu(gate)"},
-    {"relu", "relu(gate)"},
+    {"silu", "silu(up)"},
+    {"gelu", "gelu(up)"},
+    {"relu", "relu(up)"},
 });
 // And those that are a preset here.
 struct Alias {

@@ -119,7 +119,7 @@ int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
 
 // The list of a layer is that of its weights.
 int64_t busy(const MultiCastTransposeSpec&, const Layer& layer, int64_t) {
-  const MatrixSize sizes[] = {{2 * int64_t{layer.intermediate}, layer.hidden},
+  const MatrixSize sizes[] = {{int64_t{w1_sections(layer)} * layer.intermediate, layer.hidden},
                               {layer.hidden, layer.intermediate}};
   return layer.local_experts * cast_transpose_tile_ends(sizes).back();
 }
@@ -182,8 +182,8 @@ int64_t gradient_columns(const Layer& layer) {
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {
-  return spec.load == LoadStage::kGatedRows || spec.load == LoadStage::kGatedGradientRows ||
-         spec.store == StoreStage::kGroupedRows;
+  return spec.store == StoreStage::kGroupedRows || spec.store == StoreStage::kGroupedGatedRows ||
+         spec.store == StoreStage::kGroupedUpRows;
 }
 
 }  // namespace moejit::compiler

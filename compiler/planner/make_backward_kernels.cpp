@@ -46,12 +46,15 @@ KernelPlan permute_transpose(const Layer& layer, std::string_view rows_name,
 
 KernelPlan activation_backward(const Layer& layer) {
   const int32_t padded = padded_intermediate(layer);
+  const bool is_gated = has_gate(layer.activation);
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = LoadStage::kGatedGradientRows,
+      .spec = RowChainSpec{.load = is_gated ? LoadStage::kGatedGradientRows
+                                            : LoadStage::kUpGradientRows,
                            .transform = TransformStage::kActivationBackward,
                            .quantize =
                                is_quantized(layer) ? QuantizeStage::k1x128 : QuantizeStage::kNone,
-                           .store = StoreStage::kGroupedGatedRows,
+                           .store = is_gated ? StoreStage::kGroupedGatedRows
+                                             : StoreStage::kGroupedUpRows,
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
                            .epsilon = smallest_amax(layer),
@@ -76,7 +79,8 @@ KernelPlan activation_backward(const Layer& layer) {
         layer.intermediate, padded));
   if (is_quantized(layer)) {
     kernel.arguments.push_back({"output_scale_inv", "dh1_scale_inv"});
-    kernel.reasons.emplace_back("gradients of gate and up are quantised in registers");
+    kernel.reasons.emplace_back(is_gated ? "gradients of gate and up are quantised in registers"
+                                         : "gradients are quantised in registers");
   }
   return kernel;
 }
@@ -121,7 +125,7 @@ KernelPlan fc2_wgrad(const Layer& layer, GradientMode mode) {
 
 KernelPlan fc1_wgrad(const Layer& layer, GradientMode mode) {
   const int32_t padded = padded_intermediate(layer);
-  ContractionGroupedGemmSpec problem{.rows = 2 * padded, .n = layer.hidden};
+  ContractionGroupedGemmSpec problem{.rows = w1_sections(layer) * padded, .n = layer.hidden};
   if (padded != layer.intermediate) {
     problem.sections = 2;
     problem.section_rows = layer.intermediate;
@@ -167,7 +171,7 @@ KernelPlan unpermute_grad(const Layer& layer) {
 KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
                                 const PlanOptions& options) {
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
-  const int32_t gate_and_up = 2 * padded_intermediate(layer);
+  const int32_t h1_columns = w1_sections(layer) * padded_intermediate(layer);
   switch (operation) {
     case Operation::kQuantizeDy: return quantize(layer, rows_of_dy(layer));
     case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy(layer));
@@ -185,8 +189,8 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kActivationBackward:
     case Operation::kActivationBackwardQuantize: return activation_backward(layer);
     case Operation::kGemmFc1Dgrad:
-      return dgrad(layer, hidden, gate_and_up, "dh1", "w1", "dx_permuted");
-    case Operation::kTransposeDh1: return transpose(layer, gate_and_up, "dh1", "dh1_colwise");
+      return dgrad(layer, hidden, h1_columns, "dh1", "w1", "dx_permuted");
+    case Operation::kTransposeDh1: return transpose(layer, h1_columns, "dh1", "dh1_colwise");
     case Operation::kTransposeX: return transpose(layer, hidden, "permuted", "x_colwise");
     case Operation::kPermuteTransposeX:
       return permute_transpose(layer, "x", "x_colwise", RowSource::kGathered);

@@ -60,7 +60,8 @@ KernelPlan route(const Layer& layer, const Target& target) {
 
 KernelPlan activation(const Layer& layer) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = LoadStage::kGatedRows,
+      .spec = RowChainSpec{.load = has_gate(layer.activation) ? LoadStage::kGatedRows
+                                                              : LoadStage::kUpRows,
                            .transform = TransformStage::kActivationProbability,
                            .quantize = quantize_stage(layer),
                            .store = StoreStage::kGroupedRows,
@@ -195,7 +196,7 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
                       const PlanOptions& options) {
   switch (step.operation) {
     case Operation::kQuantizeW1:
-      return quantize_weights(layer, 2, layer.intermediate, layer.hidden, "w1");
+      return quantize_weights(layer, w1_sections(layer), layer.intermediate, layer.hidden, "w1");
     case Operation::kQuantizeW2:
       return quantize_weights(layer, 1, layer.hidden, layer.intermediate, "w2");
     case Operation::kQuantize: return quantize(layer, rows_of_x(layer));
@@ -205,7 +206,7 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
       return quantize_permute_pad(layer, rows_of_x(layer), options);
     case Operation::kGemmFc1:
       return grouped_gemm(layer,
-                          {.sections = 2,
+                          {.sections = w1_sections(layer),
                            .section_n = layer.intermediate,
                            .k = layer.hidden,
                            .blocks_per_promotion = layer.scale_sharing_k},

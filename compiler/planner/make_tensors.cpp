@@ -23,15 +23,24 @@ struct LayerDims {
         e{"E", layer.local_experts},
         h{"H", layer.hidden},
         i{"I", layer.intermediate},
-        i2{"2I", 2 * i.value},
-        padded_i2(layer.intermediate == padded_intermediate(layer)
-                      ? i2
+        h1(sections_of(layer, i)),
+        padded_h1(layer.intermediate == padded_intermediate(layer)
+                      ? h1
                       : Dim{"2I'", 2 * int64_t{padded_intermediate(layer)}}),
         p{"P", layer.max_permuted_rows},
         hb(blocks_of("ceil(H/128)", h)),
         ib(blocks_of("ceil(I/128)", i)),
-        ib2{"2ceil(I/128)", 2 * ib.value} {}
-  Dim t, k, e, h, i, i2, padded_i2, p, hb, ib, ib2;
+        h1b(sections_of(layer, ib)) {}
+  Dim t, k, e, h, i;
+  Dim h1, padded_h1;  // columns of h1, rows of w1
+  Dim p, hb, ib, h1b;
+
+ private:
+  // Of gate and up, or of up alone.
+  static Dim sections_of(const Layer& layer, const Dim& one) {
+    if (w1_sections(layer) == 1) return one;
+    return {"2" + one.symbol, 2 * one.value};
+  }
 };
 
 // Collects tensors. Those that GEMMs multiply are e4m3 codes "<name>_q" beside their
@@ -83,12 +92,12 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
   list.add("x", kBF16, kInput, {d.t, d.h});
   list.add("topk_ids", kI32, kInput, {d.t, d.k});
   list.add("topk_probs", kF32, kInput, {d.t, d.k});
-  list.add("w1", kBF16, kWeight, {d.e, d.i2, d.h});
+  list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
   if (is_quantized(layer)) {
     const Layout tiles = Layout::kScalesTiles;
     list.add_optional("skip_update", kU32, kWeight, {Dim{"1", 1}});
-    list.add_quantized("w1", kQuantized, {d.e, d.i2, d.h}, {d.e, d.ib2, d.hb}, tiles);
+    list.add_quantized("w1", kQuantized, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb}, tiles);
     list.add_quantized("w2", kQuantized, {d.e, d.h, d.i}, {d.e, d.hb, d.ib}, tiles);
   }
   list.add("y", kBF16, kOutput, {d.t, d.h});
@@ -113,7 +122,7 @@ void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
   if (gathers) list.add("row_tokens", kI32, kSaved, {d.p});
   list.add("permuted_probs", kF32, kept, {d.p});
   if (options.keep_intermediates || saves || contains(steps, Operation::kGemmFc1))
-    list.add("h1", kBF16, recomputed, {d.p, d.i2});
+    list.add("h1", kBF16, recomputed, {d.p, d.h1});
   list.add_rows("act", d.p, d.i, d.ib, recomputed);
   list.add("h2", kBF16, kWorkspace, {d.p, d.h});
 }
@@ -132,13 +141,13 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("dy", kBF16, kInput, {d.t, d.h});
   if (quantizes) {
     const Layout tiles = Layout::kScalesTiles;
-    list.add_quantized("w1_colwise", kQuantized, {d.e, d.h, d.padded_i2}, {d.e, d.hb, d.ib2},
+    list.add_quantized("w1_colwise", kQuantized, {d.e, d.h, d.padded_h1}, {d.e, d.hb, d.h1b},
                        tiles);
     list.add_quantized("w2_colwise", kQuantized, {d.e, d.i, d.h}, {d.e, d.ib, d.hb}, tiles);
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
   list.add("dprobs", kF32, kOutput, {d.t, d.k});
-  list.add("dw1", kF32, kOutput, {d.e, d.i2, d.h});
+  list.add("dw1", kF32, kOutput, {d.e, d.h1, d.h});
   list.add("dw2", kF32, kOutput, {d.e, d.h, d.i});
   if (quantizes && (options.keep_intermediates || gathers_tokens(layer) ||
                     contains(steps, Operation::kQuantizeDy)))
@@ -150,10 +159,10 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
     add_colwise(list, "grad", d.h, d.hb, columns);
     add_colwise(list, "act", d.i, d.ib, columns);
   }
-  list.add_rows("dh1", d.p, d.padded_i2, d.ib2);
+  list.add_rows("dh1", d.p, d.padded_h1, d.h1b);
   list.add("dprobs_blocks", kF32, kWorkspace, {d.p, d.ib});
   if (quantizes) {
-    add_colwise(list, "dh1", d.padded_i2, d.ib2, columns);
+    add_colwise(list, "dh1", d.padded_h1, d.h1b, columns);
     add_colwise(list, "x", d.h, d.hb, columns);
   }
   list.add("dx_permuted", kBF16, kWorkspace, {d.p, d.h});

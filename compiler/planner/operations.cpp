@@ -219,6 +219,12 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
         "gemm_fc1 and activation_quantize stay apart: \"fuse_activation\" is false");
     return;
   }
+  if (!has_gate(layer.activation)) {
+    reasons.emplace_back(
+        "gemm_fc1 and activation_quantize stay apart: tiles that are activated in registers have "
+        "gate and up, and there is no gate");
+    return;
+  }
   if (layer.scale_sharing_k > 1) {
     reasons.push_back(
         fmt::format("gemm_fc1 and activation_quantize stay apart: {0} neighbouring blocks of act "

@@ -79,9 +79,6 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   }
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
-  if (!has_gate(layer.activation))
-    return refuse(layer, target, "activation", to_string(layer.activation),
-                  "activations of gate and up");
   return is_quantized(layer) ? Result<void>{} : check_bf16(layer, target);
 }
 

@@ -38,6 +38,11 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
       // Gate, up and the gradient once; both halves, and a partial sum of each segment.
       return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
                            rows.padded * (2 * row_bytes + 4 * ceil_div(columns, 128))};
+    case LoadStage::kUpRows:
+      return {.min_bytes = rows.routed * (2 * columns + 4) + rows.padded * row_bytes};
+    case LoadStage::kUpGradientRows:
+      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) +
+                           rows.padded * (row_bytes + 4 * ceil_div(columns, 128))};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }
@@ -98,7 +103,7 @@ Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
 
 // The list of a layer is that of its weights.
 Work work(const MultiCastTransposeSpec& spec, const Layer& layer, const CallRows&) {
-  const MatrixSize both{3 * int64_t{layer.intermediate}, layer.hidden};
+  const MatrixSize both{(w1_sections(layer) + 1) * int64_t{layer.intermediate}, layer.hidden};
   Work total = count_work(spec, {&both, 1});
   total.min_bytes *= layer.local_experts;
   return total;

@@ -107,7 +107,6 @@ class LayerErrors(Refusal):
         self.refuse(["plan", self.layer(recipe="bf16", passes=["forward", "backward"],
                                         splits_alignment=16)], USAGE,
                     "splits_alignment \"16\"", "multiples of 64")
-        self.refuse(["plan", self.layer(activation="relu_squared")], USAGE, "relu_squared")
 
     def test_files(self):
         self.refuse(["plan", "absent.json"], FILE, "absent.json")

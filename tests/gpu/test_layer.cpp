@@ -40,6 +40,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .top_k = static_cast<int32_t>(shape.top_k),
           .hidden = static_cast<int32_t>(shape.hidden),
           .intermediate = static_cast<int32_t>(shape.intermediate),
+          .activation = options.activation,
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .splits_alignment = static_cast<int32_t>(shape.alignment),

@@ -64,6 +64,7 @@ class TestLayer {
     bool has_backward = false;
     compiler::Recompute recompute = compiler::Recompute::kNone;
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;
+    compiler::Activation activation = {};
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);

@@ -11,10 +11,10 @@ namespace moejit::device {
 struct RowChainParams {
   // Load stages
   const void* input;             // kRows: bf16 [rows, C]; kQuantizedRows: e4m3 [rows, C];
-                                 // gated: bf16 [P, 2C]; kCombinedRows: bf16 [P, C]
+                                 // gated: bf16 [P, 2C]; kUpRows, kCombinedRows: bf16 [P, C]
   const float* input_scale_inv;  // kQuantizedRows: [rows, B]
-  const void* gradient;          // kGatedGradientRows: bf16 [P, C]
-  const float* probs;            // gated: [P]; kPermuted stores: topk_probs [T, K]
+  const void* gradient;          // gated and up gradient rows: bf16 [P, C]
+  const float* probs;            // gated, up: [P]; kPermuted stores: topk_probs [T, K]
   const int32_t* row_map;        // [T, K], kCombinedRows and kPermuted stores
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], likewise
@@ -23,7 +23,7 @@ struct RowChainParams {
   float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
-  float* output_dprobs;     // [P, B], kGroupedGatedRows
+  float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
   float* kept_scale_inv;    // [T, B], likewise
   int64_t rows;             // of the input: T, or P where groups say which rows exist

@@ -84,6 +84,31 @@ struct LoadGatedRows {
   MOEJIT_DEVICE static GatedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
+// A row without a gate, and its factor.
+struct UpSegment {
+  Bf16Segment up;
+  float prob;
+};
+
+// bf16 rows. Uses input [P, C], probs [P].
+template <int32_t kColumns_>
+struct LoadUpRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 2;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = UpSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
+    Fetched fetched = {};
+    fetched.up = fetch_runs(input, at, at.row, at.is_real());
+    if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
+    return fetched;
+  }
+  MOEJIT_DEVICE static UpSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
 // A gated row and the gradient of its activation.
 struct GatedGradientSegment {
   GatedSegment forward;
@@ -105,6 +130,29 @@ struct LoadGatedGradientRows {
             .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
   }
   MOEJIT_DEVICE static GatedGradientSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
+// A row without a gate and the gradient of its activation.
+struct UpGradientSegment {
+  UpSegment forward;
+  Bf16Segment gradient;
+};
+
+// What LoadUpRows reads, and rows of the gradient. Uses gradient [P, C] too.
+template <int32_t kColumns_>
+struct LoadUpGradientRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kSegmentsInFlight = 1;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = UpGradientSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
+    return {.forward = LoadUpRows<kColumns>::fetch(params, at),
+            .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
+  }
+  MOEJIT_DEVICE static UpGradientSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
 }  // namespace moejit::device

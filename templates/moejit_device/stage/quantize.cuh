@@ -6,6 +6,7 @@
 // together.
 
 #include "moejit_device/core/gated_gradient.cuh"
+#include "moejit_device/core/up_gradient.cuh"
 
 namespace moejit::device {
 
@@ -15,6 +16,9 @@ struct QuantizeNone {
   MOEJIT_DEVICE static Bf16Segment apply(const ValueSegment& values) { return pack_bf16(values); }
   MOEJIT_DEVICE static Bf16GatedGradient apply(const GatedGradient& gradient) {
     return round_gated_gradient(gradient);
+  }
+  MOEJIT_DEVICE static StoredUpGradient<Bf16Segment> apply(const UpGradient& gradient) {
+    return {.up = apply(times_prob(gradient)), .dprob = sum_of_segment(gradient.dprob)};
   }
 };
 
@@ -39,6 +43,9 @@ struct Quantize1x128 {
   MOEJIT_DEVICE static QuantizedGatedGradient apply(const GatedGradient& gradient) {
     return quantize_gated_gradient<kEpsilonBits, kSegmentsPerScale>(gradient);
   }
+  MOEJIT_DEVICE static StoredUpGradient<QuantizedSegment> apply(const UpGradient& gradient) {
+    return {.up = apply(times_prob(gradient)), .dprob = sum_of_segment(gradient.dprob)};
+  }
 };
 
 // The same for two segments at a time: both get the scale of their common largest magnitude. The
@@ -53,6 +60,9 @@ struct Quantize1x128Pairs {
   }
   MOEJIT_DEVICE static QuantizedGatedGradient apply(const GatedGradient& gradient) {
     return quantize_gated_gradient<kEpsilonBits, kSegmentsPerScale>(gradient);
+  }
+  MOEJIT_DEVICE static StoredUpGradient<QuantizedSegment> apply(const UpGradient& gradient) {
+    return {.up = apply(times_prob(gradient)), .dprob = sum_of_segment(gradient.dprob)};
   }
 };
 

@@ -46,6 +46,8 @@
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedGatedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
+//   of activations without a gate:
+//     LoadUpRows, LoadUpGradientRows and StoreGroupedUpRows in the place of those of gated rows.
 //   of bf16 layers permute_pad, activation and activation_backward:
 //     using Kernel = RowChain<LoadUnchangedRows<kColumns>, TransformIdentity, QuantizeKeep,
 //                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, Bf16>,
@@ -72,6 +74,7 @@
 #include "moejit_device/stage/store_permuted.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 #include "moejit_device/stage/store_rows_and_probs.cuh"
+#include "moejit_device/stage/store_up_rows.cuh"
 #include "moejit_device/stage/transform.cuh"
 
 namespace moejit::device {

@@ -5,6 +5,7 @@
 
 #include "moejit_device/core/gated_gradient.cuh"
 #include "moejit_device/core/math.cuh"
+#include "moejit_device/core/up_gradient.cuh"
 #include "moejit_device/stage/load.cuh"
 
 namespace moejit::device {
@@ -29,6 +30,16 @@ struct TransformActivationProbability {
     }
     return result;
   }
+  // Of up alone.
+  MOEJIT_DEVICE static ValueSegment apply(const UpSegment& segment) {
+    const ValueSegment up = unpack_bf16(segment.up);
+    ValueSegment result;
+#pragma unroll
+    for (int32_t i = 0; i < kLaneColumns; ++i) {
+      result.value[i] = ptx::multiply(Activation::value(up.value[i]), segment.prob);
+    }
+    return result;
+  }
 };
 
 // The gradient of activation times probability: those of gate and up, which the quantize stage
@@ -48,6 +59,22 @@ struct TransformActivationBackward {
       const ActivationGradients of =
           Activation::gradients(gate.value[i], up.value[i], gradient.value[i], result.dprob);
       result.gate.value[i] = of.gate;
+      result.up.value[i] = of.up;
+      result.dprob = of.dprob;
+    }
+    return result;
+  }
+  // Of up alone.
+  MOEJIT_DEVICE static UpGradient apply(const UpGradientSegment& segment) {
+    const ValueSegment up = unpack_bf16(segment.forward.up);
+    const ValueSegment gradient = unpack_bf16(segment.gradient);
+    UpGradient result;
+    result.prob = segment.forward.prob;
+    result.dprob = 0.0f;
+#pragma unroll
+    for (int32_t i = 0; i < kLaneColumns; ++i) {
+      const ActivationGradients of =
+          Activation::gradients(up.value[i], gradient.value[i], result.dprob);
       result.up.value[i] = of.up;
       result.dprob = of.dprob;
     }

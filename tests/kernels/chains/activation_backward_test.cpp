@@ -23,15 +23,17 @@ class ActivationBackwardKernel : public Chains {
  protected:
   struct Gradients {
     int64_t intermediate = 0;
-    std::vector<uint16_t> h1;    // [max_rows, 2I]
+    std::vector<uint16_t> h1;    // [max_rows, 2I], or without a gate [max_rows, I]
     std::vector<uint16_t> dact;  // [max_rows, I]
     std::vector<float> probs;    // [max_rows]
     reference::Route route;
     int64_t max_rows = 0;
+    bool has_gate = true;
 
+    int64_t h1_columns() const { return has_gate ? 2 * intermediate : intermediate; }
     void set(int64_t row, int64_t column, float gate, float up, float gradient) {
-      h1[row * 2 * intermediate + column] = bf16_from_float(gate);
-      h1[(row * 2 + 1) * intermediate + column] = bf16_from_float(up);
+      if (has_gate) h1[row * h1_columns() + column] = bf16_from_float(gate);
+      h1[(row + 1) * h1_columns() - intermediate + column] = bf16_from_float(up);
       dact[row * intermediate + column] = bf16_from_float(gradient);
     }
   };
@@ -43,9 +45,11 @@ class ActivationBackwardKernel : public Chains {
   };
 
   // Rows of groups that have `counts` of them. What pad rows and the rows behind hold is NaN.
-  static Gradients random(std::vector<int32_t> counts, int64_t intermediate, uint64_t seed) {
+  static Gradients random(std::vector<int32_t> counts, int64_t intermediate, uint64_t seed,
+                          bool has_gate = true) {
     constexpr int32_t kAlignment = 16;
     Gradients in{.intermediate = intermediate};
+    in.has_gate = has_gate;
     in.route.offs.push_back(0);
     for (const int32_t count : counts) {
       const int32_t aligned = (count + kAlignment - 1) / kAlignment * kAlignment;
@@ -53,7 +57,7 @@ class ActivationBackwardKernel : public Chains {
     }
     in.route.counts = std::move(counts);
     in.max_rows = in.route.rows() + 3;
-    in.h1 = reference::random_activations(in.max_rows, 2 * intermediate, seed);
+    in.h1 = reference::random_activations(in.max_rows, in.h1_columns(), seed);
     in.dact = reference::random_activations(in.max_rows, intermediate, seed + 1);
     in.probs = reference::random_probs(in.max_rows, 8, seed);
     in.probs.resize(static_cast<size_t>(in.max_rows));
@@ -69,13 +73,14 @@ class ActivationBackwardKernel : public Chains {
   Results run_on(const Gradients& in, int64_t ctas, int64_t sharing = 1,
                  const compiler::Activation& activation = {}) {
     const int64_t blocks = block_count(in.intermediate);
+    const int64_t scales = in.has_gate ? 2 * blocks : blocks;  // of a row
     const DeviceBuffer h1 = input("h1", in.h1);
     const DeviceBuffer dact = input("dact", in.dact);
     const DeviceBuffer probs = input("permuted_probs", in.probs);
     const DeviceBuffer counts = input("counts", in.route.counts);
     const DeviceBuffer offs = input("offs", in.route.offs);
-    const DeviceBuffer q = output<uint8_t>("dh1_q", in.max_rows * 2 * in.intermediate);
-    const DeviceBuffer scale_inv = output<float>("dh1_scale_inv", in.max_rows * 2 * blocks);
+    const DeviceBuffer q = output<uint8_t>("dh1_q", in.max_rows * in.h1_columns());
+    const DeviceBuffer scale_inv = output<float>("dh1_scale_inv", in.max_rows * scales);
     const DeviceBuffer dprobs = output<float>("dprobs_blocks", in.max_rows * blocks);
     const device::RowChainParams params{.input = h1.as<const void>(),
                                         .gradient = dact.as<const void>(),
@@ -86,10 +91,12 @@ class ActivationBackwardKernel : public Chains {
                                         .output_scale_inv = scale_inv.as<float>(),
                                         .output_dprobs = dprobs.as<float>(),
                                         .rows = in.max_rows};
-    const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedGradientRows,
+    const compiler::RowChainSpec spec{.load = in.has_gate ? compiler::LoadStage::kGatedGradientRows
+                                                       : compiler::LoadStage::kUpGradientRows,
                                       .transform = compiler::TransformStage::kActivationBackward,
                                       .quantize = quantize_stage(sharing),
-                                      .store = compiler::StoreStage::kGroupedGatedRows,
+                                      .store = in.has_gate ? compiler::StoreStage::kGroupedGatedRows
+                                                        : compiler::StoreStage::kGroupedUpRows,
                                       .columns = static_cast<int32_t>(in.intermediate),
                                       .local_experts = static_cast<int32_t>(in.route.counts.size()),
                                       .epsilon = reference::kActivationEps,
@@ -97,11 +104,11 @@ class ActivationBackwardKernel : public Chains {
                                       .activation = activation};
     run(spec, ctas, params, {&h1, &dact, &probs, &counts, &offs, &q, &scale_inv, &dprobs});
     const int64_t rows = in.route.rows();
-    EXPECT_TRUE(untouched_from(q.download<uint8_t>(), rows * 2 * in.intermediate));
-    EXPECT_TRUE(untouched_from(scale_inv.download<float>(), rows * 2 * blocks));
+    EXPECT_TRUE(untouched_from(q.download<uint8_t>(), rows * in.h1_columns()));
+    EXPECT_TRUE(untouched_from(scale_inv.download<float>(), rows * scales));
     EXPECT_TRUE(untouched_from(dprobs.download<float>(), rows * blocks));
-    return {.q = head(q.download<uint8_t>(), rows * 2 * in.intermediate),
-            .scale_inv = head(scale_inv.download<float>(), rows * 2 * blocks),
+    return {.q = head(q.download<uint8_t>(), rows * in.h1_columns()),
+            .scale_inv = head(scale_inv.download<float>(), rows * scales),
             .dprobs = head(dprobs.download<float>(), rows * blocks)};
   }
 
@@ -114,9 +121,9 @@ class ActivationBackwardKernel : public Chains {
     const int64_t blocks = block_count(in.intermediate);
     const Results got = run_on(in, ctas, sharing, activation.compiled);
     EXPECT_TRUE(
-        matches(compare_f32({"dh1_scale_inv", 2 * blocks}, got.scale_inv, wanted.scale_inv)));
+        matches(compare_f32({"dh1_scale_inv", in.has_gate ? 2 * blocks : blocks}, got.scale_inv, wanted.scale_inv)));
     EXPECT_TRUE(
-        matches(compare_e4m3_within_one_code({"dh1_q", 2 * in.intermediate}, got.q, wanted.q)));
+        matches(compare_e4m3_within_one_code({"dh1_q", in.h1_columns()}, got.q, wanted.q)));
     EXPECT_TRUE(matches(compare_f32_within({"dprobs_blocks", blocks}, got.dprobs,
                                            wanted.dprobs_blocks, wanted.dprobs_bounds)));
   }
@@ -142,12 +149,14 @@ TEST_F(ActivationBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
 TEST_F(ActivationBackwardKernel, IsWithinOneCodeForEveryActivation) {
   for (const ActivationCase& activation : activation_cases()) {
     SCOPED_TRACE(activation.name);
-    expect_close(random(kCounts, 272, 11), 3, 1, activation);
-    Gradients in = random({48}, 272, 12);
+    const bool has_gate = activation.reference.has_gate;
+    expect_close(random(kCounts, 272, 11, has_gate), 3, 1, activation);
+    Gradients in = random({48}, 272, 12, has_gate);
     for (int64_t row = 0; row < 48; ++row) {
       const float value = kKinkValues[static_cast<size_t>(row) % kKinkValues.size()];
+      const int64_t first = row * in.h1_columns(), up = in.h1_columns() - 272;
       for (int64_t i = 0; i < 128; ++i)
-        in.h1[row * 544 + i] = in.h1[row * 544 + 272 + 128 + i] = bf16_from_float(value);
+        in.h1[first + i] = in.h1[first + up + 128 + i] = bf16_from_float(value);
     }
     expect_close(in, 2, 2, activation);
   }

@@ -49,6 +49,7 @@ inline std::vector<ActivationCase> activation_cases() {
        reference::clamped_swiglu_activation(0.75F, 1.0F, 0.0F)},
       {"geglu", preset("geglu"), reference::geglu_activation()},
       {"quick_geglu", preset("quick_geglu"), reference::quick_geglu_activation()},
+      {"relu_squared", preset("relu_squared"), reference::relu_squared_activation()},
       {"exp(min(gate, 2)) * relu(up)",
        compiler::parse_activation("exp(min(gate, 2)) * relu(up)").value(), exp_relu()},
   };

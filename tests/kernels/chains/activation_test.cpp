@@ -17,7 +17,7 @@ using reference::block_count;
 class ActivationKernel : public Chains {
  protected:
   struct Activations {
-    std::vector<uint16_t> h1;  // [max_rows, 2I]
+    std::vector<uint16_t> h1;  // [max_rows, 2I], or without a gate [max_rows, I]
     std::vector<float> probs;  // [max_rows]
     reference::Route route;
     int64_t max_rows = 0;
@@ -29,7 +29,8 @@ class ActivationKernel : public Chains {
     const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed);
     std::vector<float> probs = reference::random_probs(shape.max_rows, 8, seed);
     probs.resize(static_cast<size_t>(shape.max_rows));
-    return {.h1 = reference::random_activations(shape.max_rows, 2 * shape.intermediate, seed),
+    return {.h1 = reference::random_activations(
+                shape.max_rows, w1_sections(shape) * shape.intermediate, seed),
             .probs = std::move(probs),
             .route = reference::route(ids, tokens, shape),
             .max_rows = shape.max_rows};
@@ -56,7 +57,9 @@ class ActivationKernel : public Chains {
                                         .output = q.as<void>(),
                                         .output_scale_inv = scale_inv.as<float>(),
                                         .rows = in.max_rows};
-    const compiler::RowChainSpec spec{.load = compiler::LoadStage::kGatedRows,
+    const compiler::RowChainSpec spec{.load = activation.reference.has_gate
+                                                  ? compiler::LoadStage::kGatedRows
+                                                  : compiler::LoadStage::kUpRows,
                                       .transform = compiler::TransformStage::kActivationProbability,
                                       .quantize = quantize_stage(sharing),
                                       .store = compiler::StoreStage::kGroupedRows,
@@ -98,15 +101,17 @@ TEST_F(ActivationKernel, GivesPairsOfBlocksTheScaleOfBoth) {
 
 // Row r has the gate or up of each of kKinkValues, alone or beside random ones.
 TEST_F(ActivationKernel, IsWithinOneCodeForEveryActivation) {
-  const reference::LayerShape shape{.experts = 3, .top_k = 1, .intermediate = 272, .alignment = 16};
+  reference::LayerShape shape{.experts = 3, .top_k = 1, .intermediate = 272, .alignment = 16};
   for (const ActivationCase& activation : activation_cases()) {
     SCOPED_TRACE(activation.name);
+    shape.has_gate = activation.reference.has_gate;
+    const size_t columns = shape.has_gate ? 544 : 272, up = columns - 272;
     expect_close(random(shape, 48, 5), 3, 272, 3, 1, activation);
     Activations in = random(shape, 48, 6);
     for (size_t row = 0; row < in.probs.size(); ++row) {
       const uint16_t value = reference::bf16_from_float(kKinkValues[row % kKinkValues.size()]);
-      for (size_t i = 0; i < 128; ++i) in.h1[row * 544 + i] = value;
-      for (size_t i = 128; i < 256; ++i) in.h1[row * 544 + 272 + i] = value;
+      for (size_t i = 0; i < 128; ++i) in.h1[row * columns + i] = value;
+      for (size_t i = 128; i < 256; ++i) in.h1[row * columns + up + i] = value;
     }
     expect_close(in, 3, 272, 2, 2, activation);
   }

@@ -23,6 +23,10 @@ std::vector<float> activate(std::span<const std::uint16_t> h1, std::span<const f
   std::vector<float> y(rows * intermediate);
   for (std::int64_t i = 0; i < rows * intermediate; ++i) {
     const std::int64_t row = i / intermediate;
+    if (!activation.has_gate) {
+      y[i] = activation.fp32_value(0.0F, float_from_bf16(h1[i])) * probs[row];
+      continue;
+    }
     const std::int64_t gate_index = row * 2 * intermediate + i % intermediate;
     const float value = activation.fp32_value(float_from_bf16(h1[gate_index]),
                                               float_from_bf16(h1[gate_index + intermediate]));

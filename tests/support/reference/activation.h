@@ -17,7 +17,8 @@ namespace moejit::reference {
 std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
                           std::int64_t rows, std::int64_t intermediate);
 
-// The same of any activation: its fp32_value, times prob rounded to fp32.
+// The same of any activation: its fp32_value, times prob rounded to fp32. Without a gate, h1 is
+// [rows, I].
 std::vector<float> activate(std::span<const std::uint16_t> h1, std::span<const float> probs,
                             std::int64_t rows, std::int64_t intermediate,
                             const GatedActivation& activation);

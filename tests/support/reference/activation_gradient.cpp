@@ -51,13 +51,18 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
   for (std::int64_t row = 0; row < rows; ++row) {
     std::vector<BlockSum> sums(blocks);
     for (std::int64_t i = 0; i < intermediate; ++i) {
-      const std::int64_t gate_index = row * 2 * intermediate + i;
-      const Element at{float_from_bf16(h1[gate_index]),
-                       float_from_bf16(h1[gate_index + intermediate]),
-                       float_from_bf16(dact[row * intermediate + i])};
-      const double gate = activation.gate_gradient(at.gate, at.up, at.gradient);
+      const std::int64_t index = row * intermediate + i;
+      const std::int64_t gate_index = index + row * intermediate;
+      const Element at =
+          activation.has_gate
+              ? Element{float_from_bf16(h1[gate_index]),
+                        float_from_bf16(h1[gate_index + intermediate]), float_from_bf16(dact[index])}
+              : Element{0.0, float_from_bf16(h1[index]), float_from_bf16(dact[index])};
+      if (activation.has_gate) {
+        const double gate = activation.gate_gradient(at.gate, at.up, at.gradient);
+        result.gate.push_back(static_cast<float>(gate * probs[row]));
+      }
       const double up = activation.up_gradient(at.gate, at.up, at.gradient);
-      result.gate.push_back(static_cast<float>(gate * probs[row]));
       result.up.push_back(static_cast<float>(up * probs[row]));
       sums[i / kBlock].add(activation, at);
     }
@@ -76,8 +81,10 @@ QuantizedActivationGradients activation_backward_quantize(
   const std::int64_t blocks = block_count(intermediate);
   const ActivationGradients exact =
       activation_backward(h1, dact, probs, route.rows(), intermediate, activation);
-  const QuantizedRows halves[] = {quantize_activation(exact.gate, route, intermediate, sharing),
-                                  quantize_activation(exact.up, route, intermediate, sharing)};
+  std::vector<QuantizedRows> halves;
+  if (activation.has_gate)
+    halves.push_back(quantize_activation(exact.gate, route, intermediate, sharing));
+  halves.push_back(quantize_activation(exact.up, route, intermediate, sharing));
   QuantizedActivationGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};
   const std::vector<std::uint8_t> is_real = real_rows(route);
   for (std::int64_t row = 0; row < route.rows(); ++row) {

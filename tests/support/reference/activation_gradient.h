@@ -13,7 +13,7 @@ namespace moejit::reference {
 
 // The gradients of y = activation(gate, up) * prob, where B = block_count(I).
 struct ActivationGradients {
-  std::vector<float> gate;            // [rows, I]
+  std::vector<float> gate;            // [rows, I], or empty without a gate
   std::vector<float> up;              // [rows, I]
   std::vector<double> dprobs_blocks;  // [rows, B]: the sum over each block of activation * gradient
   std::vector<double> dprobs_bounds;  // [rows, B]: how far a kernel's sum may be from it
@@ -23,7 +23,8 @@ struct ActivationGradients {
 // [rows]. Of swiglu, with s the sigmoid of the gate, computed in double and rounded once to fp32,
 // and d = dact * s, u = d * gate:
 //   for gate (u * (1 - s) + d) * up * prob      for up u * prob
-// in double with one rounding to fp32. Other activations have their own formulas. Sums are in
+// in double with one rounding to fp32. Other activations have their own formulas; of those without
+// a gate h1 is [rows, I]. Sums are in
 // double throughout; their bound is derived in the source and holds for finite inputs.
 ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
                                         std::span<const std::uint16_t> dact,
@@ -34,8 +35,8 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
 // The same quantised, gate and up each by blocks of its own as in quantize_activation(). Pad rows
 // of the route are 0 in everything.
 struct QuantizedActivationGradients {
-  std::vector<std::uint8_t> q;        // E4M3 [offs[E], 2I]
-  std::vector<float> scale_inv;       // [offs[E], 2B], gate's first
+  std::vector<std::uint8_t> q;        // E4M3 [offs[E], 2I], or without a gate [offs[E], I]
+  std::vector<float> scale_inv;       // [offs[E], 2B], gate's first, or [offs[E], B]
   std::vector<double> dprobs_blocks;  // [offs[E], B]
   std::vector<double> dprobs_bounds;  // [offs[E], B]
 };

@@ -18,6 +18,8 @@ struct GatedActivation {
   // How far a kernel's value may be from the exact one where nothing is subnormal, with one more
   // product rounded; the source derives it.
   std::function<double(double gate, double up)> value_error;
+  // Otherwise rows have no gate half, functions do not look at it, and it has no gradient.
+  bool has_gate = true;
 };
 
 // gate * sigmoid(gate) * up
@@ -33,5 +35,8 @@ GatedActivation geglu_activation();
 
 // gate * sigmoid(1.702 * gate) * up
 GatedActivation quick_geglu_activation();
+
+// relu(up)^2, without a gate
+GatedActivation relu_squared_activation();
 
 }  // namespace moejit::reference

@@ -19,9 +19,13 @@ struct LayerShape {
   std::int64_t alignment = 1;     // every expert's rows start at a multiple of this
   std::int64_t max_rows = 0;      // P, the static bound of permuted rows
   std::int64_t sharing = 1;       // neighbouring blocks of the contraction that share a scale
+  bool has_gate = true;           // else w1 has the rows of up alone
 
   bool operator==(const LayerShape&) const = default;
 };
+
+// Parts of I rows that w1 has.
+inline std::int64_t w1_sections(const LayerShape& shape) { return shape.has_gate ? 2 : 1; }
 
 // Row-major. Experts' weights are given as bf16 or, if the optionals are set, already quantised.
 struct LayerInputs {
@@ -29,7 +33,7 @@ struct LayerInputs {
   std::vector<std::uint16_t> x;        // bf16 [T, H]
   std::vector<std::int32_t> topk_ids;  // [T, K], -1: not routed here
   std::vector<float> topk_probs;       // [T, K]
-  std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up
+  std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up; [E, I, H]
   std::vector<std::uint16_t> w2;       // bf16 [E, H, I]
   std::optional<QuantizedWeights> w1_quantized;
   std::optional<QuantizedWeights> w2_quantized;

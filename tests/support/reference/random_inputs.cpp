@@ -169,7 +169,7 @@ LayerInputs random_inputs(const LayerShape& shape, std::int64_t tokens, std::uin
   inputs.x = random_activations(tokens, shape.hidden, seed);
   inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, seed, options);
   inputs.topk_probs = random_probs(tokens, shape.top_k, seed);
-  inputs.w1 = random_weights(shape.experts, 2 * shape.intermediate, shape.hidden,
+  inputs.w1 = random_weights(shape.experts, w1_sections(shape) * shape.intermediate, shape.hidden,
                              RandomStream(seed, kW1).bits(0));
   inputs.w2 = random_weights(shape.experts, shape.hidden, shape.intermediate,
                              RandomStream(seed, kW2).bits(0));

@@ -51,17 +51,18 @@ class PairGradients {
   double add(const std::vector<double>& x, double prob, const std::vector<double>& dy, double* dw1,
              double* dw2, double* dx) const {
     const std::int64_t size = shape_.intermediate;
-    const std::vector<double> h1 = multiply(w1_, 2 * size, x);
+    const std::int64_t columns = w1_sections(shape_) * size, first_up = columns - size;
+    const std::vector<double> h1 = multiply(w1_, columns, x);
     const std::vector<double> dact = multiply_transposed(w2_, size, dy);
-    std::vector<double> act(size), dh1(2 * size);
+    std::vector<double> act(size), dh1(columns);
     double dprob = 0.0;
     for (std::int64_t i = 0; i < size; ++i) {
-      const double gate = h1[i], up = h1[size + i];
+      const double gate = shape_.has_gate ? h1[i] : 0.0, up = h1[first_up + i];
       const double value = activation_.value(gate, up);
       act[i] = value * prob;
       dprob += value * dact[i];
-      dh1[i] = prob * activation_.gate_gradient(gate, up, dact[i]);
-      dh1[size + i] = prob * activation_.up_gradient(gate, up, dact[i]);
+      if (shape_.has_gate) dh1[i] = prob * activation_.gate_gradient(gate, up, dact[i]);
+      dh1[first_up + i] = prob * activation_.up_gradient(gate, up, dact[i]);
     }
     add_outer(dy, act, dw2);
     add_outer(dh1, x, dw1);
@@ -84,7 +85,7 @@ UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerIn
                                           const GatedActivation& activation) {
   const Route routed = route(inputs.topk_ids, inputs.tokens, shape);
   const std::int64_t hidden = shape.hidden;
-  const std::int64_t w1_size = 2 * shape.intermediate * hidden;
+  const std::int64_t w1_size = w1_sections(shape) * shape.intermediate * hidden;
   const std::int64_t w2_size = hidden * shape.intermediate;
   const std::vector<double> x = values_of(inputs.x), gradient = values_of(dy);
   const std::vector<double> w1 = values_of(inputs.w1), w2 = values_of(inputs.w2);

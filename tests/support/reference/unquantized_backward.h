@@ -17,7 +17,7 @@ namespace moejit::reference {
 struct UnquantizedGradients {
   std::vector<double> dx;      // [T, H]
   std::vector<double> dprobs;  // [T, K], 0 where nothing is routed
-  std::vector<double> dw1;     // [E, 2I, H]
+  std::vector<double> dw1;     // [E, 2I, H], or without a gate [E, I, H]
   std::vector<double> dw2;     // [E, H, I]
 };
 

@@ -54,7 +54,8 @@ TEST(Activation, TakesAFormulaOfGateAndUp) {
 TEST(Activation, OfReluSquaredHasNoGate) {
   EXPECT_FALSE(has_gate(preset("relu_squared")));
   EXPECT_TRUE(has_gate(preset("swiglu")));
-  EXPECT_TRUE(has_gate(parse_activation("relu(up) * relu(up)").value()));
+  EXPECT_FALSE(has_gate(parse_activation("relu(up) * relu(up)").value()));
+  EXPECT_TRUE(has_gate(parse_activation("silu(gate)").value()));
 }
 
 // The order of roundings that kernels and recipes.md have.

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers whose experts are built otherwise, with both recipes: every tensor of both passes against
+// the CPU reference, and the whole against a layer without intermediate rounding.
+#include "cli/check/check_backward.h"
+#include "cli/check/check_forward.h"
+#include "cli/check/reference_activation.h"
+#include "tests/gpu/test_layer.h"
+#include "tests/support/edge_cases.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/random_inputs.h"
+#include "tests/support/reference/unquantized_backward.h"
+
+#include <gtest/gtest.h>
+#include <tuple>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::DType;
+using compiler::GradientMode;
+using compiler::Recipe;
+using compiler::Recompute;
+using reference::LayerInputs;
+using reference::LayerShape;
+
+// What experts have that others have not.
+struct Variant {
+  std::string name;
+  compiler::Activation activation = {};
+};
+
+std::vector<Variant> variants() {
+  return {{"relu_squared", compiler::make_activation("relu_squared").value()},
+          {"silu_of_up", compiler::parse_activation("silu(up)").value()}};
+}
+
+Variant variant(std::string_view name) {
+  for (const Variant& one : variants())
+    if (one.name == name) return one;
+  return {};
+}
+
+class ExpertVariant : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
+  }
+
+  // Of an edge case, whose w1 has the rows of a gate.
+  void make(const Variant& of, Recipe recipe, EdgeCase edge, TestLayer::Options options = {}) {
+    shape_ = edge.shape;
+    inputs_ = std::move(edge.inputs);
+    activation_ = cli::reference_of(of.activation);
+    shape_.has_gate = activation_.has_gate;
+    if (!shape_.has_gate) drop_gate();
+    if (recipe == Recipe::kBf16) shape_.alignment = 64;
+    options.max_tokens = std::max<int64_t>(1, inputs_.tokens);
+    shape_.max_rows = recipe == Recipe::kBf16
+                          ? reference::enough_rows(options.max_tokens, shape_)
+                          : edge.shape.max_rows;
+    options.recipe = recipe;
+    options.activation = of.activation;
+    options.has_backward = true;
+    auto layer = TestLayer::create(shape_, options);
+    ASSERT_TRUE(succeeded(layer));
+    layer_ = std::move(*layer);
+    ASSERT_TRUE(succeeded(layer_->set_weights(inputs_)));
+    ASSERT_TRUE(succeeded(layer_->run(inputs_)));
+    dy_ = reference::random_activations(inputs_.tokens, shape_.hidden, 77);
+    ASSERT_TRUE(succeeded(layer_->set_gradient(dy_)));
+    ASSERT_TRUE(succeeded(layer_->set_weight_gradients(3.0F)));
+  }
+  void drop_gate() {
+    const auto half = inputs_.w1.size() / (2 * static_cast<size_t>(shape_.experts));
+    std::vector<uint16_t> up;
+    for (auto gate = inputs_.w1.begin(); gate != inputs_.w1.end(); gate += 2 * half)
+      up.insert(up.end(), gate + half, gate + 2 * half);
+    inputs_.w1 = std::move(up);
+  }
+
+  void backward(GradientMode mode = GradientMode::kOverwrite) {
+    ASSERT_TRUE(succeeded(layer_->backward(mode)));
+    ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+  }
+  cli::TensorMap given() const {
+    const int64_t tokens = inputs_.tokens, experts = shape_.experts, hidden = shape_.hidden;
+    const int64_t intermediate = shape_.intermediate;
+    return {{"x", cli::make_tensor(DType::kBF16, {tokens, hidden}, inputs_.x)},
+            {"topk_ids", cli::make_tensor(DType::kI32, {tokens, shape_.top_k}, inputs_.topk_ids)},
+            {"topk_probs",
+             cli::make_tensor(DType::kF32, {tokens, shape_.top_k}, inputs_.topk_probs)},
+            {"w1", cli::make_tensor(DType::kBF16,
+                                    {experts, w1_sections(shape_) * intermediate, hidden},
+                                    inputs_.w1)},
+            {"w2", cli::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs_.w2)},
+            {"dy", cli::make_tensor(DType::kBF16, {tokens, hidden}, dy_)}};
+  }
+  void expect_reference() {
+    const compiler::Layer& layer = layer_->plan().layer;
+    const cli::TensorMap results = layer_->results();
+    auto checks = cli::check_forward(layer, given(), results);
+    for (cli::TensorCheck& check : cli::check_backward(layer, given(), results))
+      checks.push_back(std::move(check));
+    for (const cli::TensorCheck& check : checks)
+      EXPECT_TRUE(check.has_passed)
+          << check.tensor << ": " << check.verdict << "; " << check.message;
+    EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  }
+  std::vector<std::vector<std::byte>> gradients() {
+    std::vector<std::vector<std::byte>> all;
+    for (const std::string_view name : {"y", "dx", "dprobs", "dw1", "dw2"})
+      all.push_back(layer_->read<std::byte>(name));
+    return all;
+  }
+  std::vector<double> doubles(std::string_view name) {
+    if (name == "dx") {
+      std::vector<double> values;
+      for (const uint16_t bits : layer_->read<uint16_t>(name))
+        values.push_back(reference::float_from_bf16(bits));
+      return values;
+    }
+    const std::vector<float> values = layer_->read<float>(name);
+    return {values.begin(), values.end()};
+  }
+
+  std::unique_ptr<TestLayer> layer_;
+  LayerShape shape_;
+  LayerInputs inputs_;
+  reference::GatedActivation activation_ = reference::swiglu_activation();
+  std::vector<uint16_t> dy_;
+};
+
+using VariantParam = std::tuple<std::string, Recipe, std::string>;
+class ExpertVariants : public ExpertVariant, public ::testing::WithParamInterface<VariantParam> {};
+
+TEST_P(ExpertVariants, MatchTheReferenceInEveryTensor) {
+  const auto& [name, recipe, of] = GetParam();
+  auto edge = edge_case(name);
+  ASSERT_TRUE(edge);
+  ASSERT_NO_FATAL_FAILURE(make(variant(of), recipe, std::move(*edge)));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  expect_reference();
+}
+
+std::string name_of(const ::testing::TestParamInfo<VariantParam>& test) {
+  return std::get<2>(test.param) + "_" + std::string(to_string(std::get<1>(test.param))) + "_" +
+         std::get<0>(test.param);
+}
+
+// The simulator takes its time: some cases of each kind.
+std::vector<std::string> case_names() {
+  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  return {"no_tokens",  "empty_first_expert", "two_empty_experts", "zero_probability",
+          "rows_1",     "rows_127",           "rows_129",          "row_overflow",
+          "hidden_272", "intermediate_16",    "intermediate_144",  "intermediate_272",
+          "alignment_1"};
+}
+
+INSTANTIATE_TEST_SUITE_P(EdgeCases, ExpertVariants,
+                         ::testing::Combine(::testing::ValuesIn(case_names()),
+                                            ::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
+                                            ::testing::Values("relu_squared")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Others, ExpertVariants,
+                         ::testing::Combine(::testing::Values("intermediate_272"),
+                                            ::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
+                                            ::testing::Values("silu_of_up")),
+                         name_of);
+
+EdgeCase random_case(uint64_t seed) {
+  const LayerShape shape{.experts = 4,
+                         .top_k = 2,
+                         .hidden = 272,
+                         .intermediate = 144,
+                         .alignment = 64,
+                         .max_rows = 640};
+  return {.name = "random", .shape = shape, .inputs = reference::random_inputs(shape, 96, seed)};
+}
+
+class EveryVariant : public ExpertVariant,
+                     public ::testing::WithParamInterface<std::tuple<Recipe, std::string>> {
+ protected:
+  Recipe recipe() const { return std::get<0>(GetParam()); }
+  Variant of() const { return variant(std::get<1>(GetParam())); }
+};
+
+TEST_P(EveryVariant, GivesTheSameBitsWithRecomputationAndInSharedWorkspace) {
+  ASSERT_NO_FATAL_FAILURE(make(of(), recipe(), random_case(6)));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  const auto wanted = gradients();
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
+    ASSERT_NO_FATAL_FAILURE(make(of(), recipe(), random_case(6),
+                                 {.keep_intermediates = false, .recompute = recompute}));
+    ASSERT_TRUE(succeeded(layer_->poison()));
+    ASSERT_TRUE(succeeded(layer_->forward()));
+    ASSERT_NO_FATAL_FAILURE(backward());
+    EXPECT_EQ(gradients(), wanted);
+    EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  }
+}
+
+TEST_P(EveryVariant, AddsExactlyWhatItWouldWrite) {
+  ASSERT_NO_FATAL_FAILURE(make(of(), recipe(), random_case(5)));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  constexpr float kOld = 0.75F;
+  std::vector<float> wanted = layer_->read<float>("dw1");
+  for (float& value : wanted) value += kOld;
+  ASSERT_TRUE(succeeded(layer_->set_weight_gradients(kOld)));
+  ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kAdd));
+  EXPECT_TRUE(matches(compare_f32({"dw1", shape_.hidden}, layer_->read<float>("dw1"), wanted)));
+}
+
+// As backward_test.cpp and bf16_layer_test.cpp derive it. The square doubles the relative error of
+// up, as silu's derivative does that of a large gate.
+TEST_P(EveryVariant, PointsWhereTheLayerWithoutRoundingPoints) {
+  ASSERT_NO_FATAL_FAILURE(make(of(), recipe(), random_case(8)));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  const reference::UnquantizedGradients wanted =
+      reference::unquantized_backward(shape_, inputs_, dy_, activation_);
+  const double cosine = recipe() == Recipe::kBf16 ? 0.99999 : 0.995;
+  EXPECT_GE(cosine_similarity(doubles("dx"), wanted.dx), cosine);
+  EXPECT_GE(cosine_similarity(doubles("dw1"), wanted.dw1), cosine);
+  EXPECT_GE(cosine_similarity(doubles("dw2"), wanted.dw2), cosine);
+  EXPECT_GE(cosine_similarity(doubles("dprobs"), wanted.dprobs), cosine);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryVariant,
+                         ::testing::Combine(::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
+                                            ::testing::Values("relu_squared")),
+                         [](const auto& test) {
+                           return std::get<1>(test.param) + "_" +
+                                  std::string(to_string(std::get<0>(test.param)));
+                         });
+
+}  // namespace
+}  // namespace moejit::testing
