@@ -84,6 +84,14 @@ std::string_view to_string(Dispatch dispatch) {
   return "unknown";
 }
 
+std::string_view to_string(GateUpLayout layout) {
+  switch (layout) {
+    case GateUpLayout::kConcat: return "concat";
+    case GateUpLayout::kInterleaved: return "interleaved";
+  }
+  return "unknown";
+}
+
 int64_t worst_case_permuted_rows(const Layer& layer) {
   const int64_t rows = layer.max_tokens * layer.top_k;
   const int64_t alignment = layer.splits_alignment;
@@ -104,6 +112,7 @@ std::string to_json(const Layer& layer) {
   add("hidden", std::to_string(layer.hidden));
   add("intermediate", std::to_string(layer.intermediate));
   add("activation", json_activation(layer.activation));
+  add("gate_up_layout", json_string(to_string(layer.gate_up_layout)));
   add("dtype", json_string(layer.dtype));
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));

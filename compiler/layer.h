@@ -30,6 +30,12 @@ enum class Recompute { kNone, kMoeExpert };
 // already those that the local experts serve, so quantize and permute_pad may be one kernel.
 enum class Dispatch { kNone, kFp8 };
 
+// How the rows of gate and up lie in w1, in dw1, and in the columns of what has both.
+enum class GateUpLayout {
+  kConcat,       // all of gate, then all of up
+  kInterleaved,  // they alternate, gate first
+};
+
 // A Mixture-of-Experts layer as one rank sees it. docs/layer-description.md describes each field
 // under the same name; parse_layer() guarantees the ranges stated there.
 struct Layer {
@@ -40,6 +46,7 @@ struct Layer {
   int32_t hidden = 0;          // H: multiple of 16
   int32_t intermediate = 0;    // I: multiple of 16
   Activation activation = {};  // swiglu
+  GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   std::string dtype = "bf16";  // of x, weights and y
   Recipe recipe = Recipe::kFp8Flow;
   int32_t block_size = 128;        // contraction elements of a scale block
@@ -72,6 +79,7 @@ std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(Dispatch dispatch);
+std::string_view to_string(GateUpLayout layout);
 
 // The largest P that any routing can need: every token's K choices local, as many groups as can be
 // padded to the alignment: [max_tokens * top_k + min(local_experts, max_tokens * top_k) *

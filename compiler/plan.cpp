@@ -229,18 +229,19 @@ std::string text_of(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
-      s.segments_in_flight, dprobs, pitch);
+      s.segments_in_flight, dprobs, pitch, s.is_interleaved ? " interleaved" : "");
 }
 
 std::string text_of(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "{}threads={}",
+      "{}{}threads={}",
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
-      s.writes_colwise ? "writes_colwise=true " : "", s.threads);
+      s.writes_colwise ? "writes_colwise=true " : "", s.is_interleaved ? "interleaved=true " : "",
+      s.threads);
 }
 
 std::string tiles_text(const GroupedGemmSpec& s) {
@@ -274,7 +275,8 @@ std::string text_of(const GroupedGemmSpec& s) {
 
 std::string text_of(const ContractionGroupedGemmSpec& s) {
   const std::string sections =
-      s.sections > 1 ? fmt::format("sections={} section_rows={} ", s.sections, s.section_rows)
+      s.sections > 1 ? fmt::format("sections={} section_rows={} {}", s.sections, s.section_rows,
+                                   s.is_interleaved ? "interleaved=true " : "")
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "

@@ -118,6 +118,7 @@ struct RowChainSpec {
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
+  bool is_interleaved = false;     // gate and up alternate in bf16 rows that have both
   Activation activation = {};      // of the transform stage
   bool operator==(const RowChainSpec&) const = default;
 };
@@ -132,7 +133,8 @@ bool stores_bf16(const RowChainSpec& spec);
 // of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
 // neighbours in a row of tiles share their scale. With `writes_colwise` the same launch writes
 // bytes and scales transposed too: the operand of dgrad, whose contraction runs along the rows.
-// There each of several sections is filled up with zeros to a multiple of 128.
+// There each of several sections is filled up with zeros to a multiple of 128. Interleaved, the
+// rows of the sections alternate in the input, and there alone.
 struct TileChainSpec {
   int32_t sections = 1;
   int32_t section_rows = 0;
@@ -140,6 +142,7 @@ struct TileChainSpec {
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
   bool writes_colwise = false;
+  bool is_interleaved = false;
   int32_t threads = 256;  // 256 for each tile that shares a scale, where colwise is written
   bool operator==(const TileChainSpec&) const = default;
 };
@@ -225,6 +228,7 @@ struct ContractionGroupedGemmSpec {
   int32_t rows = 0;      // of A, in sections of whole tiles
   int32_t sections = 1;  // whose first section_rows rows are D's, where there are several
   int32_t section_rows = 0;
+  bool is_interleaved = false;  // rows of the sections alternate in D
   int32_t n = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
@@ -302,11 +306,11 @@ struct KernelArgument {
 // dimensions from `rank` on are unused.
 struct TensorBox {
   DType dtype = DType::kU8;
-  int32_t rank = 2;                            // 2 or 3
-  std::array<int64_t, 3> dims{1, 1, 1};        // elements
-  std::array<int64_t, 2> strides_bytes{0, 0};  // of dimensions 1 and 2; multiples of 16
-  std::array<int32_t, 3> box{1, 1, 1};         // elements, at most 256 each
-  bool is_swizzled = false;                    // rows of 128 bytes, 128-byte swizzle
+  int32_t rank = 2;                               // 2, 3 or 4
+  std::array<int64_t, 4> dims{1, 1, 1, 1};        // elements
+  std::array<int64_t, 3> strides_bytes{0, 0, 0};  // of dimensions 1 to 3; multiples of 16
+  std::array<int32_t, 4> box{1, 1, 1, 1};         // elements, at most 256 each
+  bool is_swizzled = false;                       // rows of 128 bytes, 128-byte swizzle
   bool operator==(const TensorBox&) const = default;
 };
 

@@ -50,8 +50,8 @@ Result<void> check_tensor_box(const compiler::TensorBox& box, const void* addres
         fmt::format("the tensor is at address {:#x}, wanted a multiple of {} that is not 0",
                     reinterpret_cast<uintptr_t>(address), kChunkBytes));
   }
-  if (box.rank != 2 && box.rank != 3) {
-    return refuse(fmt::format("the tensor has rank {}, wanted 2 or 3", box.rank));
+  if (box.rank < 2 || box.rank > 4) {
+    return refuse(fmt::format("the tensor has rank {}, wanted 2 to 4", box.rank));
   }
   const auto rank = static_cast<std::size_t>(box.rank);
   for (std::size_t i = 0; i < rank; ++i) MOEJIT_TRY(check_dimension(box, i));

@@ -49,8 +49,9 @@ class BackwardCheck {
     check_activation_gradient();
     check_transpose("dh1", "dh1_colwise");
     check_transpose("permuted", "x_colwise");
-    results_.add(check_weight_gradient(results_, "dw1", "dh1", "x", colwise_offs_,
-                                       {shape_.intermediate, padded_intermediate_}));
+    results_.add(
+        check_weight_gradient(results_, "dw1", "dh1", "x", colwise_offs_,
+                              {shape_.intermediate, padded_intermediate_, shape_.is_interleaved}));
     results_.check_gemm("dx_permuted", results_.rows("dh1"), results_.weights("w1_colwise", 1), 1);
     check_sums();
     return results_.take_checks();
@@ -136,7 +137,7 @@ class BackwardCheck {
       for (const std::vector<float>* half : {&wanted.gate, &wanted.up})
         if (!half->empty())
           values.insert(values.end(), half->begin() + row * intermediate,
-                      half->begin() + (row + 1) * intermediate);
+                        half->begin() + (row + 1) * intermediate);
     for (TensorCheck& check :
          check_quantized("dh1", filled_up<float>(values), route_, 1, results_.rows("dh1")))
       results_.add(std::move(check));

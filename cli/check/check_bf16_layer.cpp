@@ -6,6 +6,7 @@
 #include "cli/check/sampled_gemm.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/bf16_gemm.h"
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/scaled_dot.h"
 
@@ -70,9 +71,15 @@ class Bf16Check {
     double gate = 0.0, up = 0.0;
   };
   GateAndUp gate_and_up(std::span<const uint16_t> h1, int64_t row, int64_t i) const {
-    const int64_t at = row * h1_columns() + i;
-    if (!shape_.has_gate) return {.up = float_from_bf16(h1[at])};
-    return {float_from_bf16(h1[at]), float_from_bf16(h1[at + shape_.intermediate])};
+    const int64_t first = row * h1_columns();
+    if (!shape_.has_gate) return {.up = float_from_bf16(h1[first + i])};
+    return {float_from_bf16(h1[first + h1_column(false, i)]),
+            float_from_bf16(h1[first + h1_column(true, i)])};
+  }
+  // Columns of h1 have the order of w1's rows.
+  int64_t h1_column(bool is_up, int64_t i) const {
+    if (shape_.is_interleaved) return 2 * i + (is_up ? 1 : 0);
+    return is_up && shape_.has_gate ? shape_.intermediate + i : i;
   }
   std::span<const uint16_t> bits(std::string_view name) const {
     return elements<uint16_t>(results_.at(name));
@@ -150,9 +157,13 @@ class Bf16Check {
     const int64_t intermediate = shape_.intermediate;
     const std::span<const uint16_t> h1 = bits("h1"), dact = bits("dact");
     const std::span<const float> probs = elements<float>(results_.at("permuted_probs"));
-    const reference::ActivationGradients wanted =
-        reference::activation_backward(h1, dact, probs, route_.rows(), intermediate, activation_);
-    std::vector<double> values, bounds;
+    const std::vector<uint16_t> sorted = shape_.is_interleaved
+                                             ? reference::gate_first<uint16_t>(h1, intermediate, 1)
+                                             : std::vector<uint16_t>(h1.begin(), h1.end());
+    const reference::ActivationGradients wanted = reference::activation_backward(
+        sorted, dact, probs, route_.rows(), intermediate, activation_);
+    std::vector<double> values(static_cast<size_t>(route_.rows() * h1_columns()));
+    std::vector<double> bounds = values;
     for (int64_t row = 0; row < route_.rows(); ++row) {
       for (const bool is_up : {false, true}) {
         if (!is_up && !shape_.has_gate) continue;
@@ -162,14 +173,15 @@ class Bf16Check {
           const double gradient = double{float_from_bf16(dact[at])} * double{probs[row]};
           const double largest = std::fabs(gradient) * (1.0 + std::fabs(gate)) *
                                  (is_up && shape_.has_gate ? 1.0 : 1.0 + std::fabs(up));
-          values.push_back(is_up ? wanted.up[at] : wanted.gate[at]);
-          bounds.push_back(reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
-                                                         values.back()));
+          const auto in_dh1 = static_cast<size_t>(row * h1_columns() + h1_column(is_up, i));
+          values[in_dh1] = is_up ? wanted.up[at] : wanted.gate[at];
+          bounds[in_dh1] = reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
+                                                         values[in_dh1]);
         }
       }
     }
-    results_.add(check_within("dh1", testing::compare_bf16_within({"dh1", h1_columns()},
-                                                                  bits("dh1"), values, bounds)));
+    results_.add(check_within(
+        "dh1", testing::compare_bf16_within({"dh1", h1_columns()}, bits("dh1"), values, bounds)));
     results_.add(check_within(
         "dprobs_blocks", testing::compare_f32_within({"dprobs_blocks", block_count(intermediate)},
                                                      elements<float>(results_.at("dprobs_blocks")),

@@ -5,6 +5,7 @@
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/layer_results.h"
 #include "cli/check/reference_activation.h"
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/reference.h"
 
 #include <fmt/core.h>
@@ -27,7 +28,8 @@ class ForwardCheck {
     // Everything below is laid out by the route: without it there is nothing to compare.
     if (!check_route()) return results_.take_checks();
     check_permute();
-    results_.check_gemm("h1", results_.rows("permuted"), results_.weights("w1", w1_sections(shape_)), shape_.sharing);
+    results_.check_gemm("h1", results_.rows("permuted"),
+                        results_.weights("w1", w1_sections(shape_)), shape_.sharing);
     for (TensorCheck& check : check_activation(copy_elements<uint16_t>(results_.at("h1")),
                                                copy_elements<float>(results_.at("permuted_probs")),
                                                route_, shape_, activation_, results_.rows("act")))
@@ -43,9 +45,11 @@ class ForwardCheck {
       const auto weights = inputs_.find(name);
       if (weights == inputs_.end()) continue;  // came quantised
       const std::vector<int64_t>& dims = weights->second.shape;
-      const reference::QuantizedWeights wanted =
-          reference::quantize_128x128(elements<uint16_t>(weights->second), dims[0], dims[1],
-                                      dims[2], name == "w1" ? w1_sections(shape_) : 1, shape_.sharing);
+      std::vector<uint16_t> rows = copy_elements<uint16_t>(weights->second);
+      if (shape_.is_interleaved && name == "w1")
+        rows = reference::gate_first<uint16_t>(rows, shape_.intermediate, dims[2]);
+      const reference::QuantizedWeights wanted = reference::quantize_128x128(
+          rows, dims[0], dims[1], dims[2], name == "w1" ? w1_sections(shape_) : 1, shape_.sharing);
       results_.check_codes(name + "_q", dims[2], wanted.q);
       results_.check_floats(name + "_scale_inv", reference::block_count(dims[2]), wanted.scale_inv);
     }

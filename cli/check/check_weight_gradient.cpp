@@ -60,7 +60,7 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
     return choose_affordable(RandomStream(0, number), affordable, of.rows());
   };
   const std::span<const float> all = elements<float>(results.at(tensor));
-  const auto gradient_rows = static_cast<size_t>(sections.gradient_row(rows.rows()));
+  const auto gradient_rows = static_cast<size_t>(sections.gradient_rows(rows.rows()));
   std::vector<float> got;
   std::vector<double> wanted, bound;
   for (size_t e = 0; e < route.counts.size(); ++e) {

@@ -11,13 +11,16 @@ namespace moejit::cli {
 
 // Rows of A that come in sections, filled up with rows that the gradient has not.
 struct RowSections {
-  int64_t rows = 0;         // of the gradient, in a section
-  int64_t padded_rows = 0;  // of A
+  int64_t rows = 0;             // of the gradient, in a section
+  int64_t padded_rows = 0;      // of A
+  bool is_interleaved = false;  // rows of two sections alternate in the gradient
 
   bool has(int64_t a_row) const { return a_row % padded_rows < rows; }
   int64_t gradient_row(int64_t a_row) const {
-    return a_row / padded_rows * rows + a_row % padded_rows;
+    const int64_t section = a_row / padded_rows, row = a_row % padded_rows;
+    return is_interleaved ? 2 * row + section : section * rows + row;
   }
+  int64_t gradient_rows(int64_t a_rows) const { return a_rows / padded_rows * rows; }
 };
 
 // Whether `tensor` F32 [E, a.rows without those that fill up, b.rows] is a * b^T over each expert's

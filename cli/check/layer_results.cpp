@@ -21,7 +21,8 @@ reference::LayerShape shape_of(const compiler::Layer& layer) {
           .alignment = layer.splits_alignment,
           .max_rows = layer.max_permuted_rows,
           .sharing = layer.scale_sharing_k,
-          .has_gate = has_gate(layer.activation)};
+          .has_gate = has_gate(layer.activation),
+          .is_interleaved = layer.gate_up_layout == compiler::GateUpLayout::kInterleaved};
 }
 
 reference::Route LayerResults::route() const {

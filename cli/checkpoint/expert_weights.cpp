@@ -3,6 +3,7 @@
 
 #include "cli/checkpoint/shard_set.h"
 #include "compiler/support/json_document.h"
+#include "tests/support/reference/gate_up_layout.h"
 
 #include <algorithm>
 #include <array>
@@ -41,6 +42,7 @@ class ExpertLoader {
     make_destinations();
     for (int64_t expert = 0; expert < layer_.local_experts; ++expert)
       for (const Part& part : parts_of(expert)) MOEJIT_TRY(copy(part));
+    interleave_if_wanted();
     return std::move(tensors_);
   }
 
@@ -91,6 +93,14 @@ class ExpertLoader {
                       quote_for_message(name, 200), found.entry->dtype_name));
     }
     return missing(tensor_name(0, first_projection(kNamings.front()), "weight"));
+  }
+
+  // Of bf16 weights. Quantised ones have all of gate first in either layout.
+  void interleave_if_wanted() {
+    if (layer_.gate_up_layout != compiler::GateUpLayout::kInterleaved || is_quantized()) return;
+    *w1_ = make_tensor(w1_->dtype, w1_->shape,
+                       reference::interleaved<uint16_t>(elements<uint16_t>(*w1_),
+                                                        layer_.intermediate, layer_.hidden));
   }
 
   bool is_quantized() const { return dtype_ == DType::kF8E4M3; }

@@ -53,6 +53,9 @@ Result<void> write_output(const RunCommand& command, const compiler::Plan& plan,
   if (command.output.empty()) return {};
   if (command.dump_intermediates) {
     slice_colwise(results);
+    if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
+        !compiler::is_quantized(plan.layer))
+      put_gate_first(results, plan.layer.intermediate);
     drop_padding_of_halves(results, plan.layer.intermediate,
                            compiler::padded_intermediate(plan.layer));
   } else {

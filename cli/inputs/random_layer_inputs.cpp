@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/inputs/random_layer_inputs.h"
 
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
@@ -47,9 +48,12 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  weights["w1"] = make_tensor(
-      DType::kBF16, {experts, rows, h},
-      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0)));
+  // The same numbers in either layout.
+  std::vector<uint16_t> w1 =
+      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
+  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
+    w1 = reference::interleaved<uint16_t>(w1, i, h);
+  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
   weights["w2"] = make_tensor(
       DType::kBF16, {experts, h, i},
       reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));

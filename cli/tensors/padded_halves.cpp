@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensors/padded_halves.h"
 
+#include "tests/support/reference/gate_up_layout.h"
+
 #include <string_view>
 
 namespace moejit::cli {
@@ -34,6 +36,16 @@ void drop_padding_of_halves(TensorMap& tensors, int64_t columns, int64_t padded)
     const int32_t dimension = halves_of(name, tensor);
     if (dimension >= 0)
       tensor = without_padding(tensor, static_cast<size_t>(dimension), columns, padded);
+  }
+}
+
+void put_gate_first(TensorMap& tensors, int64_t columns) {
+  for (const std::string_view name : {"h1", "dh1"}) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) continue;
+    HostTensor& tensor = found->second;
+    tensor = make_tensor(tensor.dtype, tensor.shape,
+                         reference::gate_first<uint16_t>(elements<uint16_t>(tensor), columns, 1));
   }
 }
 

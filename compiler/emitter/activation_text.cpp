@@ -115,7 +115,8 @@ std::string gradients_type_text(const Activation& activation) {
                   "float gradient,\n"
                   "                                                     float dprob) {{\n"
                   "{}    return {{.gate = {}, .up = {}, .dprob = {}}};\n  }}\n",
-                  gate_parameter(activation), body.lines, body.results[0], body.results[1], body.results[2]));
+                  gate_parameter(activation), body.lines, body.results[0], body.results[1],
+                  body.results[2]));
 }
 
 }  // namespace moejit::compiler

@@ -71,7 +71,19 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
         constants.end() - 2,
         integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
   }
+  if (spec.is_interleaved) {
+    constants.insert(constants.begin() + 2,
+                     {"bool", "kInterleaved", "true", "rows of these parts alternate in D"});
+  }
   return constants;
+}
+
+ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
+  ComposedType problem{"Problem",
+                       "ContractionGroupProblem",
+                       {"kGroups", "kSections", "kRows", "kN", "kStepElements", "kAdds"}};
+  if (spec.is_interleaved) problem.arguments.emplace_back("kInterleaved");
+  return problem;
 }
 
 }  // namespace
@@ -94,9 +106,7 @@ KernelText describe(const ContractionGroupedGemmSpec& spec) {
       .constants = constants_of(spec),
       .types_used =
           {
-              {"Problem",
-               "ContractionGroupProblem",
-               {"kGroups", "kSections", "kRows", "kN", "kStepElements", "kAdds"}},
+              problem_type(spec),
               {"Shape",
                "GemmTileShape",
                {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",

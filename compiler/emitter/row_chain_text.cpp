@@ -13,8 +13,12 @@ std::string load_type(const RowChainSpec& spec) {
       return spec.quantize == QuantizeStage::kKeep ? "LoadUnchangedRows<kColumns>"
                                                    : "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
-    case LoadStage::kGatedRows: return "LoadGatedRows<kColumns>";
-    case LoadStage::kGatedGradientRows: return "LoadGatedGradientRows<kColumns>";
+    case LoadStage::kGatedRows:
+      return spec.is_interleaved ? "LoadGatedRows<kColumns, kInterleaved>"
+                                 : "LoadGatedRows<kColumns>";
+    case LoadStage::kGatedGradientRows:
+      return spec.is_interleaved ? "LoadGatedGradientRows<kColumns, kInterleaved>"
+                                 : "LoadGatedGradientRows<kColumns>";
     case LoadStage::kUpRows: return "LoadUpRows<kColumns>";
     case LoadStage::kUpGradientRows: return "LoadUpGradientRows<kColumns>";
     case LoadStage::kCombinedRows: return "LoadCombinedRows<kColumns, kTopK>";
@@ -46,6 +50,8 @@ bool is_permuted(StoreStage stage) {
   return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
 }
 
+bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
+
 // The store stage with its arguments.
 ComposedType store_stage(const RowChainSpec& spec) {
   ComposedType store{"Store", "", {"kColumns"}};
@@ -65,6 +71,10 @@ ComposedType store_stage(const RowChainSpec& spec) {
     case StoreStage::kRowsAndProbs: take("StoreRowsAndProbs", {"kTopK", "kDprobsColumns"}); break;
   }
   if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
+  if (spec.is_interleaved && is_gated(spec.store)) {
+    if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
+    store.arguments.emplace_back("kInterleaved");
+  }
   if (!is_permuted(spec.store)) return store;
   // What follows the arguments that may be left out.
   if (spec.tells_tokens || stores_bf16(spec) || !spec.moves_probs)
@@ -146,8 +156,6 @@ bool is_grouped(StoreStage stage) {
          stage == StoreStage::kGroupedUpRows;
 }
 
-bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
-
 std::string activation_type(const RowChainSpec& spec) {
   switch (spec.transform) {
     case TransformStage::kIdentity: return "";
@@ -161,7 +169,8 @@ std::string activation_type(const RowChainSpec& spec) {
 
 KernelText describe(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
-  const bool is_named = spec.tells_tokens;  // with all its arguments it does not fit into a line
+  // With all its arguments it does not fit into a line.
+  const bool is_named = spec.tells_tokens || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
       .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
                            spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
@@ -194,6 +203,9 @@ KernelText describe(const RowChainSpec& spec) {
   if (spec.pitch > 0) {
     text.constants.push_back(
         integer_constant("kPitch", spec.pitch, "columns of a half with the zeros behind it"));
+  }
+  if (spec.is_interleaved) {
+    text.constants.push_back({"bool", "kInterleaved", "true", "gate and up alternate in a row"});
   }
   if (has_dprobs) {
     text.constants.push_back(

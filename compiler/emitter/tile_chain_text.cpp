@@ -6,7 +6,7 @@
 namespace moejit::compiler {
 
 KernelText describe(const TileChainSpec& spec) {
-  return {
+  KernelText text{
       .types = "bf16_e4m3",
       .tile = "128x128",
       .summary = fmt::format(
@@ -30,6 +30,12 @@ KernelText describe(const TileChainSpec& spec) {
                       {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
                        "kThreads"}}},
   };
+  if (spec.is_interleaved) {
+    text.constants.push_back(
+        {"bool", "kInterleaved", "true", "rows of the parts alternate in the input"});
+    text.types_used.back().arguments.emplace_back("kInterleaved");
+  }
+  return text;
 }
 
 }  // namespace moejit::compiler

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/layer.h"
+
 #include <span>
 #include <string_view>
 
@@ -18,6 +20,7 @@ struct HuggingFaceFamily {
   std::string_view note;          // what the description cannot express, beside the facts below
   std::string_view activation = "hidden_act";  // the activation of the experts
   bool has_gate = true;                        // which has a gate or not
+  GateUpLayout gate_up_layout = GateUpLayout::kConcat;
 };
 
 // In the order of listings.

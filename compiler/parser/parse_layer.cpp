@@ -15,15 +15,17 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::array kKeys = std::to_array<std::string_view>(
-    {"name", "experts", "local_experts", "top_k", "hidden", "intermediate", "activation", "dtype",
-     "recipe", "block_size", "scale_sharing_k", "splits_alignment", "max_tokens",
-     "max_permuted_rows", "dispatch", "passes", "recompute", "fuse_activation", "fuse_transpose"});
+    {"name",         "experts",         "local_experts",    "top_k",           "hidden",
+     "intermediate", "activation",      "gate_up_layout",   "dtype",           "recipe",
+     "block_size",   "scale_sharing_k", "splits_alignment", "max_tokens",      "max_permuted_rows",
+     "dispatch",     "passes",          "recompute",        "fuse_activation", "fuse_transpose"});
 
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
                                  Recipe::kMxfp8,      Recipe::kNvfp4};
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
+constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
 constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
 
@@ -97,6 +99,17 @@ Result<std::string> read_name(const JsonView& root) {
     return view->fail(ErrorCode::kInvalidValue,
                       fmt::format("got {}, wanted text without control characters", view->got()));
   return name;
+}
+
+Result<GateUpLayout> read_gate_up_layout(const JsonView& root, const Activation& activation) {
+  MOEJIT_TRY_ASSIGN(const GateUpLayout layout,
+                    read_enum_at(root, "gate_up_layout", kGateUpLayouts, GateUpLayout::kConcat));
+  if (layout == GateUpLayout::kConcat || has_gate(activation)) return layout;
+  return root.find("gate_up_layout")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got {} with the activation {}, wanted {}", to_string(layout),
+                         to_string(activation), to_string(GateUpLayout::kConcat)),
+             "the activation has no gate whose rows could alternate with those of up");
 }
 
 Result<std::string> read_dtype(const JsonView& root) {
@@ -174,6 +187,7 @@ Result<Layer> read_layer(const JsonView& root) {
   if (const std::optional<JsonView> activation = root.find("activation")) {
     MOEJIT_TRY_ASSIGN(layer.activation, read_activation(*activation));
   }
+  MOEJIT_TRY_ASSIGN(layer.gate_up_layout, read_gate_up_layout(root, layer.activation));
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));

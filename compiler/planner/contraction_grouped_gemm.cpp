@@ -17,15 +17,25 @@ DType element_of(GradientOutput output) {
   return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-// A box ends with the matrix of its group and section.
+// A box ends with the matrix of its group and section. Sections whose rows alternate are a
+// dimension of their own.
 TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
   const DType element = element_of(spec.output);
   const int64_t row_bytes = spec.n * size_bytes(element);
+  const auto panel_columns = static_cast<int32_t>(kPanelBytes / size_bytes(element));
+  if (spec.is_interleaved)
+    return {.dtype = element,
+            .rank = 4,
+            .dims = {spec.n, spec.sections, result_rows(spec), spec.local_experts},
+            .strides_bytes = {row_bytes, spec.sections * row_bytes,
+                              spec.sections * result_rows(spec) * row_bytes},
+            .box = {panel_columns, 1, kPanelRows, 1},
+            .is_swizzled = true};
   return {.dtype = element,
           .rank = 3,
           .dims = {spec.n, result_rows(spec), int64_t{spec.sections} * spec.local_experts},
           .strides_bytes = {row_bytes, result_rows(spec) * row_bytes},
-          .box = {static_cast<int32_t>(kPanelBytes / size_bytes(element)), kPanelRows, 1},
+          .box = {panel_columns, kPanelRows, 1},
           .is_swizzled = true};
 }
 
@@ -96,6 +106,9 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
     reasons.push_back(fmt::format(
         "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",
         spec.sections, spec.section_rows));
+  if (spec.is_interleaved)
+    reasons.emplace_back(
+        "rows of gate and up alternate in the gradient: tensor copies put them so");
   if (spec.scales == GradientScales::kNone)
     reasons.emplace_back(
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");

@@ -22,6 +22,11 @@ float smallest_amax(const Layer& layer);
 std::string data_of(const Layer& layer, std::string_view name);
 std::string scales_of(const Layer& layer, std::string_view name);
 
+// Where nothing is quantised, columns of h1 and dh1 have the order of w1's rows.
+bool has_interleaved_h1(const Layer& layer);
+inline constexpr std::string_view kInterleavedH1Reason =
+    "columns of gate and up alternate as the rows of w1 do, which is multiplied as it comes";
+
 // Scale blocks that share a scale are quantised together.
 QuantizeStage quantize_stage(const Layer& layer);
 

@@ -48,20 +48,20 @@ KernelPlan activation_backward(const Layer& layer) {
   const int32_t padded = padded_intermediate(layer);
   const bool is_gated = has_gate(layer.activation);
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = is_gated ? LoadStage::kGatedGradientRows
-                                            : LoadStage::kUpGradientRows,
-                           .transform = TransformStage::kActivationBackward,
-                           .quantize =
-                               is_quantized(layer) ? QuantizeStage::k1x128 : QuantizeStage::kNone,
-                           .store = is_gated ? StoreStage::kGroupedGatedRows
-                                             : StoreStage::kGroupedUpRows,
-                           .columns = layer.intermediate,
-                           .local_experts = layer.local_experts,
-                           .epsilon = smallest_amax(layer),
-                           .threads = 128,
-                           .segments_in_flight = 1,
-                           .pitch = padded == layer.intermediate ? 0 : padded,
-                           .activation = layer.activation},
+      .spec =
+          RowChainSpec{
+              .load = is_gated ? LoadStage::kGatedGradientRows : LoadStage::kUpGradientRows,
+              .transform = TransformStage::kActivationBackward,
+              .quantize = is_quantized(layer) ? QuantizeStage::k1x128 : QuantizeStage::kNone,
+              .store = is_gated ? StoreStage::kGroupedGatedRows : StoreStage::kGroupedUpRows,
+              .columns = layer.intermediate,
+              .local_experts = layer.local_experts,
+              .epsilon = smallest_amax(layer),
+              .threads = 128,
+              .segments_in_flight = 1,
+              .pitch = padded == layer.intermediate ? 0 : padded,
+              .is_interleaved = has_interleaved_h1(layer),
+              .activation = layer.activation},
       .arguments = {{"input", "h1"},
                     {"gradient", "dact"},
                     {"probs", "permuted_probs"},
@@ -72,6 +72,7 @@ KernelPlan activation_backward(const Layer& layer) {
       .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
                   "every run"},
   };
+  if (has_interleaved_h1(layer)) kernel.reasons.emplace_back(kInterleavedH1Reason);
   if (padded != layer.intermediate)
     kernel.reasons.push_back(fmt::format(
         "the {} columns of gate and up are filled up with zeros to {}: dgrad contracts over both, "
@@ -126,7 +127,9 @@ KernelPlan fc2_wgrad(const Layer& layer, GradientMode mode) {
 KernelPlan fc1_wgrad(const Layer& layer, GradientMode mode) {
   const int32_t padded = padded_intermediate(layer);
   ContractionGroupedGemmSpec problem{.rows = w1_sections(layer) * padded, .n = layer.hidden};
-  if (padded != layer.intermediate) {
+  problem.is_interleaved =
+      is_quantized(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved;
+  if (padded != layer.intermediate || problem.is_interleaved) {
     problem.sections = 2;
     problem.section_rows = layer.intermediate;
   }

@@ -15,6 +15,10 @@ std::string scales_of(const Layer& layer, std::string_view name) {
   return is_quantized(layer) ? fmt::format("{}_scale_inv", name) : std::string();
 }
 
+bool has_interleaved_h1(const Layer& layer) {
+  return !is_quantized(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved;
+}
+
 float smallest_amax(const Layer& layer) { return is_quantized(layer) ? kActivationEpsilon : 0.0f; }
 
 QuantizeStage quantize_stage(const Layer& layer) {
@@ -69,6 +73,7 @@ KernelPlan activation(const Layer& layer) {
                            .local_experts = layer.local_experts,
                            .epsilon = smallest_amax(layer),
                            .threads = 128,
+                           .is_interleaved = has_interleaved_h1(layer),
                            .activation = layer.activation},
       .arguments = {{"input", "h1"},
                     {"probs", "permuted_probs"},
@@ -79,6 +84,7 @@ KernelPlan activation(const Layer& layer) {
                   "a kernel of its own, which reads h1 again"},
   };
   if (is_quantized(layer)) kernel.arguments.push_back({"output_scale_inv", "act_scale_inv"});
+  if (has_interleaved_h1(layer)) kernel.reasons.emplace_back(kInterleavedH1Reason);
   return kernel;
 }
 
@@ -167,16 +173,13 @@ KernelPlan gemm_fc1_activation_quantize(const Layer& layer, Phase phase,
   return kernel;
 }
 
-KernelPlan quantize_weights(const Layer& layer, int32_t sections, int32_t section_rows,
-                            int32_t columns, std::string_view name) {
+// `spec` says what matrices look like.
+KernelPlan quantize_weights(const Layer& layer, TileChainSpec spec, std::string_view name) {
+  spec.tiles_per_scale = layer.scale_sharing_k;
+  spec.writes_colwise = has_backward(layer);
+  spec.threads = 256 * layer.scale_sharing_k;  // the same for each to hold
   KernelPlan kernel{
-      .spec = TileChainSpec{.sections = sections,
-                            .section_rows = section_rows,
-                            .columns = columns,
-                            .tiles_per_scale = layer.scale_sharing_k,
-                            .epsilon = 0.0f,
-                            .writes_colwise = has_backward(layer),
-                            .threads = 256 * layer.scale_sharing_k},  // the same for each to hold
+      .spec = spec,
       .arguments = {{"input", std::string(name)},
                     {"output", fmt::format("{}_q", name)},
                     {"output_scale_inv", fmt::format("{}_scale_inv", name)},
@@ -189,6 +192,10 @@ KernelPlan quantize_weights(const Layer& layer, int32_t sections, int32_t sectio
         {"output_colwise_scale_inv", fmt::format("{}_colwise_scale_inv", name)});
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
   }
+  if (spec.is_interleaved)
+    kernel.reasons.emplace_back(
+        "rows of gate and up, which alternate, are sorted on the way: GEMMs have all of gate "
+        "first");
   return kernel;
 }
 
@@ -196,9 +203,16 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
                       const PlanOptions& options) {
   switch (step.operation) {
     case Operation::kQuantizeW1:
-      return quantize_weights(layer, w1_sections(layer), layer.intermediate, layer.hidden, "w1");
+      return quantize_weights(
+          layer,
+          {.sections = w1_sections(layer),
+           .section_rows = layer.intermediate,
+           .columns = layer.hidden,
+           .is_interleaved = layer.gate_up_layout == GateUpLayout::kInterleaved},
+          "w1");
     case Operation::kQuantizeW2:
-      return quantize_weights(layer, 1, layer.hidden, layer.intermediate, "w2");
+      return quantize_weights(layer, {.section_rows = layer.hidden, .columns = layer.intermediate},
+                              "w2");
     case Operation::kQuantize: return quantize(layer, rows_of_x(layer));
     case Operation::kRoute: return route(layer, target);
     case Operation::kPermutePad: return permute_pad(layer, rows_of_x(layer));

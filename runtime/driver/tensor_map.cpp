@@ -33,15 +33,16 @@ Result<device::TensorMap> encode_cuda_tensor_map(const DriverApi& api,
   static_assert(sizeof(CUtensorMap) == sizeof(device::TensorMap));
   static_assert(alignof(device::TensorMap) == 64, "what copies want of a map in memory");
   MOEJIT_TRY(check_tensor_box(box, address));
-  constexpr std::array<cuuint32_t, 3> kElementStrides{1, 1, 1};
-  std::array<cuuint64_t, 3> dims{};
-  std::array<cuuint32_t, 3> extent{};
-  for (std::size_t i = 0; i < 3; ++i) {
+  constexpr std::array<cuuint32_t, 4> kElementStrides{1, 1, 1, 1};
+  std::array<cuuint64_t, 4> dims{};
+  std::array<cuuint32_t, 4> extent{};
+  for (std::size_t i = 0; i < dims.size(); ++i) {
     dims[i] = static_cast<cuuint64_t>(box.dims[i]);
     extent[i] = static_cast<cuuint32_t>(box.box[i]);
   }
-  const std::array<cuuint64_t, 2> strides{static_cast<cuuint64_t>(box.strides_bytes[0]),
-                                          static_cast<cuuint64_t>(box.strides_bytes[1])};
+  std::array<cuuint64_t, 3> strides{};
+  for (std::size_t i = 0; i < strides.size(); ++i)
+    strides[i] = static_cast<cuuint64_t>(box.strides_bytes[i]);
   CUtensorMap encoded;
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, tensor_map_encode_tiled,
                     (&encoded, data_type_of(box.dtype), static_cast<cuuint32_t>(box.rank),

@@ -14,10 +14,10 @@ struct TensorCopy {
   bool is_load = true;
   sim::TensorStoreKind store_kind = sim::TensorStoreKind::kWrite;  // of a store
   SimTensorMap map;
-  std::array<int32_t, 3> at{0, 0, 0};  // of the box's first element
-  uint32_t offset = 0;                 // of the box in shared memory
-  int32_t barrier = 0;                 // index of the mbarrier of a load
-  uint32_t number = 0;                 // of a store, among those of its thread
+  std::array<int32_t, 4> at{0, 0, 0, 0};  // of the box's first element
+  uint32_t offset = 0;                    // of the box in shared memory
+  int32_t barrier = 0;                    // index of the mbarrier of a load
+  uint32_t number = 0;                    // of a store, among those of its thread
   int32_t thread = 0;
   sim::Site site{};
 

@@ -16,15 +16,15 @@ struct SimTensorMap {
 
   uint64_t magic = kMagic;
   uintptr_t address = 0;
-  std::array<int64_t, 3> dims{1, 1, 1};  // elements
-  std::array<int64_t, 2> strides{0, 0};  // bytes, of dimensions 1 and 2
-  std::array<int32_t, 3> box{1, 1, 1};   // elements
+  std::array<int64_t, 4> dims{1, 1, 1, 1};  // elements
+  std::array<int64_t, 3> strides{0, 0, 0};  // bytes, of dimensions 1 to 3
+  std::array<int32_t, 4> box{1, 1, 1, 1};   // elements
   int32_t element_bytes = 1;
   int32_t rank = 2;
   int32_t is_swizzled = 0;
 
   int64_t row_bytes() const { return int64_t{box[0]} * element_bytes; }
-  int32_t rows() const { return box[1] * box[2]; }
+  int32_t rows() const { return box[1] * box[2] * box[3]; }
   int64_t bytes() const { return rows() * row_bytes(); }
 };
 static_assert(sizeof(SimTensorMap) <= sizeof(device::TensorMap));
@@ -39,6 +39,6 @@ struct BoxRow {
   int64_t begin = 0;     // bytes [begin, end) of the row lie in the tensor, the others outside
   int64_t end = 0;
 };
-BoxRow row_of_box(const SimTensorMap& map, const std::array<int32_t, 3>& at, int32_t row);
+BoxRow row_of_box(const SimTensorMap& map, const std::array<int32_t, 4>& at, int32_t row);
 
 }  // namespace moejit::runtime

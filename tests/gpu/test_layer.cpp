@@ -41,6 +41,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .hidden = static_cast<int32_t>(shape.hidden),
           .intermediate = static_cast<int32_t>(shape.intermediate),
           .activation = options.activation,
+          .gate_up_layout = options.gate_up_layout,
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .splits_alignment = static_cast<int32_t>(shape.alignment),

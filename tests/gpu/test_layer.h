@@ -65,6 +65,7 @@ class TestLayer {
     compiler::Recompute recompute = compiler::Recompute::kNone;
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;
     compiler::Activation activation = {};
+    compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);

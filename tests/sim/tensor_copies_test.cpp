@@ -170,6 +170,48 @@ TEST(SimulatedTensorStores, WriteOnlyWhatIsInside) {
   }
 }
 
+// Boxes of 8 columns and 4 rows of one plane of four dimensions, whose rows lie between those of
+// the other plane; the second box ends with the rows.
+constexpr const char* kStoreFourDimensions = R"(
+struct Params {
+  uint32_t* output;
+  TensorMap map;
+};
+MOEJIT_KERNEL(32, 1, test_kernel, Params) {
+  const int32_t t = thread_index();
+  store(shared<uint32_t>(1024) + t, static_cast<uint32_t>(1 + t));
+  fence_proxy_async();
+  sync_cta();
+  if (t == 0) {
+    store_tensor_4d(params.map, shared<uint32_t>(1024), 0, 1, 0, 0);
+    store_tensor_4d(params.map, shared<uint32_t>(1024), 0, 0, 2, 1);
+    commit_tensor_stores();
+    wait_tensor_stores<0>();
+  }
+}
+)";
+
+TEST(SimulatedTensorStores, TakeFourDimensions) {
+  constexpr std::size_t kColumns = 8, kPlanes = 2, kRows = 5, kMatrices = 2;
+  const TensorBox box{.dtype = DType::kU32,
+                      .rank = 4,
+                      .dims = {kColumns, kPlanes, kRows, kMatrices},
+                      .strides_bytes = {32, 32 * kPlanes, 32 * kPlanes * kRows},
+                      .box = {8, 1, 4, 1}};
+  std::vector<uint32_t> wanted(kColumns * kPlanes * kRows * kMatrices);
+  for (std::size_t word = 0; word < 32; ++word) {
+    const std::size_t row = word / 8, column = word % 8;
+    wanted[(row * kPlanes + 1) * kColumns + column] = static_cast<uint32_t>(1 + word);
+    if (row + 2 >= kRows) continue;
+    wanted[((kRows + row + 2) * kPlanes) * kColumns + column] = static_cast<uint32_t>(1 + word);
+  }
+  std::vector<SimBuffer> buffers{buffer_of("output", std::vector<uint32_t>(wanted.size()))};
+  const auto result = run_test_kernel(
+      kStoreFourDimensions, {.threads = 32, .shared_bytes = 4096, .maps = {{0, box}}}, buffers);
+  ASSERT_TRUE(result.has_value()) << to_string(result.error());
+  EXPECT_EQ(values_of<uint32_t>(buffers[0]), wanted);
+}
+
 // A box of fp32 numbers is added to what is there, at columns 24 to 55 of 40.
 constexpr const char* kAdd = R"(
 struct Params {

@@ -113,8 +113,8 @@ class EpilogueStoreGradient {
       const int32_t panels = smaller(panels_of<Shape>(tile), kPanelsLoaded);
       ptx::arrive_expecting(ready(staging), panels * Panel::kBytes);
       for (int32_t i = 0; i < panels; ++i) {
-        ptx::load_tensor_3d(staging + i * Panel::kChunks, params.d_map, ready(staging),
-                            tile.column + i * Panel::kColumns, tile.d_row + row, tile.d_matrix);
+        load_panel(params, staging + i * Panel::kChunks, ready(staging),
+                   tile.column + i * Panel::kColumns, tile.d_row + row, tile.d_matrix);
       }
     }
   }
@@ -131,15 +131,39 @@ class EpilogueStoreGradient {
       for (int32_t i = first; i < smaller(first + kPanelsStaged, panels); ++i) {
         const Staging panel = staging + (i - first) * Panel::kChunks;
         const int32_t column = tile.column + i * Panel::kColumns;
-        if (kAdds && i >= kPanelsLoaded) {
-          ptx::add_tensor_3d(params.d_map, panel, column, tile.d_row + row, tile.d_matrix);
-        } else {
-          ptx::store_tensor_3d<kPolicy>(params.d_map, panel, column, tile.d_row + row,
-                                        tile.d_matrix);
-        }
+        store_panel(params, panel, kAdds && i >= kPanelsLoaded, column, tile.d_row + row,
+                    tile.d_matrix);
       }
       ptx::commit_tensor_stores();
       ptx::wait_tensor_stores_read<0>();
+    }
+  }
+
+  // `matrix` is that of a group and section.
+  template <typename Params>
+  MOEJIT_DEVICE static void load_panel(const Params& params, Staging panel, ptx::Mbarrier ready,
+                                       int32_t column, int32_t row, int32_t matrix) {
+    if constexpr (Problem::kInterleaved) {
+      ptx::load_tensor_4d(panel, params.d_map, ready, column, matrix % Problem::kSections, row,
+                          matrix / Problem::kSections);
+    } else {
+      ptx::load_tensor_3d(panel, params.d_map, ready, column, row, matrix);
+    }
+  }
+  template <typename Params>
+  MOEJIT_DEVICE static void store_panel(const Params& params, Staging panel, bool adds,
+                                        int32_t column, int32_t row, int32_t matrix) {
+    if constexpr (Problem::kInterleaved) {
+      const int32_t section = matrix % Problem::kSections, group = matrix / Problem::kSections;
+      if (adds) {
+        ptx::add_tensor_4d(params.d_map, panel, column, section, row, group);
+      } else {
+        ptx::store_tensor_4d<kPolicy>(params.d_map, panel, column, section, row, group);
+      }
+    } else if (adds) {
+      ptx::add_tensor_3d(params.d_map, panel, column, row, matrix);
+    } else {
+      ptx::store_tensor_3d<kPolicy>(params.d_map, panel, column, row, matrix);
     }
   }
 

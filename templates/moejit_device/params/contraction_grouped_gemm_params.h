@@ -11,11 +11,12 @@ namespace moejit::device {
 // multiple of 128 hold zeros. Without scales A and B are bf16 with tokens as rows, [C, rows] and
 // [C, n], and 64 takes the place of 128.
 struct ContractionGroupedGemmParams {
-  TensorMap a_map;           // A [rows, C], boxes of 128 rows x 128 bytes, swizzled; without
-                             // scales [1, C, rows], boxes of 1 x 64 x 64
-  TensorMap b_map;           // B [n, C], boxes of the widest tile's columns x 128 bytes; without
-                             // scales [1, C, n], boxes of 1 x 64 x 64
-  TensorMap d_map;           // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled
+  TensorMap a_map;  // A [rows, C], boxes of 128 rows x 128 bytes, swizzled; without
+                    // scales [1, C, rows], boxes of 1 x 64 x 64
+  TensorMap b_map;  // B [n, C], boxes of the widest tile's columns x 128 bytes; without
+                    // scales [1, C, n], boxes of 1 x 64 x 64
+  TensorMap d_map;  // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled; if
+                    // interleaved [E, rows / sections, sections, n], 1 x 64 x 1 x 128 bytes
   const float* a_scale_inv;  // [ceil(rows / 128), C / 128], or of each row: [rows, C / 128]
   const float* b_scale_inv;  // [ceil(n / 128), C / 128], or of each row: [n, C / 128]
   const int32_t* counts;     // [E]

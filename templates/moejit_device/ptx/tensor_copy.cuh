@@ -65,6 +65,16 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
+template <typename T>
+MOEJIT_DEVICE void load_tensor_4d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y, int32_t z, int32_t w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(destination.address),
+      "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 // Starts the copy of a box from shared to global memory, in this thread's open group.
 template <typename T>
 MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x,
@@ -93,6 +103,24 @@ MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, in
   }
 }
 
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void store_tensor_4d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                   int32_t z, int32_t w) {
+  if constexpr (kPolicy == CachePolicy::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "
+        "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+        "r"(source.address), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint "
+        "[%0, {%2, %3, %4, %5}], [%1], %6;" ::"l"(&map),
+        "r"(source.address), "r"(x), "r"(y), "r"(z), "r"(w), "l"(static_cast<uint64_t>(kPolicy))
+        : "memory");
+  }
+}
+
 // The same, but adds to what global memory holds (fp32), each element once.
 template <typename T>
 MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
@@ -101,6 +129,16 @@ MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int3
       "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
       "[%0, {%2, %3, %4}], [%1];" ::"l"(&map),
       "r"(source.address), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+template <typename T>
+MOEJIT_DEVICE void add_tensor_4d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                 int32_t z, int32_t w) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group "
+      "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+      "r"(source.address), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
 

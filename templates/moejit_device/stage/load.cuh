@@ -6,6 +6,7 @@
 // many threads an SM should hold, with the registers that this leaves to each.
 
 #include "moejit_device/stage/contract.cuh"
+#include "moejit_device/stage/interleaved.cuh"
 
 namespace moejit::device {
 
@@ -62,8 +63,9 @@ struct GatedSegment {
   float prob;
 };
 
-// bf16 rows of 2C columns, gate in the first half. Uses input [P, 2C], probs [P].
-template <int32_t kColumns_>
+// bf16 rows of 2C columns, gate in the first half, or with kInterleaved gate and up in turn. Uses
+// input [P, 2C], probs [P].
+template <int32_t kColumns_, bool kInterleaved = false>
 struct LoadGatedRows {
   static constexpr int32_t kColumns = kColumns_;
   static constexpr int32_t kSegmentsInFlight = 2;
@@ -76,8 +78,12 @@ struct LoadGatedRows {
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     const int64_t gate_row = 2 * at.row;
     Fetched fetched = {};
-    fetched.gate = fetch_runs(input, at, gate_row, at.is_real());
-    fetched.up = fetch_runs(input, at, gate_row + 1, at.is_real());
+    if constexpr (kInterleaved) {
+      fetch_pairs(input, at, fetched.gate, fetched.up);
+    } else {
+      fetched.gate = fetch_runs(input, at, gate_row, at.is_real());
+      fetched.up = fetch_runs(input, at, gate_row + 1, at.is_real());
+    }
     if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
     return fetched;
   }
@@ -116,7 +122,7 @@ struct GatedGradientSegment {
 };
 
 // What LoadGatedRows reads, and rows of the gradient. Uses gradient [P, C] too.
-template <int32_t kColumns_>
+template <int32_t kColumns_, bool kInterleaved = false>
 struct LoadGatedGradientRows {
   static constexpr int32_t kColumns = kColumns_;
   static constexpr int32_t kSegmentsInFlight = 1;  // 96 bytes of each lane
@@ -126,7 +132,7 @@ struct LoadGatedGradientRows {
   MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
                                      const SegmentPosition<kColumns>& at) {
     const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
-    return {.forward = LoadGatedRows<kColumns>::fetch(params, at),
+    return {.forward = LoadGatedRows<kColumns, kInterleaved>::fetch(params, at),
             .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
   }
   MOEJIT_DEVICE static GatedGradientSegment unpack(const Fetched& fetched) { return fetched; }

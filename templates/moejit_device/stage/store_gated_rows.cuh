@@ -4,6 +4,7 @@
 // The store stage of rows that have two halves.
 
 #include "moejit_device/core/gated_gradient.cuh"
+#include "moejit_device/stage/interleaved.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
 namespace moejit::device {
@@ -12,9 +13,11 @@ namespace moejit::device {
 // pad rows become zeros in all, and their input is not read. Rows from offs[E] on are left alone.
 // Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantised gradients,
 // output_scale_inv [P, 2B], where B = ceil(C / 128). A half of an output row has kPitch columns, of
-// which the last may be zeros that fill it up.
-template <int32_t kColumns_, int32_t kLocalExperts, int32_t kPitch = kColumns_>
+// which the last may be zeros that fill it up. With kInterleaved both alternate in bf16 rows.
+template <int32_t kColumns_, int32_t kLocalExperts, int32_t kPitch = kColumns_,
+          bool kInterleaved = false>
 struct StoreGroupedGatedRows {
+  static_assert(!kInterleaved || kPitch == kColumns_, "pairs of columns are not filled up");
   static_assert(kPitch == kColumns_ || kPitch == align_up(kColumns_, kSegmentColumns),
                 "the last segment ends with the row, or is filled up");
   static constexpr int32_t kColumns = kColumns_;
@@ -27,6 +30,7 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const QuantizedGatedGradient& segment) {
+    static_assert(!kInterleaved, "quantised blocks are of gate or of up");
     const SegmentPosition<kPitch> gate = gate_of(at);
     const auto output = ptx::global(static_cast<E4m3*>(params.output));
     store_bytes(output, gate, segment.gate);
@@ -43,8 +47,12 @@ struct StoreGroupedGatedRows {
                                   const Fetched&, const Bf16GatedGradient& segment) {
     const SegmentPosition<kPitch> gate = gate_of(at);
     const auto output = ptx::global(static_cast<Bf16*>(params.output));
-    store_runs(output, gate, segment.gate);
-    store_runs(output + kPitch, gate, segment.up);
+    if constexpr (kInterleaved) {
+      store_pairs(output, at, segment.gate, segment.up);
+    } else {
+      store_runs(output, gate, segment.gate);
+      store_runs(output + kPitch, gate, segment.up);
+    }
     store_dprob(params, at, segment.dprob);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}

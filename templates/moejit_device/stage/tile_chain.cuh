@@ -6,7 +6,8 @@
 // every eight lanes a row segment, all loads in flight at once. The only exchange is the largest
 // magnitude, through shared memory.
 //
-// A matrix is kSections stacked parts of kSectionRows rows; tiles restart at each part. In memory
+// A matrix is kSections stacked parts of kSectionRows rows; tiles restart at each part. With
+// kInterleaved the rows of the parts alternate in the input. In memory
 // order of their scales the groups of tiles of all matrices are one list, dealt out to the CTAs in
 // turn.
 //
@@ -31,13 +32,14 @@
 //   }
 
 #include "moejit_device/params/tile_chain_params.h"
+#include "moejit_device/stage/input_row.cuh"
 #include "moejit_device/stage/max_of_cta.cuh"
 #include "moejit_device/stage/position.cuh"
 
 namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
-          uint32_t kEpsilonBits, int32_t kThreads_>
+          uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false>
 struct TileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -107,7 +109,8 @@ struct TileChain {
     }
     MOEJIT_DEVICE Bf16Segment fetch(const TileChainParams& params, int32_t i) const {
       const SegmentPosition<kColumns> at = position(i);
-      return fetch_runs(ptx::global(params.input), at, at.row, at.is_real());
+      return fetch_runs(ptx::global(params.input), at,
+                        input_row<kSections, kSectionRows, kInterleaved>(at.row), at.is_real());
     }
     MOEJIT_DEVICE void store(const TileChainParams& params, int32_t i, const Bf16Segment& segment,
                              const BlockScale& scale) const {

@@ -36,6 +36,15 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
 }
 
 template <typename T>
+MOEJIT_DEVICE void load_tensor_4d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
+                                  int32_t x, int32_t y, int32_t z, int32_t w,
+                                  Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[4] = {x, y, z, w};
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 4, site);
+}
+
+template <typename T>
 MOEJIT_DEVICE void store_tensor_2d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
                                    Site site = Site::here()) {
   Machine* m = machine();
@@ -48,6 +57,20 @@ MOEJIT_DEVICE void store_tensor_3d(const TensorMap& map, SharedPtr<T> source, in
   Machine* m = machine();
   const int32_t at[3] = {x, y, z};
   m->calls->store_tensor(m, &map, source.address, at, 3, sim::TensorStoreKind::kWrite, site);
+}
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
+MOEJIT_DEVICE void store_tensor_4d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                   int32_t z, int32_t w, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[4] = {x, y, z, w};
+  m->calls->store_tensor(m, &map, source.address, at, 4, sim::TensorStoreKind::kWrite, site);
+}
+template <typename T>
+MOEJIT_DEVICE void add_tensor_4d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
+                                 int32_t z, int32_t w, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[4] = {x, y, z, w};
+  m->calls->store_tensor(m, &map, source.address, at, 4, sim::TensorStoreKind::kAddF32, site);
 }
 template <typename T>
 MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,

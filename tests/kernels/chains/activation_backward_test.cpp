@@ -92,11 +92,11 @@ class ActivationBackwardKernel : public Chains {
                                         .output_dprobs = dprobs.as<float>(),
                                         .rows = in.max_rows};
     const compiler::RowChainSpec spec{.load = in.has_gate ? compiler::LoadStage::kGatedGradientRows
-                                                       : compiler::LoadStage::kUpGradientRows,
+                                                          : compiler::LoadStage::kUpGradientRows,
                                       .transform = compiler::TransformStage::kActivationBackward,
                                       .quantize = quantize_stage(sharing),
                                       .store = in.has_gate ? compiler::StoreStage::kGroupedGatedRows
-                                                        : compiler::StoreStage::kGroupedUpRows,
+                                                           : compiler::StoreStage::kGroupedUpRows,
                                       .columns = static_cast<int32_t>(in.intermediate),
                                       .local_experts = static_cast<int32_t>(in.route.counts.size()),
                                       .epsilon = reference::kActivationEps,
@@ -120,10 +120,9 @@ class ActivationBackwardKernel : public Chains {
         in.h1, in.dact, in.probs, in.route, in.intermediate, sharing, activation.reference);
     const int64_t blocks = block_count(in.intermediate);
     const Results got = run_on(in, ctas, sharing, activation.compiled);
-    EXPECT_TRUE(
-        matches(compare_f32({"dh1_scale_inv", in.has_gate ? 2 * blocks : blocks}, got.scale_inv, wanted.scale_inv)));
-    EXPECT_TRUE(
-        matches(compare_e4m3_within_one_code({"dh1_q", in.h1_columns()}, got.q, wanted.q)));
+    EXPECT_TRUE(matches(compare_f32({"dh1_scale_inv", in.has_gate ? 2 * blocks : blocks},
+                                    got.scale_inv, wanted.scale_inv)));
+    EXPECT_TRUE(matches(compare_e4m3_within_one_code({"dh1_q", in.h1_columns()}, got.q, wanted.q)));
     EXPECT_TRUE(matches(compare_f32_within({"dprobs_blocks", blocks}, got.dprobs,
                                            wanted.dprobs_blocks, wanted.dprobs_bounds)));
   }

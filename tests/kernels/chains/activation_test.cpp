@@ -4,6 +4,7 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 
@@ -29,8 +30,8 @@ class ActivationKernel : public Chains {
     const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed);
     std::vector<float> probs = reference::random_probs(shape.max_rows, 8, seed);
     probs.resize(static_cast<size_t>(shape.max_rows));
-    return {.h1 = reference::random_activations(
-                shape.max_rows, w1_sections(shape) * shape.intermediate, seed),
+    return {.h1 = reference::random_activations(shape.max_rows,
+                                                w1_sections(shape) * shape.intermediate, seed),
             .probs = std::move(probs),
             .route = reference::route(ids, tokens, shape),
             .max_rows = shape.max_rows};
@@ -39,12 +40,14 @@ class ActivationKernel : public Chains {
   // Scales are equal and codes at most one apart: the sigmoid's last bits differ. (They could
   // decide about a scale whose amax lies on a step; none of these inputs has one.)
   void expect_close(const Activations& in, int64_t experts, int64_t intermediate, int64_t ctas,
-                    int64_t sharing = 1, const ActivationCase& activation = {}) {
+                    int64_t sharing = 1, const ActivationCase& activation = {},
+                    bool is_interleaved = false) {
     const int64_t blocks = block_count(intermediate);
     const int64_t rows = in.route.rows();
     const auto wanted = reference::activation_quantize(in.h1, in.probs, in.route, intermediate,
                                                        sharing, activation.reference);
-    const DeviceBuffer h1 = input("h1", in.h1);
+    const DeviceBuffer h1 = input(
+        "h1", is_interleaved ? reference::interleaved<uint16_t>(in.h1, intermediate, 1) : in.h1);
     const DeviceBuffer probs = input("permuted_probs", in.probs);
     const DeviceBuffer counts = input("counts", in.route.counts);
     const DeviceBuffer offs = input("offs", in.route.offs);
@@ -66,6 +69,7 @@ class ActivationKernel : public Chains {
                                       .columns = static_cast<int32_t>(intermediate),
                                       .local_experts = static_cast<int32_t>(experts),
                                       .epsilon = reference::kActivationEps,
+                                      .is_interleaved = is_interleaved,
                                       .activation = activation.compiled};
     run(spec, ctas, params, {&h1, &probs, &counts, &offs, &q, &scale_inv});
 
@@ -86,6 +90,15 @@ TEST_F(ActivationKernel, IsWithinOneCodeForRowsOfAnyLength) {
     const reference::LayerShape shape{
         .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
     expect_close(random(shape, 25, 1), 7, intermediate, 3);
+  }
+}
+
+TEST_F(ActivationKernel, TakesGateAndUpThatAlternate) {
+  for (const int64_t intermediate : {16, 144, 272}) {
+    SCOPED_TRACE(intermediate);
+    const reference::LayerShape shape{
+        .experts = 7, .top_k = 2, .intermediate = intermediate, .alignment = 16};
+    expect_close(random(shape, 25, 1), 7, intermediate, 3, 1, {}, true);
   }
 }
 

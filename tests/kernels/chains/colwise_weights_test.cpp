@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "templates/moejit_device/params/tile_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/quantize.h"
 #include "tests/support/reference/random_inputs.h"
 
@@ -17,6 +18,7 @@ struct WeightsShape {
   int32_t section_rows = 0;
   int32_t columns = 0;
   int32_t sharing = 1;
+  bool is_interleaved = false;  // of two sections, in the kernel's input
 
   int64_t rows() const { return int64_t{sections} * section_rows; }
   int64_t elements() const { return matrices * rows() * columns; }
@@ -78,7 +80,10 @@ class ColwiseWeightsKernel : public Chains {
                .scale_inv = guarded_output<float>("w_scale_inv", shape.scales()),
                .colwise_q = guarded_output<uint8_t>("w_colwise_q", shape.colwise_elements()),
                .colwise_scale_inv = guarded_output<float>("w_colwise_scale_inv", shape.scales())};
-    const DeviceBuffer w = input("w", weights);
+    const DeviceBuffer w = input(
+        "w", shape.is_interleaved
+                 ? reference::interleaved<uint16_t>(weights, shape.section_rows, shape.columns)
+                 : weights);
     const DeviceBuffer skip_word = input("skip", skip);
     const device::TileChainParams params{
         .input = w.as<const Bf16>(),
@@ -93,6 +98,7 @@ class ColwiseWeightsKernel : public Chains {
                                        .columns = shape.columns,
                                        .tiles_per_scale = shape.sharing,
                                        .writes_colwise = true,
+                                       .is_interleaved = shape.is_interleaved,
                                        .threads = 256 * shape.sharing};
     run(spec, ctas, params,
         {&w, &skip_word, &to.q.buffer(), &to.scale_inv.buffer(), &to.colwise_q.buffer(),
@@ -154,6 +160,21 @@ TEST_F(ColwiseWeightsKernel, TakesSectionsAndRowsThatEndWithinATile) {
   }
   expect_equal({.matrices = 3, .section_rows = 16, .columns = 16}, 2);
   expect_equal({.sections = 2, .section_rows = 2880, .columns = 80}, 5);
+}
+
+// Of several matrices, with sections of whole and of partial tiles.
+TEST_F(ColwiseWeightsKernel, SortsRowsOfSectionsThatAlternate) {
+  for (const int32_t section_rows : {16, 128, 176}) {
+    for (const int32_t sharing : {1, 2}) {
+      expect_equal({.matrices = 3,
+                    .sections = 2,
+                    .section_rows = section_rows,
+                    .columns = 144,
+                    .sharing = sharing,
+                    .is_interleaved = true},
+                   5);
+    }
+  }
 }
 
 // Odd and even numbers of tiles in a row of them.

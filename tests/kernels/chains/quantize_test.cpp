@@ -4,6 +4,7 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/random_inputs.h"
 
 namespace moejit::testing {
@@ -88,11 +89,14 @@ TEST_F(QuantizeKernel, TakesNoRows) { expect_equal({}, 272, 1e-10f, 2); }
 class WeightsKernel : public Chains {
  protected:
   void expect_equal(const std::vector<uint16_t>& weights, int64_t matrices, int32_t sections,
-                    int32_t section_rows, int32_t columns, int64_t ctas, int32_t sharing = 1) {
+                    int32_t section_rows, int32_t columns, int64_t ctas, int32_t sharing = 1,
+                    bool is_interleaved = false) {
     const int64_t rows = int64_t{sections} * section_rows;
     const auto wanted =
         reference::quantize_128x128(weights, matrices, rows, columns, sections, sharing);
-    const DeviceBuffer w = input("w", weights);
+    const DeviceBuffer w =
+        input("w", is_interleaved ? reference::interleaved<uint16_t>(weights, section_rows, columns)
+                                  : weights);
     const DeviceBuffer q = output<uint8_t>("w_q", matrices * rows * columns);
     const DeviceBuffer scale_inv =
         output<float>("w_scale_inv", matrices * wanted.scale_rows() * block_count(columns));
@@ -104,6 +108,7 @@ class WeightsKernel : public Chains {
                                        .section_rows = section_rows,
                                        .columns = columns,
                                        .tiles_per_scale = sharing,
+                                       .is_interleaved = is_interleaved,
                                        .threads = 256 * sharing};
     run(spec, ctas, params, {&w, &q, &scale_inv});
     EXPECT_TRUE(matches(compare_e4m3({"w_q", columns}, q.download<uint8_t>(), wanted.q)));
@@ -115,6 +120,14 @@ class WeightsKernel : public Chains {
 TEST_F(WeightsKernel, RestartsTilesAtEachSection) {
   for (const int64_t ctas : {1, 5, 40}) {
     expect_equal(reference::random_weights(2, 2 * 144, 272, 1), 2, 2, 144, 272, ctas);
+  }
+}
+
+TEST_F(WeightsKernel, SortsRowsOfSectionsThatAlternate) {
+  for (const int32_t rows : {16, 128, 144}) {
+    for (const int32_t sharing : {1, 2})
+      expect_equal(reference::random_weights(3, 2 * rows, 272, 1), 3, 2, rows, 272, 4, sharing,
+                   true);
   }
 }
 

@@ -56,7 +56,8 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
       const Element at =
           activation.has_gate
               ? Element{float_from_bf16(h1[gate_index]),
-                        float_from_bf16(h1[gate_index + intermediate]), float_from_bf16(dact[index])}
+                        float_from_bf16(h1[gate_index + intermediate]),
+                        float_from_bf16(dact[index])}
               : Element{0.0, float_from_bf16(h1[index]), float_from_bf16(dact[index])};
       if (activation.has_gate) {
         const double gate = activation.gate_gradient(at.gate, at.up, at.gradient);

@@ -121,14 +121,14 @@ GatedActivation quick_geglu_activation() {
 GatedActivation relu_squared_activation() {
   const auto relu = [](double x) { return at_least(x, 0.0); };
   const auto value = [=](double, double up) { return relu(up) * relu(up); };
-  return {.value = value,
-          .fp32_value = [=](float gate, float up) { return rounded(value(gate, up)); },
-          .gate_gradient = {},
-          .up_gradient = [=](double, double up,
-                             double gradient) { return gradient * 2.0 * relu(up); },
-          // Two products.
-          .value_error = [=](double gate, double up) { return 2 * 0x1p-24 * value(gate, up); },
-          .has_gate = false};
+  return {
+      .value = value,
+      .fp32_value = [=](float gate, float up) { return rounded(value(gate, up)); },
+      .gate_gradient = {},
+      .up_gradient = [=](double, double up, double gradient) { return gradient * 2.0 * relu(up); },
+      // Two products.
+      .value_error = [=](double gate, double up) { return 2 * 0x1p-24 * value(gate, up); },
+      .has_gate = false};
 }
 
 }  // namespace moejit::reference

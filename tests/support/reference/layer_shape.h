@@ -20,6 +20,7 @@ struct LayerShape {
   std::int64_t max_rows = 0;      // P, the static bound of permuted rows
   std::int64_t sharing = 1;       // neighbouring blocks of the contraction that share a scale
   bool has_gate = true;           // else w1 has the rows of up alone
+  bool is_interleaved = false;    // rows of gate and up alternate in w1
 
   bool operator==(const LayerShape&) const = default;
 };

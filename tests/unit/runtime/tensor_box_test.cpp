@@ -45,7 +45,7 @@ TEST(TensorBox, WantsAnAlignedAddress) {
 TEST(TensorBox, WantsTwoOrThreeDimensions) {
   TensorBox box = good_box();
   box.rank = 1;
-  EXPECT_EQ(message_of(box), "tensor map: the tensor has rank 1, wanted 2 or 3");
+  EXPECT_EQ(message_of(box), "tensor map: the tensor has rank 1, wanted 2 to 4");
 }
 
 TEST(TensorBox, WantsElements) {
