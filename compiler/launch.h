@@ -27,6 +27,7 @@ int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
 // A transpose into so many columns (a multiple of 128).
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns);
+int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns);
 
 // The size of a matrix; either may be 0.
 struct MatrixSize {

@@ -124,7 +124,8 @@ std::string to_json(const Layer& layer) {
   add("passes", json_list(layer.passes));
   add("recompute", json_string(to_string(layer.recompute)));
   add("fuse_activation", layer.fuse_activation ? "true" : "false");
-  add("fuse_transpose", layer.fuse_transpose ? "true" : "false", true);
+  add("fuse_transpose", layer.fuse_transpose ? "true" : "false");
+  add("fuse_activation_transpose", layer.fuse_activation_transpose ? "true" : "false", true);
   return text + "}\n";
 }
 

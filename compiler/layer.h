@@ -59,6 +59,8 @@ struct Layer {
   Recompute recompute = Recompute::kNone;
   bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
   bool fuse_transpose = true;   // backward may permute and transpose x and dy in one kernel
+  // The activation's gradient may be transposed, with the activation, by the kernel that makes it.
+  bool fuse_activation_transpose = true;
 
   bool operator==(const Layer&) const = default;
 };

@@ -296,6 +296,12 @@ std::string text_of(const TransposeSpec& s) {
       s.local_experts, s.columns, s.counts_flushed, s.band_tiles, s.threads);
 }
 
+std::string text_of(const GatedGradientSpec& s) {
+  return fmt::format(
+      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}",
+      s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads);
+}
+
 std::string text_of(const MultiCastTransposeSpec& s) {
   return fmt::format("multi_cast_transpose input={} output={} threads={}", to_string(s.input),
                      to_string(s.output), s.threads);

@@ -86,9 +86,9 @@ Body body_of(const StraightLine& code) {
   return body;
 }
 
-std::string type_text(const Activation& activation, std::string_view function) {
+std::string type_text(const Activation& activation, std::string_view functions) {
   return fmt::format("// {}\nstruct Activation {{\n{}}};\n", to_string(activation.formula),
-                     function);
+                     functions);
 }
 
 // Functions of up alone have no parameter for the gate.
@@ -96,27 +96,37 @@ std::string_view gate_parameter(const Activation& activation) {
   return has_gate(activation) ? "float gate, " : "";
 }
 
+std::string value_function(const Activation& activation) {
+  const Body body = body_of(straight_line({&activation.formula, 1}));
+  return fmt::format(
+      "  MOEJIT_DEVICE static float value({}float up) {{\n"
+      "{}    return {};\n  }}\n",
+      gate_parameter(activation), body.lines, body.results[0]);
+}
+
+std::string gradients_function(const Activation& activation) {
+  const ActivationGradients of = gradients_of(activation);
+  const Body body = body_of(straight_line(std::vector<Expression>{of.gate, of.up, of.dprob}));
+  return fmt::format(
+      "  MOEJIT_DEVICE static ActivationGradients gradients({}float up, "
+      "float gradient,\n"
+      "                                                     float dprob) {{\n"
+      "{}    return {{.gate = {}, .up = {}, .dprob = {}}};\n  }}\n",
+      gate_parameter(activation), body.lines, body.results[0], body.results[1], body.results[2]);
+}
+
 }  // namespace
 
 std::string value_type_text(const Activation& activation) {
-  const Body body = body_of(straight_line({&activation.formula, 1}));
-  return type_text(activation,
-                   fmt::format("  MOEJIT_DEVICE static float value({}float up) {{\n"
-                               "{}    return {};\n  }}\n",
-                               gate_parameter(activation), body.lines, body.results[0]));
+  return type_text(activation, value_function(activation));
 }
 
 std::string gradients_type_text(const Activation& activation) {
-  const ActivationGradients of = gradients_of(activation);
-  const Body body = body_of(straight_line(std::vector<Expression>{of.gate, of.up, of.dprob}));
-  return type_text(
-      activation,
-      fmt::format("  MOEJIT_DEVICE static ActivationGradients gradients({}float up, "
-                  "float gradient,\n"
-                  "                                                     float dprob) {{\n"
-                  "{}    return {{.gate = {}, .up = {}, .dprob = {}}};\n  }}\n",
-                  gate_parameter(activation), body.lines, body.results[0], body.results[1],
-                  body.results[2]));
+  return type_text(activation, gradients_function(activation));
+}
+
+std::string value_and_gradients_type_text(const Activation& activation) {
+  return type_text(activation, value_function(activation) + gradients_function(activation));
 }
 
 }  // namespace moejit::compiler

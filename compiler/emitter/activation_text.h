@@ -11,5 +11,6 @@ namespace moejit::compiler {
 // equal parts computed once, each rounded to fp32.
 std::string value_type_text(const Activation& activation);
 std::string gradients_type_text(const Activation& activation);
+std::string value_and_gradients_type_text(const Activation& activation);
 
 }  // namespace moejit::compiler

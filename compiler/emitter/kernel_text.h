@@ -49,6 +49,7 @@ KernelText describe(const TileChainSpec& spec);
 KernelText describe(const GroupedGemmSpec& spec);
 KernelText describe(const ContractionGroupedGemmSpec& spec);
 KernelText describe(const TransposeSpec& spec);
+KernelText describe(const GatedGradientSpec& spec);
 KernelText describe(const MultiCastTransposeSpec& spec);
 
 // The complete text of a kernel whose entry is called `entry`.

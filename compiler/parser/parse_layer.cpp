@@ -14,11 +14,27 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kKeys = std::to_array<std::string_view>(
-    {"name",         "experts",         "local_experts",    "top_k",           "hidden",
-     "intermediate", "activation",      "gate_up_layout",   "dtype",           "recipe",
-     "block_size",   "scale_sharing_k", "splits_alignment", "max_tokens",      "max_permuted_rows",
-     "dispatch",     "passes",          "recompute",        "fuse_activation", "fuse_transpose"});
+constexpr std::array kKeys = std::to_array<std::string_view>({"name",
+                                                              "experts",
+                                                              "local_experts",
+                                                              "top_k",
+                                                              "hidden",
+                                                              "intermediate",
+                                                              "activation",
+                                                              "gate_up_layout",
+                                                              "dtype",
+                                                              "recipe",
+                                                              "block_size",
+                                                              "scale_sharing_k",
+                                                              "splits_alignment",
+                                                              "max_tokens",
+                                                              "max_permuted_rows",
+                                                              "dispatch",
+                                                              "passes",
+                                                              "recompute",
+                                                              "fuse_activation",
+                                                              "fuse_transpose",
+                                                              "fuse_activation_transpose"});
 
 constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
@@ -207,6 +223,8 @@ Result<Layer> read_layer(const JsonView& root) {
                     read_bool_at(root, "fuse_activation", layer.fuse_activation));
   MOEJIT_TRY_ASSIGN(layer.fuse_transpose,
                     read_bool_at(root, "fuse_transpose", layer.fuse_transpose));
+  MOEJIT_TRY_ASSIGN(layer.fuse_activation_transpose, read_bool_at(root, "fuse_activation_transpose",
+                                                                  layer.fuse_activation_transpose));
   return layer;
 }
 

@@ -70,6 +70,11 @@ LaunchShape shape(const TransposeSpec& spec) {
   return {.threads = spec.threads, .shared_bytes = 16 * (spec.threads / 64)};
 }
 
+LaunchShape shape(const GatedGradientSpec& spec) {
+  constexpr int32_t kTiles = 3, kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of rows
+  return {.threads = spec.threads, .shared_bytes = kTiles * kTileBytes + 8 * (spec.threads / 64)};
+}
+
 LaunchShape shape(const MultiCastTransposeSpec& spec) {
   constexpr int32_t kTileBytes = 128 * 128;  // on its way from rows to columns
   return {.threads = spec.threads, .shared_bytes = kTileBytes + 4 * (spec.threads / 32)};
@@ -117,6 +122,10 @@ int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
   return busy_ctas(spec, most_gradient_columns(layer, tokens));
 }
 
+int64_t busy(const GatedGradientSpec& spec, const Layer& layer, int64_t tokens) {
+  return busy_ctas(spec, most_gradient_columns(layer, tokens));
+}
+
 // The list of a layer is that of its weights.
 int64_t busy(const MultiCastTransposeSpec&, const Layer& layer, int64_t) {
   const MatrixSize sizes[] = {{int64_t{w1_sections(layer)} * layer.intermediate, layer.hidden},
@@ -158,6 +167,10 @@ int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns) {
   const int64_t tiles = ceil_div(output_columns, 128) * ceil_div(spec.columns, 128);
   return ceil_div(tiles, spec.threads / 64);
+}
+
+int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns) {
+  return ceil_div(output_columns, 128) * ceil_div(spec.columns, 128);
 }
 
 std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes) {

@@ -86,6 +86,33 @@ KernelPlan activation_backward(const Layer& layer) {
   return kernel;
 }
 
+KernelPlan activation_backward_transpose(const Layer& layer) {
+  return {
+      .spec = GatedGradientSpec{.local_experts = layer.local_experts,
+                                .columns = layer.intermediate,
+                                .epsilon = smallest_amax(layer),
+                                .activation = layer.activation},
+      .arguments = {{"input", "h1"},
+                    {"gradient", "dact"},
+                    {"probs", "permuted_probs"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"output_offs", colwise_offs(layer)},
+                    {"output", "dh1_q"},
+                    {"output_scale_inv", "dh1_scale_inv"},
+                    {"output_dprobs", "dprobs_blocks"},
+                    {"output_colwise", "dh1_colwise_q"},
+                    {"output_colwise_scale_inv", "dh1_colwise_scale_inv"},
+                    {"act_colwise", "act_colwise_q"},
+                    {"act_colwise_scale_inv", "act_colwise_scale_inv"}},
+      .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
+                  "every run",
+                  "gradients of gate and up are quantised in registers, and transposed with the "
+                  "activation in shared memory: nothing is dequantised, and wgrad has one scale a "
+                  "tile"},
+  };
+}
+
 // `a` is what the forward GEMM had on the right-hand side of its result, `b` what it multiplied:
 // their transposed copies, or in bf16 their rows as they are.
 struct WgradOperands {
@@ -191,6 +218,8 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kGemmFc2WgradAdd: return fc2_wgrad(layer, GradientMode::kAdd);
     case Operation::kActivationBackward:
     case Operation::kActivationBackwardQuantize: return activation_backward(layer);
+    case Operation::kActivationBackwardQuantizeTranspose:
+      return activation_backward_transpose(layer);
     case Operation::kGemmFc1Dgrad:
       return dgrad(layer, hidden, h1_columns, "dh1", "w1", "dx_permuted");
     case Operation::kTransposeDh1: return transpose(layer, h1_columns, "dh1", "dh1_colwise");

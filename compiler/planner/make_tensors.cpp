@@ -123,7 +123,7 @@ void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("permuted_probs", kF32, kept, {d.p});
   if (options.keep_intermediates || saves || contains(steps, Operation::kGemmFc1))
     list.add("h1", kBF16, recomputed, {d.p, d.h1});
-  list.add_rows("act", d.p, d.i, d.ib, recomputed);
+  list.add_rows("act", d.p, d.i, d.ib, transposes_activation(layer) ? kWorkspace : recomputed);
   list.add("h2", kBF16, kWorkspace, {d.p, d.h});
 }
 

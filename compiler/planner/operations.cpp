@@ -33,6 +33,8 @@ std::string_view to_string(Operation operation) {
     case Operation::kGemmFc2WgradAdd: return "gemm_fc2_wgrad_add";
     case Operation::kActivationBackward: return "activation_backward";
     case Operation::kActivationBackwardQuantize: return "activation_backward_quantize";
+    case Operation::kActivationBackwardQuantizeTranspose:
+      return "activation_backward_quantize_transpose";
     case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
     case Operation::kTransposeDh1: return "transpose_dh1";
     case Operation::kTransposeX: return "transpose_x";
@@ -84,6 +86,20 @@ bool gathers_tokens(const Layer& layer) {
   if (!has_backward(layer) || !is_quantized(layer) || !layer.fuse_transpose) return false;
   if (layer.recompute == Recompute::kMoeExpert) return routed_rows(layer) > layer.max_tokens;
   return bytes_not_moved(layer) >= 0;  // at no more traffic, less is saved
+}
+
+namespace {
+
+// Pad rows are a tile's last ones.
+bool has_pads_in_tiles(const Layer& layer) {
+  return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
+}
+
+}  // namespace
+
+bool transposes_activation(const Layer& layer) {
+  return has_backward(layer) && is_quantized(layer) && layer.fuse_activation_transpose &&
+         has_gate(layer.activation) && layer.scale_sharing_k == 1 && has_pads_in_tiles(layer);
 }
 
 bool contains(const std::vector<Step>& steps, Operation operation) {
@@ -143,11 +159,16 @@ std::vector<Step> layer_steps(const Layer& layer) {
 
 namespace {
 
-// Puts `joined` in the place of `second`, and leaves `first` out.
+// Where a phase has both, puts `joined` in the place of `second`, and leaves `first` out.
 void join(std::vector<Step>& steps, Operation first, Operation second, Operation joined) {
-  std::erase_if(steps, [&](const Step& step) { return step.operation == first; });
-  for (Step& step : steps)
-    if (step.operation == second) step.operation = joined;
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    const auto is_first = [&](const Step& step) {
+      return step.phase == phase && step.operation == first;
+    };
+    if (std::erase_if(steps, is_first) == 0) continue;
+    for (Step& step : steps)
+      if (step.phase == phase && step.operation == second) step.operation = joined;
+  }
 }
 
 void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
@@ -200,6 +221,40 @@ void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
   const auto backward = std::ranges::find(steps, Phase::kBackward, &Step::phase);
   steps.insert(backward, {Phase::kBackward, kPermutePad});
   reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
+}
+
+void fuse_activation_transpose(std::vector<Step>& steps, const Layer& layer,
+                               std::vector<std::string>& reasons) {
+  if (!has_backward(layer) || !is_quantized(layer)) return;
+  if (!transposes_activation(layer)) {
+    std::string reason = "\"fuse_activation_transpose\" is false";
+    if (layer.fuse_activation_transpose && !has_gate(layer.activation))
+      reason = "the activation has no gate";
+    else if (layer.fuse_activation_transpose && layer.scale_sharing_k > 1)
+      reason =
+          fmt::format("{} neighbouring blocks of dh1 share a scale, and lie in tiles of {} CTAs",
+                      layer.scale_sharing_k, layer.scale_sharing_k);
+    else if (layer.fuse_activation_transpose)
+      reason = fmt::format("groups aligned to {} rows have pad rows in tiles without others",
+                           layer.splits_alignment);
+    reasons.push_back(fmt::format(
+        "the activation's gradient and the transposes of dh1 and act stay apart: {}", reason));
+    return;
+  }
+  using enum Operation;
+  std::erase_if(steps, [](const Step& step) {
+    return step.operation == kTransposeAct || step.operation == kTransposeDh1 ||
+           step.operation == kActivationBackwardQuantize ||
+           (step.phase == Phase::kBackward && step.operation == kActivationQuantize);
+  });
+  const auto dgrad = std::ranges::find(steps, kGemmFc2Dgrad, &Step::operation);
+  steps.insert(dgrad + 1, {Phase::kBackward, kActivationBackwardQuantizeTranspose});
+  reasons.push_back(
+      fmt::format("the activation's gradient and the transposes of dh1 and act are one kernel: "
+                  "dh1_q [P, {}] and "
+                  "act_q [P, {}] are not read again, and act_q is not {}",
+                  2 * layer.intermediate, layer.intermediate,
+                  layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved"));
 }
 
 // Whether the forward pass leaves h1 for the backward pass.
@@ -261,6 +316,7 @@ std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
   std::vector<Step> fused = steps;
   fuse_quantize(fused, layer, reasons);
   fuse_transpose(fused, layer, reasons);
+  fuse_activation_transpose(fused, layer, reasons);
   fuse_activation(fused, layer, options, reasons);
   return fused;
 }

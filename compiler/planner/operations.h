@@ -35,6 +35,7 @@ enum class Operation {
   kGemmFc2WgradAdd,
   kActivationBackward,
   kActivationBackwardQuantize,
+  kActivationBackwardQuantizeTranspose,  // and the transposes of dh1 and of act, computed again
   kGemmFc1Dgrad,
   kTransposeDh1,
   kTransposeX,
@@ -62,6 +63,9 @@ bool has_colwise_offs(const Layer& layer);
 
 // Whether the operands of wgrad are made of the tokens' rows, gathered, and not of permuted ones.
 bool gathers_tokens(const Layer& layer);
+// Whether the kernel of the activation's gradient makes the operands of wgrad too, so that the
+// activation itself need not be kept.
+bool transposes_activation(const Layer& layer);
 bool contains(const std::vector<Step>& steps, Operation operation);
 
 // What the passes of a layer do, in order: weights, forward, backward. No two operations are fused

@@ -101,6 +101,15 @@ Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
 
+// Gate, up and the activation's gradient once; gradients by rows with a partial sum of each
+// segment, and three operands with a scale for each tile.
+Work work(const GatedGradientSpec& spec, const Layer&, const CallRows& rows) {
+  const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
+  return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
+                       rows.padded * (2 * (columns + 4 * blocks) + 4 * blocks) +
+                       3 * (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
+}
+
 // The list of a layer is that of its weights.
 Work work(const MultiCastTransposeSpec& spec, const Layer& layer, const CallRows&) {
   const MatrixSize both{(w1_sections(layer) + 1) * int64_t{layer.intermediate}, layer.hidden};

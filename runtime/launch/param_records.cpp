@@ -3,6 +3,7 @@
 
 #include "compiler/launch.h"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
+#include "moejit_device/params/gated_gradient_params.h"
 #include "moejit_device/params/grouped_gemm_params.h"
 #include "moejit_device/params/multi_cast_transpose_params.h"
 #include "moejit_device/params/route_params.h"
@@ -18,6 +19,7 @@ namespace {
 
 using compiler::Layer;
 using device::ContractionGroupedGemmParams;
+using device::GatedGradientParams;
 using device::GroupedGemmParams;
 using device::MultiCastTransposeParams;
 using device::RouteParams;
@@ -100,6 +102,22 @@ constexpr std::array kTransposePointers = {
     MOEJIT_POINTER(TransposeParams, status, kWritten),
 };
 
+constexpr std::array kGatedGradientPointers = {
+    MOEJIT_POINTER(GatedGradientParams, input, kRead),
+    MOEJIT_POINTER(GatedGradientParams, gradient, kRead),
+    MOEJIT_POINTER(GatedGradientParams, probs, kRead),
+    MOEJIT_POINTER(GatedGradientParams, counts, kRead),
+    MOEJIT_POINTER(GatedGradientParams, offs, kRead),
+    MOEJIT_POINTER(GatedGradientParams, output_offs, kRead),
+    MOEJIT_POINTER(GatedGradientParams, output, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, output_scale_inv, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, output_dprobs, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, output_colwise, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, output_colwise_scale_inv, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, act_colwise, kWritten),
+    MOEJIT_POINTER(GatedGradientParams, act_colwise_scale_inv, kWritten),
+};
+
 constexpr std::array kMultiCastTransposePointers = {
     MOEJIT_POINTER(MultiCastTransposeParams, tensors, kRead),
     MOEJIT_POINTER(MultiCastTransposeParams, tile_ends, kRead),
@@ -171,6 +189,15 @@ ParamRecord record(const compiler::TransposeSpec&, const Layer& layer) {
       .numbers = {RecordNumber{offsetof(TransposeParams, rows), layer.max_permuted_rows},
                   RecordNumber{offsetof(TransposeParams, output_columns), gradient_columns(layer)}},
       .number_count = 2};
+}
+
+ParamRecord record(const compiler::GatedGradientSpec&, const Layer& layer) {
+  return {.bytes = sizeof(GatedGradientParams),
+          .pointers = kGatedGradientPointers,
+          .numbers = {RecordNumber{offsetof(GatedGradientParams, rows), layer.max_permuted_rows},
+                      RecordNumber{offsetof(GatedGradientParams, output_columns),
+                                   gradient_columns(layer)}},
+          .number_count = 2};
 }
 
 // The list of a layer is that of its weights.

@@ -199,6 +199,7 @@ void add_activations(std::map<std::string, PlannedKernel>& all) {
     for (const bool is_fused : {true, false}) {
       layer.activation = activation;
       layer.fuse_activation = is_fused;
+      layer.fuse_activation_transpose = is_fused;
       const auto plan = plan_layer(layer, {});
       EXPECT_TRUE(succeeded(plan));
       if (!plan) continue;
@@ -293,12 +294,14 @@ void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
 // of 384 whose warps trade registers among themselves. A transpose has 64 in flight on 512 threads;
-// one that counts, on 256. A cast of bf16 has half of that, on 1024 threads.
+// one that counts, on 256. So has a gated gradient's tile. A cast of bf16 has half of that, on 1024
+// threads.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
   if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
     return transpose->counts_flushed ? 255 : 128;
+  if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;

@@ -69,16 +69,19 @@ class BackwardTest : public ::testing::Test {
   std::vector<uint16_t> dy_;
 };
 
-// A case, what is dispatched, and what the backward pass makes again.
-using CaseParam = std::tuple<std::string, Dispatch, Recompute>;
+// A case, what is dispatched, what the backward pass makes again, and whether it fuses transposes.
+using CaseParam = std::tuple<std::string, Dispatch, Recompute, bool>;
 class BackwardCases : public BackwardTest, public ::testing::WithParamInterface<CaseParam> {};
 
 TEST_P(BackwardCases, MatchTheReferenceInEveryTensor) {
-  const auto& [name, dispatch, recompute] = GetParam();
+  const auto& [name, dispatch, recompute, fuses] = GetParam();
   auto edge = edge_case(name);
   ASSERT_TRUE(edge);
-  ASSERT_NO_FATAL_FAILURE(
-      make(edge->shape, edge->inputs, {.dispatch = dispatch, .recompute = recompute}));
+  ASSERT_NO_FATAL_FAILURE(make(edge->shape, edge->inputs,
+                               {.dispatch = dispatch,
+                                .fuse_transpose = fuses,
+                                .fuse_activation_transpose = fuses,
+                                .recompute = recompute}));
   ASSERT_TRUE(succeeded(layer_->set_weight_gradients(3.0F)));  // overwritten
   ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
   expect_reference(edge->inputs);
@@ -88,20 +91,28 @@ TEST_P(BackwardCases, MatchTheReferenceInEveryTensor) {
 std::string name_of(const ::testing::TestParamInfo<CaseParam>& test) {
   return std::get<0>(test.param) +
          (std::get<1>(test.param) == Dispatch::kNone ? "" : "_dispatched") +
-         (std::get<2>(test.param) == Recompute::kNone ? "" : "_recomputed");
+         (std::get<2>(test.param) == Recompute::kNone ? "" : "_recomputed") +
+         (std::get<3>(test.param) ? "" : "_apart");
 }
 
 INSTANTIATE_TEST_SUITE_P(EdgeCases, BackwardCases,
                          ::testing::Combine(::testing::ValuesIn(edge_case_names()),
                                             ::testing::Values(Dispatch::kNone),
-                                            ::testing::Values(Recompute::kNone)),
+                                            ::testing::Values(Recompute::kNone),
+                                            ::testing::Values(true)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Variants, BackwardCases,
-                         ::testing::Combine(::testing::Values("rows_129", "alignment_16",
-                                                              "intermediate_272"),
-                                            ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
-                                            ::testing::Values(Recompute::kMoeExpert)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Variants, BackwardCases,
+    ::testing::Combine(::testing::Values("rows_129", "alignment_16", "intermediate_272"),
+                       ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
+                       ::testing::Values(Recompute::kMoeExpert), ::testing::Values(true)),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Apart, BackwardCases,
+    ::testing::Combine(::testing::Values("rows_129", "alignment_16", "intermediate_272"),
+                       ::testing::Values(Dispatch::kNone), ::testing::Values(Recompute::kNone),
+                       ::testing::Values(false)),
+    name_of);
 
 constexpr LayerShape kShape{.experts = 4,
                             .top_k = 2,
@@ -141,21 +152,27 @@ TEST_F(BackwardTest, GivesTheSameBitsAgainAndWithRecomputation) {
   }
 }
 
-TEST_F(BackwardTest, GivesTheSameBitsOfGatheredAndOfPermutedRows) {
+TEST_F(BackwardTest, GivesTheSameBitsWhateverItFuses) {
   LayerInputs inputs = reference::random_inputs(kShape, 96, 10);
   inputs.topk_probs[3] = 0.0F;  // a row of zeros, whose gradient is not
   for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
     std::vector<std::vector<std::vector<std::byte>>> of;
-    for (const bool fuses : {true, false}) {
-      ASSERT_NO_FATAL_FAILURE(
-          make(kShape, inputs,
-               {.keep_intermediates = false, .fuse_transpose = fuses, .recompute = recompute}));
-      EXPECT_EQ(find_tensor(layer_->plan(), "row_tokens") != nullptr, fuses);
-      ASSERT_TRUE(succeeded(layer_->poison()));
-      ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
-      of.push_back(gradients());
+    for (const bool gathers : {true, false}) {
+      for (const bool fuses_activation : {true, false}) {
+        ASSERT_NO_FATAL_FAILURE(make(kShape, inputs,
+                                     {.keep_intermediates = false,
+                                      .fuse_transpose = gathers,
+                                      .fuse_activation_transpose = fuses_activation,
+                                      .recompute = recompute}));
+        EXPECT_EQ(find_tensor(layer_->plan(), "row_tokens") != nullptr, gathers);
+        EXPECT_EQ(find_tensor(layer_->plan(), "act_q")->role == compiler::TensorRole::kSaved,
+                  !fuses_activation && recompute == Recompute::kNone);
+        ASSERT_TRUE(succeeded(layer_->poison()));
+        ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
+        of.push_back(gradients());
+      }
     }
-    EXPECT_EQ(of[0], of[1]);
+    for (const auto& others : of) EXPECT_EQ(others, of[0]);
   }
 }
 

@@ -51,7 +51,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .passes = passes_of(options),
           .recompute = options.recompute,
           .fuse_activation = options.fuse_activation,
-          .fuse_transpose = options.fuse_transpose};
+          .fuse_transpose = options.fuse_transpose,
+          .fuse_activation_transpose = options.fuse_activation_transpose};
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ class TestLayer {
     bool keep_intermediates = true;
     bool fuse_activation = true;
     bool fuse_transpose = true;
+    bool fuse_activation_transpose = true;
     bool has_backward = false;
     compiler::Recompute recompute = compiler::Recompute::kNone;
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;

@@ -37,13 +37,11 @@
 //     Kernel::run(params);
 //   }
 
-#include "moejit_device/ptx/barrier.cuh"
-#include "moejit_device/transpose/byte_block.cuh"
 #include "moejit_device/transpose/flushed.cuh"
 #include "moejit_device/transpose/output_groups.cuh"
 #include "moejit_device/transpose/rescale.cuh"
-#include "moejit_device/transpose/row_shifts.cuh"
 #include "moejit_device/transpose/row_source.cuh"
+#include "moejit_device/transpose/tile_rescale.cuh"
 
 namespace moejit::device {
 
@@ -100,8 +98,13 @@ struct Transpose {
     ByteBlock block = source.fetch_block(params, column, has_column);
 
     check_scales(params, scale);
-    const uint32_t tile_scale = scale_of_tile(scale, block, turn);
-    rescale(block, scale, tile_scale, flushed);
+    // Two sets of slots take turns, so that one barrier a tile is enough: it orders this tile's
+    // writes before its reads, and those of the tile before, which used the other set, before the
+    // next tile's writes.
+    const auto slots = ptx::shared<uint32_t>(0) + (pair() * 4 + turn * 2);
+    const uint32_t tile_scale =
+        TileRescale<Rescale>::scale_of_tile(scale, block, slots, 1 + pair());
+    TileRescale<Rescale>::rescale(block, scale, tile_scale, flushed);
 
     if (has_column) {
       store_columns(
@@ -113,55 +116,6 @@ struct Transpose {
       ptx::store(ptx::global(params.output_scale_inv) +
                      (tile_column * (params.output_columns / 128) + tile_row),
                  ptx::float_from_bits(tile_scale));
-    }
-  }
-
-  // Of both warps' rows. Two sets of slots take turns, so that one barrier a tile is enough: it
-  // orders this tile's writes before its reads, and those of the tile before, which used the other
-  // set, before the next tile's writes.
-  MOEJIT_DEVICE static uint32_t scale_of_tile(const RowScalePair& scale, const ByteBlock& block,
-                                              int32_t turn) {
-    uint32_t counts = 0;  // bits 0 and 1: whether this lane's rows do
-    if constexpr (Rescale::kPassesOverZeroRows) {
-      counts = nonzero_rows(block);
-#pragma unroll
-      for (int32_t mask = 4; mask > 0; mask /= 2) counts |= ptx::shuffle_xor(counts, mask);
-      counts >>= 2 * (ptx::lane_index() % 8);
-    }
-    const uint32_t own = larger(rank_of(scale.bits[0], (counts & 1u) != 0),
-                                rank_of(scale.bits[1], (counts & 2u) != 0));
-    const auto slots = ptx::shared<uint32_t>(0) + (pair() * 4 + turn * 2);
-    const uint32_t of_warp = largest_rank(own);
-    if (ptx::lane_index() == 0) ptx::store(slots + ptx::warp_index() % 2, of_warp);
-    ptx::sync_named(1 + pair(), 64);
-    return larger(ptx::load(slots), ptx::load(slots + 1)) & 0x7fffffffu;
-  }
-
-  MOEJIT_DEVICE static void rescale(ByteBlock& block, const RowScalePair& scale,
-                                    uint32_t tile_scale, Flushed& flushed) {
-    uint32_t own[Rescale::kWords];
-    Rescale::pack(shift_between(scale.bits[0], tile_scale),
-                  shift_between(scale.bits[1], tile_scale), own);
-#pragma unroll
-    for (int32_t i = 0; i < kBlockBytes / 2; ++i) {
-      uint32_t packed[Rescale::kWords];
-#pragma unroll
-      for (int32_t w = 0; w < Rescale::kWords; ++w) {
-        packed[w] = ptx::shuffle_within<8>(own[w], i);
-      }
-      rescale_row<0>(block.row[2 * i], packed, flushed);
-      rescale_row<1>(block.row[2 * i + 1], packed, flushed);
-    }
-  }
-
-  template <int32_t kRow>
-  MOEJIT_DEVICE static void rescale_row(Bytes16& bytes, const uint32_t (&packed)[Rescale::kWords],
-                                        Flushed& flushed) {
-#pragma unroll
-    for (int32_t w = 0; w < 4; ++w) {
-      const uint32_t before = bytes.word[w];
-      bytes.word[w] = Rescale::template apply<kRow>(before, packed);
-      flushed.add(before, bytes.word[w]);
     }
   }
 };

@@ -125,7 +125,9 @@ GatedActivation relu_squared_activation() {
       .value = value,
       .fp32_value = [=](float gate, float up) { return rounded(value(gate, up)); },
       .gate_gradient = {},
-      .up_gradient = [=](double, double up, double gradient) { return gradient * 2.0 * relu(up); },
+      // Of what is not above the kink it is 0, whatever the gradient, as in PyTorch.
+      .up_gradient = [=](double, double up,
+                         double gradient) { return up <= 0.0 ? 0.0 : gradient * 2.0 * relu(up); },
       // Two products.
       .value_error = [=](double gate, double up) { return 2 * 0x1p-24 * value(gate, up); },
       .has_gate = false};

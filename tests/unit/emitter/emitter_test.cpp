@@ -82,6 +82,8 @@ std::vector<KernelPlan> kernels() {
                              .local_experts = 7,
                              .columns = 272,
                              .counts_flushed = true}},
+      {.operation = "activation_backward_quantize_transpose",
+       .spec = GatedGradientSpec{.local_experts = 7, .columns = 144}},
       {.operation = "multi_cast_transpose", .spec = MultiCastTransposeSpec{}},
       {.operation = "multi_cast_transpose",
        .spec = MultiCastTransposeSpec{.input = DType::kF32, .output = DType::kF8E5M2}},
@@ -186,6 +188,7 @@ TEST(Emitter, NamesKernelsApartThatDifferInTheirActivation) {
     const bool has_one = swiglu.entry.find("_swiglu_") != std::string::npos;
     if (auto* rows = std::get_if<RowChainSpec>(&kernel.spec)) rows->activation = other;
     if (auto* gemm = std::get_if<GroupedGemmSpec>(&kernel.spec)) gemm->activation = other;
+    if (auto* tiles = std::get_if<GatedGradientSpec>(&kernel.spec)) tiles->activation = other;
     const KernelSource changed = emitted(kernel);
     EXPECT_EQ(has_one, kernel.operation.find("activation") != std::string::npos);
     EXPECT_EQ(changed.text != swiglu.text, has_one) << kernel.operation;

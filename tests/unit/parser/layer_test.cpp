@@ -62,7 +62,8 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .passes = {Pass::kForward, Pass::kBackward},
                     .recompute = Recompute::kMoeExpert,
                     .fuse_activation = false,
-                    .fuse_transpose = false};
+                    .fuse_transpose = false,
+                    .fuse_activation_transpose = false};
   const Result<Layer> read = parse_layer(to_json(layer), "layer.json");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, layer);
@@ -106,6 +107,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "hidden": 256,
   "intermediate": 128,
   "activation": "swiglu",
+  "gate_up_layout": "concat",
   "dtype": "bf16",
   "recipe": "fp8_flow",
   "block_size": 128,
@@ -117,7 +119,8 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "passes": ["forward"],
   "recompute": "none",
   "fuse_activation": true,
-  "fuse_transpose": true
+  "fuse_transpose": true,
+  "fuse_activation_transpose": true
 }
 )");
 }

@@ -39,7 +39,8 @@ TEST(Parser, FillsInDefaults) {
                        .passes = {Pass::kForward},
                        .recompute = Recompute::kNone,
                        .fuse_activation = true,
-                       .fuse_transpose = true};
+                       .fuse_transpose = true,
+                       .fuse_activation_transpose = true};
   EXPECT_EQ(parsed(with("")), expected);
 }
 
@@ -49,7 +50,7 @@ TEST(Parser, ReadsEveryField) {
     "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
-    "fuse_activation": false, "fuse_transpose": false})");
+    "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
   const Layer expected{.name = "all",
                        .experts = 16,
                        .local_experts = 4,
@@ -64,7 +65,8 @@ TEST(Parser, ReadsEveryField) {
                        .passes = {Pass::kForward, Pass::kBackward},
                        .recompute = Recompute::kMoeExpert,
                        .fuse_activation = false,
-                       .fuse_transpose = false};
+                       .fuse_transpose = false,
+                       .fuse_activation_transpose = false};
   EXPECT_EQ(layer, expected);
 }
 
@@ -126,7 +128,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 19u);
+  EXPECT_EQ(layer_keys().size(), 21u);
 }
 
 }  // namespace

@@ -35,6 +35,24 @@ std::set<std::string> saved_by(const Plan& plan) {
 TEST(BackwardPlan, IsTheChainOfGradients) {
   const std::vector<std::string> wanted = {"quantize_permute_pad_grad",
                                            "gemm_fc2_dgrad",
+                                           "activation_backward_quantize_transpose",
+                                           "permute_transpose_grad",
+                                           "gemm_fc2_wgrad",
+                                           "gemm_fc2_wgrad_add",
+                                           "permute_transpose_x",
+                                           "gemm_fc1_wgrad",
+                                           "gemm_fc1_wgrad_add",
+                                           "gemm_fc1_dgrad",
+                                           "unpermute_grad"};
+  EXPECT_EQ(operations_of(plan_of(training_layer()), Phase::kBackward), wanted);
+}
+
+// Each gradient is used up before the next one is made.
+TEST(BackwardPlan, TransposesTheActivationsApartWhereItIsNotToFuse) {
+  Layer layer = training_layer();
+  layer.fuse_activation_transpose = false;
+  const std::vector<std::string> wanted = {"quantize_permute_pad_grad",
+                                           "gemm_fc2_dgrad",
                                            "permute_transpose_grad",
                                            "transpose_act",
                                            "gemm_fc2_wgrad",
@@ -46,7 +64,26 @@ TEST(BackwardPlan, IsTheChainOfGradients) {
                                            "gemm_fc1_wgrad_add",
                                            "gemm_fc1_dgrad",
                                            "unpermute_grad"};
-  EXPECT_EQ(operations_of(plan_of(training_layer()), Phase::kBackward), wanted);
+  EXPECT_EQ(operations_of(plan_of(layer), Phase::kBackward), wanted);
+}
+
+// Tiles of 128 rows start where groups do: what lies in tiles of pad rows alone would be missed.
+TEST(BackwardPlan, FusesTheActivationsTransposesWhereTilesHoldAllRowsAndScales) {
+  const auto fuses = [](const Layer& layer) {
+    return find_kernel(plan_of(layer), "activation_backward_quantize_transpose") != nullptr;
+  };
+  Layer layer = training_layer();
+  for (const int32_t alignment : {1, 16, 128, 256}) {
+    layer.splits_alignment = alignment;
+    EXPECT_TRUE(fuses(layer)) << alignment;
+  }
+  for (const int32_t alignment : {48, 192}) {
+    layer.splits_alignment = alignment;
+    EXPECT_FALSE(fuses(layer)) << alignment;
+  }
+  layer = training_layer();
+  layer.scale_sharing_k = 2;
+  EXPECT_FALSE(fuses(layer));
 }
 
 TEST(BackwardPlan, QuantisesDyApartWhereItIsDispatched) {
@@ -63,7 +100,17 @@ TEST(BackwardPlan, MakesTheInsidesOfTheExpertsAgain) {
   const Plan plan = plan_of(layer);
   const std::vector<std::string> operations = operations_of(plan, Phase::kBackward);
   EXPECT_EQ(operations[0], "permute_pad");
-  EXPECT_EQ(operations[1], "gemm_fc1_activation_quantize");
+  EXPECT_EQ(operations[1], "gemm_fc1");  // the activation comes with its gradient
+  EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1")->spec).epilogue,
+            GemmEpilogue::kStoreBf16);
+}
+
+TEST(BackwardPlan, MakesTheActivationAgainWhereItIsTransposedApart) {
+  Layer layer = training_layer();
+  layer.recompute = Recompute::kMoeExpert;
+  layer.fuse_activation_transpose = false;
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, Phase::kBackward)[1], "gemm_fc1_activation_quantize");
   // The forward pass does not write h1, the backward pass does.
   std::vector<GemmEpilogue> epilogues;
   for (const KernelPlan& kernel : plan.kernels)
@@ -79,7 +126,10 @@ TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {
   always.insert({"x_q", "x_scale_inv", "row_tokens"});
   Layer layer = training_layer();
   std::set<std::string> all = always;
-  all.insert({"h1", "act_q", "act_scale_inv"});
+  all.insert("h1");
+  EXPECT_EQ(saved_by(plan_of(layer)), all);
+  layer.fuse_activation_transpose = false;
+  all.insert({"act_q", "act_scale_inv"});
   EXPECT_EQ(saved_by(plan_of(layer)), all);
   layer.recompute = Recompute::kMoeExpert;
   EXPECT_EQ(saved_by(plan_of(layer)), always);
@@ -101,10 +151,12 @@ TEST(BackwardPlan, SavesAsManyBytesAsTheFormatsHave) {
   for (const bool fuses : {false, true}) {
     Layer layer = training_layer();
     layer.fuse_transpose = fuses;
+    layer.fuse_activation_transpose = fuses;
     const int64_t x = (fuses ? kTokens : kRows) * row;
+    const int64_t insides = h1 + (fuses ? 0 : act);
     const int64_t without = plan_of(layer).saved_bytes;
-    EXPECT_GE(without, x + act + h1);
-    EXPECT_LT(without, x + act + h1 + kSmall);
+    EXPECT_GE(without, x + insides);
+    EXPECT_LT(without, x + insides + kSmall);
     layer.recompute = Recompute::kMoeExpert;
     const int64_t with = plan_of(layer).saved_bytes;
     EXPECT_GE(with, x);
@@ -163,8 +215,7 @@ TEST(BackwardPlan, ReadsNoWorkspaceOfTheForwardPass) {
         continue;
       const bool is_made_again =
           recompute == Recompute::kMoeExpert &&
-          (tensor.name == "act_q" || tensor.name == "act_scale_inv" ||
-           tensor.name == "permuted_q" || tensor.name == "permuted_scale_inv");
+          (tensor.name == "permuted_q" || tensor.name == "permuted_scale_inv");
       EXPECT_EQ(is_used(plan, tensor, Phase::kBackward), is_made_again) << tensor.name;
     }
   }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// A gated activation's gradient by rows, and it and the activation as operands of wgrad: C columns
+// of gate and of up, C' = C rounded up to 128, B = C' / 128, P rows, E groups, Pc output columns.
+// The rows of group e from offs[e] on become the columns from output_offs[e] on. Other rows, and
+// columns that belong to no group, are left alone; pad rows, and the columns from a group's count
+// to the next multiple of 128, become zeros.
+struct GatedGradientParams {
+  const void* input;                // bf16 [P, 2C], gate and up
+  const void* gradient;             // bf16 [P, C], of the activation
+  const float* probs;               // [P]
+  const int32_t* counts;            // [E]
+  const int32_t* offs;              // [E + 1]
+  const int32_t* output_offs;       // [E + 1], multiples of 128; may be offs
+  void* output;                     // e4m3 [P, 2C'], the gradients of gate and up
+  float* output_scale_inv;          // [P, 2B]
+  float* output_dprobs;             // [P, B], parts of the probability's gradient
+  uint8_t* output_colwise;          // e4m3 [2C', Pc], the same gradients
+  float* output_colwise_scale_inv;  // [2B, Pc / 128], of each 128x128 tile
+  uint8_t* act_colwise;             // e4m3 [C, Pc], the activation times the probability
+  float* act_colwise_scale_inv;     // [B, Pc / 128]
+  int64_t rows;                     // P, may be 0; no row from P on is read, whatever counts say
+  int64_t output_columns;           // Pc, a multiple of 128, may be 0
+};
+
+}  // namespace moejit::device

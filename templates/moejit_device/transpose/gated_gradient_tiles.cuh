@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The gradient of a gated activation and both operands of wgrad that go with it, from one read of
+// gate, up and the gradient of the activation: rows of quantised gradients as the row chain stores
+// them, and the transposes of these and of the activation, which is computed again. The bits are
+// those of the row chains and of the scaling-aware transposes.
+//
+// A CTA takes tiles of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
+// segment as in the row chain, and leave its codes and scales in shared memory; then two warps take
+// each of the three tiles of codes as in the transpose. Neither access to shared memory meets a
+// bank twice: eight lanes take the 128 bytes of a row.
+//
+// Emitted kernels look like this:
+//
+//   #include "moejit_device/transpose/gated_gradient_tiles.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kLocalExperts = 8;
+//   constexpr int32_t kColumns = 2048;
+//   constexpr int32_t kPitch = 2048;
+//   constexpr uint32_t kEpsilonBits = 0x00000000u;  // 0
+//   constexpr int32_t kThreads = 256;
+//
+//   struct Activation { ... };  // value() and gradients()
+//
+//   using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
+//                                     Quantize1x128<kEpsilonBits>, kThreads>;
+//
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_activation_backward_...,
+//                 GatedGradientParams) {
+//     Kernel::run(params);
+//   }
+
+#include "moejit_device/params/gated_gradient_params.h"
+#include "moejit_device/stage/load.cuh"
+#include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_gated_rows.cuh"
+#include "moejit_device/stage/transform.cuh"
+#include "moejit_device/transpose/flushed.cuh"
+#include "moejit_device/transpose/output_groups.cuh"
+#include "moejit_device/transpose/rescale.cuh"
+#include "moejit_device/transpose/tile_rescale.cuh"
+
+namespace moejit::device {
+
+// Codes of 128 rows by 128 columns in shared memory, row after row, and the rows' scales.
+struct StagedRows {
+  static constexpr int32_t kCodeBytes = 128 * 128;
+  static constexpr int32_t kBytes = kCodeBytes + 128 * 4;
+
+  ptx::SharedPtr<uint8_t> codes;
+
+  // This lane's bytes of a segment, and from one lane its scale.
+  MOEJIT_DEVICE void store(int32_t row, const Bytes16& bytes) const {
+    ptx::store(ptx::as<Bytes16>(codes + (row * 128 + byte_column())), bytes);
+  }
+  MOEJIT_DEVICE void store_scale(int32_t row, float scale_inv) const {
+    ptx::store(ptx::as<float>(codes + kCodeBytes) + row, scale_inv);
+  }
+  // Of the rows 64 * half + 2 * lane and the next.
+  MOEJIT_DEVICE RowScalePair load_scales(int32_t half) const {
+    const auto scales = ptx::as<uint32_t>(codes + kCodeBytes) + 64 * half + 2 * ptx::lane_index();
+    return {{ptx::load(scales), ptx::load(scales + 1)}};
+  }
+  // 16 rows of 16 columns.
+  MOEJIT_DEVICE ByteBlock load_block(int32_t row, int32_t column) const {
+    ByteBlock block;
+#pragma unroll
+    for (int32_t i = 0; i < kBlockBytes; ++i) {
+      block.row[i] = ptx::load(ptx::as<Bytes16>(codes + ((row + i) * 128 + column)));
+    }
+    return block;
+  }
+};
+
+template <int32_t kGroups, int32_t kColumns, int32_t kPitch, typename Activation, typename Quantize,
+          int32_t kThreads_>
+struct GatedGradientTiles {
+  static_assert(kPitch == align_up(kColumns, int32_t{128}), "gate and up are whole tiles each");
+  static_assert(Quantize::kSegmentsPerScale == 1, "a tile has one segment of a row");
+  static_assert(kThreads_ % 64 == 0 && 128 % (kThreads_ / kSegmentLanes) == 0,
+                "the threads hold a whole number of rows at a time, 128 of them in whole turns");
+
+  enum Part { kGate, kUp, kAct, kParts };
+
+  static constexpr int32_t kThreads = kThreads_;
+  static constexpr int32_t kPairs = kThreads / 64;
+  // For the launch bounds: leaves a thread the registers that a row in flight and its work need.
+  static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
+  static constexpr int32_t kSharedBytes = kParts * StagedRows::kBytes + kPairs * 2 * 4;
+
+  MOEJIT_DEVICE static void run(const GatedGradientParams& params) {
+    constexpr int32_t kTilesPerRow = kPitch / 128;
+    const int64_t tiles = params.output_columns / 128 * kTilesPerRow;
+    for (int64_t tile = ptx::cta_index(); tile < tiles; tile += ptx::cta_count()) {
+      const int64_t tile_row = tile / kTilesPerRow;
+      const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
+      if (rows.is_past_the_end) break;
+      const TileOfRows at(params, rows, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+      if (at.existing <= 0 && at.rows.count <= 0) continue;
+      const RowChainParams chain = chain_params(params);
+      // The next rows are on their way to L2 while these are worked on: registers are few.
+#pragma unroll 1
+      for (int32_t turn = 0; turn < kTurns; ++turn) {
+        if (turn + 1 < kTurns) prefetch_rows(params, at.position(row_of_turn(turn + 1)));
+        stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn));
+      }
+      ptx::sync_cta();  // the tiles are staged
+      store_transposed(params, tile_row, at.column);
+      ptx::sync_cta();  // and read
+    }
+  }
+
+ private:
+  using Load = LoadGatedGradientRows<kColumns>;
+
+  static constexpr int32_t kRowsPerTurn = kThreads / kSegmentLanes;
+  static constexpr int32_t kTurns = 128 / kRowsPerTurn;
+
+  struct TileOfRows {
+    RowTile rows;
+    int32_t existing;  // rows that the group owns, from the first on, real and pad
+    int32_t column;    // of tiles
+
+    MOEJIT_DEVICE TileOfRows(const GatedGradientParams& params, const RowTile& of, int32_t number)
+        : rows(of), column(number) {
+      const int64_t end =
+          smaller(int64_t{ptx::load(ptx::global(params.offs) + (of.group + 1))}, params.rows);
+      existing = static_cast<int32_t>(smaller(end - of.first, int64_t{128}));
+    }
+    MOEJIT_DEVICE SegmentPosition<kColumns> position(int32_t row) const {
+      return {rows.first + row, column,
+              row < rows.count ? RowKind::kReal
+              : row < existing ? RowKind::kPad
+                               : RowKind::kAbsent};
+    }
+  };
+
+  MOEJIT_DEVICE static StagedRows staged(int32_t part) {
+    return {ptx::shared<uint8_t>(static_cast<uint32_t>(part * StagedRows::kBytes))};
+  }
+
+  // What the stages of the row chain use.
+  MOEJIT_DEVICE static RowChainParams chain_params(const GatedGradientParams& params) {
+    RowChainParams chain = {};
+    chain.input = params.input;
+    chain.gradient = params.gradient;
+    chain.probs = params.probs;
+    chain.output = params.output;
+    chain.output_scale_inv = params.output_scale_inv;
+    chain.output_dprobs = params.output_dprobs;
+    return chain;
+  }
+
+  // Of the tile, this lane's.
+  MOEJIT_DEVICE static int32_t row_of_turn(int32_t turn) {
+    return turn * kRowsPerTurn + ptx::thread_index() / kSegmentLanes;
+  }
+
+  // The six lines that eight lanes will read, one each.
+  MOEJIT_DEVICE static void prefetch_rows(const GatedGradientParams& params,
+                                          const SegmentPosition<kColumns>& at) {
+    const int32_t lane = segment_lane();
+    const int32_t column = lane % 2 * (kSegmentColumns / 2);
+    if (!at.is_real() || lane >= 6 || !at.is_inside(column)) return;
+    const auto* matrix = static_cast<const Bf16*>(lane < 4 ? params.input : params.gradient);
+    const int64_t row = lane < 4 ? 2 * at.row + lane / 2 : at.row;
+    ptx::prefetch(ptx::global(matrix) + at.offset_in_row(row, column));
+  }
+
+  // A row segment of every eight lanes.
+  MOEJIT_DEVICE static void stage_rows(const RowChainParams& chain,
+                                       const SegmentPosition<kColumns>& at, int32_t row) {
+    QuantizedGatedGradient gradient = {};
+    QuantizedSegment act = {};
+    if (ptx::ballot(at.is_real()) != 0) {
+      const GatedGradientSegment segment = Load::unpack(Load::fetch(chain, at));
+      act = Quantize::apply(TransformActivationProbability<Activation>::apply(segment.forward));
+      gradient = Quantize::apply(TransformActivationBackward<Activation>::apply(segment));
+    }
+    StoreGroupedGatedRows<kColumns, kGroups, kPitch>::store(chain, at, {}, gradient);
+
+    const int32_t lane = segment_lane();
+    const bool is_real = at.is_real();
+    staged(kGate).store(row, is_real ? gradient.gate : Bytes16{});
+    staged(kUp).store(row, is_real ? gradient.up : Bytes16{});
+    staged(kAct).store(row, is_real ? act.bytes : Bytes16{});
+    if (lane % (kSegmentLanes / 2) == 0)
+      staged(lane == 0 ? kGate : kUp).store_scale(row, is_real ? gradient.scale_inv : 0.0f);
+    if (lane == 1) staged(kAct).store_scale(row, is_real ? act.scale_inv : 0.0f);
+  }
+
+  // Two warps a tile.
+  MOEJIT_DEVICE static void store_transposed(const GatedGradientParams& params, int64_t tile_row,
+                                             int32_t tile_column) {
+    for (int32_t part = pair(); part < kParts; part += kPairs) {
+      const bool is_act = part == kAct;
+      const int32_t tile_in_output = tile_column + (part == kUp ? kPitch / 128 : 0);
+      const int32_t lane = ptx::lane_index();
+      const int32_t half = ptx::warp_index() % 2;
+      const int32_t row = 64 * half + lane / 8 * kBlockBytes;
+      const int32_t column = lane % 8 * kBlockBytes;
+      const RowScalePair scale = staged(part).load_scales(half);
+      ByteBlock block = staged(part).load_block(row, column);
+      const auto slots = ptx::shared<uint32_t>(kParts * StagedRows::kBytes) + pair() * 2;
+      const uint32_t tile_scale = Rescale::scale_of_tile(scale, block, slots, 1 + pair());
+      IgnoreFlushed flushed;
+      Rescale::rescale(block, scale, tile_scale, flushed);
+      const int64_t column_in_output = int64_t{tile_in_output} * 128 + column;
+      if (!is_act || column_in_output < kColumns) {
+        store_columns(block,
+                      ptx::global(is_act ? params.act_colwise : params.output_colwise) +
+                          (column_in_output * params.output_columns + (tile_row * 128 + row)),
+                      params.output_columns);
+      }
+      if (lane + 32 * half == 0) {
+        ptx::store(
+            ptx::global(is_act ? params.act_colwise_scale_inv : params.output_colwise_scale_inv) +
+                (tile_in_output * (params.output_columns / 128) + tile_row),
+            ptx::float_from_bits(tile_scale));
+      }
+      if (kPairs < kParts) ptx::sync_named(1 + pair(), 64);  // the slots are read
+    }
+  }
+
+  MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }
+
+  using Rescale = TileRescale<IdealRescale<E4m3>>;
+};
+
+}  // namespace moejit::device
