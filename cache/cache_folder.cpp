@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finding, making and opening the folder. What is done with its files: folder_files.cpp.
 #include "cache/cache_folder.h"
 
-#include "cache/entry.h"
+#include "cache/network_file_system.h"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdint>
-#include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/core.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -19,21 +17,26 @@
 namespace moejit::cache {
 namespace {
 
-constexpr std::size_t kQuarantined = 16;
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-tl::unexpected<Error> unusable(const std::string& root, std::string_view reason,
+tl::unexpected<Error> unusable(const std::string& path, std::string_view reason,
                                std::string hint = {}) {
   return fail(Stage::kCache, ErrorCode::kCacheUnusable,
-              fmt::format("cache folder {}: {}", root, reason), std::move(hint));
+              fmt::format("cache folder {}: {}", path, reason), std::move(hint));
+}
+
+// The machine's trouble, not that of the folder somebody chose.
+bool is_fault(int error) {
+  constexpr std::array kFaults = {EIO,       ESTALE, EBUSY,  EMFILE,    ENFILE,   ENOMEM,
+                                  EINTR,     ENOSPC, EDQUOT, ENOLCK,    EXDEV,    EAGAIN,
+                                  EREMOTEIO, ENXIO,  ENODEV, ETIMEDOUT, ENOTCONN, EHOSTDOWN};
+  return std::ranges::count(kFaults, error) > 0;
 }
 
 // Root can do as it likes anyway, so its files are as good as ours.
 bool is_trusted_owner(uid_t owner) { return owner == ::geteuid() || owner == 0; }
 
-Result<void> check_trust(const std::string& path, int fd) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return unusable(path, errno_text(errno));
+Result<void> check_trust(const std::string& path, const struct stat& status) {
   if (!is_trusted_owner(status.st_uid))
     return unusable(
         path,
@@ -61,29 +64,15 @@ int make_folders(const std::string& path) {
   }
 }
 
-Result<FileDescriptor> open_folder(const std::string& path) {
-  FileDescriptor folder(::open(path.c_str(), kOpenFolder));
-  if (!folder) return unusable(path, errno_text(errno));
-  MOEJIT_TRY(check_trust(path, folder.get()));
-  return folder;
-}
-
-std::string random_hex() {
-  std::array<unsigned char, 8> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    bytes = {};  // O_EXCL still keeps two writers apart
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-// <boot>-<pid>-<random>: which files of tmp/ belong to a process that is no more can be told.
-std::string temporary_name() {
-  static const std::string boot = [] {
-    const auto id = read_text_file("/proc/sys/kernel/random/boot_id");
-    return id ? id->substr(0, 8) : std::string("00000000");
-  }();
-  return fmt::format("tmp/{}-{}-{}", boot, ::getpid(), random_hex());
+// Of the folder, or of the nearest one above it that exists.
+std::string_view network_of(std::string path) {
+  while (true) {
+    const FileDescriptor folder(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (folder) return network_file_system_of(folder.get());
+    const std::size_t slash = path.rfind('/');
+    if (errno != ENOENT || slash == std::string::npos || path == "/") return {};
+    path.resize(std::max<std::size_t>(slash, 1));
+  }
 }
 
 // The process may change its working directory later on.
@@ -95,113 +84,44 @@ std::string absolute(const std::string& path) {
   return text;
 }
 
-std::string folder_of(const std::string& name) { return name.substr(0, name.rfind('/')); }
-
 }  // namespace
 
-Result<CacheFolder> CacheFolder::open(const std::string& path) {
-  const std::string root = absolute(path);
-  const int made = make_folders(root);
-  if (made != 0) return unusable(root, fmt::format("it cannot be made: {}", errno_text(made)));
-  MOEJIT_TRY_ASSIGN(const FileDescriptor folder, open_folder(root));
-
-  CacheFolder cache;
-  cache.root_ = root;
-  int error = 0;
-  for (const char* name : {"v1", "v1/tmp", "v1/quarantine"})
-    if (::mkdirat(folder.get(), name, 0700) != 0 && errno != EEXIST && error == 0) error = errno;
-  cache.version_ = FileDescriptor(::openat(folder.get(), "v1", kOpenFolder | O_NOFOLLOW));
-  if (!cache.version_)
-    return unusable(
-        root, fmt::format("it cannot be written to: {}", errno_text(error != 0 ? error : errno)));
-  MOEJIT_TRY(check_trust(root + "/v1", cache.version_.get()));
-  cache.is_writable_ = error == 0 && ::faccessat(cache.version_.get(), ".", W_OK, AT_EACCESS) == 0;
-  return cache;
+Result<CacheFolder> CacheFolder::open(const std::string& path, bool writes_to_network) {
+  CacheFolder folder;
+  folder.root_ = absolute(path);
+  MOEJIT_TRY(folder.make_and_open(writes_to_network));
+  return folder;
 }
 
-int CacheFolder::read(const std::string& name, std::vector<std::byte>& bytes) const {
-  // Not blocking: a pipe under that name must not make us wait.
-  const FileDescriptor file(
-      ::openat(version_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file) return errno;
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return errno;
-  if (!S_ISREG(status.st_mode) || !is_trusted_owner(status.st_uid)) return EPERM;
-  return read_all(file.get(), kLargestFile, bytes);
-}
-
-int CacheFolder::write_temporary(const std::string& name, std::span<const std::byte> bytes) const {
-  FileDescriptor file(::openat(version_.get(), name.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return errno;
-  if (const int error = write_all(file.get(), bytes); error != 0) return error;
-  if (const int error = sync_file(file.get()); error != 0) return error;
-  return file.close();
-}
-
-int CacheFolder::sync_folder(const std::string& folder) const {
-  const FileDescriptor descriptor(::openat(version_.get(), folder.c_str(), kOpenFolder));
-  return descriptor ? sync_file(descriptor.get()) : errno;
-}
-
-int CacheFolder::move_into_place(const std::string& temporary, const std::string& name) const {
-  const std::string folder = folder_of(name);
-  if (::mkdirat(version_.get(), folder.c_str(), 0700) != 0 && errno != EEXIST) return errno;
-  if (::renameat(version_.get(), temporary.c_str(), version_.get(), name.c_str()) != 0)
-    return errno;
-  return sync_folder(folder);
-}
-
-int CacheFolder::publish(const std::string& name, std::span<const std::byte> bytes) const {
-  const std::string temporary = temporary_name();
-  int error = write_temporary(temporary, bytes);
-  if (error == 0) error = move_into_place(temporary, name);
-  if (error != 0) ::unlinkat(version_.get(), temporary.c_str(), 0);
-  return error;
-}
-
-int CacheFolder::quarantine(const std::string& name, const std::string& new_name) const {
-  const std::string moved = "quarantine/" + new_name + "-" + random_hex();
-  if (::renameat(version_.get(), name.c_str(), version_.get(), moved.c_str()) != 0) return errno;
-  trim_quarantine();
-  return 0;
-}
-
-void CacheFolder::trim_quarantine() const {
-  struct Old {
-    std::int64_t seconds, nanoseconds;
-    std::string name;
-    auto operator<=>(const Old&) const = default;
-  };
-  std::vector<Old> files;
-  for (const std::string& name : names_in("quarantine")) {
-    struct stat status {};
-    const std::string path = "quarantine/" + name;
-    // The time of the status change: when it was moved here.
-    if (::fstatat(version_.get(), path.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
-      files.push_back({status.st_ctim.tv_sec, status.st_ctim.tv_nsec, path});
-  }
-  if (files.size() <= kQuarantined) return;
-  std::ranges::sort(files);
-  for (std::size_t i = 0; i < files.size() - kQuarantined; ++i)
-    ::unlinkat(version_.get(), files[i].name.c_str(), 0);
-}
-
-std::vector<std::string> CacheFolder::names_in(const std::string& folder) const {
-  const int fd = ::openat(version_.get(), folder.c_str(), kOpenFolder | O_NOFOLLOW);
-  DIR* stream = fd < 0 ? nullptr : ::fdopendir(fd);
-  if (stream == nullptr) {
-    if (fd >= 0) ::close(fd);
+// Returns errors for what the user has to change, and sets fault_ for the rest.
+Result<void> CacheFolder::make_and_open(bool writes_to_network) {
+  if (!writes_to_network) network_ = network_of(root_);
+  const bool may_write = network_.empty();
+  const auto failed = [this](int error, std::string_view what) -> Result<void> {
+    if (!is_fault(error)) return unusable(root_, fmt::format("{}{}", what, errno_text(error)));
+    fault_ = error;
+    version_ = {};
     return {};
-  }
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(stream)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  ::closedir(stream);
-  std::ranges::sort(names);
-  return names;
+  };
+  if (const int error = may_write ? make_folders(root_) : 0; error != 0)
+    return failed(error, "it cannot be made: ");
+  const FileDescriptor root(::open(root_.c_str(), kOpenFolder));
+  if (!root && errno == ENOENT && !may_write) return {};  // nothing there to read
+  struct stat status {};
+  if (!root || ::fstat(root.get(), &status) != 0) return failed(errno, "");
+  MOEJIT_TRY(check_trust(root_, status));
+
+  int error = may_write ? 0 : EROFS;
+  for (const char* name : {"v1", "v1/tmp", "v1/quarantine"})
+    if (may_write && ::mkdirat(root.get(), name, 0700) != 0 && errno != EEXIST && error == 0)
+      error = errno;
+  version_ = FileDescriptor(::openat(root.get(), "v1", kOpenFolder | O_NOFOLLOW));
+  if (!version_ && errno == ENOENT && !may_write) return {};
+  if (!version_) return failed(error != 0 ? error : errno, "it cannot be written to: ");
+  if (::fstat(version_.get(), &status) != 0) return failed(errno, "");
+  MOEJIT_TRY(check_trust(root_ + "/v1", status));
+  is_writable_ = error == 0 && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
+  return {};
 }
 
 }  // namespace moejit::cache

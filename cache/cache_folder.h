@@ -5,53 +5,97 @@
 #include "compiler/support/file.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace moejit::cache {
+
+// A file as a listing saw it.
+struct FileInfo {
+  std::string name;  // relative to <root>/v1
+  std::int64_t bytes = 0;
+  std::int64_t modified_ns = 0;  // since 1970; for entries: the last use, to the hour
+  std::int64_t changed_ns = 0;   // of the status: when it was moved to where it is
+  ino_t inode = 0;
+  bool is_regular = false;
+};
 
 // The folder that holds a cache. It is opened once and everything below is reached relative to
 // it, so that nobody can swap it behind our back:
 //
 //   <root>/v1/<2 hex>/<62 hex>   entries
+//   <root>/v1/stats              counters of all processes, advisory
 //   <root>/v1/tmp/               files being written
-//   <root>/v1/quarantine/        entries that failed verification, the newest 16
+//   <root>/v1/quarantine/        files that failed verification, the newest 16
 //
 // A cached kernel is code with the rights of its user. So the folder has to belong to the user
 // (or to root) and nobody else may be able to write to it.
+//
+// Three kinds of trouble, from the user's to the machine's:
+//   - the folder can never work (not ours, no folder, forbidden): open() fails;
+//   - it can be read only (permissions, or a network file system): is_writable() is false;
+//   - the file system fails (EIO, ESTALE, EMFILE, ...): fault() is that error, the folder looks
+//     empty, and a later process may have more luck.
 class CacheFolder {
  public:
-  // Opens the folder, making it with mode 0700 if need be. Error kCacheUnusable with the reason.
-  // A folder that cannot be written to but holds a cache is opened for reading.
-  static Result<CacheFolder> open(const std::string& path);
+  // Opens the folder, making it with mode 0700 if need be; on a network file system nothing is
+  // made or written unless the caller says so. Error kCacheUnusable with the reason. A folder that
+  // cannot be written to but holds a cache is opened for reading.
+  static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
   const std::string& root() const { return root_; }  // absolute
   bool is_writable() const { return is_writable_; }
+  int fault() const { return fault_; }  // 0: none
+  // Name of the network file system that keeps the folder from being written to; else empty.
+  std::string_view network() const { return network_; }
 
   // The remaining functions return 0 or errno; names are relative to <root>/v1.
 
-  // ENOENT where there is none; EPERM where it is no plain file or not ours.
-  int read(const std::string& name, std::vector<std::byte>& bytes) const;
+  // ENOENT where there is none; EPERM where it is no plain file or not ours. With `marks_use` the
+  // file's time becomes now if that is more than an hour off; failing to do so is no error.
+  int read(const std::string& name, std::vector<std::byte>& bytes, bool marks_use = false) const;
   // Writes, syncs and renames a temporary file. Other processes may do the same at the same time.
   int publish(const std::string& name, std::span<const std::byte> bytes) const;
+  // Adds to the end of a file, in one write, making the file if need be; and does not sync. EFBIG
+  // where the file already has `max_bytes`.
+  int append(const std::string& name, std::span<const std::byte> bytes,
+             std::int64_t max_bytes) const;
   // Moves a file to quarantine/ under `new_name`, and drops the oldest ones there.
   int quarantine(const std::string& name, const std::string& new_name) const;
+  // Removes a file, unless it was used or replaced since the listing that `file` is from (EBUSY).
+  int remove(const FileInfo& file) const;
+  // Removes temporary files that nobody will finish; how many.
+  std::int64_t sweep_temporaries() const;
+
   // Names in a folder, sorted; none where it cannot be read. "." is <root>/v1 itself.
   std::vector<std::string> names_in(const std::string& folder) const;
+  // Files in a folder in the order of their names, less those that go away meanwhile.
+  std::vector<FileInfo> files_in(const std::string& folder) const;
 
  private:
   CacheFolder() = default;
+  Result<void> make_and_open(bool writes_to_network);
   int write_temporary(const std::string& name, std::span<const std::byte> bytes) const;
-  int move_into_place(const std::string& temporary, const std::string& name) const;
+  int move_into_place(const std::string& temporary, const std::string& name,
+                      std::int64_t bytes) const;
   int sync_folder(const std::string& folder) const;
+  std::optional<FileInfo> info_of(const std::string& name) const;
   void trim_quarantine() const;
 
   std::string root_;
-  FileDescriptor version_;  // <root>/v1
+  FileDescriptor version_;  // <root>/v1; empty where there is none
   bool is_writable_ = false;
+  int fault_ = 0;
+  std::string_view network_;
 };
+
+// Nanoseconds since 1970, from the clock that file systems use.
+std::int64_t now_ns();
 
 // The folder to use where the caller names none.
 struct DefaultFolder {

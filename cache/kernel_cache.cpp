@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_cache.h"
 
+#include "cache/eviction.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -24,14 +26,40 @@ bool is_lasting(int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<KernelCache>> KernelCache::open(const std::string& folder,
-                                                       WarningSink warn) {
-  MOEJIT_TRY_ASSIGN(CacheFolder opened, CacheFolder::open(folder));
-  return std::unique_ptr<KernelCache>(new KernelCache(std::move(opened), std::move(warn)));
+Result<std::unique_ptr<KernelCache>> KernelCache::open(const std::string& folder, WarningSink warn,
+                                                       const CacheSettings& settings) {
+  MOEJIT_TRY_ASSIGN(CacheFolder opened, CacheFolder::open(folder, settings.writes_to_network));
+  return std::unique_ptr<KernelCache>(
+      new KernelCache(std::move(opened), std::move(warn), settings));
 }
 
-KernelCache::KernelCache(CacheFolder folder, WarningSink warn)
-    : folder_(std::move(folder)), warn_(std::move(warn)), is_writable_(folder_.is_writable()) {}
+KernelCache::KernelCache(CacheFolder folder, WarningSink warn, const CacheSettings& settings)
+    : folder_(std::move(folder)),
+      warn_(std::move(warn)),
+      is_writable_(folder_.is_writable()),
+      settings_(settings) {
+  for (const std::string& problem : settings.problems) warn_once(problem, problem);
+  if (folder_.fault() != 0)
+    warn_once("open",
+              fmt::format("cache folder {}: it cannot be opened ({}); kernels stay in memory",
+                          this->folder(), errno_text(folder_.fault())));
+}
+
+KernelCache::~KernelCache() {
+  if (is_writable()) flush_counts();
+}
+
+void KernelCache::add(Count count, std::int64_t number) {
+  counts_[static_cast<std::size_t>(count)].fetch_add(number, std::memory_order_relaxed);
+}
+
+std::int64_t KernelCache::counted(Count count) const {
+  return counts_[static_cast<std::size_t>(count)].load(std::memory_order_relaxed);
+}
+
+std::string KernelCache::fault() const {
+  return folder_.fault() == 0 ? "" : errno_text(folder_.fault());
+}
 
 void KernelCache::warn_once(const std::string& cause, const std::string& message) {
   {
@@ -43,28 +71,28 @@ void KernelCache::warn_once(const std::string& cause, const std::string& message
 
 std::optional<Entry> KernelCache::get(const Digest& key) {
   std::vector<std::byte> file;
-  const int error = folder_.read(name_of(key), file);
+  const int error = folder_.read(name_of(key), file, is_writable());
   if (error == 0) {
     auto entry = decode_entry(file, key);
     if (entry) {
-      ++hits_;
+      add(Count::kHits);
       return std::move(*entry);
     }
     discard(key, entry.error().message);
   } else if (error == EFBIG) {
     discard(key, "it is larger than any entry");
   } else if (error != ENOENT) {
-    ++failed_reads_;
+    add(Count::kFailedReads);
     warn_once(fmt::format("read {}", error),
               fmt::format("cache folder {}: reading fails ({}); what cannot be read is compiled",
                           folder(), errno_text(error)));
   }
-  ++misses_;
+  add(Count::kMisses);
   return std::nullopt;
 }
 
 void KernelCache::discard(const Digest& key, std::string_view reason) {
-  ++corrupt_;
+  add(Count::kCorrupt);
   const int error = is_writable() ? folder_.quarantine(name_of(key), key.hex()) : EROFS;
   warn_once("entry " + key.hex(),
             fmt::format("cache entry {}/v1/{} is not used: {}; {}", folder(), name_of(key), reason,
@@ -74,25 +102,50 @@ void KernelCache::discard(const Digest& key, std::string_view reason) {
 
 bool KernelCache::put(const Digest& key, std::string_view metadata,
                       std::span<const std::byte> payload) {
-  if (!folder_.is_writable())
-    warn_once("read-only",
-              fmt::format("cache folder {} is read-only; new kernels stay in memory", folder()));
+  warn_read_only();
   if (!is_writable()) return false;
   if (std::ssize(metadata) > kLargestMetadata || std::ssize(payload) > kLargestPayload) {
     report_failed_write(EOVERFLOW);
     return false;
   }
-  const int error = folder_.publish(name_of(key), encode_entry(key, metadata, payload));
-  if (error != 0) {
+  if (!has_swept_.exchange(true)) add(Count::kSwept, folder_.sweep_temporaries());
+  const std::vector<std::byte> file = encode_entry(key, metadata, payload);
+  std::vector<std::byte> present;
+  const bool is_present = folder_.read(name_of(key), present) == 0;
+  if (is_present && present == file) return true;  // another process was faster
+  if (is_present && decode_entry(present, key)) {
+    add(Count::kDiffering);
+    warn_once("differing",
+              fmt::format("cache entry {}/v1/{}: what was made anew under its key has other bytes, "
+                          "which must not be; the new one is kept",
+                          folder(), name_of(key)));
+  }
+  if (const int error = folder_.publish(name_of(key), file); error != 0) {
     report_failed_write(error);
     return false;
   }
-  ++published_;
+  add(Count::kPublished);
+  add(Count::kFiles, is_present ? 0 : 1);
+  add(Count::kBytes, std::ssize(file) - (is_present ? std::ssize(present) : 0));
+  keep_within_limits();
   return true;
 }
 
+void KernelCache::warn_read_only() {
+  if (folder_.is_writable() || folder_.fault() != 0) return;
+  if (folder_.network().empty())
+    warn_once("read-only",
+              fmt::format("cache folder {} is read-only; new kernels stay in memory", folder()));
+  else
+    warn_once("read-only",
+              fmt::format("cache folder {} is on a network file system ({}) and only read; new "
+                          "kernels stay in memory. Name a local folder with MOEJIT_CACHE_DIR, or "
+                          "allow writing with MOEJIT_CACHE_NETWORK=write",
+                          folder(), folder_.network()));
+}
+
 void KernelCache::report_failed_write(int error) {
-  ++failed_writes_;
+  add(Count::kFailedWrites);
   if (is_lasting(error)) is_writable_ = false;
   warn_once(fmt::format("write {}", error),
             fmt::format("cache folder {}: writing fails ({}); {}", folder(), errno_text(error),
@@ -100,37 +153,52 @@ void KernelCache::report_failed_write(int error) {
                                           : "some new kernels stay in memory"));
 }
 
+std::vector<Digest> KernelCache::keys() const {
+  std::vector<Digest> keys;
+  for (const FileInfo& file : entry_files(folder_))
+    keys.push_back(
+        Digest::from_hex(file.name.substr(0, kPrefix) + file.name.substr(kPrefix + 1)).value());
+  return keys;
+}
+
+std::optional<EntryInfo> KernelCache::inspect(const Digest& key) const {
+  EntryInfo info;
+  info.key = key;
+  info.path = fmt::format("{}/v1/{}", folder(), name_of(key));
+  std::vector<std::byte> file;
+  const int error = folder_.read(name_of(key), file);
+  if (error == ENOENT) return std::nullopt;
+  if (error != 0) {
+    info.problem = "it cannot be read: " + errno_text(error);
+    return info;
+  }
+  info.file_bytes = std::ssize(file);
+  auto entry = decode_entry(file, key);
+  if (!entry) {
+    info.problem = entry.error().message;
+    return info;
+  }
+  info.metadata = std::move(entry->metadata);
+  info.payload_bytes = std::ssize(entry->payload);
+  return info;
+}
+
 std::vector<EntryInfo> KernelCache::list() const {
   std::vector<EntryInfo> entries;
-  for (const std::string& prefix : folder_.names_in(".")) {
-    if (prefix.size() != kPrefix) continue;
-    for (const std::string& rest : folder_.names_in(prefix)) {
-      const auto key = Digest::from_hex(prefix + rest);
-      if (!key) continue;
-      EntryInfo info{.key = *key, .path = fmt::format("{}/v1/{}/{}", folder(), prefix, rest)};
-      std::vector<std::byte> file;
-      if (const int error = folder_.read(prefix + "/" + rest, file); error != 0)
-        info.problem = "it cannot be read: " + errno_text(error);
-      info.file_bytes = std::ssize(file);
-      if (info.problem.empty()) {
-        auto entry = decode_entry(file, *key);
-        if (!entry) info.problem = entry.error().message;
-        if (entry) info.metadata = std::move(entry->metadata);
-        if (entry) info.payload_bytes = std::ssize(entry->payload);
-      }
-      entries.push_back(std::move(info));
-    }
-  }
+  for (const Digest& key : keys())
+    if (auto info = inspect(key)) entries.push_back(std::move(*info));
   return entries;
 }
 
 CacheCounters KernelCache::counters() const {
-  return {.hits = hits_,
-          .misses = misses_,
-          .corrupt = corrupt_,
-          .published = published_,
-          .failed_reads = failed_reads_,
-          .failed_writes = failed_writes_};
+  return {.hits = counted(Count::kHits),
+          .misses = counted(Count::kMisses),
+          .corrupt = counted(Count::kCorrupt),
+          .published = counted(Count::kPublished),
+          .failed_reads = counted(Count::kFailedReads),
+          .failed_writes = counted(Count::kFailedWrites),
+          .evicted = counted(Count::kEvicted),
+          .differing = counted(Count::kDiffering)};
 }
 
 }  // namespace moejit::cache

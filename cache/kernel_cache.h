@@ -2,10 +2,13 @@
 #pragma once
 
 #include "cache/cache_folder.h"
+#include "cache/cache_settings.h"
+#include "cache/cache_stats.h"
 #include "cache/entry.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/error.h"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +34,8 @@ struct CacheCounters {
   std::int64_t published = 0;  // entries written
   std::int64_t failed_reads = 0;
   std::int64_t failed_writes = 0;
+  std::int64_t evicted = 0;    // entries removed since the cache was too large
+  std::int64_t differing = 0;  // publications that found other bytes under their key
 };
 
 // One file of a cache, verified.
@@ -43,6 +48,22 @@ struct EntryInfo {
   std::string problem;  // empty: every byte is as it was written
 };
 
+// What garbage collection did, and what is left.
+struct Collected {
+  std::int64_t files = 0, bytes = 0;  // entries that are left
+  std::int64_t evicted_files = 0, evicted_bytes = 0;
+  std::int64_t swept = 0;        // temporary files that nobody would have finished
+  bool is_within_limits = true;  // false: what is too much was used in the last 10 minutes
+};
+
+// What is in the folder now, and what all processes that used it have counted together.
+struct CacheStatistics {
+  SummedStats counted;
+  std::int64_t files = 0, bytes = 0;
+  std::int64_t quarantined_files = 0, quarantined_bytes = 0;
+  std::int64_t temporary_files = 0, temporary_bytes = 0;
+};
+
 // Bytes under digests, in one file each. Every byte is verified before a caller sees it: what
 // fails is moved aside, counted, warned about, and is a miss. Trouble with the disk is never an
 // error of get() or put(): it makes misses, and one warning per cause. Safe among threads and
@@ -50,14 +71,20 @@ struct EntryInfo {
 class KernelCache {
  public:
   // Error kCacheUnusable: the folder cannot be made, opened or trusted; or it is read-only and
-  // holds no cache.
-  static Result<std::unique_ptr<KernelCache>> open(const std::string& folder,
-                                                   WarningSink warn = {});
+  // holds no cache. Where the file system fails (docs/cache.md) there is a cache that has nothing
+  // and takes nothing, and one warning. Looks at no file but the folder's own.
+  static Result<std::unique_ptr<KernelCache>> open(
+      const std::string& folder, WarningSink warn = {},
+      const CacheSettings& settings = settings_of_environment());
+  ~KernelCache();  // adds what was counted to the folder's stats
+  KernelCache(const KernelCache&) = delete;
+  KernelCache& operator=(const KernelCache&) = delete;
 
   std::optional<Entry> get(const Digest& key);
 
-  // Publishes an entry, replacing what is there; returns whether it did. The caller goes on with
-  // its own bytes: on some file systems a new file is not seen at once.
+  // Publishes an entry, replacing what is there; returns whether the folder has it. The caller goes
+  // on with its own bytes: on some file systems a new file is not seen at once. Where the cache has
+  // grown too large for its limits, entries that were used longest ago are evicted.
   bool put(const Digest& key, std::string_view metadata, std::span<const std::byte> payload);
 
   // Moves an entry aside that verified but is of no use to the caller. Counts as corrupt.
@@ -65,22 +92,45 @@ class KernelCache {
 
   // All entries in the order of their keys, each read and verified; nothing is changed.
   std::vector<EntryInfo> list() const;
+  // The keys of all entries, sorted; no file is opened.
+  std::vector<Digest> keys() const;
+  // One entry, read and verified; none where there is no such file.
+  std::optional<EntryInfo> inspect(const Digest& key) const;
+
+  // Evicts down to the limits and sweeps, now.
+  Collected collect_garbage();
+  // Removes all entries, quarantined and temporary files and the stats; how many entries.
+  std::int64_t clear();
+  CacheStatistics statistics() const;
 
   const std::string& folder() const { return folder_.root(); }
   // False: opened for reading, or writing was given up after a full disk or the like.
   bool is_writable() const { return is_writable_.load(std::memory_order_relaxed); }
   CacheCounters counters() const;
+  const CacheLimits& limits() const { return settings_.limits; }
+  // Why the file system cannot be used at all; empty where it can.
+  std::string fault() const;
 
  private:
-  KernelCache(CacheFolder folder, WarningSink warn);
+  KernelCache(CacheFolder folder, WarningSink warn, const CacheSettings& settings);
+  void add(Count count, std::int64_t number = 1);
+  std::int64_t counted(Count count) const;
+  void warn_read_only();
+  void flush_counts();
+  void keep_within_limits();
+  Collected trim(const CacheLimits& goal);
   void warn_once(const std::string& cause, const std::string& message);
   void report_failed_write(int error);
 
   CacheFolder folder_;
   WarningSink warn_;
   std::atomic<bool> is_writable_;
-  std::atomic<std::int64_t> hits_{0}, misses_{0}, corrupt_{0}, published_{0}, failed_reads_{0},
-      failed_writes_{0};
+  const CacheSettings settings_;
+  std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
+  std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // of those, what is in the stats
+  std::atomic<bool> has_swept_{false};
+  std::atomic<std::int64_t> next_eviction_ns_{0};
+  std::mutex eviction_mutex_;  // only ever tried: a child of fork() may inherit it locked
   std::mutex warned_mutex_;
   std::set<std::string> warned_;
 };

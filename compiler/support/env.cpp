@@ -12,6 +12,12 @@ namespace {
 constexpr std::array kVariables{
     VariableInfo{Variable::kCacheDir, "MOEJIT_CACHE_DIR", "folder of the kernel cache",
                  "$XDG_CACHE_HOME/moejit, else $HOME/.cache/moejit"},
+    VariableInfo{Variable::kCacheMaxBytes, "MOEJIT_CACHE_MAX_BYTES",
+                 "bytes that the cache may take", "4G"},
+    VariableInfo{Variable::kCacheMaxFiles, "MOEJIT_CACHE_MAX_FILES",
+                 "kernels that the cache may hold", "65536"},
+    VariableInfo{Variable::kCacheNetwork, "MOEJIT_CACHE_NETWORK",
+                 "write: also to a cache on a network file system", "read"},
     VariableInfo{Variable::kNvrtc, "MOEJIT_NVRTC", "path of the NVRTC library file",
                  "searched for, see docs/environment.md"},
     VariableInfo{Variable::kCudaDriver, "MOEJIT_CUDA_DRIVER", "path of the CUDA driver library",

@@ -11,6 +11,9 @@ namespace moejit {
 // Every environment variable that moejit reads. No other file reads the environment.
 enum class Variable {
   kCacheDir,
+  kCacheMaxBytes,
+  kCacheMaxFiles,
+  kCacheNetwork,
   kNvrtc,
   kCudaDriver,
   kCxx,

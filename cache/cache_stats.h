@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/cache_folder.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace moejit::cache {
+
+// What is counted. Numbers of enumerators are places in the file: new ones come at the end.
+enum class Count : std::size_t {
+  kFiles,  // entries present
+  kBytes,  // sum of their sizes
+  kHits,
+  kMisses,  // also counts the corrupt ones
+  kPublished,
+  kEvicted,
+  kCorrupt,    // files that failed verification
+  kDiffering,  // publications that found other bytes under their key
+  kFailedReads,
+  kFailedWrites,
+  kSwept,  // temporary files of dead processes that were removed
+};
+inline constexpr std::size_t kCounts = 11;
+
+// "hits", "misses": the same words in JSON and on the terminal.
+std::string_view name_of(Count count);
+
+struct CountTable {
+  std::array<std::int64_t, kCounts> values{};
+  std::int64_t& operator[](Count count) { return values[static_cast<std::size_t>(count)]; }
+  std::int64_t operator[](Count count) const { return values[static_cast<std::size_t>(count)]; }
+  CountTable& operator+=(const CountTable& other);
+  bool operator==(const CountTable&) const = default;
+};
+
+// The counters of all processes that ever used a folder: <root>/v1/stats, a file of records of 128
+// bytes, each the change since the writer's record before. Records are added with one write each
+// and nobody locks, so that a record may be lost where another process writes the file anew. That
+// harms nobody: what is counted is advice, and files and bytes are counted again from the folder
+// now and then. Integers are little-endian:
+//
+//   offset size
+//    0      8   magic "mjstats1"
+//    8      8   1: the numbers of files and bytes hold up to here, forget those before; 0: add
+//   16     88   the numbers, in the order of `Count`
+//  104     16   zero
+//  120      8   the first bytes of the SHA-256 of everything before
+struct SummedStats {
+  CountTable total;
+  bool is_size_known = false;  // files and bytes were counted at some time, and no record is bad
+  std::int64_t records = 0;
+  std::int64_t bad_records = 0;  // damaged ones, which are left out
+};
+
+inline constexpr std::int64_t kStatsRecordBytes = 128;
+
+std::vector<std::byte> encode_stats_record(const CountTable& change, bool counts_files_anew);
+// Of bytes that may be anything.
+SummedStats sum_stats(std::span<const std::byte> file);
+
+// The sum of a folder's file; that of no records where there is none.
+SummedStats read_stats(const CacheFolder& folder);
+
+}  // namespace moejit::cache
