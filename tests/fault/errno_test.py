@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call that a cache session makes fails once with every errno: nobody notices but who reads
+the warning."""
+import collections
+import concurrent.futures
+import os
+import unittest
+
+import faults
+from faults import ERRORS, LIMIT, SESSION
+
+
+class ErrnoTest(faults.FaultTest):
+    # What a session can call; a new function has to be added here and to the library.
+    FUNCTIONS = {"close", "faccessat", "fdopendir", "fstat", "fstatat", "fstatfs", "fsync",
+                 "futimens", "mkdirat", "openat", "read", "readdir", "renameat", "unlinkat", "write"}
+
+    def test_the_session_makes_every_kind_of_call(self):
+        self.make_template()
+        calls, done = self.calls(*SESSION, **LIMIT)
+        self.assertEqual({function for function, _ in calls}, self.FUNCTIONS)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # the damaged entry
+        places = {path.split("/")[0] for _, path in calls}
+        self.assertLessEqual({"tmp", "quarantine", "stats", "v1"}, places)
+
+    def test_no_failure_changes_what_the_program_prints(self):
+        self.make_template()
+        calls, good = self.calls(*SESSION, **LIMIT)
+        counts = collections.Counter(function for function, _ in calls)
+        sites = [(function, call) for function in sorted(counts)
+                 for call in range(1, counts[function] + 1)]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            done = sum(pool.map(lambda part: self.try_sites(part, good.stdout),
+                                (sites[0::2], sites[1::2])))
+        self.assertEqual(done, len(sites) * len(ERRORS))
+
+    def try_sites(self, sites, wanted):
+        """In a home of its own, so that two may work at a time."""
+        other = type(self)()
+        other.folder = self.folder
+        other.home = self.folder / f"home{sites[0][0]}{sites[0][1]}"
+        done = 0
+        for function, call in sites:
+            for name in ERRORS:
+                other.restore_template()
+                result = other.run_session(*SESSION, FAULT_FUNCTION=function, FAULT_CALL=call,
+                                           FAULT_ERRNO=faults.error_number(name), **LIMIT)
+                where = f"{function} call {call} {name}: {result.stderr}"
+                self.assertEqual(result.returncode, 0, where)
+                self.assertEqual(result.stdout, wanted, where)
+                warnings = result.stderr.splitlines()
+                # One for the damaged entry, one for the failure; in each of two sessions.
+                self.assertLessEqual(len(warnings), 2, where)
+                other.assert_published_entries_are_whole()
+                done += 1
+        return done
+
+    def test_lasting_failures_make_one_warning_for_each_cause(self):
+        self.make_template()
+        _, good = self.calls(*SESSION, **LIMIT)
+        for function in sorted(self.FUNCTIONS):
+            for name in ERRORS:
+                self.restore_template()
+                done = self.run_session(*SESSION, FAULT_FUNCTION=function, FAULT_CALL=0,
+                                        FAULT_ERRNO=faults.error_number(name), **LIMIT)
+                where = f"every {function} {name}: {done.stderr}"
+                if function in ("read", "write", "fsync") and name == "EINTR":
+                    continue  # a call that is interrupted for ever is made again for ever
+                self.assertEqual((done.returncode, done.stdout), (0, good.stdout), where)
+                # Opening, reading, writing, the damaged entry; in each of two sessions.
+                self.assertLessEqual(len(done.stderr.splitlines()), 6, where)
+
+
+class FirstSessionTest(faults.FaultTest):
+    def test_no_failure_changes_what_the_first_session_of_a_user_prints(self):
+        calls, good = self.calls("run", "a", "b")
+        counts = collections.Counter(function for function, _ in calls)
+        for function, count in counts.items():
+            for call in range(1, count + 1):
+                for name in ("ENOSPC", "EACCES", "EIO", "ESTALE", "EMFILE"):
+                    for path in sorted(self.home.rglob("*"), reverse=True):
+                        os.rmdir(path) if path.is_dir() else path.unlink()
+                    done = self.run_session("run", "a", "b", FAULT_FUNCTION=function,
+                                            FAULT_CALL=call, FAULT_ERRNO=faults.error_number(name))
+                    where = f"{function} call {call} {name}: {done.stderr}"
+                    self.assertEqual((done.returncode, done.stdout), (0, good.stdout), where)
+                    self.assertLessEqual(len(done.stderr.splitlines()), 1, where)
+
+
+class CountTest(faults.FaultTest):
+    def test_a_hit_makes_five_calls_and_looks_into_no_folder(self):
+        self.run_session("put", "a", preload=False)
+        calls, done = self.calls("hit", "a")
+        self.assertEqual(done.stdout, "100\n")
+        self.assertFalse([call for call in calls if "dir" in call[0] and call[0] != "mkdirat"])
+        of_hits = [function for function, path in calls[calls.index(("openat", self.name_of("a"))):]]
+        self.assertEqual(of_hits[:8], ["openat", "fstat", "read", "close"] * 2)
+        self.assertLess(len(calls), 100 * 4 + 30)
+
+    def test_opening_makes_as_many_calls_with_many_entries_as_with_few(self):
+        self.run_session("put", "a", preload=False)
+        few, _ = self.calls("hit", "a")
+        self.run_session("put", *(f"{i}" for i in range(300)), preload=False)
+        many, _ = self.calls("hit", "a")
+        self.assertEqual(len(few), len(many))
+
+    def test_publishing_looks_through_the_cache_once_only(self):
+        self.run_session("put", *(f"{i}" for i in range(100)), preload=False)
+        calls, _ = self.calls("put", *(f"{i}" for i in range(100, 140)))
+        # The sweeper's look into tmp/; the sizes are known from the stats.
+        self.assertEqual(sum(function == "fdopendir" for function, _ in calls), 1)
+
+    def name_of(self, name):
+        key = faults.key_of(name)
+        return f"{key[:2]}/{key[2:]}"
+
+
+if __name__ == "__main__":
+    faults.main()
