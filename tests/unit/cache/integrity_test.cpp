@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whatever happens to the bytes of a file of the cache, nobody is served them.
+#include "cache/kernel_cache.h"
+#include "compiler/support/file.h"
+#include "tests/unit/cache/cache_test.h"
+
+#include <fmt/core.h>
+#include <fstream>
+
+namespace moejit::cache {
+namespace {
+
+const Digest kKey = sha256("key");
+
+class IntegrityTest : public CacheTest {
+ protected:
+  void SetUp() override {
+    CacheTest::SetUp();
+    open()->put(kKey, R"({"entry":"f"})", payload(50));
+    good_ = read_file(path_of(kKey).string()).value();
+  }
+
+  // What one get() makes of these bytes: a miss, one corrupt entry and one file more in quarantine.
+  void expect_detected(const std::vector<std::byte>& bytes, const std::string& what) {
+    std::filesystem::remove_all(root() + "/v1/quarantine");
+    std::filesystem::create_directory(root() + "/v1/quarantine");
+    // Without the fsync of write_file().
+    std::ofstream(path_of(kKey), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    const auto cache = KernelCache::open(root()).value();
+    EXPECT_FALSE(cache->get(kKey)) << what;
+    EXPECT_EQ(cache->counters().corrupt, 1) << what;
+    EXPECT_EQ(cache->counters().hits, 0) << what;
+    EXPECT_EQ(files_in(root() + "/v1/quarantine"), 1u) << what;
+    EXPECT_FALSE(std::filesystem::exists(path_of(kKey))) << what;
+  }
+
+  std::vector<std::byte> good_;
+};
+
+TEST_F(IntegrityTest, EveryFlippedByteOfAnEntryIsDetectedQuarantinedAndCounted) {
+  for (size_t i = 0; i < good_.size(); ++i)
+    for (const std::byte change : {std::byte{0x01}, std::byte{0x80}, std::byte{0xFF}}) {
+      std::vector<std::byte> bad = good_;
+      bad[i] ^= change;
+      expect_detected(bad, fmt::format("byte {}", i));
+    }
+}
+
+TEST_F(IntegrityTest, EveryTruncationOfAnEntryIsDetectedQuarantinedAndCounted) {
+  for (size_t bytes = 0; bytes < good_.size(); ++bytes)
+    expect_detected({good_.begin(), good_.begin() + static_cast<std::ptrdiff_t>(bytes)},
+                    fmt::format("{} bytes", bytes));
+}
+
+TEST_F(IntegrityTest, BytesBehindAnEntryAreDetectedQuarantinedAndCounted) {
+  for (const size_t more : {1u, 31u, 32u, 64u, 4096u}) {
+    std::vector<std::byte> longer = good_;
+    longer.resize(good_.size() + more);
+    expect_detected(longer, fmt::format("{} more", more));
+  }
+  std::vector<std::byte> twice = good_;
+  twice.insert(twice.end(), good_.begin(), good_.end());
+  expect_detected(twice, "twice");
+}
+
+TEST_F(IntegrityTest, ATruncatedLargeEntryIsDetectedAtEachOfTenThousandLengths) {
+  const std::vector<std::byte> file = encode_entry(kKey, "{}", payload(100'000));
+  for (size_t i = 0; i < 10'000; ++i) {
+    const size_t bytes = i * 10 + i % 7;
+    ASSERT_FALSE(decode_entry(std::span(file).first(bytes), kKey)) << bytes;
+  }
+}
+
+// Files that were written once are read, or ignored with a reason, by every later version.
+TEST(Fixtures, AreReadOrIgnored) {
+  const std::string folder = MOEJIT_SOURCE_DIR "/tests/fuzz/corpus/entry/";
+  const Digest key =
+      Digest::from_hex("1111111111111111111111111111111111111111111111111111111111111111").value();
+  const auto plain = decode_entry(read_file(folder + "plain").value(), key);
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->metadata, R"({"entry":"f","target":"sim"})");
+  EXPECT_EQ(plain->payload.size(), 4u);
+  EXPECT_TRUE(decode_entry(read_file(folder + "empty").value(), key));
+  const auto other = decode_entry(read_file(folder + "other_version").value(), key);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().message, "its format version is 2, wanted 1");
+}
+
+}  // namespace
+}  // namespace moejit::cache
