@@ -161,6 +161,13 @@ std::vector<Digest> KernelCache::keys() const {
   return keys;
 }
 
+std::vector<Digest> KernelCache::quarantined() const {
+  std::vector<Digest> keys;
+  for (const std::string& name : folder_.names_in("quarantine"))
+    if (const auto key = Digest::from_hex(name.substr(0, name.find('-')))) keys.push_back(*key);
+  return keys;
+}
+
 std::optional<EntryInfo> KernelCache::inspect(const Digest& key) const {
   EntryInfo info;
   info.key = key;

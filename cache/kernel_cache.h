@@ -94,6 +94,8 @@ class KernelCache {
   std::vector<EntryInfo> list() const;
   // The keys of all entries, sorted; no file is opened.
   std::vector<Digest> keys() const;
+  // The keys of the entries that were moved to quarantine, sorted.
+  std::vector<Digest> quarantined() const;
   // One entry, read and verified; none where there is no such file.
   std::optional<EntryInfo> inspect(const Digest& key) const;
 

@@ -71,4 +71,16 @@ std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
   return binary;
 }
 
+std::vector<HashedField> key_fields_of(std::string_view metadata) {
+  const json object = json::parse(metadata, nullptr, false);
+  if (!object.is_object() || !object.contains("key") || !object["key"].is_array()) return {};
+  std::vector<HashedField> fields;
+  for (const json& field : object["key"]) {
+    if (!field.is_array() || field.size() != 2 || !field[0].is_string() || !field[1].is_string())
+      return {};
+    fields.push_back({field[0].get<std::string>(), field[1].get<std::string>()});
+  }
+  return fields;
+}
+
 }  // namespace moejit::runtime

@@ -7,6 +7,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -18,5 +20,8 @@ std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler
 // The kernel in a verified entry; none where the entry is not of the kernel that the source names.
 std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
                                                 const compiler::KernelSource& source);
+
+// The fields of the key that such metadata holds, in order; empty where it is something else.
+std::vector<HashedField> key_fields_of(std::string_view metadata);
 
 }  // namespace moejit::runtime

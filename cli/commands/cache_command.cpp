@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/kernel_cache.h"
-#include "cli/commands/commands.h"
+// What is in the cache: ls, show, verify.
+#include "cli/commands/cache_entries.h"
 #include "cli/terminal/table.h"
+#include "runtime/kernel_entry.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit::cli {
 namespace {
-
-Result<std::string> cache_folder(const CacheCommand& command) {
-  if (!command.dir.empty()) return command.dir;
-  MOEJIT_TRY_ASSIGN(const cache::DefaultFolder folder, cache::default_folder());
-  if (!folder.path.empty()) return folder.path;
-  return fail(Stage::kCache, ErrorCode::kCacheUnusable,
-              fmt::format("there is no cache folder: {}", folder.reason),
-              "name one with --cache-dir or MOEJIT_CACHE_DIR");
-}
 
 struct Listing {
   std::string folder;
@@ -24,42 +17,36 @@ struct Listing {
 };
 
 Result<Listing> list_cache(const CacheCommand& command, const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const std::string folder, cache_folder(command));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<cache::KernelCache> opened,
-                    cache::KernelCache::open(
-                        folder, [&terminal](std::string_view text) { terminal.warn(text); }));
+  MOEJIT_TRY_ASSIGN(const auto opened, open_cache(command, terminal));
   return Listing{opened->folder(), opened->list()};
 }
 
-// A text field of an entry's metadata; "?" where the entry is damaged.
-std::string field_of(const cache::EntryInfo& entry, const char* name) {
-  const nlohmann::json metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
-  if (!metadata.is_object() || !metadata.contains(name) || !metadata[name].is_string()) return "?";
-  return metadata[name].get<std::string>();
+int64_t count_damaged(const Listing& listing) {
+  return std::ranges::count_if(
+      listing.entries, [](const cache::EntryInfo& entry) { return !entry.problem.empty(); });
+}
+
+nlohmann::ordered_json entry_json(const cache::EntryInfo& entry) {
+  return {{"key", entry.key.hex()},
+          {"path", entry.path},
+          {"entry", metadata_text(entry, "entry")},
+          {"target", metadata_text(entry, "target")},
+          {"file_bytes", entry.file_bytes},
+          {"problem", entry.problem}};
+}
+
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string json_listing(const Listing& listing) {
   nlohmann::ordered_json json;
   json["cache"] = listing.folder;
   json["entries"] = nlohmann::ordered_json::array();
-  int64_t damaged = 0;
-  for (const cache::EntryInfo& entry : listing.entries) {
-    damaged += entry.problem.empty() ? 0 : 1;
-    json["entries"].push_back({{"key", entry.key.hex()},
-                               {"path", entry.path},
-                               {"entry", field_of(entry, "entry")},
-                               {"target", field_of(entry, "target")},
-                               {"file_bytes", entry.file_bytes},
-                               {"problem", entry.problem}});
-  }
-  json["damaged"] = damaged;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-int64_t count_damaged(const Listing& listing) {
-  int64_t damaged = 0;
-  for (const cache::EntryInfo& entry : listing.entries) damaged += entry.problem.empty() ? 0 : 1;
-  return damaged;
+  for (const cache::EntryInfo& entry : listing.entries)
+    json["entries"].push_back(entry_json(entry));
+  json["damaged"] = count_damaged(listing);
+  return dump(json);
 }
 
 std::string entry_count_text(const Listing& listing) {
@@ -67,6 +54,38 @@ std::string entry_count_text(const Listing& listing) {
   for (const cache::EntryInfo& entry : listing.entries) bytes += entry.file_bytes;
   return fmt::format("{} kernel{} in {}, {}\n", listing.entries.size(),
                      listing.entries.size() == 1 ? "" : "s", listing.folder, bytes_text(bytes));
+}
+
+std::string show_json(const cache::EntryInfo& entry) {
+  nlohmann::ordered_json json = entry_json(entry);
+  json["payload_bytes"] = entry.payload_bytes;
+  const auto metadata = nlohmann::ordered_json::parse(entry.metadata, nullptr, false);
+  json["usage"] = nullptr;
+  if (metadata.is_object() && metadata.contains("usage")) json["usage"] = metadata["usage"];
+  json["fields"] = nlohmann::ordered_json::array();
+  for (const HashedField& field : runtime::key_fields_of(entry.metadata))
+    json["fields"].push_back({{"field", field.name}, {"value", field.value}});
+  return dump(json);
+}
+
+std::string show_text(const cache::EntryInfo& entry) {
+  std::string text =
+      fmt::format("key     {}\nfile    {}, {}\nentry   {}\ntarget  {}\nstate   {}\n",
+                  entry.key.hex(), entry.path, bytes_text(entry.file_bytes),
+                  metadata_text(entry, "entry"), metadata_text(entry, "target"),
+                  entry.problem.empty() ? "every byte is as it was written" : entry.problem);
+  const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+  if (metadata.is_object() && metadata.contains("usage") && metadata["usage"].is_object()) {
+    text += "\n";
+    Table usage({{"resource"}, {"used", Table::Align::kRight}});
+    for (const auto& [name, value] : metadata["usage"].items()) usage.add({name, value.dump()});
+    text += usage.text();
+  }
+  const std::vector<HashedField> fields = runtime::key_fields_of(entry.metadata);
+  if (fields.empty()) return text;
+  Table table({{"field of the key"}, {"value"}});
+  for (const HashedField& field : fields) table.add({field.name, field.value});
+  return text + "\n" + table.text();
 }
 
 }  // namespace
@@ -79,10 +98,21 @@ Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal) {
   }
   Table table({{"key"}, {"target"}, {"entry"}, {"size", Table::Align::kRight}, {"problem"}});
   for (const cache::EntryInfo& entry : listing.entries)
-    table.add({entry.key.hex().substr(0, 12), field_of(entry, "target"), field_of(entry, "entry"),
-               bytes_text(entry.file_bytes), entry.problem});
+    table.add({entry.key.hex().substr(0, 12), metadata_text(entry, "target"),
+               metadata_text(entry, "entry"), bytes_text(entry.file_bytes), entry.problem});
   if (!listing.entries.empty()) terminal.print(table.text());
   terminal.print(entry_count_text(listing));
+  return {};
+}
+
+Result<void> run_cache_show(const CacheShowCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(const auto opened, open_cache(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const Digest key, find_key(*opened, command.key));
+  const auto entry = opened->inspect(key);
+  if (!entry)
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("{} has gone meanwhile", key.hex()));
+  terminal.print(command.cache.is_json ? show_json(*entry) : show_text(*entry));
   return {};
 }
 

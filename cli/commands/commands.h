@@ -107,6 +107,39 @@ struct CacheCommand {
 };
 Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal);
 Result<void> run_cache_verify(const CacheCommand& command, Terminal& terminal);
+Result<void> run_cache_stats(const CacheCommand& command, Terminal& terminal);
+
+struct CacheShowCommand {
+  CacheCommand cache;
+  std::string key;  // or the beginning of one
+};
+Result<void> run_cache_show(const CacheShowCommand& command, Terminal& terminal);
+
+struct CacheWhyCommand {
+  CacheCommand cache;
+  std::string what;  // a layer description, or a key
+  std::string target = "cuda:sm_90a";
+};
+Result<void> run_cache_why(const CacheWhyCommand& command, Terminal& terminal);
+
+struct CacheDiffCommand {
+  CacheCommand cache;
+  std::string a, b;  // keys, or their beginnings
+};
+Result<void> run_cache_diff(const CacheDiffCommand& command, Terminal& terminal);
+
+struct CacheGcCommand {
+  CacheCommand cache;
+  std::string max_bytes;  // empty: the cache's own limit
+  std::string max_files;
+};
+Result<void> run_cache_gc(const CacheGcCommand& command, Terminal& terminal);
+
+struct CacheClearCommand {
+  CacheCommand cache;
+  bool is_confirmed = false;  // do not ask
+};
+Result<void> run_cache_clear(const CacheClearCommand& command, Terminal& terminal);
 
 struct EnvCommand {
   bool is_json = false;

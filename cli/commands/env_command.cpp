@@ -6,8 +6,16 @@
 #include "compiler/support/env.h"
 #include "runtime/device.h"
 
+#include <CLI/Version.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <fmt/core.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 namespace moejit::cli {
 namespace {
@@ -34,7 +42,9 @@ Finding find_disassembler() {
 Finding find_gpu() {
   auto device = runtime::open_cuda_device();
   if (!device) return {"GPU", false, std::move(device).error().message};
-  return {"GPU", true, fmt::format("{}, {} SMs", (*device)->name(), (*device)->sm_count())};
+  return {"GPU", true,
+          fmt::format("{}, {} SMs, its driver knows CUDA {}", (*device)->name(),
+                      (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
 }
 
 Finding find_cache() {
@@ -44,13 +54,80 @@ Finding find_cache() {
   return {"cache", true, folder->path};
 }
 
+std::string limit_text(int64_t limit) {
+  return limit == cache::kUnlimited ? "none" : fmt::format("{}", limit);
+}
+
+Finding find_limits() {
+  const cache::CacheSettings settings = cache::settings_of_environment();
+  std::string text =
+      fmt::format("{} bytes, {} files; network file systems are {}",
+                  limit_text(settings.limits.max_bytes), limit_text(settings.limits.max_files),
+                  settings.writes_to_network ? "written to" : "only read");
+  for (const std::string& problem : settings.problems) text += "; " + problem;
+  return {"cache limits", settings.problems.empty(), std::move(text)};
+}
+
+// What of the compiler is part of every key.
+Finding find_compiler_build() {
+  const auto identity = compiler::toolchain_identity({.entry = {}, .text = {}, .target = {}});
+  if (!identity) return {"NVRTC in keys", false, identity.error().message};
+  std::string text;
+  for (const std::string& field : *identity)
+    if (!field.starts_with("header")) text += (text.empty() ? "" : ", ") + field;
+  return {"NVRTC in keys", true, text};
+}
+
+Finding find_executable() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return {"executable", !error, error ? error.message() : path.string()};
+}
+
+Finding find_system() {
+  utsname name{};
+  if (::uname(&name) != 0) return {"system", false, "uname fails"};
+  return {"system", true,
+          fmt::format("{} {} {}, user {}", name.sysname, name.release, name.machine, ::geteuid())};
+}
+
+Finding find_build() {
+  return {"built with", true,
+          fmt::format("{} {}, fmt {}.{}.{}, nlohmann_json {}.{}.{}, CLI11 {}",
+#ifdef __clang__
+                      "clang",
+#else
+                      "g++",
+#endif
+                      __VERSION__, FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100,
+                      NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                      NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION)};
+}
+
 std::vector<Finding> findings() {
   return {{"moejit", true, MOEJIT_VERSION},
+          find_executable(),
+          find_build(),
+          find_system(),
           find_toolchain("compiler of cuda:sm_90a", {}),
+          find_compiler_build(),
           find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
           find_disassembler(),
           find_gpu(),
-          find_cache()};
+          find_cache(),
+          find_limits()};
+}
+
+// Shared libraries that this process has open, those of the search for compiler and driver too.
+std::vector<std::string> libraries_in_use() {
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> paths;
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t slash = line.find('/');
+    if (slash != std::string::npos && line.find(".so", slash) != std::string::npos)
+      paths.insert(line.substr(slash));
+  }
+  return {paths.begin(), paths.end()};
 }
 
 std::string json_report() {
@@ -61,6 +138,7 @@ std::string json_report() {
     const std::optional<std::string> value = environment(info.variable);
     json["variables"][std::string(info.name)] = value ? nlohmann::ordered_json(*value) : nullptr;
   }
+  json["libraries"] = libraries_in_use();
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -75,6 +153,9 @@ std::string text_report() {
     text += fmt::format("{:<25}{}\n", info.name,
                         value ? *value : fmt::format("(not set: {})", info.default_value));
   }
+  text += "\n";
+  for (const std::string& library : libraries_in_use())
+    text += fmt::format("{:<25}{}\n", "library", library);
   return text;
 }
 

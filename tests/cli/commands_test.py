@@ -95,6 +95,12 @@ class Descriptions(tool.ToolTest):
         self.assertFalse(found["compiler of cuda:sm_90a"]["found"])
         self.assertEqual(found["variables"]["MOEJIT_NVRTC"], "/nonexistent")
         self.assertIn("MOEJIT_CACHE_DIR", self.succeed("env").stdout)
+        self.assertEqual(found["executable"]["text"], os.path.realpath(tool.moejit))
+        self.assertIn("65536 files", found["cache limits"]["text"])
+        self.assertTrue(any("libstdc++" in path or "libc." in path for path in found["libraries"]))
+        wrong = self.succeed_json("env", MOEJIT_CACHE_MAX_FILES="few")["cache limits"]
+        self.assertFalse(wrong["found"])
+        self.assertIn("MOEJIT_CACHE_MAX_FILES", wrong["text"])
 
     def test_a_reader_that_goes_away_is_no_error(self):
         reader = subprocess.run(f"'{tool.moejit}' plan '{TINY}' --json | true; "

@@ -38,6 +38,7 @@ class ToolTest(unittest.TestCase):
         env = {name: value for name, value in os.environ.items() if not name.startswith("MOEJIT_")}
         env.update({"MOEJIT_CACHE_DIR": str(self.cache), "HOME": str(self.shared)}, **environment)
         return subprocess.run([moejit, *map(str, arguments)], cwd=self.folder, env=env, text=True,
+                              stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def succeed(self, *arguments, **environment):

@@ -49,5 +49,12 @@ TEST(KernelOf, RefusesEntriesThatAreNotOfThisKernel) {
   EXPECT_FALSE(is_refused(R"({"entry":"f","target":"cuda:sm_90a"})"));
 }
 
+TEST(KeyFieldsOf, GivesBackTheFields) {
+  EXPECT_EQ(key_fields_of(kernel_metadata(kBinary, kKey)), kKey.fields);
+  for (const char* text : {"", "{", "[]", "{}", R"({"key":1})", R"({"key":[1]})",
+                           R"({"key":[["a"]]})", R"({"key":[["a",1]]})"})
+    EXPECT_TRUE(key_fields_of(text).empty()) << text;
+}
+
 }  // namespace
 }  // namespace moejit::runtime

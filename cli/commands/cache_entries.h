@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/kernel_cache.h"
+#include "cli/commands/commands.h"
+#include "cli/terminal/terminal.h"
+#include "compiler/support/digest.h"
+#include "compiler/support/error.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// The cache that a command is about. Errors: kCacheUnusable, also where the command will write and
+// the folder is read-only; kFileRead where the file system fails.
+enum class CacheAccess { kRead, kWrite };
+Result<std::unique_ptr<cache::KernelCache>> open_cache(
+    const CacheCommand& command, const Terminal& terminal, CacheAccess access = CacheAccess::kRead,
+    cache::CacheSettings settings = cache::settings_of_environment());
+
+// The key of the entry that a user means: 64 digits, a beginning that only one entry has, or the
+// path of its file. Error kUsage where there is none or more than one.
+Result<Digest> find_key(const cache::KernelCache& cache, const std::string& text);
+
+// A text of an entry's metadata such as "target"; "?" where the entry is damaged.
+std::string metadata_text(const cache::EntryInfo& entry, const char* name);
+
+// A field in which two keys differ; a value is empty where the key has no such field.
+struct FieldDifference {
+  std::string field;
+  std::string a, b;
+};
+// In the order of the fields of `a`, then those that only `b` has. Fields of the same name are
+// compared in turn.
+std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
+                                              std::span<const HashedField> b);
+
+// What it means that this field of two keys differs, as a phrase.
+std::string_view reason_of(std::string_view field);
+
+}  // namespace moejit::cli
