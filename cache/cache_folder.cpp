@@ -103,24 +103,31 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network) {
     version_ = {};
     return {};
   };
-  if (const int error = may_write ? make_folders(root_) : 0; error != 0)
-    return failed(error, "it cannot be made: ");
-  const FileDescriptor root(::open(root_.c_str(), kOpenFolder));
-  if (!root && errno == ENOENT && !may_write) return {};  // nothing there to read
+  FileDescriptor root(::open(root_.c_str(), kOpenFolder));
+  if (!root && errno == ENOENT) {
+    if (!may_write) return {};  // nothing there to read
+    if (const int error = make_folders(root_); error != 0)
+      return failed(error, "it cannot be made: ");
+    root = FileDescriptor(::open(root_.c_str(), kOpenFolder));
+  }
   struct stat status {};
   if (!root || ::fstat(root.get(), &status) != 0) return failed(errno, "");
   MOEJIT_TRY(check_trust(root_, status));
 
-  int error = may_write ? 0 : EROFS;
-  for (const char* name : {"v1", "v1/tmp", "v1/quarantine"})
-    if (may_write && ::mkdirat(root.get(), name, 0700) != 0 && errno != EEXIST && error == 0)
-      error = errno;
-  version_ = FileDescriptor(::openat(root.get(), "v1", kOpenFolder | O_NOFOLLOW));
-  if (!version_ && errno == ENOENT && !may_write) return {};
-  if (!version_) return failed(error != 0 ? error : errno, "it cannot be written to: ");
+  constexpr int kOpenVersion = kOpenFolder | O_NOFOLLOW;
+  version_ = FileDescriptor(::openat(root.get(), "v1", kOpenVersion));
+  if (!version_ && errno == ENOENT) {
+    if (!may_write) return {};
+    if (::mkdirat(root.get(), "v1", 0700) != 0 && errno != EEXIST)
+      return failed(errno, "it cannot be written to: ");
+    // Where these cannot be made now, who needs them will try again.
+    for (const char* name : {"v1/tmp", "v1/quarantine"}) ::mkdirat(root.get(), name, 0700);
+    version_ = FileDescriptor(::openat(root.get(), "v1", kOpenVersion));
+  }
+  if (!version_) return failed(errno, "");
   if (::fstat(version_.get(), &status) != 0) return failed(errno, "");
   MOEJIT_TRY(check_trust(root_ + "/v1", status));
-  is_writable_ = error == 0 && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
+  is_writable_ = may_write && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
   return {};
 }
 

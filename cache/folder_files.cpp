@@ -137,7 +137,12 @@ int CacheFolder::append(const std::string& name, std::span<const std::byte> byte
 int CacheFolder::quarantine(const std::string& name, const std::string& new_name) const {
   if (!version_) return ENOENT;
   const std::string moved = "quarantine/" + new_name + "-" + random_hex();
-  if (::renameat(version_.get(), name.c_str(), version_.get(), moved.c_str()) != 0) return errno;
+  const auto move = [&] {
+    return ::renameat(version_.get(), name.c_str(), version_.get(), moved.c_str()) == 0 ? 0 : errno;
+  };
+  int error = move();
+  if (error == ENOENT && ::mkdirat(version_.get(), "quarantine", 0700) == 0) error = move();
+  if (error != 0) return error;
   trim_quarantine();
   return 0;
 }

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call that a cache session makes fails once with every errno: nobody notices but who reads
-the warning."""
+"""Every call that a cache session makes fails once: nobody notices but who reads the warning.
+
+Calls of one function on files of one kind (an entry, a temporary file, the stats, ...) come from
+one place of the code. The first of each gets every errno, the next four EIO; with FAULT_ALL=1 all
+get every one, which takes some minutes.
+"""
 import collections
 import concurrent.futures
 import os
+import re
 import unittest
 
 import faults
@@ -26,46 +31,59 @@ class ErrnoTest(faults.FaultTest):
     def test_no_failure_changes_what_the_program_prints(self):
         self.make_template()
         calls, good = self.calls(*SESSION, **LIMIT)
-        counts = collections.Counter(function for function, _ in calls)
-        sites = [(function, call) for function in sorted(counts)
-                 for call in range(1, counts[function] + 1)]
+        failures = self.failures_of(calls)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            done = sum(pool.map(lambda part: self.try_sites(part, good.stdout),
-                                (sites[0::2], sites[1::2])))
-        self.assertEqual(done, len(sites) * len(ERRORS))
+            done = sum(pool.map(lambda part: self.try_all(part, good.stdout),
+                                (failures[0::2], failures[1::2])))
+        self.assertGreater(done, 800)
 
-    def try_sites(self, sites, wanted):
+    def failures_of(self, calls):
+        """(function, which call of it, errno)"""
+        counts = collections.Counter()
+        places = collections.defaultdict(list)
+        for function, path in calls:
+            counts[function] += 1
+            places[function, self.kind(path)].append(counts[function])
+        return [(function, call, name) for (function, _), at in places.items()
+                for place, call in enumerate(at) for name in ERRORS
+                if place == 0 or (place < 5 and name == "EIO") or "FAULT_ALL" in os.environ]
+
+    def kind(self, path):
+        path = path.removeprefix(str(self.home))
+        path = re.sub("^[0-9a-f]{2}/[0-9a-f]{62}$", "entry", path)
+        return re.sub("^[0-9a-f]{2}$", "folder", re.sub("/.*-.*|/[0-9]+$", "/", path))
+
+    def try_all(self, failures, wanted):
         """In a home of its own, so that two may work at a time."""
         other = type(self)()
         other.folder = self.folder
-        other.home = self.folder / f"home{sites[0][0]}{sites[0][1]}"
-        done = 0
-        for function, call in sites:
-            for name in ERRORS:
-                other.restore_template()
-                result = other.run_session(*SESSION, FAULT_FUNCTION=function, FAULT_CALL=call,
-                                           FAULT_ERRNO=faults.error_number(name), **LIMIT)
-                where = f"{function} call {call} {name}: {result.stderr}"
-                self.assertEqual(result.returncode, 0, where)
-                self.assertEqual(result.stdout, wanted, where)
-                warnings = result.stderr.splitlines()
-                # One for the damaged entry, one for the failure; in each of two sessions.
-                self.assertLessEqual(len(warnings), 2, where)
-                other.assert_published_entries_are_whole()
-                done += 1
-        return done
+        other.home = self.folder / "-".join(map(str, failures[0]))
+        for function, call, name in failures:
+            other.restore_template()
+            result = other.run_session(*SESSION, FAULT_FUNCTION=function, FAULT_CALL=call,
+                                       FAULT_ERRNO=faults.error_number(name), **LIMIT)
+            where = f"{function} call {call} {name}: {result.stderr}"
+            self.assertEqual((result.returncode, result.stdout), (0, wanted), where)
+            # One for the failure, and one for the damaged entry: again in the second session where
+            # the first could not move it aside.
+            warnings = result.stderr.splitlines()
+            self.assertEqual(len(set(warnings)), len(warnings), where)
+            self.assertLessEqual(len(warnings), 3, where)
+            self.assertLessEqual(sum("checksum" not in line for line in warnings), 1, where)
+            other.assert_published_entries_are_whole()
+        return len(failures)
 
     def test_lasting_failures_make_one_warning_for_each_cause(self):
         self.make_template()
         _, good = self.calls(*SESSION, **LIMIT)
         for function in sorted(self.FUNCTIONS):
             for name in ERRORS:
+                if function in ("read", "write", "fsync") and name == "EINTR":
+                    continue  # a call that is interrupted for ever is made again for ever
                 self.restore_template()
                 done = self.run_session(*SESSION, FAULT_FUNCTION=function, FAULT_CALL=0,
                                         FAULT_ERRNO=faults.error_number(name), **LIMIT)
                 where = f"every {function} {name}: {done.stderr}"
-                if function in ("read", "write", "fsync") and name == "EINTR":
-                    continue  # a call that is interrupted for ever is made again for ever
                 self.assertEqual((done.returncode, done.stdout), (0, good.stdout), where)
                 # Opening, reading, writing, the damaged entry; in each of two sessions.
                 self.assertLessEqual(len(done.stderr.splitlines()), 6, where)
@@ -76,8 +94,8 @@ class FirstSessionTest(faults.FaultTest):
         calls, good = self.calls("run", "a", "b")
         counts = collections.Counter(function for function, _ in calls)
         for function, count in counts.items():
-            for call in range(1, count + 1):
-                for name in ("ENOSPC", "EACCES", "EIO", "ESTALE", "EMFILE"):
+            for call in range(1, min(count, 8) + 1):
+                for name in ("ENOSPC", "EACCES", "EIO"):
                     for path in sorted(self.home.rglob("*"), reverse=True):
                         os.rmdir(path) if path.is_dir() else path.unlink()
                     done = self.run_session("run", "a", "b", FAULT_FUNCTION=function,

@@ -77,6 +77,7 @@ Function* next(Function* /*type*/, const char* name) {
 
 constexpr int kMostFiles = 4096;
 std::atomic<bool> is_below[kMostFiles];  // by descriptor
+char opened_as[kMostFiles][160];         // the same
 std::atomic<long> calls{0};
 
 bool is_watched(int fd) { return fd >= 0 && fd < kMostFiles && is_below[fd]; }
@@ -89,8 +90,10 @@ bool is_watched(int folder, const char* path) {
          (path[length] == '\0' || path[length] == '/');
 }
 
-void watch(int fd, bool below) {
-  if (fd >= 0 && fd < kMostFiles) is_below[fd] = below;
+void watch(int fd, bool below, const char* path = "") {
+  if (fd < 0 || fd >= kMostFiles) return;
+  is_below[fd] = below;
+  std::snprintf(opened_as[fd], sizeof(opened_as[fd]), "%s", path);
 }
 
 void log_call(const char* function, const char* path) {
@@ -101,7 +104,7 @@ void log_call(const char* function, const char* path) {
 }
 
 // Whether this call is the one that fails; sets errno, or does not return.
-bool fails(const char* function, const char* path = "-") {
+bool fails(const char* function, const char* path) {
   const Settings& wanted = settings();
   log_call(function, path);
   if (wanted.function == nullptr) return false;
@@ -114,6 +117,8 @@ bool fails(const char* function, const char* path = "-") {
   errno = wanted.error;
   return true;
 }
+
+bool fails(const char* function, int fd) { return fails(function, opened_as[fd]); }
 
 // For writes: half of the bytes are in the file when the process dies.
 bool is_killed_next(const char* function) {
@@ -152,7 +157,7 @@ int openat(int folder, const char* path, int flags, ...) {
     return -1;
   }
   const int fd = static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
-  watch(fd, watched);
+  watch(fd, watched, path);
   return fd;
 }
 int open(const char* path, int flags, ...) {
@@ -167,8 +172,8 @@ int openat64(int folder, const char* path, int flags, ...) __attribute__((alias(
 
 int close(int fd) {
   const bool watched = is_watched(fd);
+  const bool failed = watched && fails("close", fd);
   watch(fd, false);
-  const bool failed = watched && fails("close");
   const int error = errno;
   const int result = static_cast<int>(::syscall(SYS_close, fd));
   if (!failed) return result;
@@ -177,20 +182,20 @@ int close(int fd) {
 }
 
 ssize_t read(int fd, void* bytes, std::size_t size) {
-  if (is_watched(fd) && fails("read")) return -1;
+  if (is_watched(fd) && fails("read", fd)) return -1;
   return ::syscall(SYS_read, fd, bytes, size);
 }
 
 ssize_t write(int fd, const void* bytes, std::size_t size) {
   if (is_watched(fd)) {
     if (is_killed_next("write")) ::syscall(SYS_write, fd, bytes, size / 2);
-    if (fails("write")) return -1;
+    if (fails("write", fd)) return -1;
   }
   return ::syscall(SYS_write, fd, bytes, size);
 }
 
 int fsync(int fd) {
-  if (is_watched(fd) && fails("fsync")) return -1;
+  if (is_watched(fd) && fails("fsync", fd)) return -1;
   return REAL(fsync)(fd);
 }
 
@@ -222,7 +227,7 @@ int fstatat(int folder, const char* path, struct stat* status, int flags) {
 int stat(const char* path, struct stat* status) { return fstatat(AT_FDCWD, path, status, 0); }
 
 int fstat(int fd, struct stat* status) {
-  if (is_watched(fd) && fails("fstat")) return -1;
+  if (is_watched(fd) && fails("fstat", fd)) return -1;
   return static_cast<int>(::syscall(SYS_fstat, fd, status));
 }
 
@@ -232,17 +237,18 @@ int faccessat(int folder, const char* path, int mode, int flags) {
 }
 
 int futimens(int fd, const struct timespec* times) {
-  if (is_watched(fd) && fails("futimens")) return -1;
+  if (is_watched(fd) && fails("futimens", fd)) return -1;
   return REAL(futimens)(fd, times);
 }
 
 DIR* fdopendir(int fd) {
-  if (is_watched(fd) && fails("fdopendir")) return nullptr;
+  if (is_watched(fd) && fails("fdopendir", fd)) return nullptr;
   return REAL(fdopendir)(fd);
 }
 
 struct dirent* readdir(DIR* stream) {
-  if (is_watched(::dirfd(stream)) && fails("readdir")) return nullptr;
+  const int fd = ::dirfd(stream);
+  if (is_watched(fd) && fails("readdir", fd)) return nullptr;
   return REAL(readdir)(stream);
 }
 
@@ -252,7 +258,7 @@ int closedir(DIR* stream) {
 }
 
 int fstatfs(int fd, struct statfs* status) {
-  if (is_watched(fd) && fails("fstatfs")) return -1;
+  if (is_watched(fd) && fails("fstatfs", fd)) return -1;
   const int result = REAL(fstatfs)(fd, status);
   if (result == 0 && is_watched(fd) && settings().magic != nullptr)
     status->f_type = std::strtol(settings().magic, nullptr, 16);
@@ -262,7 +268,7 @@ int fstatfs(int fd, struct statfs* status) {
 // The system has a record of the same name.
 #pragma GCC diagnostic ignored "-Wshadow"
 int flock(int fd, int operation) {
-  if (is_watched(fd) && fails("flock")) return -1;
+  if (is_watched(fd) && fails("flock", fd)) return -1;
   return static_cast<int>(::syscall(SYS_flock, fd, operation));
 }
 

@@ -56,7 +56,8 @@ class FaultTest(unittest.TestCase):
         env.update({name: str(value) for name, value in variables.items() if value is not None})
         env = {name: value for name, value in env.items() if variables.get(name, "") is not None}
         return subprocess.run([*prefix, session, *arguments], env=env, cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                              timeout=120)
 
     def calls(self, *arguments, **variables):
         """(function, path) of each call on the home folder that a session makes, and the session."""

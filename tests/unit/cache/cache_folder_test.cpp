@@ -62,7 +62,7 @@ TEST_F(CacheFolderTest, MustBeAFolder) {
   ASSERT_TRUE(write_file(root(), "text"));
   EXPECT_EQ(problem_of(root()), fmt::format("cache folder {}: Not a directory", root()));
   EXPECT_EQ(problem_of(root() + "/below"),
-            fmt::format("cache folder {}/below: it cannot be made: Not a directory", root()));
+            fmt::format("cache folder {}/below: Not a directory", root()));
 }
 
 TEST_F(CacheFolderTest, StaysWhereItIsWhenTheWorkingDirectoryChanges) {

@@ -145,6 +145,18 @@ TEST_F(CacheTest, GoesOnWhereItsFolderIsRemoved) {
   EXPECT_EQ(warnings_.size(), 1u);
 }
 
+TEST_F(CacheTest, MakesItsOwnFoldersAnewWhereSomebodyTidiedUp) {
+  open()->put(kKey, "{}", payload(10));
+  flip_byte(path_of(kKey), 90);
+  std::filesystem::remove(root() + "/v1/tmp");
+  std::filesystem::remove(root() + "/v1/quarantine");
+  const auto cache = open();
+  EXPECT_FALSE(cache->get(kKey));
+  EXPECT_EQ(files_in(root() + "/v1/quarantine"), 1u);
+  EXPECT_TRUE(cache->put(kKey, "{}", payload(10)));
+  EXPECT_TRUE(cache->get(kKey));
+}
+
 TEST_F(CacheTest, SurvivesThreadsThatPutAndGetAtOnce) {
   const auto cache = open();
   std::atomic<int> wrong{0};

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints what a cache costs; nothing is asserted. `cache_bench FOLDER [ENTRIES]` fills a folder,
+// which should be new, with entries of 4 KiB (default: 100000) and one of 64 KiB.
+#include "cache/eviction.h"
+#include "cache/kernel_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/core.h>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+namespace moejit::cache {
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void print_quantiles(const char* what, std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  fmt::print("{:<44} p50 {:8.1f} us  p99 {:8.1f} us\n", what, seconds[seconds.size() / 2] * 1e6,
+             seconds[seconds.size() * 99 / 100] * 1e6);
+}
+
+Digest key(int i) { return sha256(fmt::format("{}", i)); }
+
+// Without the syncs of put(), which are another figure; a day old.
+void fill(const std::string& folder, int entries) {
+  const std::vector<std::byte> payload(3900);
+  for (int i = 0; i < entries; ++i) {
+    const std::string hex = key(i).hex();
+    const std::string path = folder + "/v1/" + hex.substr(0, 2);
+    ::mkdir(path.c_str(), 0700);
+    const auto file = encode_entry(key(i), "{}", payload);
+    const std::string name = path + "/" + hex.substr(2);
+    std::ofstream(name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
+    const timespec day_ago{::time(nullptr) - 86400, 0};
+    const timespec times[2] = {day_ago, day_ago};
+    ::utimensat(AT_FDCWD, name.c_str(), times, 0);
+  }
+}
+
+void run(const std::string& folder, int entries) {
+  CacheSettings settings;
+  settings.limits = {.max_bytes = kUnlimited, .max_files = kUnlimited};
+  const auto open = [&] { return KernelCache::open(folder, {}, settings).value(); };
+  open();
+  fill(folder, entries);
+  const Digest large = sha256("large");
+  open()->put(large, "{}", std::vector<std::byte>(65536));
+
+  std::vector<double> times;
+  for (int i = 0; i < 200; ++i)
+    times.push_back(seconds_of([&] { (void)open()->get(sha256("absent")); }));
+  print_quantiles(fmt::format("open and first miss, {} entries", entries).c_str(), times);
+  const auto cache = open();
+  times.clear();
+  for (int i = 0; i < 5000; ++i) times.push_back(seconds_of([&] { (void)cache->get(large); }));
+  print_quantiles("verified hit of 64 KiB", times);
+  times.clear();
+  for (int i = 0; i < 5000; ++i)
+    times.push_back(seconds_of([&] { (void)cache->get(key(-1 - i)); }));
+  print_quantiles("miss", times);
+  times.clear();
+  const std::vector<std::byte> code(65536);
+  for (int i = 0; i < 200; ++i)
+    times.push_back(seconds_of([&] { cache->put(sha256(fmt::format("new{}", i)), "{}", code); }));
+  print_quantiles("publication of 64 KiB", times);
+
+  double bytes = 0;
+  const double verified = seconds_of([&] {
+    for (const EntryInfo& entry : cache->list()) bytes += static_cast<double>(entry.file_bytes);
+  });
+  fmt::print("{:<44} {:.2f} s, {:.0f} MB/s\n", "verification of everything", verified,
+             bytes / verified * 1e-6);
+  settings.limits.max_files = entries / 2;
+  Collected collected;
+  const double evicted = seconds_of([&] { collected = open()->collect_garbage(); });
+  fmt::print("{:<44} {:.2f} s for {} entries\n", "eviction to half", evicted,
+             collected.evicted_files);
+}
+
+}  // namespace
+}  // namespace moejit::cache
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "cache_bench FOLDER [ENTRIES]\n");
+    return 2;
+  }
+  moejit::cache::run(argv[1], argc > 2 ? std::atoi(argv[2]) : 100000);
+  return 0;
+}
