@@ -3,6 +3,7 @@
 #include "cache/cache_folder.h"
 
 #include "cache/network_file_system.h"
+#include "cache/trust.h"
 
 #include <algorithm>
 #include <array>
@@ -33,20 +34,9 @@ bool is_fault(int error) {
   return std::ranges::count(kFaults, error) > 0;
 }
 
-// Root can do as it likes anyway, so its files are as good as ours.
-bool is_trusted_owner(uid_t owner) { return owner == ::geteuid() || owner == 0; }
-
 Result<void> check_trust(const std::string& path, const struct stat& status) {
-  if (!is_trusted_owner(status.st_uid))
-    return unusable(
-        path,
-        fmt::format("it belongs to user {}, wanted user {} (or root)", status.st_uid, ::geteuid()),
-        "cached kernels are code: use a folder of your own");
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return unusable(path,
-                    fmt::format("its mode is {:04o}: other users may write to it, wanted 0700",
-                                status.st_mode & 07777U),
-                    fmt::format("chmod go-w {}", path));
+  if (Distrust distrust = distrust_of(status, path); !distrust.reason.empty())
+    return unusable(path, distrust.reason, std::move(distrust.hint));
   return {};
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry.h"
 
+#include "cache/little_endian.h"
+
 #include <algorithm>
-#include <cstring>
 #include <fmt/core.h>
 
 namespace moejit::cache {
@@ -21,24 +22,6 @@ constexpr std::size_t kVersionAt = 8, kHeaderBytesAt = 12, kKeyAt = 16, kFlagsAt
 std::size_t payload_offset(std::size_t metadata_bytes) {
   const std::size_t end = kHeaderBytes + metadata_bytes;
   return (end + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
-}
-
-template <typename Integer>
-void put(std::vector<std::byte>& file, std::size_t offset, Integer value) {
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    file[offset + i] = static_cast<std::byte>(value >> (8 * i));
-}
-
-template <typename Integer>
-Integer take(std::span<const std::byte> file, std::size_t offset) {
-  Integer value = 0;
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    value |= static_cast<Integer>(static_cast<Integer>(file[offset + i]) << (8 * i));
-  return value;
-}
-
-void put_bytes(std::vector<std::byte>& file, std::size_t offset, std::span<const std::byte> bytes) {
-  if (!bytes.empty()) std::memcpy(file.data() + offset, bytes.data(), bytes.size());
 }
 
 std::span<const std::byte> bytes_of(const Digest& digest) {
@@ -67,6 +50,10 @@ Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
 }
 
 }  // namespace
+
+std::size_t entry_file_bytes(std::size_t metadata_bytes, std::size_t payload_bytes) {
+  return payload_offset(metadata_bytes) + payload_bytes + kDigestBytes;
+}
 
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload) {

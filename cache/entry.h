@@ -42,6 +42,8 @@ inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload 
 //   end    32   SHA-256 of everything before
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload);
+// How many these are.
+std::size_t entry_file_bytes(std::size_t metadata_bytes, std::size_t payload_bytes);
 
 // The entry in a file's bytes, which may be anything. Error kCacheCorrupt, its message one phrase
 // without a file name ("its checksum does not match"), unless every byte is as it was written and

@@ -4,6 +4,7 @@
 #include "cache/cache_folder.h"
 #include "cache/entry.h"
 #include "cache/temporary_files.h"
+#include "cache/trust.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -24,8 +25,6 @@ constexpr std::int64_t kHour = 3600 * kSecond;
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
-
-bool is_trusted_owner(uid_t owner) { return owner == ::geteuid() || owner == 0; }
 
 // Through the open file, so that no other file can be meant; at most hourly, so that reading does
 // not make writes. The access time would not do: many file systems are mounted without it.

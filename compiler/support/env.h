@@ -14,6 +14,8 @@ enum class Variable {
   kCacheMaxBytes,
   kCacheMaxFiles,
   kCacheNetwork,
+  kPacks,
+  kPackKeys,
   kNvrtc,
   kCudaDriver,
   kCxx,

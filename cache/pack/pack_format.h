@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/digest.h"
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// A pack: many cache entries in one file that nobody writes to. Integers are little-endian, parts
+// follow each other at multiples of 64 bytes, and what is between them is zero:
+//
+//   header                256 bytes
+//   manifest              JSON, for people and tools: what is inside, which compilers made it
+//   page table            for each page of the index: its first key (32), its SHA-256 (32)
+//   index                 a record of 80 bytes for each entry, in the order of the keys:
+//                           key (32), SHA-256 of its entry (32), offset (8), bytes (8)
+//   entries               each as in a file of its own (cache/entry.h), in the order of the keys
+//   signatures            192 bytes each, see cache/pack/signature_block.h
+//
+//   offset size of the header
+//    0      8   magic "moejpk\x1a\n"
+//    8      4   format version, 1
+//   12      4   header bytes, 256
+//   16      8   entries
+//   24      4   bytes of a record, 80
+//   28      4   records of a page, 64; the last page may have fewer
+//   32      8   offset of the manifest, 256
+//   40      8   bytes of the manifest
+//   48      8   offset of the page table
+//   56      8   offset of the index
+//   64      8   offset of the first entry
+//   72      8   end of the entries, where the signatures begin
+//   80     32   SHA-256 of everything from the manifest to the index
+//  112     48   zero
+//  160      4   signatures
+//  164     60   zero
+//  224     32   SHA-256 of the header before
+//
+// It is a tree of digests: the header vouches for the page table, the table for each page of the
+// index (the last one with the zeros behind it), a record for its entry, whose own last 32 bytes
+// are the digest in the record. So opening reads header, manifest and table, a lookup a page and an
+// entry, and nothing is believed that was not verified. The SHA-256 of the header's first 160 bytes
+// is the pack's digest: signatures sign it, and adding one does not change it.
+namespace moejit::cache {
+
+inline constexpr std::size_t kPackHeaderBytes = 256;
+inline constexpr std::size_t kRecordBytes = 80;
+inline constexpr std::size_t kRecordsPerPage = 64;
+inline constexpr std::size_t kTableRowBytes = 64;
+inline constexpr std::size_t kSignatureBlockBytes = 192;
+inline constexpr std::uint64_t kMostPackEntries = std::uint64_t{1} << 24;
+inline constexpr std::uint64_t kMostSignatures = 16;
+inline constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 20;
+
+constexpr std::uint64_t align64(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct PackHeader {
+  std::uint64_t entries = 0;
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t entries_end = 0;
+  Digest front;  // of manifest and page table
+  std::uint32_t signatures = 0;
+
+  std::uint64_t pages() const { return (entries + kRecordsPerPage - 1) / kRecordsPerPage; }
+  std::uint64_t table_offset() const { return kPackHeaderBytes + align64(manifest_bytes); }
+  std::uint64_t index_offset() const { return table_offset() + pages() * kTableRowBytes; }
+  std::uint64_t entries_offset() const { return index_offset() + align64(entries * kRecordBytes); }
+  std::uint64_t file_bytes() const { return entries_end + signatures * kSignatureBlockBytes; }
+  // Where a page of the index lies, the zeros behind the last one included.
+  std::uint64_t page_offset(std::uint64_t page) const {
+    return index_offset() + page * kRecordsPerPage * kRecordBytes;
+  }
+  std::uint64_t page_end(std::uint64_t page) const {
+    return page + 1 < pages() ? page_offset(page + 1) : entries_offset();
+  }
+  std::uint64_t records_of(std::uint64_t page) const {
+    return page + 1 < pages() ? kRecordsPerPage : entries - page * kRecordsPerPage;
+  }
+};
+
+std::vector<std::byte> encode_header(const PackHeader& header);
+// Error kCacheCorrupt, its message a phrase without a file name, as of all functions here.
+Result<PackHeader> decode_header(std::span<const std::byte> bytes);
+Digest pack_digest(std::span<const std::byte> header);
+
+// Where an entry lies. It takes align64(bytes) in the file.
+struct PackRecord {
+  Digest key;
+  Digest checksum;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+void encode_record(const PackRecord& record, std::span<std::byte> bytes);
+PackRecord decode_record(std::span<const std::byte> bytes);
+// Whether an entry may lie there.
+bool is_possible(const PackRecord& record, const PackHeader& header);
+
+Digest decode_digest(std::span<const std::byte> bytes);
+std::span<const std::byte> bytes_of(const Digest& digest);
+bool is_zero(std::span<const std::byte> bytes);
+
+}  // namespace moejit::cache

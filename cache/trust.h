@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <sys/stat.h>
+
+namespace moejit::cache {
+
+// Why a file or folder with cached kernels, or with keys, is not to be believed: it belongs to
+// somebody else than this user or root, or others may write to it. A cached kernel is code with
+// the rights of its user.
+struct Distrust {
+  std::string reason;  // empty: nothing is wrong with it
+  std::string hint;
+};
+Distrust distrust_of(const struct stat& status, const std::string& path);
+
+// Root can do as it likes anyway, so its files are as good as ours.
+bool is_trusted_owner(uid_t owner);
+
+}  // namespace moejit::cache

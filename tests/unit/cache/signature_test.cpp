@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/signature.h"
+
+#include "tests/unit/cache/pack_test.h"
+
+namespace moejit::cache {
+namespace {
+
+// As openssl wrote them.
+constexpr const char* kPrivateA =
+    "-----BEGIN PRIVATE "
+    "KEY-----\nMC4CAQAwBQYDK2VwBCIEILwxEe+khyh+EqECK4UY+TDcYd7HsT/QXUN3fxNCDKKq\n"
+    "-----END PRIVATE KEY-----\n";
+constexpr const char* kPublicA =
+    "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAffDzP5z9r9uTxgHCbJ8sUg4s2P3mzUBdDIboJQSL/cU=\n"
+    "-----END PUBLIC KEY-----\n";
+constexpr const char* kPrivateB =
+    "-----BEGIN PRIVATE "
+    "KEY-----\nMC4CAQAwBQYDK2VwBCIEIEy8rtfBFxFMxXu3CHx0p4qw1l0s8J1Yq69syIeg9gGE\n"
+    "-----END PRIVATE KEY-----\n";
+constexpr const char* kPublicB =
+    "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEATQ78xHSZurJfZghAVCrpcWH4mZY7q4PNiaHEhhJATkg=\n"
+    "-----END PUBLIC KEY-----\n";
+constexpr std::int64_t kNow = 1'800'000'000;  // 2027-01-15
+
+class SignatureTest : public PackTest {
+ protected:
+  std::string write_text(const std::string& name, const std::string& text) {
+    const std::string path = (folder_ / name).string();
+    EXPECT_TRUE(write_file(path, text));
+    std::filesystem::permissions(path, std::filesystem::perms(0644));
+    return path;
+  }
+  PrivateKey private_key(const char* pem) {
+    return read_private_key(write_text("private", pem)).value();
+  }
+  KeyRing ring(const std::string& pem) { return read_key_ring(write_text("ring", pem)).value(); }
+  void sign_file(const char* pem, const SignatureTerms& terms = {}) {
+    const Digest digest = Pack::open(file(), {.is_inspection = true}).value()->digest();
+    write_bytes(sign_pack(read_file(file()).value(), digest, private_key(pem), terms).value());
+  }
+  // Why the pack is refused; empty: it is not.
+  std::string refusal(const std::string& ring_pem) {
+    const auto pack = Pack::open(file(), {.ring = ring(ring_pem), .now = kNow});
+    if (pack) return "";
+    EXPECT_EQ(pack.error().code, ErrorCode::kCacheUnusable);
+    return pack.error().message.substr(fmt::format("pack {}: ", file()).size());
+  }
+  std::string id_of(const char* pem) {
+    return private_key(pem).public_key().id().hex().substr(0, 16);
+  }
+};
+
+TEST_F(SignatureTest, KeysAreThoseOfRfc8032) {
+  // Section 7.1, test 1.
+  PrivateKey key;
+  key.bytes =
+      Digest::from_hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")->bytes;
+  EXPECT_EQ(Digest{key.public_key().bytes}.hex(),
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+  EXPECT_EQ(ring(kPublicA).keys.at(0).key, private_key(kPrivateA).public_key());
+}
+
+TEST_F(SignatureTest, AGoodSignatureIsAccepted) {
+  write(5);
+  const Digest before = Pack::open(file()).value()->digest();
+  sign_file(kPrivateA, {.serial = 3, .expires_at = kNow + 1});
+  EXPECT_EQ(refusal(kPublicA), "");
+  const auto pack = Pack::open(file()).value();  // nor is it in the way without a key ring
+  EXPECT_EQ(pack->digest(), before);
+  EXPECT_TRUE(pack->verify().empty());
+  ASSERT_EQ(pack->signatures().size(), 1u);
+  EXPECT_EQ(pack->signatures()[0].terms, (SignatureTerms{.serial = 3, .expires_at = kNow + 1}));
+}
+
+TEST_F(SignatureTest, AKeyRingMakesAForeignFileGood) {
+  write(1);
+  sign_file(kPrivateA);
+  std::filesystem::permissions(file(), std::filesystem::perms(0666));
+  EXPECT_FALSE(Pack::open(file()));
+  EXPECT_EQ(refusal(kPublicA), "");
+}
+
+TEST_F(SignatureTest, AnUnsignedPackIsRefused) {
+  write(1);
+  EXPECT_EQ(refusal(kPublicA), "it has no signature");
+}
+
+TEST_F(SignatureTest, AnotherKeyIsRefused) {
+  write(1);
+  sign_file(kPrivateB);
+  EXPECT_EQ(refusal(kPublicA), fmt::format("it is signed with key {}, which is not in the key ring "
+                                           "{}",
+                                           id_of(kPrivateB), (folder_ / "ring").string()));
+}
+
+TEST_F(SignatureTest, AnotherPackWithTheSameSignatureIsRefused) {
+  write(1);
+  sign_file(kPrivateA);
+  const auto block = [&](const std::vector<std::byte>& bytes) {
+    return std::vector(bytes.end() - 192, bytes.end());
+  };
+  const auto good = block(read_file(file()).value());
+  write(2);
+  sign_file(kPrivateA);
+  auto bytes = read_file(file()).value();
+  std::ranges::copy(good, bytes.end() - 192);
+  write_bytes(bytes);
+  EXPECT_EQ(refusal(kPublicA),
+            fmt::format("its signature by key {} does not match: pack or signature was altered",
+                        id_of(kPrivateA)));
+}
+
+TEST_F(SignatureTest, TermsAreSigned) {
+  write(1);
+  const auto key = private_key(kPrivateA);
+  const Digest pack = Pack::open(file()).value()->digest();
+  const Signature good = sign(pack, {.serial = 1, .expires_at = 2}, key);
+  EXPECT_TRUE(is_valid(good, pack, key.public_key()));
+  EXPECT_EQ(sign(pack, {.serial = 1, .expires_at = 2}, key), good);
+  for (const SignatureTerms terms : {SignatureTerms{2, 2}, SignatureTerms{1, 3}}) {
+    Signature forged = good;
+    forged.terms = terms;
+    EXPECT_FALSE(is_valid(forged, pack, key.public_key()));
+  }
+  EXPECT_FALSE(is_valid(good, sha256("another"), key.public_key()));
+  EXPECT_FALSE(is_valid(good, pack, private_key(kPrivateB).public_key()));
+}
+
+TEST_F(SignatureTest, AnExpiredSignatureIsRefused) {
+  write(1);
+  sign_file(kPrivateA, {.expires_at = kNow - 1});
+  EXPECT_EQ(refusal(kPublicA),
+            fmt::format("its signature by key {} expired on 2027-01-15", id_of(kPrivateA)));
+}
+
+TEST_F(SignatureTest, ARolledBackPackIsRefused) {
+  write(1);
+  sign_file(kPrivateA, {.serial = 6});
+  const std::string ring_file = (folder_ / "ring").string();
+  EXPECT_EQ(refusal(std::string("least-serial: 7\n") + kPublicA),
+            fmt::format("its serial is 6, but {} wants 7 or later from key {}", ring_file,
+                        id_of(kPrivateA)));
+  EXPECT_EQ(refusal(std::string("least-serial: 6\n") + kPublicA), "");
+}
+
+TEST_F(SignatureTest, KeysRotateByOverlap) {
+  write(1);
+  sign_file(kPrivateA);
+  EXPECT_EQ(refusal(std::string(kPublicB) + kPublicA), "");  // the ring learns the new key
+  sign_file(kPrivateB);                                      // packs get both signatures
+  EXPECT_EQ(Pack::open(file()).value()->signatures().size(), 2u);
+  EXPECT_EQ(refusal(kPublicA), "");
+  EXPECT_EQ(refusal(kPublicB), "");  // the ring forgets the old key
+  sign_file(kPrivateB, {.serial = 2});
+  EXPECT_EQ(Pack::open(file()).value()->signatures().size(), 2u);  // replaced
+}
+
+TEST_F(SignatureTest, TheOrderOfSigningDoesNotMatter) {
+  write(1);
+  const auto bytes = read_file(file()).value();
+  const Digest digest = Pack::open(file()).value()->digest();
+  const auto a = private_key(kPrivateA), b = private_key(kPrivateB);
+  EXPECT_EQ(sign_pack(sign_pack(bytes, digest, a, {}).value(), digest, b, {}).value(),
+            sign_pack(sign_pack(bytes, digest, b, {}).value(), digest, a, {}).value());
+  EXPECT_FALSE(sign_pack(bytes, sha256("another"), a, {}));
+}
+
+TEST_F(SignatureTest, EveryFlippedByteAndEveryTruncationIsNoticed) {
+  write(2);
+  sign_file(kPrivateA);
+  auto bytes = read_file(file()).value();
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    bytes[at] ^= std::byte{0x20};
+    overwrite(bytes);
+    const auto pack = Pack::open(file());
+    EXPECT_TRUE(!pack || !(*pack)->verify().empty()) << "byte " << at;
+    bytes[at] ^= std::byte{0x20};
+  }
+  for (size_t size = bytes.size() - 400; size < bytes.size(); ++size) {
+    overwrite(std::span(bytes).first(size));
+    EXPECT_FALSE(Pack::open(file())) << size << " bytes";
+  }
+}
+
+TEST_F(SignatureTest, AKeyRingMayBeAFolder) {
+  std::filesystem::create_directory(folder_ / "keys");
+  write_text("keys/a.pem", kPublicA);
+  write_text("keys/b.pem", std::string("least-serial: 4\n") + kPublicB);
+  write_text("keys/README", "not a key");
+  const auto keys = read_key_ring((folder_ / "keys").string());
+  ASSERT_TRUE(keys) << keys.error().message;
+  ASSERT_EQ(keys->keys.size(), 2u);
+  EXPECT_EQ(keys->keys[0].least_serial, 0u);
+  EXPECT_EQ(keys->keys[1].least_serial, 4u);
+}
+
+TEST_F(SignatureTest, BadKeyRingsAreRefused) {
+  const auto code_of = [&](const std::string& text) {
+    return read_key_ring(write_text("ring", text)).error().code;
+  };
+  EXPECT_EQ(code_of(""), ErrorCode::kInvalidFile);
+  EXPECT_EQ(code_of("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"),
+            ErrorCode::kInvalidFile);
+  EXPECT_EQ(code_of(std::string("least-serial: some\n") + kPublicA), ErrorCode::kInvalidFile);
+  EXPECT_EQ(read_key_ring((folder_ / "none").string()).error().code, ErrorCode::kFileNotFound);
+  const std::string path = write_text("ring", kPublicA);
+  std::filesystem::permissions(path, std::filesystem::perms(0666));
+  EXPECT_EQ(read_key_ring(path).error().code, ErrorCode::kCacheUnusable);
+  EXPECT_EQ(read_private_key(write_text("private", kPublicA)).error().code,
+            ErrorCode::kInvalidFile);
+}
+
+TEST(Dates, AreDaysInUtc) {
+  EXPECT_EQ(date_text(kNow), "2027-01-15");
+  EXPECT_EQ(end_of_day("1970-01-01"), 86399);
+  EXPECT_EQ(date_text(*end_of_day("2028-02-29")), "2028-02-29");
+  for (const char* bad : {"", "2027-02-30", "2027-13-01", "tomorrow", "2027-01-01x", "2027-1-1"})
+    EXPECT_FALSE(end_of_day(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace moejit::cache
