@@ -34,6 +34,28 @@ Result<std::vector<std::string>> toolchain_identity(const KernelSource& source) 
   return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
 }
 
+bool is_toolchain_at_hand(const Target& target) {
+  return target.kind != TargetKind::kCuda || is_nvrtc_release_at_hand();
+}
+
+std::vector<std::string> compiler_fields(const Target& target,
+                                         std::span<const std::string> identity) {
+  std::vector<std::string> fields;
+  for (const std::string& field : identity)
+    if (target.kind == TargetKind::kCuda ? is_nvrtc_field(field) : is_host_compiler_field(field))
+      fields.push_back(field);
+  return fields;
+}
+
+Result<std::optional<std::vector<std::string>>> toolchain_identity_with(
+    const KernelSource& source, std::span<const std::string> compiler) {
+  switch (source.target.kind) {
+    case TargetKind::kCuda: return nvrtc_identity(source, compiler);
+    case TargetKind::kSim: return host_toolchain_identity(source, compiler);
+  }
+  return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
+}
+
 Result<std::string> toolchain_description(const Target& target) {
   if (target.kind == TargetKind::kSim) return host_compiler_description();
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());

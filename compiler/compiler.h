@@ -11,6 +11,7 @@
 #include "compiler/layer.h"
 #include "compiler/plan.h"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,8 +106,22 @@ Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target)
 
 // Identity of everything beside the source that decides the bytes: compiler, version, build id,
 // options, digests of the headers that the source includes. Ordered "name=value" fields; cached
-// per process. Errors: kCompilerMissing.
+// per process. NVRTC is not opened for it where its files tell. Errors: kCompilerMissing.
 Result<std::vector<std::string>> toolchain_identity(const KernelSource& source);
+
+// The fields of an identity that name the compiler and its release, in order; the others follow
+// from these, the source and this version of moejit.
+std::vector<std::string> compiler_fields(const Target& target,
+                                         std::span<const std::string> identity);
+
+// The identity of a source with a compiler that need not be on this machine, told by its
+// compiler_fields(). None where they are no compiler of the source's target.
+Result<std::optional<std::vector<std::string>>> toolchain_identity_with(
+    const KernelSource& source, std::span<const std::string> compiler);
+
+// Whether toolchain_identity() of a target's sources opens nothing: what it tells is in files, or
+// the compiler is open already.
+bool is_toolchain_at_hand(const Target& target);
 
 // The compiler that a target's kernels are made with, for people: version and where it was found.
 // Errors: kCompilerMissing.

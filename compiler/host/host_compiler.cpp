@@ -151,11 +151,14 @@ Result<std::string> host_compiler_description() {
   return fmt::format("{}, {}", compiler.version, compiler.path);
 }
 
-Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
-  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+namespace {
+
+constexpr std::string_view kCompiler = "compiler=";
+
+Result<std::vector<std::string>> identity_with(const KernelSource& source, std::string compiler) {
   MOEJIT_TRY_ASSIGN(const auto closure,
                     templates::include_closure(source.text, templates::Flavor::kSim));
-  std::vector<std::string> fields{"compiler=" + compiler.version};
+  std::vector<std::string> fields{std::move(compiler)};
   std::string options;
   for (const std::string& option : compile_options()) options += " " + option;
   fields.push_back("options=" + options.substr(1));
@@ -163,6 +166,21 @@ Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& sou
     fields.push_back(fmt::format("header {}={}", included.include_name, included.file->sha256));
   }
   return fields;
+}
+
+}  // namespace
+
+bool is_host_compiler_field(std::string_view field) { return field.starts_with(kCompiler); }
+
+Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+  return identity_with(source, fmt::format("{}{}", kCompiler, compiler.version));
+}
+
+Result<std::optional<std::vector<std::string>>> host_toolchain_identity(
+    const KernelSource& source, std::span<const std::string> compiler) {
+  if (compiler.size() != 1 || !is_host_compiler_field(compiler[0])) return std::nullopt;
+  return identity_with(source, compiler[0]);
 }
 
 }  // namespace moejit::compiler

@@ -5,7 +5,10 @@
 #include "compiler/kernel_source.h"
 #include "compiler/support/error.h"
 
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -20,6 +23,11 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source);
 // What decides the bytes beside the source, as "name=value": the compiler's version (not its
 // path), the options with the processor level, the digests of the included headers.
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);
+// The same with another compiler, told by its one field. None where that is not one.
+Result<std::optional<std::vector<std::string>>> host_toolchain_identity(
+    const KernelSource& source, std::span<const std::string> compiler);
+// The field that names the compiler.
+bool is_host_compiler_field(std::string_view field);
 
 // "g++ (Debian 12.2.0-14) 12.2.0, /usr/bin/c++". Errors: kCompilerMissing.
 Result<std::string> host_compiler_description();

@@ -9,6 +9,7 @@
 #include "templates/embedded_templates.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <fmt/core.h>
@@ -178,22 +179,62 @@ Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source) {
   return CompiledKernel{std::move(binary), time};
 }
 
-Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source) {
-  MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+namespace {
+
+constexpr std::string_view kCompiler = "compiler=nvrtc ";
+constexpr std::string_view kBuildId = "compiler_build_id=";
+constexpr std::string_view kBuiltinsBuildId = "builtins_build_id=";
+
+Result<std::vector<std::string>> identity_with(const KernelSource& source,
+                                               const NvrtcRelease& release) {
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
                     templates::include_closure(source.text, Flavor::kDevice));
   std::vector<std::string> fields = {
-      fmt::format("compiler=nvrtc {}.{}", api->major, api->minor),
-      fmt::format("compiler_build_id={}", api->build_id),
-      fmt::format("builtins_build_id={}", api->builtins_build_id),
+      fmt::format("{}{}.{}", kCompiler, release.major, release.minor),
+      fmt::format("{}{}", kBuildId, release.build_id),
+      fmt::format("{}{}", kBuiltinsBuildId, release.builtins_build_id),
   };
-  for (const std::string& option : compile_options(source.target, api->major, api->minor)) {
+  for (const std::string& option : compile_options(source.target, release.major, release.minor)) {
     fields.push_back(fmt::format("option={}", option));
   }
   for (const IncludedFile& header : headers) {
     fields.push_back(fmt::format("header:{}={}", header.include_name, header.file->sha256));
   }
   return fields;
+}
+
+// "13.0"
+std::optional<NvrtcRelease> release_of(std::string_view version) {
+  NvrtcRelease release;
+  const char* const end = version.data() + version.size();
+  const auto [dot, bad_major] = std::from_chars(version.data(), end, release.major);
+  if (bad_major != std::errc{} || dot == end || *dot != '.') return std::nullopt;
+  const auto [last, bad_minor] = std::from_chars(dot + 1, end, release.minor);
+  return bad_minor == std::errc{} && last == end ? std::optional(release) : std::nullopt;
+}
+
+}  // namespace
+
+bool is_nvrtc_field(std::string_view field) {
+  return field.starts_with(kCompiler) || field.starts_with(kBuildId) ||
+         field.starts_with(kBuiltinsBuildId);
+}
+
+Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(const NvrtcRelease release, nvrtc_release());
+  return identity_with(source, release);
+}
+
+Result<std::optional<std::vector<std::string>>> nvrtc_identity(
+    const KernelSource& source, std::span<const std::string> compiler) {
+  if (compiler.size() != 3 || !compiler[0].starts_with(kCompiler) ||
+      !compiler[1].starts_with(kBuildId) || !compiler[2].starts_with(kBuiltinsBuildId))
+    return std::nullopt;
+  auto release = release_of(std::string_view(compiler[0]).substr(kCompiler.size()));
+  if (!release) return std::nullopt;
+  release->build_id = compiler[1].substr(kBuildId.size());
+  release->builtins_build_id = compiler[2].substr(kBuiltinsBuildId.size());
+  return identity_with(source, *release);
 }
 
 }  // namespace moejit::compiler

@@ -6,7 +6,10 @@
 #include "compiler/kernel_source.h"
 #include "compiler/support/error.h"
 
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -20,7 +23,12 @@ Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source);
 
 // What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
-// options, the digests of the included headers. No paths.
+// options, the digests of the included headers. No paths. NVRTC is not opened where its files tell.
 Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source);
+// The same with another NVRTC, told by its three fields. None where they are not those of one.
+Result<std::optional<std::vector<std::string>>> nvrtc_identity(
+    const KernelSource& source, std::span<const std::string> compiler);
+// The fields that name NVRTC's release.
+bool is_nvrtc_field(std::string_view field);
 
 }  // namespace moejit::compiler

@@ -4,7 +4,9 @@
 #include "compiler/support/dynamic_library.h"
 #include "compiler/support/env.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -139,15 +141,84 @@ Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search) {
               fmt::format("{}", fmt::join(reasons, "\n")));
 }
 
-Result<const NvrtcApi*> nvrtc() {
-  static std::mutex mutex;
-  static std::unique_ptr<const NvrtcApi> opened;  // failures are not kept: the user may act on them
-  const std::lock_guard lock(mutex);
-  if (opened == nullptr) {
-    MOEJIT_TRY_ASSIGN(NvrtcApi api, open_nvrtc(default_nvrtc_search()));
-    opened = std::make_unique<const NvrtcApi>(std::move(api));
+std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search) {
+  namespace fs = std::filesystem;
+  const std::vector<std::string> names = candidates(search);
+  if (names.empty() || names.front().find('/') == std::string::npos) return std::nullopt;
+  const fs::path library = names.front();
+  const auto soname = std::ranges::find(kSonames, library.filename().string());
+  if (soname == kSonames.end()) return std::nullopt;
+  const std::string_view major =
+      std::string_view(*soname).substr(std::string_view("libnvrtc.so.").size());
+  const std::string prefix = fmt::format("libnvrtc-builtins.so.{}.", major);
+
+  std::optional<NvrtcRelease> release;
+  std::error_code error;
+  for (auto file = fs::directory_iterator(library.parent_path(), error);
+       !error && file != fs::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    // "13.0", not "13.0.88", which is what a link of that name would lead to.
+    if (!name.starts_with(prefix) || name.find('.', prefix.size()) != std::string::npos) continue;
+    if (release) return std::nullopt;
+    release = NvrtcRelease{.builtins_build_id = build_id_of_file(file->path().string())};
+    const auto number = [](std::string_view text, int& value) {
+      const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+      return failed == std::errc{} && end == text.data() + text.size();
+    };
+    if (!number(major, release->major) || !number(name.substr(prefix.size()), release->minor))
+      return std::nullopt;
   }
-  return opened.get();
+  if (!release || !release->is_at_least(kOldestMajor, kOldestMinor)) return std::nullopt;
+  release->build_id = build_id_of_file(library.string());
+  if (release->build_id.empty() || release->builtins_build_id.empty()) return std::nullopt;
+  return release;
+}
+
+namespace {
+
+// What this process knows of its NVRTC.
+struct Opened {
+  std::optional<NvrtcRelease> known_release() {
+    if (api != nullptr) return *api;
+    if (!release) release = release_of_files(default_nvrtc_search());
+    return release;
+  }
+
+  std::mutex mutex;
+  std::unique_ptr<const NvrtcApi> api;  // failures are not kept: the user may act on them
+  std::optional<NvrtcRelease> release;  // as told by files
+};
+Opened& opened() {
+  static Opened state;
+  return state;
+}
+
+}  // namespace
+
+Result<const NvrtcApi*> nvrtc() {
+  Opened& state = opened();
+  const std::lock_guard lock(state.mutex);
+  if (state.api == nullptr) {
+    MOEJIT_TRY_ASSIGN(NvrtcApi api, open_nvrtc(default_nvrtc_search()));
+    state.api = std::make_unique<const NvrtcApi>(std::move(api));
+  }
+  return state.api.get();
+}
+
+Result<NvrtcRelease> nvrtc_release() {
+  {
+    Opened& state = opened();
+    const std::lock_guard lock(state.mutex);
+    if (const auto release = state.known_release()) return *release;
+  }
+  MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+  return *api;
+}
+
+bool is_nvrtc_release_at_hand() {
+  Opened& state = opened();
+  const std::lock_guard lock(state.mutex);
+  return state.known_release().has_value();
 }
 
 }  // namespace moejit::compiler

@@ -4,6 +4,7 @@
 #include "compiler/support/error.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,21 @@ namespace moejit::compiler {
 struct NvrtcProgram;
 using NvrtcResult = int;  // 0: success
 
+// What decides the machine code that an NVRTC makes.
+struct NvrtcRelease {
+  int major = 0;
+  int minor = 0;
+  std::string build_id;           // GNU build ids, empty where a library has none
+  std::string builtins_build_id;  // of the library of device functions beside it
+
+  bool is_at_least(int wanted_major, int wanted_minor) const {
+    return major > wanted_major || (major == wanted_major && minor >= wanted_minor);
+  }
+  bool operator==(const NvrtcRelease&) const = default;
+};
+
 // NVRTC as found on this machine.
-struct NvrtcApi {
+struct NvrtcApi : NvrtcRelease {
   NvrtcResult (*create_program)(NvrtcProgram** program, const char* source, const char* name,
                                 int headers, const char* const* texts,
                                 const char* const* include_names);
@@ -27,15 +41,7 @@ struct NvrtcApi {
   NvrtcResult (*get_cubin)(NvrtcProgram* program, char* cubin);
   const char* (*get_error_string)(NvrtcResult result);
 
-  int major = 0;
-  int minor = 0;
-  std::string path;               // of the library
-  std::string build_id;           // GNU build ids, empty where a library has none
-  std::string builtins_build_id;  // of the library of device functions beside it
-
-  bool is_at_least(int wanted_major, int wanted_minor) const {
-    return major > wanted_major || (major == wanted_major && minor >= wanted_minor);
-  }
+  std::string path;  // of the library
 };
 
 // Where NVRTC is looked for. `library` alone where it is set, else the folders in order, else what
@@ -54,5 +60,17 @@ Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search);
 
 // NVRTC of this process: opened by the first call that finds one, valid until the process ends.
 Result<const NvrtcApi*> nvrtc();
+
+// The release of the first NVRTC that open_nvrtc() would try, read off the library's file and the
+// name of the builtins beside it, without opening either. None where that does not tell: the
+// loader's search decides, the file has another name or no build id, or there are builtins of
+// several releases.
+std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search);
+
+// The release of nvrtc(). Where it is not open yet it is told by release_of_files() if possible,
+// else by opening it. Told by files it may change when NVRTC is opened, should that be another one.
+Result<NvrtcRelease> nvrtc_release();
+// Whether it can be told without opening NVRTC.
+bool is_nvrtc_release_at_hand();
 
 }  // namespace moejit::compiler

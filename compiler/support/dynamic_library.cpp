@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/dynamic_library.h"
 
+#include "compiler/support/file.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <link.h>
 #include <span>
+#include <type_traits>
+#include <unistd.h>
+#include <vector>
 
 namespace moejit {
 namespace {
@@ -59,7 +65,36 @@ const link_map* map_of(void* handle) {
   return dlinfo(handle, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 ? map : nullptr;
 }
 
+constexpr std::size_t kLargestNotes = 65536;
+
+// Reads records that lie at an offset of a file; false where there are fewer.
+template <typename Record>
+bool read_at(const FileDescriptor& file, std::uint64_t offset, std::span<Record> records) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  const ssize_t got = ::pread(file.get(), static_cast<void*>(records.data()), records.size_bytes(),
+                              static_cast<off_t>(offset));
+  return got >= 0 && static_cast<std::size_t>(got) == records.size_bytes();
+}
+
 }  // namespace
+
+std::string build_id_of_file(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Elf64_Ehdr header{};
+  if (!file || !read_at(file, 0, std::span(&header, 1)) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+      header.e_phentsize != sizeof(Elf64_Phdr))
+    return {};
+  std::vector<Elf64_Phdr> segments(header.e_phnum);
+  if (!read_at(file, header.e_phoff, std::span(segments))) return {};
+  for (const Elf64_Phdr& segment : segments) {
+    if (segment.p_type != PT_NOTE || segment.p_filesz > kLargestNotes) continue;
+    std::vector<std::uint8_t> notes(segment.p_filesz);
+    if (!read_at(file, segment.p_offset, std::span(notes))) return {};
+    if (std::string id = build_id_in_notes(notes); !id.empty()) return id;
+  }
+  return {};
+}
 
 tl::expected<DynamicLibrary, std::string> DynamicLibrary::open(const std::string& name) {
   if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return DynamicLibrary(handle);

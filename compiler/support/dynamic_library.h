@@ -28,4 +28,8 @@ class DynamicLibrary {
   void* handle_;
 };
 
+// The same of a library's file, which is read and not opened as a library; empty where it has none
+// or is no 64-bit library.
+std::string build_id_of_file(const std::string& path);
+
 }  // namespace moejit
