@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/engine.h"
 
+#include "cache/pack.h"
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
@@ -16,6 +17,8 @@ moejit::runtime::EngineOptions engine_options(const moejit_engine_options& given
   moejit::runtime::EngineOptions options{.use_cache = given.memory_only == 0,
                                          .frozen = given.frozen != 0};
   if (given.cache_dir != nullptr) options.cache_dir = given.cache_dir;
+  if (given.packs != nullptr) options.packs = moejit::cache::split_paths(given.packs);
+  if (given.pack_keys != nullptr) options.pack_keys = given.pack_keys;
   if (given.warn != nullptr)
     options.warn = [warn = given.warn, context = given.warn_context](std::string_view text) {
       warn(context, std::string(text).c_str());
@@ -54,7 +57,8 @@ moejit_error_code moejit_engine_get_info(const moejit_engine* engine, moejit_eng
                                            .from_cache = counters.from_cache,
                                            .from_memory = counters.from_memory,
                                            .corrupt = counters.corrupt,
-                                           .unpublished = counters.unpublished},
+                                           .unpublished = counters.unpublished,
+                                           .from_packs = counters.from_packs},
                                           info, "moejit_engine_info");
   });
 }

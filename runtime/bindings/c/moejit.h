@@ -150,6 +150,12 @@ typedef struct moejit_engine_options {
   void* warn_context;
   int32_t memory_only;  // not 0: nothing is read from or written to disk
   int32_t frozen;       // not 0: a kernel that no cache holds is MOEJIT_ERROR_CACHE_MISS
+  // Packs to take kernels from where the folder has none, separated by ':' (docs/cache.md); NULL:
+  // those of MOEJIT_PACKS; "": none. One that cannot be used is an error.
+  const char* packs;
+  // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": that of
+  // MOEJIT_PACK_KEYS, and where that is not set, packs need the right owner and mode instead.
+  const char* pack_keys;
 } moejit_engine_options;
 
 // `options` may be NULL.
@@ -161,10 +167,11 @@ typedef struct moejit_engine_info {
   size_t struct_size;
   const char* cache;    // folder in use, or "memory only: ..."; valid as long as the engine
   int64_t compiled;     // kernels that a compiler made
-  int64_t from_cache;   // kernels that a cache on disk served
+  int64_t from_cache;   // kernels that the cache folder served
   int64_t from_memory;  // kernels that the engine already held
-  int64_t corrupt;      // cache entries that failed verification and were made anew
+  int64_t corrupt;      // entries of folder and packs that failed verification
   int64_t unpublished;  // compiled kernels that could not be written to the cache
+  int64_t from_packs;   // kernels that a pack served
 } moejit_engine_info;
 MOEJIT_API moejit_error_code moejit_engine_get_info(const moejit_engine* engine,
                                                     moejit_engine_info* info);

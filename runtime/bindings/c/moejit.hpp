@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <moejit/moejit.h>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -122,6 +123,8 @@ struct EngineOptions {
   std::string cache_dir;  // empty: the default folder
   bool memory_only = false;
   bool frozen = false;
+  std::optional<std::string> packs;  // separated by ':'; none: those of MOEJIT_PACKS
+  std::string pack_keys;             // empty: those of MOEJIT_PACK_KEYS
   // Called from any thread that prepares a layer. What it throws is dropped.
   std::function<void(std::string_view)> warn;
 };
@@ -135,6 +138,8 @@ class Engine {
           given.cache_dir = options.cache_dir.c_str();
           given.memory_only = options.memory_only;
           given.frozen = options.frozen;
+          given.packs = options.packs ? options.packs->c_str() : nullptr;
+          given.pack_keys = options.pack_keys.c_str();
           given.warn = *warn_ ? &Engine::warn : nullptr;
           given.warn_context = warn_.get();
           return moejit_engine_create(&given, engine);

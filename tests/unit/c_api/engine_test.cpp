@@ -62,5 +62,22 @@ TEST_F(CApiEngine, TellsTheCallbackWhatIsNoError) {
   EXPECT_EQ(std::string(info().cache).substr(0, 12), "memory only:");
 }
 
+TEST_F(CApiEngine, OpensThePacksThatItIsGivenAndNoOthers) {
+  const TestDir folder;
+  const std::string path = folder.path().string();
+  options_.cache_dir = path.c_str();
+  options_.packs = "/nonexistent/a.moejitpack";
+  EXPECT_TRUE(is_error(moejit_engine_create(&options_, &engine_), MOEJIT_ERROR_FILE_NOT_FOUND,
+                       "/nonexistent/a.moejitpack"));
+  ASSERT_EQ(setenv("MOEJIT_PACKS", "/nonexistent/b.moejitpack", 1), 0);
+  options_.packs = nullptr;
+  EXPECT_TRUE(is_error(moejit_engine_create(&options_, &engine_), MOEJIT_ERROR_FILE_NOT_FOUND,
+                       "/nonexistent/b.moejitpack"));
+  options_.packs = "";
+  ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
+  EXPECT_EQ(info().from_packs, 0);
+  ASSERT_EQ(unsetenv("MOEJIT_PACKS"), 0);
+}
+
 }  // namespace
 }  // namespace moejit::testing

@@ -83,6 +83,12 @@ TEST(Wrapper, TellsTheWarnFunctionThatMovedWithTheEngine) {
   EXPECT_EQ(moved.info().compiled, 0);
 }
 
+TEST(Wrapper, HandsPacksOver) {
+  moejit::EngineOptions options;
+  options.packs = "/nonexistent/a.moejitpack";
+  EXPECT_EQ(error_of([&] { moejit::Engine engine(options); }).code(), MOEJIT_ERROR_FILE_NOT_FOUND);
+}
+
 TEST(Wrapper, ChecksTheStatusWord) {
   moejit::check_status(0);
   EXPECT_EQ(error_of([] { moejit::check_status(MOEJIT_STATUS_ROW_OVERFLOW); }).code(),

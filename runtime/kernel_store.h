@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/kernel_cache.h"
+#include "cache/pack.h"
+#include "compiler/kernel_key.h"
+#include "runtime/engine.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace moejit::runtime {
+
+// Where an engine finds kernels beside its memory: in the user's cache folder, then in packs, in
+// the order given. New kernels go to the folder; packs are only read, and what comes from one is
+// not copied to the folder. Any thread may call any function.
+//
+// The key of a kernel holds the compiler that made it. In the folder kernels are looked up for the
+// compiler of this machine, told without opening NVRTC where its files allow that (else packs are
+// asked first, so that a run which they serve never opens it). In a pack they are looked up for
+// each compiler that its manifest names: the pack stands for its compiler, which need not be here.
+class KernelStore {
+ public:
+  // Errors: those of Engine::create().
+  static Result<std::unique_ptr<KernelStore>> open(const EngineOptions& options);
+
+  // The kernel and its origin, kCache or kPack; none where it is nowhere.
+  std::optional<ObtainedKernel> find(const compiler::KernelSource& source);
+  // Whether the folder has it now. False without a folder.
+  bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
+
+  cache::KernelCache* folder() const { return folder_.get(); }  // null: memory only
+  // The folder in use, or why there is none ("memory only: ...").
+  std::string folder_description() const;
+  std::vector<std::string> pack_paths() const;
+  std::int64_t corrupt() const;  // entries of folder and packs that failed verification
+
+ private:
+  // A pack, and which of compilers_ made its kernels.
+  struct OpenPack {
+    std::unique_ptr<cache::Pack> pack;
+    std::vector<std::size_t> compilers;
+  };
+  KernelStore() = default;
+  Result<void> open_folder(const EngineOptions& options);
+  Result<void> open_packs(const EngineOptions& options);
+  std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source);
+  std::optional<ObtainedKernel> find_in_packs(const compiler::KernelSource& source);
+  std::optional<ObtainedKernel> find_in_pack(const OpenPack& pack, const Digest& key,
+                                             const compiler::KernelSource& source);
+  void report_bad_pack(const std::string& path, const std::string& message);
+
+  std::unique_ptr<cache::KernelCache> folder_;
+  std::string no_folder_reason_;
+  std::vector<OpenPack> packs_;
+  std::vector<std::vector<std::string>> compilers_;  // of all packs, each once
+  cache::WarningSink warn_;
+  std::atomic<std::int64_t> corrupt_in_packs_{0};
+  std::mutex warned_mutex_;
+  std::set<std::string> warned_;  // paths of packs
+};
+
+}  // namespace moejit::runtime
