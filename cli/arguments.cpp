@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/arguments.h"
 
+#include "cli/add_command.h"
 #include "cli/commands/commands.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
@@ -19,29 +20,16 @@ namespace {
 constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
 constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
 
-// An empty name is what a script's unset variable gives, not a wish to write nothing.
-std::string check_name(const std::string& name) { return name.empty() ? "the name is empty" : ""; }
-
-// A subcommand whose record lives as long as the action that uses it.
-template <typename Command>
-std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std::string& name,
-                                     const std::string& summary, const std::string& examples,
-                                     Result<void> (*run)(const Command&, Terminal&)) {
-  CLI::App* sub = parent.add_subcommand(name, summary);
-  sub->fallthrough();
-  sub->footer("Examples:\n" + examples);
-  auto command = std::make_shared<Command>();
-  sub->callback([&action, command, run] {
-    action = [command, run](Terminal& terminal) { return run(*command, terminal); };
-  });
-  return command;
-}
-
 void add_cache_options(CLI::App& sub, CacheOptions& cache) {
   sub.add_option("--cache-dir", cache.dir, "Folder of the kernel cache (see docs/environment.md)");
   sub.add_flag("--no-cache", cache.is_disabled, "Neither read nor write a cache on disk");
   sub.add_flag("--frozen", cache.is_frozen,
                "Compile nothing: a kernel not in the cache is an error");
+  sub.add_option("--packs", cache.packs, "Packs to take kernels from, separated by ':'")
+      ->delimiter(':')
+      ->excludes("--no-cache");
+  sub.add_option("--pack-keys", cache.pack_keys,
+                 "Key ring: file or folder of public keys, one of which has to have signed a pack");
 }
 
 void add_layer(CLI::App& app, Action& action) {
@@ -107,16 +95,29 @@ void add_build(CLI::App& app, Action& action) {
   const auto command = add_command<BuildCommand>(
       app, action, "build", "Compile layers into the kernel cache; needs no GPU",
       "  moejit build layer.json\n"
-      "  moejit build *.json --cache-dir kernels --jobs 8 --json\n",
+      "  moejit build *.json --cache-dir kernels --jobs 8 --json\n"
+      "  moejit build *.json --arch sm_90a --pack kernels.moejitpack\n",
       run_build);
   CLI::App* sub = app.get_subcommand("build");
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
-  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  CLI::Option* target =
+      sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_option_function<std::string>(
+         "--arch", [command](const std::string& arch) { command->target = "cuda:" + arch; },
+         "sm_90a: short for --target cuda:sm_90a")
+      ->excludes(target);
   add_cache_options(*sub, command->cache);
   sub->add_option("-j,--jobs", command->jobs, "Kernels compiled at a time; 0: one per core")
       ->capture_default_str();
   sub->add_flag("--with-intermediates", command->with_intermediates,
                 "Also the kernels that run --dump-intermediates and --check use");
+  sub->add_option("--variants", command->variants,
+                  "described: what the descriptions say; all: all passes, kernels fused and apart, "
+                  "with and without intermediates. Default: all with --pack, else described")
+      ->check(CLI::IsMember({"described", "all"}));
+  sub->add_option("--pack", command->pack, "Write the kernels to this file, too")
+      ->check(&check_name)
+      ->excludes("--packs");
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
@@ -371,7 +372,7 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
   add_bench(app, parsed.action, command_line_of(argc, argv));
-  for (const auto& add : {add_inspect, add_cache, add_env}) add(app, parsed.action);
+  for (const auto& add : {add_inspect, add_cache, add_pack, add_env}) add(app, parsed.action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

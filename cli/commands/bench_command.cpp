@@ -62,8 +62,9 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const Plan plan,
                     compiler::plan_layer(layer, device.target(), {.measure_gemms = true}));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+  CacheOptions cache = command.cache;
+  cache.build_arguments = command.layer + " --variants all";
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
   const RoutedRows rows = count_routed_rows(layer, inputs);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,

@@ -2,6 +2,7 @@
 #include "cli/commands/bench_report.h"
 
 #include "cli/bench/utilization.h"
+#include "cli/execution/open_engine.h"
 #include "cli/terminal/table.h"
 
 #include <fmt/core.h>
@@ -122,8 +123,7 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
                                     time_text(report.step->microseconds),
                                     clock_text(report.step->megahertz))
                       : "") +
-         fmt::format("compiled: {}, from cache: {}\n", report.run.counters.compiled,
-                     report.run.counters.from_cache);
+         counters_text(report.run.counters) + "\n";
 }
 
 std::string bench_json(const Plan& plan, const BenchReport& report) {
@@ -148,6 +148,7 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   }
   json["compiled"] = report.run.counters.compiled;
   json["from_cache"] = report.run.counters.from_cache;
+  json["from_packs"] = report.run.counters.from_packs;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

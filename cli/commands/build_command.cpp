@@ -1,60 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cache/pack.h"
+#include "cache/pack_writer.h"
+#include "cli/commands/build_jobs.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/layer_file.h"
 #include "cli/execution/open_engine.h"
 #include "cli/terminal/table.h"
+#include "compiler/kernel_key.h"
+#include "runtime/kernel_pack.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 namespace moejit::cli {
 namespace {
 
-// One kernel to have in the cache; several layers may need the same.
-struct Job {
-  std::string layer;
-  std::string operation;
-  compiler::KernelSource source;
-  runtime::ObtainedKernel kernel;
-};
-
-Result<void> add_jobs(const compiler::Plan& plan, std::map<std::string, Job>& jobs) {
-  for (const compiler::KernelPlan& kernel : plan.kernels) {
-    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
-    const std::string text = source.text;
-    jobs.emplace(text, Job{plan.layer.name, kernel.operation, std::move(source), {}});
-  }
-  return {};
-}
-
-Result<std::vector<Job>> collect_jobs(const BuildCommand& command) {
-  std::map<std::string, Job> by_text;
-  for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
-    MOEJIT_TRY(add_jobs(plan, by_text));
-    if (!command.with_intermediates) continue;
-    MOEJIT_TRY_ASSIGN(const compiler::Plan kept,
-                      read_plan(path, command.target, {.keep_intermediates = true}));
-    MOEJIT_TRY(add_jobs(kept, by_text));
-  }
-  std::vector<Job> jobs;
-  for (auto& [text, job] : by_text) jobs.push_back(std::move(job));
-  std::ranges::sort(jobs, {}, [](const Job& job) { return std::tie(job.layer, job.operation); });
-  return jobs;
-}
-
 // Threads that take jobs in turn until all are done or one has failed.
 class Builder {
  public:
-  Builder(std::vector<Job>& jobs, runtime::Engine& engine, const Terminal& terminal)
+  Builder(std::vector<BuildJob>& jobs, runtime::Engine& engine, const Terminal& terminal)
       : jobs_(jobs), engine_(engine), terminal_(terminal) {}
 
   Result<void> run(int32_t threads) {
@@ -78,12 +50,17 @@ class Builder {
         return;
       }
       jobs_[i].kernel = std::move(*kernel);
-      terminal_.show_progress(jobs_[i].operation, ++done_, static_cast<int64_t>(jobs_.size()));
+      const auto total = static_cast<int64_t>(jobs_.size());
+      ++done_;
+      if (jobs_[i].kernel.compile_time)
+        terminal_.report_progress(jobs_[i].operation, done_, total);
+      else
+        terminal_.show_progress(jobs_[i].operation, done_, total);
     }
   }
 
   // An exception may not leave a thread.
-  Result<runtime::ObtainedKernel> make(const Job& job) {
+  Result<runtime::ObtainedKernel> make(const BuildJob& job) {
     try {
       return engine_.obtain(job.source);
     } catch (const std::exception& exception) {
@@ -92,7 +69,7 @@ class Builder {
     }
   }
 
-  std::vector<Job>& jobs_;
+  std::vector<BuildJob>& jobs_;
   runtime::Engine& engine_;
   const Terminal& terminal_;
   std::mutex mutex_;
@@ -102,11 +79,11 @@ class Builder {
   std::optional<Error> error_;
 };
 
-double compile_seconds(const Job& job) {
+double compile_seconds(const BuildJob& job) {
   return job.kernel.compile_time ? job.kernel.compile_time->total : 0.0;
 }
 
-nlohmann::ordered_json job_json(const Job& job) {
+nlohmann::ordered_json job_json(const BuildJob& job) {
   nlohmann::ordered_json json{{"layer", job.layer},
                               {"operation", job.operation},
                               {"entry", job.source.entry},
@@ -126,7 +103,7 @@ nlohmann::ordered_json job_json(const Job& job) {
 }
 
 // Wall and CPU time, then front end, optimizer and assembler; "-" for what nobody tells.
-std::vector<std::string> time_cells(const Job& job) {
+std::vector<std::string> time_cells(const BuildJob& job) {
   if (!job.kernel.compile_time) return {"from cache", "", "", "", ""};
   const auto text = [](double seconds) { return fmt::format("{:.2f} s", seconds); };
   const compiler::CompileTime& time = *job.kernel.compile_time;
@@ -138,21 +115,50 @@ std::vector<std::string> time_cells(const Job& job) {
   return cells;
 }
 
-std::string json_report(const BuildCommand& command, const std::vector<Job>& jobs,
-                        const runtime::Engine& engine) {
+// The pack that was written, read again.
+struct BuiltPack {
+  std::string path;
+  int64_t kernels = 0;
+  int64_t bytes = 0;
+  Digest digest;
+};
+
+Result<BuiltPack> write_pack(const std::string& path, const std::vector<BuildJob>& jobs) {
+  std::vector<cache::Entry> entries;
+  for (const BuildJob& job : jobs) {
+    MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(job.source));
+    entries.push_back(runtime::kernel_entry(*job.kernel.binary, key));
+  }
+  MOEJIT_TRY_ASSIGN(entries, cache::unique_entries(std::move(entries)));
+  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes,
+                    cache::encode_pack(entries, runtime::pack_manifest(entries)));
+  MOEJIT_TRY(cache::write_pack_file(path, bytes));
+  MOEJIT_TRY_ASSIGN(const auto pack, cache::Pack::open(path, {.is_inspection = true}));
+  return BuiltPack{path, pack->size(), pack->file_bytes(), pack->digest()};
+}
+
+std::string json_report(const BuildCommand& command, const std::vector<BuildJob>& jobs,
+                        const std::optional<BuiltPack>& pack, const runtime::Engine& engine) {
   const runtime::EngineCounters counters = engine.counters();
   nlohmann::ordered_json report;
   report["target"] = command.target;
   report["cache"] = engine.cache_description();
   report["kernels"] = nlohmann::ordered_json::array();
-  for (const Job& job : jobs) report["kernels"].push_back(job_json(job));
+  for (const BuildJob& job : jobs) report["kernels"].push_back(job_json(job));
   report["corrupt"] = counters.corrupt;
   report["compiled"] = counters.compiled;
   report["from_cache"] = counters.from_cache;
+  report["from_packs"] = counters.from_packs;
+  if (pack)
+    report["pack"] = {{"path", pack->path},
+                      {"kernels", pack->kernels},
+                      {"bytes", pack->bytes},
+                      {"digest", pack->digest.hex()}};
   return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string text_report(const std::vector<Job>& jobs, const runtime::Engine& engine) {
+std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<BuiltPack>& pack,
+                        const runtime::Engine& engine) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"kernel"},
                {"compile time", kRight},
@@ -162,17 +168,25 @@ std::string text_report(const std::vector<Job>& jobs, const runtime::Engine& eng
                {"assembler", kRight},
                {"size", kRight},
                {"entry"}});
-  for (const Job& job : jobs) {
+  for (const BuildJob& job : jobs) {
     std::vector<std::string> cells = {job.operation};
     std::ranges::move(time_cells(job), std::back_inserter(cells));
     cells.push_back(bytes_text(std::ssize(job.kernel.binary->bytes)));
     cells.push_back(job.source.entry);
     table.add(std::move(cells));
   }
-  const runtime::EngineCounters counters = engine.counters();
-  return table.text() + fmt::format("cache: {}\ncompiled: {}, from cache: {}\n",
-                                    engine.cache_description(), counters.compiled,
-                                    counters.from_cache);
+  std::string text = table.text() + fmt::format("cache: {}\n{}", engine.cache_description(),
+                                                counters_text(engine.counters()));
+  if (pack)
+    text += fmt::format("\npack: {}, {} kernels, {}", pack->path, pack->kernels,
+                        bytes_text(pack->bytes));
+  return text + "\n";
+}
+
+BuildVariants variants_of(const BuildCommand& command) {
+  if (command.variants == "all" || (command.variants.empty() && !command.pack.empty()))
+    return BuildVariants::kAll;
+  return command.with_intermediates ? BuildVariants::kWithIntermediates : BuildVariants::kDescribed;
 }
 
 }  // namespace
@@ -181,16 +195,24 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   if (command.jobs < 0 || command.jobs > 1024)
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--jobs is {}, wanted 0 to 1024", command.jobs));
-  MOEJIT_TRY_ASSIGN(std::vector<Job> jobs, collect_jobs(command));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(std::vector<BuildJob> jobs,
+                    collect_build_jobs(command.layers, command.target, variants_of(command)));
+  CacheOptions cache = command.cache;
+  cache.build_arguments = fmt::format("{}", fmt::join(command.layers, " "));
+  // What goes into a pack is made by the compiler of this machine, whatever other packs there are.
+  cache.uses_packs = command.pack.empty();
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   const int32_t cores = static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
   const int32_t wanted = command.jobs == 0 ? cores : command.jobs;
   MOEJIT_TRY(Builder(jobs, *engine, terminal)
                  .run(std::min<int32_t>(wanted, static_cast<int32_t>(jobs.size()))));
+  std::optional<BuiltPack> pack;
+  if (!command.pack.empty()) {
+    MOEJIT_TRY_ASSIGN(pack, write_pack(command.pack, jobs));
+  }
   std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
-  terminal.print(command.is_json ? json_report(command, jobs, *engine)
-                                 : text_report(jobs, *engine));
+  terminal.print(command.is_json ? json_report(command, jobs, pack, *engine)
+                                 : text_report(jobs, pack, *engine));
   return {};
 }
 

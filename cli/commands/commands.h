@@ -50,6 +50,11 @@ struct CacheOptions {
   std::string dir;  // empty: the default folder
   bool is_disabled = false;
   bool is_frozen = false;
+  std::vector<std::string> packs;  // empty: those of MOEJIT_PACKS
+  bool uses_packs = true;
+  std::string pack_keys;  // empty: MOEJIT_PACK_KEYS
+  // What follows "moejit build" in the error of a frozen cache; empty: unknown.
+  std::string build_arguments;
 };
 
 struct BuildCommand {
@@ -58,6 +63,8 @@ struct BuildCommand {
   CacheOptions cache;
   int32_t jobs = 0;  // 0: one per core
   bool with_intermediates = false;
+  std::string variants;  // "described", "all"; empty: all for a pack, else described
+  std::string pack;      // file to write; empty: none
   bool is_json = false;
 };
 Result<void> run_build(const BuildCommand& command, Terminal& terminal);
@@ -140,6 +147,40 @@ struct CacheClearCommand {
   bool is_confirmed = false;  // do not ask
 };
 Result<void> run_cache_clear(const CacheClearCommand& command, Terminal& terminal);
+
+struct PackCommand {
+  std::string file;
+  std::string keys;  // key ring; empty: MOEJIT_PACK_KEYS
+  bool is_json = false;
+};
+Result<void> run_pack_ls(const PackCommand& command, Terminal& terminal);
+Result<void> run_pack_verify(const PackCommand& command, Terminal& terminal);
+
+struct PackSignCommand {
+  std::string file;
+  std::string key;     // private, PEM
+  std::string output;  // empty: the file itself
+  uint64_t serial = 0;
+  std::string expires;  // "2027-12-31"; empty: never
+  bool is_json = false;
+};
+Result<void> run_pack_sign(const PackSignCommand& command, Terminal& terminal);
+
+struct PackMergeCommand {
+  std::vector<std::string> inputs;  // packs and cache folders
+  std::string output;
+  std::string keys;
+  bool is_json = false;
+};
+Result<void> run_pack_merge(const PackMergeCommand& command, Terminal& terminal);
+
+struct PackExportCommand {
+  std::string file;
+  std::string output_dir;  // a cache folder
+  std::string keys;
+  bool is_json = false;
+};
+Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
 
 struct EnvCommand {
   bool is_json = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_cache.h"
+#include "cache/pack.h"
 #include "cli/commands/commands.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"
@@ -104,18 +105,40 @@ Finding find_build() {
                       NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION)};
 }
 
+// Each pack of MOEJIT_PACKS, opened as an engine would.
+std::vector<Finding> find_packs() {
+  const auto paths = cache::default_packs();
+  if (!paths) return {{"pack", false, paths.error().message}};
+  const auto trust = cache::pack_trust("");
+  if (!trust) return {{"pack keys", false, trust.error().message}};
+  std::vector<Finding> found;
+  for (const std::string& path : *paths) {
+    const std::string name = paths->size() == 1 ? "pack" : fmt::format("pack {}", found.size() + 1);
+    const auto pack = cache::Pack::open(path, *trust);
+    found.push_back(
+        pack ? Finding{name, true,
+                       fmt::format("{}, {} kernels, trusted by its {}", path, (*pack)->size(),
+                                   trust->ring ? "signature" : "owner and mode")}
+             : Finding{name, false, pack.error().message});
+  }
+  return found;
+}
+
 std::vector<Finding> findings() {
-  return {{"moejit", true, MOEJIT_VERSION},
-          find_executable(),
-          find_build(),
-          find_system(),
-          find_toolchain("compiler of cuda:sm_90a", {}),
-          find_compiler_build(),
-          find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
-          find_disassembler(),
-          find_gpu(),
-          find_cache(),
-          find_limits()};
+  std::vector<Finding> all = {
+      {"moejit", true, MOEJIT_VERSION},
+      find_executable(),
+      find_build(),
+      find_system(),
+      find_toolchain("compiler of cuda:sm_90a", {}),
+      find_compiler_build(),
+      find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
+      find_disassembler(),
+      find_gpu(),
+      find_cache(),
+      find_limits()};
+  for (Finding& pack : find_packs()) all.push_back(std::move(pack));
+  return all;
 }
 
 // Shared libraries that this process has open, those of the search for compiler and driver too.

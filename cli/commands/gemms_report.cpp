@@ -2,6 +2,7 @@
 #include "cli/commands/gemms_report.h"
 
 #include "cli/bench/utilization.h"
+#include "cli/execution/open_engine.h"
 #include "cli/terminal/table.h"
 
 #include <fmt/core.h>
@@ -120,8 +121,8 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz)),
                fmt::format("{:.0f}", line.bytes_per_second(hot.microseconds) * 1e-9)});
   }
-  return fmt::format("target {}\n\n{}\ncompiled: {}, from cache: {}\n", run.target, table.text(),
-                     run.counters.compiled, run.counters.from_cache);
+  return fmt::format("target {}\n\n{}\n{}\n", run.target, table.text(),
+                     counters_text(run.counters));
 }
 
 std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {
@@ -132,6 +133,7 @@ std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& r
     json["gemms"].push_back(json_of(Line{result, run.sm_count}));
   json["compiled"] = run.counters.compiled;
   json["from_cache"] = run.counters.from_cache;
+  json["from_packs"] = run.counters.from_packs;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

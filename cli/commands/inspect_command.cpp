@@ -59,8 +59,9 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
                                                    const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.file, command.target));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+  CacheOptions cache = command.cache;
+  cache.build_arguments = command.file;
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,

@@ -120,8 +120,9 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
   terminal.note(fmt::format("target {}{}", target.description,
                             target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+  CacheOptions cache = command.cache;
+  cache.build_arguments = command.layer + " --variants all";  // passes and checks are options here
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));
   RunReport report;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_report.h"
 
+#include "cli/execution/open_engine.h"
 #include "cli/terminal/table.h"
 #include "tests/support/reference/route.h"
 
@@ -85,8 +86,7 @@ std::string text_of(const Plan& plan, const RunReport& report) {
                         passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
                         report.checks.size());
   if (!report.output.empty()) text += fmt::format("\nwritten to {}", report.output);
-  return text + fmt::format("\ncompiled: {}, from cache: {}\n", report.counters.compiled,
-                            report.counters.from_cache);
+  return text + fmt::format("\n{}\n", counters_text(report.counters));
 }
 
 std::string json_of(const Plan& plan, const RunReport& report) {
@@ -121,6 +121,7 @@ std::string json_of(const Plan& plan, const RunReport& report) {
   json["corrupt"] = report.counters.corrupt;
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
+  json["from_packs"] = report.counters.from_packs;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

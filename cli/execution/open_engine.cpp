@@ -3,16 +3,29 @@
 
 #include "compiler/support/env.h"
 
+#include <fmt/core.h>
+
 namespace moejit::cli {
 
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      const Terminal& terminal) {
   const bool is_frozen = options.is_frozen || environment(Variable::kFrozen) == "1";
-  return runtime::Engine::create(
-      {.cache_dir = options.dir,
-       .use_cache = !options.is_disabled,
-       .frozen = is_frozen,
-       .warn = [&terminal](std::string_view text) { terminal.warn(text); }});
+  runtime::EngineOptions engine{
+      .cache_dir = options.dir,
+      .use_cache = !options.is_disabled,
+      .pack_keys = options.pack_keys,
+      .frozen = is_frozen,
+      .warn = [&terminal](std::string_view text) { terminal.warn(text); }};
+  if (!options.uses_packs || !options.packs.empty()) engine.packs = options.packs;
+  if (!options.build_arguments.empty()) engine.build_arguments = options.build_arguments;
+  return runtime::Engine::create(engine);
+}
+
+std::string counters_text(const runtime::EngineCounters& counters) {
+  std::string text =
+      fmt::format("compiled: {}, from cache: {}", counters.compiled, counters.from_cache);
+  if (counters.from_packs > 0) text += fmt::format(", from packs: {}", counters.from_packs);
+  return text;
 }
 
 }  // namespace moejit::cli

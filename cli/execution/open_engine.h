@@ -5,6 +5,7 @@
 #include "runtime/engine.h"
 
 #include <memory>
+#include <string>
 
 namespace moejit::cli {
 
@@ -12,5 +13,8 @@ namespace moejit::cli {
 // must live longer. $MOEJIT_FROZEN counts like --frozen.
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      const Terminal& terminal);
+
+// "compiled: 8, from cache: 0", and how many came from packs where some did.
+std::string counters_text(const runtime::EngineCounters& counters);
 
 }  // namespace moejit::cli

@@ -63,6 +63,13 @@ void Terminal::show_progress(std::string_view what, int64_t done, int64_t total)
                            done, total, one_line(what)));
 }
 
+void Terminal::report_progress(std::string_view what, int64_t done, int64_t total) const {
+  if (::isatty(STDERR_FILENO) != 0)
+    show_progress(what, done, total);
+  else
+    note(fmt::format("{}/{} {}", done, total, what));
+}
+
 void Terminal::clear_progress() const {
   if (::isatty(STDERR_FILENO) != 0) write_stderr("\r\x1b[K");
 }

@@ -29,6 +29,8 @@ class Terminal {
   // A counter that is drawn again and again on one line; nothing where standard error is no
   // terminal.
   void show_progress(std::string_view what, int64_t done, int64_t total) const;
+  // The same, but where standard error is no terminal, a line each time.
+  void report_progress(std::string_view what, int64_t done, int64_t total) const;
   void clear_progress() const;
 
  private:

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+// What the files that declare commands share; nothing else includes it.
+namespace moejit::cli {
+
+// An empty name is what a script's unset variable gives, not a wish to write nothing.
+inline std::string check_name(const std::string& name) {
+  return name.empty() ? "the name is empty" : "";
+}
+
+// A subcommand whose record lives as long as the action that uses it.
+template <typename Command>
+std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std::string& name,
+                                     const std::string& summary, const std::string& examples,
+                                     Result<void> (*run)(const Command&, Terminal&)) {
+  CLI::App* sub = parent.add_subcommand(name, summary);
+  sub->fallthrough();
+  sub->footer("Examples:\n" + examples);
+  auto command = std::make_shared<Command>();
+  sub->callback([&action, command, run] {
+    action = [command, run](Terminal& terminal) { return run(*command, terminal); };
+  });
+  return command;
+}
+
+// moejit pack and its verbs, in cli/pack_arguments.cpp.
+void add_pack(CLI::App& app, Action& action);
+
+}  // namespace moejit::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/build_jobs.h"
+
+#include "cli/commands/layer_file.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::Layer;
+using compiler::Pass;
+using JobsByText = std::map<std::string, BuildJob>;
+
+Result<void> add_jobs(const compiler::Plan& plan, JobsByText& jobs) {
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
+    const std::string text = source.text;
+    jobs.emplace(text, BuildJob{plan.layer.name, kernel.operation, std::move(source), {}});
+  }
+  return {};
+}
+
+// What `run` and hosts may make of a description: passes and fusions are choices of theirs.
+std::vector<Layer> variants_of(const Layer& layer) {
+  std::vector<Layer> variants;
+  for (const bool fuses_activation : {true, false}) {
+    Layer forward = layer;
+    forward.fuse_activation = fuses_activation;
+    forward.passes = {Pass::kForward};
+    forward.recompute = compiler::Recompute::kNone;
+    variants.push_back(forward);
+    for (const bool fuses_transpose : {true, false})
+      for (const auto recompute : {compiler::Recompute::kNone, compiler::Recompute::kMoeExpert}) {
+        Layer training = forward;
+        training.passes = {Pass::kForward, Pass::kBackward};
+        training.fuse_transpose = fuses_transpose;
+        training.recompute = recompute;
+        variants.push_back(training);
+      }
+  }
+  return variants;
+}
+
+Result<void> add_variants(const Layer& layer, const compiler::Target& target, JobsByText& jobs) {
+  for (const Layer& variant : variants_of(layer))
+    for (const bool keeps : {false, true}) {
+      const auto plan = compiler::plan_layer(variant, target, {.keep_intermediates = keeps});
+      if (plan) MOEJIT_TRY(add_jobs(*plan, jobs));
+      if (!plan && plan.error().code != ErrorCode::kUnsupported)
+        return tl::make_unexpected(plan.error());
+    }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
+                                                 const std::string& target,
+                                                 BuildVariants variants) {
+  JobsByText by_text;
+  for (const std::string& path : layers) {
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, target));
+    MOEJIT_TRY(add_jobs(plan, by_text));
+    if (variants == BuildVariants::kWithIntermediates) {
+      MOEJIT_TRY_ASSIGN(const compiler::Plan kept,
+                        read_plan(path, target, {.keep_intermediates = true}));
+      MOEJIT_TRY(add_jobs(kept, by_text));
+    }
+    if (variants == BuildVariants::kAll) MOEJIT_TRY(add_variants(plan.layer, plan.target, by_text));
+  }
+  std::vector<BuildJob> jobs;
+  for (auto& [text, job] : by_text) jobs.push_back(std::move(job));
+  std::ranges::sort(jobs, {}, [](const BuildJob& job) {
+    return std::tie(job.layer, job.operation, job.source.entry);
+  });
+  return jobs;
+}
+
+}  // namespace moejit::cli

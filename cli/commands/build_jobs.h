@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "runtime/engine.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// Which plans of a description a build makes the kernels of.
+enum class BuildVariants {
+  kDescribed,          // the description as it stands
+  kWithIntermediates,  // and with intermediates kept, as run --check and --dump-intermediates want
+  // Everything that a run of the layer can need: forward alone and with backward, with and without
+  // recomputation, kernels fused and apart, intermediates kept or not.
+  kAll
+};
+
+// One kernel to have; several plans and layers may need the same.
+struct BuildJob {
+  std::string layer;
+  std::string operation;
+  compiler::KernelSource source;
+  runtime::ObtainedKernel kernel;
+};
+
+// The kernels of all layers, each once, in the order of layer, operation and entry. Variants that a
+// target cannot run are left out, unless they are the description itself (kUnsupported).
+Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
+                                                 const std::string& target, BuildVariants variants);
+
+}  // namespace moejit::cli
