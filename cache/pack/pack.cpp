@@ -72,9 +72,11 @@ Result<void> Pack::Impl::read_front() {
   std::vector<std::byte> front(header.index_offset() - kPackHeaderBytes);
   MOEJIT_TRY(read_at(file, kPackHeaderBytes, front));
   if (sha256(front) != header.front) return corrupt("its manifest or page table is damaged");
+  const std::size_t table = header.table_offset() - kPackHeaderBytes;
+  if (!is_zero(std::span(front).first(table).subspan(header.manifest_bytes)))
+    return corrupt("its padding is not zero");
   manifest.assign(reinterpret_cast<const char*>(front.data()), header.manifest_bytes);
-  index = std::make_unique<PackIndex>(
-      file, header, std::span(front).subspan(header.table_offset() - kPackHeaderBytes));
+  index = std::make_unique<PackIndex>(file, header, std::span(front).subspan(table));
   return {};
 }
 

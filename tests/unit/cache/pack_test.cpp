@@ -41,6 +41,13 @@ TEST_F(PackTest, IsAFunctionOfTheSetOfEntries) {
   EXPECT_EQ(encode_pack(shuffled, "{}").error().code, ErrorCode::kInvalidValue);
 }
 
+// Packs of format 1 are read for ever: raise the version where this changes. The digest is of what
+// the writer in tests/cli/pack_file.py makes of the same entries.
+TEST_F(PackTest, HasTheFormatThatItHad) {
+  EXPECT_EQ(sha256(encode_pack(entries(100), R"({"made":"here"})").value()).hex(),
+            "49c6ccd9efd60faa9447e2de0a4442fd6b8464ebbacf6181f4acad9a2c2e5f76");
+}
+
 TEST_F(PackTest, RefusesTwoContentsOfOneKey) {
   std::vector<Entry> both = entries(2);
   both[1].key = both[0].key;
@@ -75,27 +82,22 @@ bool is_caught_or_right(const std::string& path, const std::vector<Entry>& wante
 }
 
 TEST_F(PackTest, NoticesEveryFlippedByte) {
-  Bytes bytes = write(3);
-  for (size_t at = 0; at < bytes.size(); ++at) {
-    bytes[at] ^= std::byte{0x04};
-    overwrite(bytes);
+  write(3);
+  with_every_byte_flipped([&](size_t at) {
     const auto pack = Pack::open(file());
     EXPECT_TRUE(!pack || !(*pack)->verify().empty()) << "byte " << at;
     EXPECT_TRUE(is_caught_or_right(file(), entries(3))) << "byte " << at;
-    bytes[at] ^= std::byte{0x04};
-  }
+  });
 }
 
 TEST_F(PackTest, NoticesEveryTruncationAndExtension) {
-  const Bytes bytes = write(3);
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    overwrite(std::span(bytes).first(size));
-    EXPECT_FALSE(Pack::open(file())) << size << " bytes";
-  }
-  Bytes longer = bytes;
-  longer.push_back(std::byte{0});
-  overwrite(longer);
+  const size_t size = write(3).size();
+  set_size(size + 1);
   EXPECT_FALSE(Pack::open(file()));
+  for (size_t bytes = size; bytes-- > 0;) {
+    set_size(bytes);
+    EXPECT_FALSE(Pack::open(file())) << bytes << " bytes";
+  }
 }
 
 TEST_F(PackTest, TellsWhichEntryIsDamaged) {

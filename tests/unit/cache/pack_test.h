@@ -8,7 +8,9 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <functional>
 #include <span>
+#include <unistd.h>
 
 namespace moejit::cache {
 
@@ -31,10 +33,20 @@ class PackTest : public CacheTest {
     EXPECT_TRUE(write_pack_file(file(), bytes));
     return bytes;
   }
-  // As write_pack_file(), without waiting for the disk.
-  void overwrite(std::span<const std::byte> bytes) {
-    const FileDescriptor opened(::open(file().c_str(), O_WRONLY | O_TRUNC));
-    EXPECT_EQ(write_all(opened.get(), bytes), 0);
+  // Calls the function with every byte of the file flipped in turn. In place: to write a file anew
+  // may wait for the disk.
+  void with_every_byte_flipped(const std::function<void(size_t)>& check) {
+    const auto bytes = read_file(file()).value();
+    const FileDescriptor opened(::open(file().c_str(), O_WRONLY));
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      const std::byte flipped = bytes[at] ^ std::byte{0x04};
+      ASSERT_EQ(::pwrite(opened.get(), &flipped, 1, static_cast<off_t>(at)), 1);
+      check(at);
+      ASSERT_EQ(::pwrite(opened.get(), &bytes[at], 1, static_cast<off_t>(at)), 1);
+    }
+  }
+  void set_size(size_t bytes) {
+    ASSERT_EQ(::truncate(file().c_str(), static_cast<off_t>(bytes)), 0);
   }
   void write_bytes(const std::vector<std::byte>& bytes) {
     EXPECT_TRUE(write_pack_file(file(), bytes));

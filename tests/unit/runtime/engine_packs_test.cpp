@@ -66,7 +66,10 @@ class EnginePacks : public ::testing::Test {
 };
 
 TEST_F(EnginePacks, ServeWhatTheFolderLacksAndAreNotCopied) {
-  const std::string pack = write("a.moejitpack", {entry_with("code", source_)});
+  std::filesystem::create_directory(path("packs"));
+  const std::string pack = write("packs/a.moejitpack", {entry_with("code", source_)});
+  const auto written = std::filesystem::last_write_time(path("packs"));
+  const auto bytes = read_file(pack).value();
   const auto from_pack = engine({.packs = {{pack}}});
   const auto kernel = from_pack->obtain(source_);
   ASSERT_TRUE(succeeded(kernel));
@@ -77,6 +80,10 @@ TEST_F(EnginePacks, ServeWhatTheFolderLacksAndAreNotCopied) {
   EXPECT_EQ(from_pack->pack_paths(), std::vector{pack});
   EXPECT_EQ(files_in_folder(), 0u);
   EXPECT_EQ(from_pack->obtain(source_)->origin, KernelOrigin::kMemory);
+  ASSERT_TRUE(succeeded(from_pack->obtain(quantize_source(256))));  // compiled: goes to the folder
+  EXPECT_EQ(files_in_folder(), 1u);
+  EXPECT_EQ(std::filesystem::last_write_time(path("packs")), written);
+  EXPECT_EQ(read_file(pack).value(), bytes);
 }
 
 TEST_F(EnginePacks, AreAskedInOrderAfterTheFolder) {
