@@ -3,6 +3,7 @@
 
 #include "cli/add_command.h"
 #include "cli/commands/commands.h"
+#include "cli/terminal/shell_word.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
 
@@ -332,17 +333,6 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (!nearest.empty()) hint = fmt::format("did you mean {}? See {}", nearest, hint);
   }
   return {Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint), ""};
-}
-
-// As a shell takes it: between quotes where it holds more than plain characters.
-std::string shell_word(std::string_view argument) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
-  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string_view::npos)
-    return std::string(argument);
-  std::string word = "'";
-  for (const char c : argument) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
 }
 
 // The path of the program is the machine's business and left out.

@@ -7,6 +7,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/routed_rows.h"
+#include "cli/terminal/shell_word.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -63,7 +64,7 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const Plan plan,
                     compiler::plan_layer(layer, device.target(), {.measure_gemms = true}));
   CacheOptions cache = command.cache;
-  cache.build_arguments = command.layer + " --variants all";
+  cache.build_arguments = shell_word(command.layer) + " --variants all";
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
   const RoutedRows rows = count_routed_rows(layer, inputs);

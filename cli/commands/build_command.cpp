@@ -4,6 +4,7 @@
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/commands.h"
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/shell_word.h"
 #include "cli/terminal/table.h"
 #include "compiler/kernel_key.h"
 #include "runtime/kernel_pack.h"
@@ -12,7 +13,6 @@
 #include <atomic>
 #include <cmath>
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <functional>
 #include <iterator>
 #include <mutex>
@@ -198,7 +198,11 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(std::vector<BuildJob> jobs,
                     collect_build_jobs(command.layers, command.target, variants_of(command)));
   CacheOptions cache = command.cache;
-  cache.build_arguments = fmt::format("{}", fmt::join(command.layers, " "));
+  for (const std::string& layer : command.layers)
+    cache.build_arguments += (cache.build_arguments.empty() ? "" : " ") + shell_word(layer);
+  if (variants_of(command) == BuildVariants::kAll) cache.build_arguments += " --variants all";
+  if (variants_of(command) == BuildVariants::kWithIntermediates)
+    cache.build_arguments += " --with-intermediates";
   // What goes into a pack is made by the compiler of this machine, whatever other packs there are.
   cache.uses_packs = command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));

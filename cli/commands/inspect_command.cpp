@@ -4,6 +4,7 @@
 #include "cli/commands/inspect_report.h"
 #include "cli/commands/layer_file.h"
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/shell_word.h"
 #include "compiler/support/file.h"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
                                                    const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.file, command.target));
   CacheOptions cache = command.cache;
-  cache.build_arguments = command.file;
+  cache.build_arguments = shell_word(command.file);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {

@@ -12,6 +12,7 @@
 #include "cli/safetensors/write_safetensors.h"
 #include "cli/tensors/colwise_slices.h"
 #include "cli/tensors/padded_halves.h"
+#include "cli/terminal/shell_word.h"
 
 #include <fmt/core.h>
 
@@ -121,7 +122,8 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   terminal.note(fmt::format("target {}{}", target.description,
                             target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
   CacheOptions cache = command.cache;
-  cache.build_arguments = command.layer + " --variants all";  // passes and checks are options here
+  cache.build_arguments =
+      shell_word(command.layer) + " --variants all";  // passes and checks are options here
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));

@@ -206,8 +206,10 @@ class Builds(PackTest):
         error = self.fail(4, "run", TINY, "--target", "sim", "--packs", pack, "--frozen",
                           "--cache-dir", "empty")
         self.assertIn(f"moejit build {TINY} --variants all --target sim --pack more.moejitpack", error)
-        self.fail(4, "build", TINY, "--target", "sim", "--packs", pack, "--frozen",
-                  "--cache-dir", "empty")
+        layer = self.write("my layer.json", TINY.read_text())
+        error = self.fail(4, "build", layer, "--target", "sim", "--packs", pack, "--frozen",
+                          "--cache-dir", "empty")
+        self.assertIn(f"moejit build '{layer}' --target sim --pack", error)  # as a shell takes it
 
     def test_packs_have_to_be_there(self):
         self.assertIn("No such file", self.fail(3, "run", TINY, "--target", "sim", "--packs", "none"))
