@@ -7,6 +7,7 @@
 #include "cache/entry.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/error.h"
+#include "compiler/support/fork.h"
 
 #include <array>
 #include <atomic>
@@ -133,7 +134,7 @@ class KernelCache {
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
   std::mutex eviction_mutex_;  // only ever tried: a child of fork() may inherit it locked
-  std::mutex warned_mutex_;
+  ForkMutex warned_mutex_;
   std::set<std::string> warned_;
 };
 

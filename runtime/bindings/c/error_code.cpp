@@ -25,6 +25,8 @@ constexpr CodeRow kCodes[] = {
     {ErrorCode::kTensorMismatch, MOEJIT_ERROR_TENSOR_MISMATCH},
     {ErrorCode::kCompilerMissing, MOEJIT_ERROR_COMPILER_MISSING},
     {ErrorCode::kCompileFailed, MOEJIT_ERROR_COMPILE_FAILED},
+    {ErrorCode::kCompilerFault, MOEJIT_ERROR_COMPILER_FAULT},
+    {ErrorCode::kInterrupted, MOEJIT_ERROR_INTERRUPTED},
     {ErrorCode::kCacheUnusable, MOEJIT_ERROR_CACHE_UNUSABLE},
     {ErrorCode::kCacheCorrupt, MOEJIT_ERROR_CACHE_CORRUPT},
     {ErrorCode::kCacheMiss, MOEJIT_ERROR_CACHE_MISS},

@@ -71,7 +71,9 @@ typedef enum moejit_error_code {
   MOEJIT_ERROR_SIMULATOR_FAULT = 24,
   MOEJIT_ERROR_DEVICE_STATUS = 25,
   MOEJIT_ERROR_CHECK_FAILED = 26,
-  MOEJIT_ERROR_INTERNAL = 27
+  MOEJIT_ERROR_INTERNAL = 27,
+  MOEJIT_ERROR_COMPILER_FAULT = 28,
+  MOEJIT_ERROR_INTERRUPTED = 29
 } moejit_error_code;
 
 // "invalid_json", ...; "ok"; "unknown" for numbers that are none of them.
