@@ -108,7 +108,8 @@ void add_build(CLI::App& app, Action& action) {
          "sm_90a: short for --target cuda:sm_90a")
       ->excludes(target);
   add_cache_options(*sub, command->cache);
-  sub->add_option("-j,--jobs", command->jobs, "Kernels compiled at a time; 0: one per core")
+  sub->add_option("-j,--jobs", command->jobs,
+                  "Kernels compiled at a time; 0: as cores and memory allow")
       ->capture_default_str();
   sub->add_flag("--with-intermediates", command->with_intermediates,
                 "Also the kernels that run --dump-intermediates and --check use");
@@ -285,6 +286,16 @@ void add_cache(CLI::App& app, Action& action) {
   add_cache_upkeep(*cache, action);
 }
 
+// Hidden: a process that is started for one kernel, not by people.
+void add_compile_worker(CLI::App& app, Action& action) {
+  const auto command = add_command<CompileWorkerCommand>(
+      app, action, "compile-worker", "Compile one kernel for another process",
+      "  see MOEJIT_COMPILE_WORKER\n", run_compile_worker);
+  CLI::App* sub = app.get_subcommand("compile-worker");
+  sub->group("");
+  sub->add_option("PARENT", command->parent, "Process that wants it")->required();
+}
+
 void add_env(CLI::App& app, Action& action) {
   const auto command =
       add_command<EnvCommand>(app, action, "env", "Print versions, paths, variables and GPUs",
@@ -362,7 +373,8 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
   add_bench(app, parsed.action, command_line_of(argc, argv));
-  for (const auto& add : {add_inspect, add_cache, add_pack, add_env}) add(app, parsed.action);
+  for (const auto& add : {add_inspect, add_cache, add_pack, add_env, add_compile_worker})
+    add(app, parsed.action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

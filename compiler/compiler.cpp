@@ -5,6 +5,8 @@
 #include "compiler/host/host_compiler.h"
 #include "compiler/nvrtc/compile.h"
 #include "compiler/nvrtc/nvrtc_api.h"
+#include "compiler/reproducer.h"
+#include "compiler/worker/compile_in_worker.h"
 
 #include <chrono>
 #include <fmt/core.h>
@@ -18,6 +20,17 @@ Result<CompiledKernel> compile_for_simulator_and_time(const KernelSource& source
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   return CompiledKernel{std::move(binary),
                         {.total = total.count(), .cpu = std::nullopt, .phases = std::nullopt}};
+}
+
+Result<CompiledKernel> compile_somewhere(const KernelSource& source,
+                                         const CompileOptions& options) {
+  switch (source.target.kind) {
+    case TargetKind::kCuda:
+      return options.worker.empty() ? compile_with_nvrtc_and_time(source, options.stop)
+                                    : compile_in_worker(source, options.worker, options.stop);
+    case TargetKind::kSim: return compile_for_simulator_and_time(source);
+  }
+  return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
 }
 
 }  // namespace
@@ -67,12 +80,12 @@ Result<KernelBinary> compile_kernel(const KernelSource& source) {
   return std::move(compiled.binary);
 }
 
-Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source) {
-  switch (source.target.kind) {
-    case TargetKind::kCuda: return compile_with_nvrtc_and_time(source);
-    case TargetKind::kSim: return compile_for_simulator_and_time(source);
-  }
-  return fail(Stage::kCompile, ErrorCode::kInternal, "unknown kind of target");
+Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source,
+                                               const CompileOptions& options) {
+  auto compiled = compile_somewhere(source, options);
+  if (!compiled && !options.reproducer_dir.empty())
+    add_reproducer(source, options.reproducer_dir, compiled.error());
+  return compiled;
 }
 
 }  // namespace moejit::compiler

@@ -13,6 +13,7 @@
 
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,11 +128,24 @@ bool is_toolchain_at_hand(const Target& target);
 // Errors: kCompilerMissing.
 Result<std::string> toolchain_description(const Target& target);
 
+struct CompileOptions {
+  // Once it asks, NVRTC gives up at its next step, and the error is kInterrupted; the host compiler
+  // goes on to its end.
+  std::stop_token stop;
+  // The program `moejit`, as a path or a name on the PATH: NVRTC runs in a process of it that ends
+  // with the compile, so that its crash is an error. Empty: in this process.
+  std::string worker;
+  // Gets a folder with what reproduces a failure (reproducer.h). Empty: nothing is written.
+  std::string reproducer_dir;
+};
+
 // Machine code of one kernel. NVRTC runs in this process, the host compiler outside of it.
-// Errors: kCompilerMissing (which library or program, where it was looked for), kCompileFailed
-// (the log and the numbered source in `detail`).
+// Errors: kCompilerMissing (which library or program, where it was looked for); kCompileFailed (the
+// log and the numbered source in `detail`), which the same source gets again; kCompilerFault where
+// the compiler and not the source is to blame; kInterrupted.
 Result<KernelBinary> compile_kernel(const KernelSource& source);
 // The same, with the time that the compiler took.
-Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source);
+Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source,
+                                               const CompileOptions& options = {});
 
 }  // namespace moejit::compiler

@@ -182,6 +182,12 @@ struct PackExportCommand {
 };
 Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
 
+// Not for people: what CompileOptions::worker starts.
+struct CompileWorkerCommand {
+  int32_t parent = 0;
+};
+Result<void> run_compile_worker(const CompileWorkerCommand& command, Terminal& terminal);
+
 struct EnvCommand {
   bool is_json = false;
 };

@@ -3,6 +3,7 @@
 
 #include "compiler/host/process.h"
 #include "compiler/support/env.h"
+#include "compiler/support/fork.h"
 #include "templates/embedded_templates.h"
 
 #include <array>
@@ -42,7 +43,7 @@ Result<HostCompiler> find_compiler() {
                 "PATH",
                 "install g++ or clang, or set MOEJIT_CXX to a compiler");
   }
-  static std::mutex mutex;
+  static ForkMutex mutex;
   static std::map<std::string, std::string> versions;
   const std::lock_guard lock(mutex);
   auto known = versions.find(path->string());
@@ -107,6 +108,23 @@ std::string numbered(std::string_view text) {
   return result;
 }
 
+// Whether it found something wrong with a line ("kernel.cu:7:2: error: ..."). A compiler that was
+// killed or whose disk is full names no line.
+bool blames_source(const ProcessResult& result) {
+  constexpr std::string_view kError = "error: ";
+  const std::string_view log = result.output;
+  if (result.exit_code != 1) return false;
+  for (std::size_t at = log.find(kError); at != std::string_view::npos;
+       at = log.find(kError, at + 1)) {
+    std::string_view before = log.substr(0, at);
+    if (before.ends_with("fatal ")) before.remove_suffix(6);
+    if (before.size() > 2 && before.ends_with(": ") && before[before.size() - 3] >= '0' &&
+        before[before.size() - 3] <= '9')
+      return true;
+  }
+  return false;
+}
+
 Result<std::vector<std::byte>> read_binary(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -137,7 +155,8 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   }
   MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process(arguments, folder.path()));
   if (result.exit_code != 0) {
-    return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+    return fail(Stage::kCompile,
+                blames_source(result) ? ErrorCode::kCompileFailed : ErrorCode::kCompilerFault,
                 fmt::format("kernel {} does not compile for sim: {} ended with exit code {}",
                             source.entry, compiler.version, result.exit_code),
                 {}, result.output + "\n" + numbered(source.text));

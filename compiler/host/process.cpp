@@ -20,7 +20,7 @@ namespace moejit::compiler {
 namespace {
 
 tl::unexpected<Error> system_error(std::string_view what, int number) {
-  return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+  return fail(Stage::kCompile, ErrorCode::kCompilerFault,
               fmt::format("{}: {}", what, std::strerror(number)));
 }
 

@@ -35,7 +35,14 @@ class Program {
     if (handle_ != nullptr) api_->destroy_program(&handle_);
   }
 
-  NvrtcResult compile(const std::vector<std::string>& options) {
+  NvrtcResult compile(const std::vector<std::string>& options, const std::stop_token& stop) {
+    if (stop.stop_possible() && api_->set_flow_callback != nullptr)
+      api_->set_flow_callback(
+          handle_,
+          [](void* token, void*) {
+            return static_cast<std::stop_token*>(token)->stop_requested() ? 1 : 0;
+          },
+          const_cast<std::stop_token*>(&stop));
     std::vector<const char*> pointers;
     pointers.reserve(options.size());
     for (const std::string& option : options) pointers.push_back(option.c_str());
@@ -81,7 +88,7 @@ Result<Program> create_program(const NvrtcApi& api, const KernelSource& source,
       api.create_program(&handle, source.text.c_str(), name.c_str(),
                          static_cast<int>(headers.size()), text_pointers.data(), names.data());
   if (result != 0) {
-    return fail(Stage::kCompile, ErrorCode::kCompileFailed,
+    return fail(Stage::kCompile, ErrorCode::kCompilerFault,
                 fmt::format("kernel {}: NVRTC did not take the program: {}", source.entry,
                             api.get_error_string(result)));
   }
@@ -110,6 +117,22 @@ tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& sou
                           fmt::join(options, " "), log, source.entry, numbered(source.text)));
 }
 
+// What says nothing about the source: the next try may succeed.
+tl::unexpected<Error> fault(const NvrtcApi& api, const KernelSource& source, NvrtcResult result,
+                            std::string_view log) {
+  const std::string message =
+      fmt::format("kernel {}: NVRTC failed: {}", source.entry, api.get_error_string(result));
+  if (result == kNvrtcOutOfMemory)
+    return fail(Stage::kCompile, ErrorCode::kOutOfMemory, message,
+                "let fewer kernels be compiled at a time: MOEJIT_COMPILE_JOBS", std::string(log));
+  if (result == kNvrtcBuiltinOperationFailure)
+    return fail(Stage::kCompile, ErrorCode::kCompilerMissing, message,
+                fmt::format("libnvrtc-builtins.so.{}.{} has to lie beside {}", api.major, api.minor,
+                            api.path),
+                std::string(log));
+  return fail(Stage::kCompile, ErrorCode::kCompilerFault, message, "try again", std::string(log));
+}
+
 bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>& headers) {
   return holds_wgmma(source.text) || std::ranges::any_of(headers, [](const IncludedFile& header) {
            return holds_wgmma(header.file->text);
@@ -132,13 +155,13 @@ struct TimedResult {
 };
 
 TimedResult compile_and_time(const NvrtcApi& api, Program& program,
-                             std::vector<std::string> options) {
+                             std::vector<std::string> options, const std::stop_token& stop) {
   const PhaseReport report = tells_phases(api) ? PhaseReport::create() : PhaseReport();
   // No part of the kernel's key: it changes nothing about the bytes.
   if (std::string option = report.option(); !option.empty()) options.push_back(std::move(option));
   const double cpu_start = thread_cpu_seconds();
   const auto start = std::chrono::steady_clock::now();
-  const NvrtcResult result = program.compile(options);
+  const NvrtcResult result = program.compile(options, stop);
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   const double cpu = thread_cpu_seconds() - cpu_start;
   return {result, {.total = total.count(), .cpu = cpu, .phases = report.phases()}};
@@ -151,18 +174,22 @@ Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
   return std::move(compiled.binary);
 }
 
-Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source) {
+Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
+                                                   const std::stop_token& stop) {
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
                     templates::include_closure(source.text, Flavor::kDevice));
   MOEJIT_TRY_ASSIGN(Program program, create_program(*api, source, headers));
   const std::vector<std::string> options = compile_options(source.target, api->major, api->minor);
-  const auto [result, time] = compile_and_time(*api, program, options);
+  const auto [result, time] = compile_and_time(*api, program, options, stop);
   const std::string log = program.log();
-  if (result != 0) {
+  if (result != 0 && stop.stop_requested())
+    return fail(Stage::kCompile, ErrorCode::kInterrupted,
+                fmt::format("compiling kernel {} was given up", source.entry));
+  if (result == kNvrtcCompilation)
     return compile_error(*api, source, options,
                          fmt::format("NVRTC refused it: {}", api->get_error_string(result)), log);
-  }
+  if (result != 0) return fault(*api, source, result, log);
   KernelBinary binary{
       .entry = source.entry, .target = source.target, .bytes = program.cubin(), .usage = {}};
   MOEJIT_TRY_ASSIGN(const std::vector<std::string> entries, cubin_entries(binary.bytes));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/nvrtc/nvrtc_api.h"
 
+#include "compiler/support/digest.h"
 #include "compiler/support/dynamic_library.h"
 #include "compiler/support/env.h"
+#include "compiler/support/file.h"
+#include "compiler/support/fork.h"
 
 #include <algorithm>
 #include <array>
@@ -46,6 +49,14 @@ bool resolve_all(const DynamicLibrary& library, NvrtcApi& api) {
          resolve(library, "nvrtcGetErrorString", api.get_error_string);
 }
 
+// A library without a build id is known by its bytes.
+std::string identity_of(const DynamicLibrary& library) {
+  std::string build_id = library.build_id();
+  if (!build_id.empty()) return build_id;
+  const auto bytes = read_file(library.path());
+  return bytes ? "sha256:" + sha256(*bytes).hex() : std::string{};
+}
+
 // NVRTC opens its builtins by soname only. Where they lie beside it in a folder that the loader
 // does not search, having them open already is what makes it find them.
 std::string open_builtins(const std::string& nvrtc_path, int major, int minor) {
@@ -53,7 +64,7 @@ std::string open_builtins(const std::string& nvrtc_path, int major, int minor) {
   const auto beside = std::filesystem::path(nvrtc_path).parent_path() / name;
   auto library = DynamicLibrary::open(beside.string());
   if (!library) library = DynamicLibrary::open(name);
-  return library ? library->build_id() : std::string{};
+  return library ? identity_of(*library) : std::string{};
 }
 
 tl::expected<NvrtcApi, Reason> open_one(const std::string& name) {
@@ -73,7 +84,8 @@ tl::expected<NvrtcApi, Reason> open_one(const std::string& name) {
         fmt::format("{}: lacks functions of NVRTC {}.{}", name, api.major, api.minor));
   }
   api.path = library->path();
-  api.build_id = library->build_id();
+  api.build_id = identity_of(*library);
+  resolve(*library, "nvrtcSetFlowCallback", api.set_flow_callback);
   api.builtins_build_id = open_builtins(api.path, api.major, api.minor);
   return api;
 }
@@ -184,7 +196,7 @@ struct Opened {
     return release;
   }
 
-  std::mutex mutex;
+  ForkMutex mutex;
   std::unique_ptr<const NvrtcApi> api;  // failures are not kept: the user may act on them
   std::optional<NvrtcRelease> release;  // as told by files
 };

@@ -14,12 +14,15 @@ namespace moejit::compiler {
 // its header need not be there when we are built; the interface is stable.
 struct NvrtcProgram;
 using NvrtcResult = int;  // 0: success
+inline constexpr NvrtcResult kNvrtcOutOfMemory = 1;
+inline constexpr NvrtcResult kNvrtcCompilation = 6;  // the source is wrong
+inline constexpr NvrtcResult kNvrtcBuiltinOperationFailure = 7;
 
 // What decides the machine code that an NVRTC makes.
 struct NvrtcRelease {
   int major = 0;
   int minor = 0;
-  std::string build_id;           // GNU build ids, empty where a library has none
+  std::string build_id;           // GNU build ids, else SHA-256 of the file, "sha256:..."
   std::string builtins_build_id;  // of the library of device functions beside it
 
   bool is_at_least(int wanted_major, int wanted_minor) const {
@@ -40,6 +43,10 @@ struct NvrtcApi : NvrtcRelease {
   NvrtcResult (*get_cubin_size)(NvrtcProgram* program, std::size_t* bytes);
   NvrtcResult (*get_cubin)(NvrtcProgram* program, char* cubin);
   const char* (*get_error_string)(NvrtcResult result);
+  // Null in versions that lack it. The callback is asked now and then, on the thread that compiles,
+  // and ends the compile by returning 1.
+  NvrtcResult (*set_flow_callback)(NvrtcProgram* program, int (*callback)(void*, void*),
+                                   void* payload);
 
   std::string path;  // of the library
 };

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/commands.h"
+#include "compiler/compile_worker.h"
+
+namespace moejit::cli {
+
+Result<void> run_compile_worker(const CompileWorkerCommand& command, Terminal& /*terminal*/) {
+  return compiler::serve_compile_worker(command.parent);
+}
+
+}  // namespace moejit::cli

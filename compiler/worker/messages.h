@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compile_time.h"
+#include "compiler/kernel_source.h"
+#include "compiler/support/digest.h"
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace moejit::compiler {
+
+// What goes to a compile worker, with the key that the kernel will be stored under: the worker may
+// be a moejit of another version, and has to find the same.
+struct WorkerRequest {
+  KernelSource source;
+  Digest key;
+  bool operator==(const WorkerRequest&) const = default;
+};
+
+// Both as CBOR. Decoding takes any bytes, and gives none where they are no such message.
+std::vector<std::byte> encode_request(const WorkerRequest& request);
+std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes);
+
+// The answer is about `source`: a kernel for it, or an error.
+std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply);
+std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> bytes,
+                                                   const KernelSource& source);
+
+}  // namespace moejit::compiler
