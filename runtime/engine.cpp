@@ -1,142 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/engine.h"
 
-#include "cache/kernel_cache.h"
-#include "compiler/compiler.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/env.h"
-#include "runtime/kernel_store.h"
+#include "runtime/compile_budget.h"
+#include "runtime/obtain/flights.h"
+#include "runtime/obtain/kernel_maker.h"
 
+#include <charconv>
 #include <fmt/core.h>
-#include <fmt/ranges.h>
-#include <future>
-#include <mutex>
-#include <unordered_map>
 
 namespace moejit::runtime {
+namespace {
 
-using BinaryResult = Result<std::shared_ptr<const compiler::KernelBinary>>;
-using ObtainedResult = Result<ObtainedKernel>;
+constexpr std::chrono::milliseconds kLockPatience = std::chrono::minutes(2);
+
+// A number of an environment variable; none where it is not set.
+Result<std::optional<int32_t>> number_of(Variable variable, int32_t least, int32_t most) {
+  const auto text = environment(variable);
+  if (!text) return std::nullopt;
+  int32_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error != std::errc{} || end != text->data() + text->size() || number < least || number > most)
+    return fail(Stage::kCompile, ErrorCode::kInvalidValue,
+                fmt::format("{} is \"{}\", wanted a number from {} to {}", name_of(variable), *text,
+                            least, most));
+  return number;
+}
+
+// What the caller leaves open is as the environment says, else as it suits this machine.
+Result<EngineOptions> with_environment(EngineOptions options) {
+  if (environment(Variable::kFrozen) == "1") options.frozen = true;
+  MOEJIT_TRY_ASSIGN(const auto jobs, number_of(Variable::kCompileJobs, 1, 1024));
+  MOEJIT_TRY_ASSIGN(const auto seconds, number_of(Variable::kLockSeconds, 0, 86400));
+  if (options.compile_jobs <= 0) options.compile_jobs = jobs ? *jobs : compile_budget().jobs;
+  if (!options.lock_patience)
+    options.lock_patience = seconds ? std::chrono::seconds(*seconds) : kLockPatience;
+  if (options.compile_worker.empty())
+    options.compile_worker = environment(Variable::kCompileWorker).value_or("");
+  if (options.reproducer_dir.empty())
+    options.reproducer_dir = environment(Variable::kReproducerDir).value_or("");
+  return options;
+}
+
+// Without a compiler: a process has one of each target, and asking for it may open it.
+compiler::KernelKey memory_key(const compiler::KernelSource& source) {
+  return compiler::kernel_key(source, {});
+}
+
+}  // namespace
 
 struct Engine::Impl {
-  // Only successes are kept: what failed once may succeed next time.
-  ObtainedResult from_memory_or_make(const compiler::KernelSource& source, const Digest& key);
-  ObtainedResult make(const compiler::KernelSource& source);
-  ObtainedResult compile(const compiler::KernelSource& source);
-  tl::unexpected<Error> frozen_error(const compiler::KernelSource& source) const;
+  explicit Impl(const EngineOptions& options)
+      : maker(options), flights(maker, options.compile_jobs) {}
 
-  EngineOptions options;
-  std::unique_ptr<KernelStore> store;
-
-  mutable std::mutex mutex;
-  // By the key without a compiler: a process has one of each target, and asking for it may open it.
-  std::unordered_map<Digest, std::shared_ptr<const compiler::KernelBinary>, DigestHash> memory;
-  // Kernels that some thread is making right now; the others wait for its result.
-  std::unordered_map<Digest, std::shared_future<BinaryResult>, DigestHash> in_flight;
-  EngineCounters counters;
+  KernelMaker maker;
+  Flights flights;
 };
 
-ObtainedResult Engine::Impl::from_memory_or_make(const compiler::KernelSource& source,
-                                                 const Digest& key) {
-  std::promise<BinaryResult> promise;
-  {
-    std::unique_lock lock(mutex);
-    if (const auto found = memory.find(key); found != memory.end()) {
-      ++counters.from_memory;
-      return ObtainedKernel{found->second, KernelOrigin::kMemory, std::nullopt};
-    }
-    if (const auto found = in_flight.find(key); found != in_flight.end()) {
-      const std::shared_future<BinaryResult> future = found->second;
-      ++counters.from_memory;
-      lock.unlock();
-      MOEJIT_TRY_ASSIGN(auto binary, future.get());
-      return ObtainedKernel{std::move(binary), KernelOrigin::kMemory, std::nullopt};
-    }
-    in_flight.emplace(key, promise.get_future().share());
-  }
-  ObtainedResult result = make(source);
-  {
-    const std::lock_guard lock(mutex);
-    if (result) memory.emplace(key, result->binary);
-    in_flight.erase(key);
-  }
-  promise.set_value(result.map(&ObtainedKernel::binary));
-  return result;
-}
-
-ObtainedResult Engine::Impl::make(const compiler::KernelSource& source) {
-  if (auto found = store->find(source)) {
-    const std::lock_guard lock(mutex);
-    ++(found->origin == KernelOrigin::kPack ? counters.from_packs : counters.from_cache);
-    return std::move(*found);
-  }
-  if (options.frozen) return frozen_error(source);
-  return compile(source);
-}
-
-tl::unexpected<Error> Engine::Impl::frozen_error(const compiler::KernelSource& source) const {
-  const cache::KernelCache* folder = store->folder();
-  const std::vector<std::string> packs = store->pack_paths();
-  // A message is no reason to open a compiler.
-  std::string key_text;
-  if (compiler::is_toolchain_at_hand(source.target))
-    if (const auto key = compiler::kernel_key(source))
-      key_text = fmt::format(" (key {})", key->digest.hex());
-  const std::string target = to_string(source.target);
-  std::string hint = fmt::format("make it beforehand: moejit build {} --target {}",
-                                 options.build_arguments, target);
-  if (!packs.empty())
-    hint += " --pack more.moejitpack, and add that to the packs";
-  else if (folder != nullptr)
-    hint += " --cache-dir " + folder->folder();
-  return fail(
-      Stage::kCache, ErrorCode::kCacheMiss,
-      fmt::format("the frozen cache ({}{}{}) has no kernel {} for {}{}",
-                  folder != nullptr ? folder->folder() : "memory only", packs.empty() ? "" : "; ",
-                  fmt::join(packs, "; "), source.entry, target, key_text),
-      std::move(hint));
-}
-
-ObtainedResult Engine::Impl::compile(const compiler::KernelSource& source) {
-  MOEJIT_TRY_ASSIGN(compiler::CompiledKernel compiled, compiler::compile_kernel_and_time(source));
-  const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled.binary));
-  // Now that the compiler is open, there is no doubt about which one it is.
-  MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));
-  const bool is_published = store->publish(*binary, key);
-  const std::lock_guard lock(mutex);
-  ++counters.compiled;
-  if (store->folder() != nullptr && !is_published) ++counters.unpublished;
-  return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled.time};
-}
-
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
-  auto impl = std::make_unique<Impl>();
-  impl->options = options;
-  if (environment(Variable::kFrozen) == "1") impl->options.frozen = true;
-  MOEJIT_TRY_ASSIGN(impl->store, KernelStore::open(options));
+  MOEJIT_TRY_ASSIGN(const EngineOptions complete, with_environment(options));
+  auto impl = std::make_unique<Impl>(complete);
+  MOEJIT_TRY(impl->maker.open());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-BinaryResult Engine::binary(const compiler::KernelSource& source) {
+Result<std::shared_ptr<const compiler::KernelBinary>> Engine::binary(
+    const compiler::KernelSource& source) {
   return obtain(source).map(&ObtainedKernel::binary);
 }
 
-ObtainedResult Engine::obtain(const compiler::KernelSource& source) {
-  return impl_->from_memory_or_make(source, compiler::kernel_key(source, {}).digest);
+Result<ObtainedKernel> Engine::obtain(const compiler::KernelSource& source,
+                                      const ObtainOptions& options) {
+  return impl_->flights.board(source, memory_key(source)).wait(options);
 }
 
+Result<std::vector<ObtainedKernel>> Engine::obtain_all(
+    std::span<const compiler::KernelSource> sources, const ObtainOptions& options,
+    const std::function<void(std::size_t)>& progress) {
+  std::vector<Flights::Seat> seats;
+  for (const compiler::KernelSource& source : sources)
+    seats.push_back(impl_->flights.board(source, memory_key(source)));
+  std::vector<ObtainedKernel> kernels;
+  if (progress) progress(0);
+  for (Flights::Seat& seat : seats) {
+    MOEJIT_TRY_ASSIGN(ObtainedKernel kernel, seat.wait(options));
+    kernels.push_back(std::move(kernel));
+    if (progress) progress(kernels.size());
+  }
+  return kernels;
+}
+
+void Engine::prefetch(std::span<const compiler::KernelSource> sources) {
+  for (const compiler::KernelSource& source : sources)
+    impl_->flights.prefetch(source, memory_key(source));
+}
+
+std::shared_ptr<const compiler::KernelBinary> Engine::find(const Digest& key) const {
+  return impl_->flights.memory().find(key);
+}
+
+int32_t Engine::compile_jobs() const { return impl_->flights.compile_jobs(); }
+
 EngineCounters Engine::counters() const {
-  const std::lock_guard lock(impl_->mutex);
-  EngineCounters counters = impl_->counters;
-  counters.corrupt = impl_->store->corrupt();
+  EngineCounters counters = impl_->maker.counters();
+  const EngineCounters in_memory = impl_->flights.counters();
+  counters.from_memory = in_memory.from_memory;
+  counters.remembered_failures = in_memory.remembered_failures;
   return counters;
 }
 
-std::string Engine::cache_description() const { return impl_->store->folder_description(); }
+std::string Engine::cache_description() const { return impl_->maker.cache_description(); }
 
-std::vector<std::string> Engine::pack_paths() const { return impl_->store->pack_paths(); }
+std::vector<std::string> Engine::pack_paths() const { return impl_->maker.pack_paths(); }
 
 }  // namespace moejit::runtime

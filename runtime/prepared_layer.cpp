@@ -6,12 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
 #include <fmt/core.h>
-#include <new>
 #include <optional>
-#include <thread>
 
 namespace moejit::runtime {
 namespace {
@@ -21,52 +17,14 @@ using compiler::KernelBinary;
 using compiler::Phase;
 using compiler::Plan;
 
-using SharedBinary = std::shared_ptr<const KernelBinary>;
-
-Result<SharedBinary> make_binary(const Plan& plan, std::size_t index, Engine& engine) {
-  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
-                    compiler::emit_kernel(plan.kernels[index], plan.target));
-  return engine.binary(source);
-}
-
-// The same on a thread of our own, where nobody else could catch what the standard library throws
-// for want of memory.
-Result<SharedBinary> binary_of(const Plan& plan, std::size_t index, Engine& engine) {
-  try {
-    return make_binary(plan, index, engine);
-  } catch (const std::bad_alloc&) {
-    return fail(Stage::kCompile, ErrorCode::kOutOfMemory, "the host has no memory left");
-  } catch (const std::exception& exception) {
-    return fail(Stage::kCompile, ErrorCode::kInternal, exception.what());
+Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& engine,
+                                                   const PrepareOptions& options) {
+  std::vector<compiler::KernelSource> sources;
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
+    sources.push_back(std::move(source));
   }
-}
-
-// The machine code of all kernels, made by as many threads as there are cores; of several errors
-// the one of the earliest kernel.
-Result<std::vector<SharedBinary>> all_binaries(const Plan& plan, Engine& engine) {
-  const std::size_t count = plan.kernels.size();
-  std::vector<std::optional<Result<SharedBinary>>> results(count);
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) results[i] = binary_of(plan, i, engine);
-  };
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (std::size_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(work);
-    } catch (const std::exception&) {
-      // The system has no more threads: those that there are do the work.
-    }
-    work();
-  }
-
-  std::vector<SharedBinary> binaries;
-  for (auto& result : results) {
-    MOEJIT_TRY_ASSIGN(SharedBinary binary, std::move(*result));
-    binaries.push_back(std::move(binary));
-  }
-  return binaries;
+  return engine.obtain_all(sources, options.patience, options.progress);
 }
 
 }  // namespace
@@ -118,7 +76,8 @@ Result<void> PreparedLayer::Impl::run(Phase phase, std::optional<GradientMode> m
 }
 
 Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, Engine& engine,
-                                                              Device& device) {
+                                                              Device& device,
+                                                              const PrepareOptions& options) {
   if (plan.target != device.target())
     return fail(
         Stage::kLoad, ErrorCode::kUnsupported,
@@ -128,14 +87,15 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
     return fail(Stage::kLoad, ErrorCode::kInternal,
                 fmt::format("the plan has {} tensors, wanted at most {}", plan.tensors.size(),
                             kMostTensors));
-  MOEJIT_TRY_ASSIGN(const std::vector<SharedBinary> binaries, all_binaries(plan, engine));
+  MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
+                    obtain_kernels(plan, engine, options));
   auto impl = std::make_unique<Impl>();
   impl->plan = plan;
   impl->device = &device;
   for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
     impl->call_tensors[static_cast<std::size_t>(phase)] = tensors_of_call(plan, phase);
-  for (std::size_t i = 0; i < binaries.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(auto loaded, device.load(*binaries[i]));
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call, KernelCall::resolve(impl->plan, i, std::move(loaded)));
     impl->calls.push_back(std::move(call));
   }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -41,6 +42,13 @@ class LaunchObserver {
   virtual Result<void> after(size_t kernel_index) = 0;
 };
 
+// How to prepare a layer. What was compiled before an interruption stays in engine and cache.
+struct PrepareOptions {
+  ObtainOptions patience;  // deadline, and a wish to stop
+  // Called on the preparing thread with the number of kernels that are there, from 0 to all.
+  std::function<void(std::size_t)> progress;
+};
+
 // A layer whose kernels are compiled, loaded and ready. After prepare() nothing is compiled,
 // loaded, allocated or locked, and the host never waits for the device, so calls can be recorded
 // into a CUDA graph and replayed with other routings. Calls on different streams with different
@@ -49,9 +57,10 @@ class PreparedLayer {
  public:
   // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
   // them. The device has to outlive the layer. Errors: of the compiler, the cache and the device;
-  // kUnsupported where the plan is for another target.
+  // kUnsupported where the plan is for another target; kInterrupted where the options say so.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::Plan& plan, Engine& engine,
-                                                        Device& device);
+                                                        Device& device,
+                                                        const PrepareOptions& options = {});
   ~PreparedLayer();
   PreparedLayer(const PreparedLayer&) = delete;
   PreparedLayer& operator=(const PreparedLayer&) = delete;

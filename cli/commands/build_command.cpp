@@ -205,11 +205,11 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
     cache.build_arguments += " --with-intermediates";
   // What goes into a pack is made by the compiler of this machine, whatever other packs there are.
   cache.uses_packs = command.pack.empty();
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  const int32_t cores = static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
-  const int32_t wanted = command.jobs == 0 ? cores : command.jobs;
-  MOEJIT_TRY(Builder(jobs, *engine, terminal)
-                 .run(std::min<int32_t>(wanted, static_cast<int32_t>(jobs.size()))));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal, command.jobs));
+  MOEJIT_TRY(
+      Builder(jobs, *engine, terminal)
+          .run(std::min<int32_t>(engine->compile_jobs(), static_cast<int32_t>(jobs.size()))));
   std::optional<BuiltPack> pack;
   if (!command.pack.empty()) {
     MOEJIT_TRY_ASSIGN(pack, write_pack(command.pack, jobs));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kernel_cache.h"
 #include "cache/pack.h"
+#include "cache/stripe_locks.h"
 #include "cli/commands/commands.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"
 #include "compiler/support/env.h"
+#include "runtime/compile_budget.h"
 #include "runtime/device.h"
 
 #include <CLI/Version.hpp>
@@ -124,6 +126,16 @@ std::vector<Finding> find_packs() {
   return found;
 }
 
+Finding find_compile_jobs() {
+  return {"compile at a time", true, to_string(runtime::compile_budget())};
+}
+
+Finding find_lock_files() {
+  auto locks = cache::open_default_stripe_locks();
+  if (locks) return {"lock files", true, (*locks)->folder()};
+  return {"lock files", false, std::move(locks).error().message};
+}
+
 std::vector<Finding> findings() {
   std::vector<Finding> all = {
       {"moejit", true, MOEJIT_VERSION},
@@ -136,7 +148,9 @@ std::vector<Finding> findings() {
       find_disassembler(),
       find_gpu(),
       find_cache(),
-      find_limits()};
+      find_limits(),
+      find_compile_jobs(),
+      find_lock_files()};
   for (Finding& pack : find_packs()) all.push_back(std::move(pack));
   return all;
 }

@@ -8,14 +8,15 @@
 namespace moejit::cli {
 
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
-                                                     const Terminal& terminal) {
+                                                     const Terminal& terminal,
+                                                     int32_t compile_jobs) {
   const bool is_frozen = options.is_frozen || environment(Variable::kFrozen) == "1";
-  runtime::EngineOptions engine{
-      .cache_dir = options.dir,
-      .use_cache = !options.is_disabled,
-      .pack_keys = options.pack_keys,
-      .frozen = is_frozen,
-      .warn = [&terminal](std::string_view text) { terminal.warn(text); }};
+  runtime::EngineOptions engine{.cache_dir = options.dir,
+                                .use_cache = !options.is_disabled,
+                                .pack_keys = options.pack_keys,
+                                .frozen = is_frozen,
+                                .warn = [&terminal](std::string_view text) { terminal.warn(text); },
+                                .compile_jobs = compile_jobs};
   if (!options.uses_packs || !options.packs.empty()) engine.packs = options.packs;
   if (!options.build_arguments.empty()) engine.build_arguments = options.build_arguments;
   return runtime::Engine::create(engine);

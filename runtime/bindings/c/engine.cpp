@@ -58,7 +58,8 @@ moejit_error_code moejit_engine_get_info(const moejit_engine* engine, moejit_eng
                                            .from_memory = counters.from_memory,
                                            .corrupt = counters.corrupt,
                                            .unpublished = counters.unpublished,
-                                           .from_packs = counters.from_packs},
+                                           .from_packs = counters.from_packs,
+                                           .nondeterministic = counters.nondeterministic},
                                           info, "moejit_engine_info");
   });
 }

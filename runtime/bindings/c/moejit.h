@@ -167,13 +167,14 @@ MOEJIT_API void moejit_engine_destroy(moejit_engine* engine);
 
 typedef struct moejit_engine_info {
   size_t struct_size;
-  const char* cache;    // folder in use, or "memory only: ..."; valid as long as the engine
-  int64_t compiled;     // kernels that a compiler made
-  int64_t from_cache;   // kernels that the cache folder served
-  int64_t from_memory;  // kernels that the engine already held
-  int64_t corrupt;      // entries of folder and packs that failed verification
-  int64_t unpublished;  // compiled kernels that could not be written to the cache
-  int64_t from_packs;   // kernels that a pack served
+  const char* cache;         // folder in use, or "memory only: ..."; valid as long as the engine
+  int64_t compiled;          // kernels that a compiler made
+  int64_t from_cache;        // kernels that the cache folder served
+  int64_t from_memory;       // kernels that the engine already held
+  int64_t corrupt;           // entries of folder and packs that failed verification
+  int64_t unpublished;       // compiled kernels that could not be written to the cache
+  int64_t from_packs;        // kernels that a pack served
+  int64_t nondeterministic;  // compiled with other bytes than the cache got meanwhile
 } moejit_engine_info;
 MOEJIT_API moejit_error_code moejit_engine_get_info(const moejit_engine* engine,
                                                     moejit_engine_info* info);

@@ -126,7 +126,7 @@ TEST_F(EngineTest, MakesAKernelOnceForManyThreads) {
   EXPECT_EQ(shared->counters().from_memory, 7);
 }
 
-TEST_F(EngineTest, DoesNotRememberFailures) {
+TEST_F(EngineTest, RemembersThatASourceDoesNotCompile) {
   compiler::KernelSource broken = source_;
   broken.text += "#error broken on purpose\n";
   const auto shared = engine();
@@ -136,6 +136,7 @@ TEST_F(EngineTest, DoesNotRememberFailures) {
     EXPECT_EQ(result.error().code, ErrorCode::kCompileFailed);
   }
   EXPECT_EQ(shared->counters().compiled, 0);
+  EXPECT_EQ(shared->counters().remembered_failures, 1);
 }
 
 TEST_F(EngineTest, RefusesANamedFolderThatItCannotUse) {

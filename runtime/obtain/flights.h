@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_key.h"
+#include "compiler/support/fork.h"
+#include "runtime/engine.h"
+#include "runtime/obtain/compile_service.h"
+#include "runtime/obtain/kernel_maker.h"
+#include "runtime/obtain/kernel_memory.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+namespace moejit::runtime {
+
+// Sees to it that a process makes a kernel once, however many threads ask: the first one's request
+// is a flight, which the others board. Kernels that were made stay in memory, and so do the errors
+// of sources that do not compile. In the child of a fork() there are no flights, and all that the
+// parent had in memory.
+class Flights final : private ForkHandler {
+ public:
+  // `maker` has to outlive it.
+  Flights(KernelMaker& maker, int32_t compile_jobs);
+  // Nobody may be waiting. What is being compiled is given up.
+  ~Flights();
+
+  // A seat in a flight, or what was there without one.
+  class Seat;
+  // Begins to make the kernel, unless it is there or on its way. Each seat wants its wait(), or it
+  // is given up by its destructor.
+  Seat board(const compiler::KernelSource& source, const compiler::KernelKey& key);
+  void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
+
+  KernelMemory& memory() { return memory_; }
+  int32_t compile_jobs() const { return service_->parallelism(); }
+  EngineCounters counters() const;
+
+ private:
+  struct Flight;
+  using SharedFlight = std::shared_ptr<Flight>;
+
+  void begin(const SharedFlight& flight, Priority priority);
+  void submit(const SharedFlight& flight, Priority priority);
+  void remember(const Digest& key, const ObtainedResult& result);
+  void finish(const SharedFlight& flight, ObtainedResult result);
+  void leave(const SharedFlight& flight);
+
+  void before_fork() override;
+  void after_fork_in_parent() override;
+  void after_fork_in_child() override;
+
+  KernelMaker& maker_;
+  mutable KernelMemory memory_;
+  // Taken before those of the memory; while it is held no other is taken.
+  mutable std::mutex mutex_;
+  std::unordered_map<Digest, SharedFlight, DigestHash> in_flight_;
+  std::unordered_map<Digest, Error, DigestHash> failures_;
+  int64_t boarded_ = 0;
+  int64_t remembered_failures_ = 0;
+  std::unique_ptr<CompileService> service_;
+};
+
+class Flights::Seat {
+ public:
+  Seat(Seat&& other) noexcept = default;
+  Seat& operator=(Seat&&) = delete;
+  ~Seat();
+
+  // The kernel, or why there is none. Once.
+  ObtainedResult wait(const ObtainOptions& options);
+
+ private:
+  friend class Flights;
+  explicit Seat(ObtainedResult result) : result_(std::move(result)) {}
+  Seat(Flights& flights, SharedFlight flight, bool is_first)
+      : flights_(&flights), flight_(std::move(flight)), is_first_(is_first) {}
+
+  std::optional<ObtainedResult> result_;
+  Flights* flights_ = nullptr;
+  SharedFlight flight_;  // null: not in a flight, or left
+  bool is_first_ = false;
+};
+
+}  // namespace moejit::runtime

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/stripe_locks.h"
+#include "compiler/kernel_key.h"
+#include "compiler/support/fork.h"
+#include "runtime/engine.h"
+#include "runtime/kernel_store.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace moejit::runtime {
+
+using ObtainedResult = Result<ObtainedKernel>;
+
+// Gets kernels that are not in memory: from folder and packs, or from the compiler and on to the
+// folder. Any
+// number of threads may ask at once; that two of them do not make the same kernel is not its task,
+// that two processes do not is.
+class KernelMaker final {
+ public:
+  // All options are set, none is left to the environment.
+  explicit KernelMaker(const EngineOptions& options) : options_(options) {}
+  Result<void> open();
+
+  // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: compile
+  // it.
+  std::optional<ObtainedResult> look_up(const compiler::KernelSource& source);
+
+  // Waits for another process that makes it, else compiles and publishes it. `key` is any that is
+  // the same in all processes.
+  ObtainedResult make(const compiler::KernelSource& source, const compiler::KernelKey& key,
+                      const std::stop_token& stop);
+
+  EngineCounters counters() const;
+  std::string cache_description() const { return store_->folder_description(); }
+  std::vector<std::string> pack_paths() const { return store_->pack_paths(); }
+
+ private:
+  ObtainedResult compile(const compiler::KernelSource& source, const std::stop_token& stop);
+  tl::unexpected<Error> frozen_error(const compiler::KernelSource& source) const;
+  bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
+  std::optional<cache::StripeLock> lock(const compiler::KernelKey& key,
+                                        const std::stop_token& stop);
+  cache::StripeLocks* stripe_locks();
+  void count(int64_t EngineCounters::*counter);
+
+  EngineOptions options_;
+  std::unique_ptr<KernelStore> store_;
+
+  ForkMutex locks_mutex_;
+  bool has_asked_for_locks_ = false;
+  std::unique_ptr<cache::StripeLocks> locks_;  // null: nobody is waited for
+
+  mutable ForkMutex counters_mutex_;
+  EngineCounters counters_;
+};
+
+}  // namespace moejit::runtime
