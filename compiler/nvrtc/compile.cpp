@@ -3,6 +3,7 @@
 
 #include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile_options.h"
+#include "compiler/nvrtc/fork_gate.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/nvrtc/phase_report.h"
 #include "compiler/nvrtc/resource_usage.h"
@@ -179,6 +180,7 @@ Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
                     templates::include_closure(source.text, Flavor::kDevice));
+  const ForkGate gate;
   MOEJIT_TRY_ASSIGN(Program program, create_program(*api, source, headers));
   const std::vector<std::string> options = compile_options(source.target, api->major, api->minor);
   const auto [result, time] = compile_and_time(*api, program, options, stop);
