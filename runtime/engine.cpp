@@ -99,8 +99,9 @@ void Engine::prefetch(std::span<const compiler::KernelSource> sources) {
     impl_->flights.prefetch(source, memory_key(source));
 }
 
-std::shared_ptr<const compiler::KernelBinary> Engine::find(const Digest& key) const {
-  return impl_->flights.memory().find(key);
+const compiler::KernelBinary* Engine::find(const Digest& key) const {
+  const auto* kernel = impl_->flights.memory().find(key);
+  return kernel != nullptr ? kernel->get() : nullptr;
 }
 
 int32_t Engine::compile_jobs() const { return impl_->flights.compile_jobs(); }

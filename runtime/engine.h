@@ -108,9 +108,9 @@ class Engine {
   void prefetch(std::span<const compiler::KernelSource> sources);
 
   // What this engine holds in memory under the key of a source without its compiler,
-  // compiler::kernel_key(source, {}), or null. For who asks
-  // often: no key is computed, nothing is allocated, and no disk is read.
-  std::shared_ptr<const compiler::KernelBinary> find(const Digest& key) const;
+  // compiler::kernel_key(source, {}), as long as it lives, or null. For who asks often: no key is
+  // computed, nothing is allocated, and no disk is read.
+  const compiler::KernelBinary* find(const Digest& key) const;
 
   // Kernels that are compiled at a time, at most.
   int32_t compile_jobs() const;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <mutex>
 
 namespace moejit::runtime {
 

@@ -4,11 +4,11 @@
 #include "cache/kernel_cache.h"
 #include "cache/pack.h"
 #include "compiler/kernel_key.h"
+#include "compiler/support/fork.h"
 #include "runtime/engine.h"
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -61,7 +61,7 @@ class KernelStore {
   std::vector<std::vector<std::string>> compilers_;  // of all packs, each once
   cache::WarningSink warn_;
   std::atomic<std::int64_t> corrupt_in_packs_{0};
-  std::mutex warned_mutex_;
+  ForkMutex warned_mutex_;
   std::set<std::string> warned_;  // paths of packs
 };
 

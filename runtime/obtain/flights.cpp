@@ -77,8 +77,8 @@ Flights::Seat Flights::board(const compiler::KernelSource& source, const compile
   {
     const std::lock_guard lock(mutex_);
     // Kernels enter the memory before their flight is over.
-    if (auto kernel = memory_.find(key.digest))
-      return Seat(ObtainedKernel{std::move(kernel), KernelOrigin::kMemory, std::nullopt});
+    if (const auto* kernel = memory_.find(key.digest))
+      return Seat(ObtainedKernel{*kernel, KernelOrigin::kMemory, std::nullopt});
     if (const auto failure = failures_.find(key.digest); failure != failures_.end()) {
       ++remembered_failures_;
       return Seat(tl::make_unexpected(failure->second));

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What it costs to find a kernel that was made before: in memory, by source, on disk. Prints
+// figures and judges nothing.
+#include "cache/kernel_cache.h"
+#include "compiler/compiler.h"
+#include "compiler/kernel_key.h"
+#include "runtime/engine.h"
+#include "runtime/obtain/kernel_memory.h"
+#include "tests/support/temp_dir.h"
+
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <chrono>
+#include <fmt/core.h>
+#include <random>
+#include <vector>
+
+namespace moejit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kEntries = 100'000;
+
+std::vector<Digest> random_keys(int count) {
+  std::mt19937_64 random(1);
+  std::vector<Digest> keys(static_cast<std::size_t>(count));
+  for (Digest& key : keys)
+    for (std::uint8_t& byte : key.bytes) byte = static_cast<std::uint8_t>(random());
+  return keys;
+}
+
+// Times single calls: threads that share a core would spoil a mean. Reading the clock is part of
+// each figure.
+class Samples {
+ public:
+  template <typename Function>
+  void time(const Function& function) {
+    const auto start = Clock::now();
+    function();
+    const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+    nanoseconds_.push_back(elapsed.count());
+  }
+  void report(benchmark::State& state) {
+    std::ranges::sort(nanoseconds_);
+    for (const auto& [name, share] : {std::pair("p50_ns", 0.5), std::pair("p99_ns", 0.99)}) {
+      const auto at = static_cast<std::size_t>(share * static_cast<double>(nanoseconds_.size()));
+      state.counters[name] = benchmark::Counter(nanoseconds_[std::min(at, nanoseconds_.size() - 1)],
+                                                benchmark::Counter::kAvgThreads);
+    }
+  }
+
+ private:
+  std::vector<double> nanoseconds_;
+};
+
+void clock_alone(benchmark::State& state) {
+  Samples samples;
+  for (auto _ : state) samples.time([] {});
+  samples.report(state);
+}
+BENCHMARK(clock_alone);
+
+// Engine::find() is this.
+void memory_hit(benchmark::State& state) {
+  static const std::vector<Digest> keys = random_keys(kEntries);
+  static runtime::KernelMemory& memory = *[] {
+    auto* filled = new runtime::KernelMemory;
+    for (const Digest& key : keys)
+      filled->add(key, std::make_shared<const compiler::KernelBinary>());
+    return filled;
+  }();
+  std::mt19937 random(static_cast<unsigned>(state.thread_index()));
+  Samples samples;
+  for (auto _ : state) {
+    const Digest key = keys[random() % keys.size()];  // who asks has it at hand
+    samples.time([&] { benchmark::DoNotOptimize(memory.find(key)); });
+  }
+  samples.report(state);
+}
+BENCHMARK(memory_hit)->Threads(1)->Threads(2)->Threads(16)->Iterations(500'000);
+
+compiler::KernelSource quantize_source() {
+  const compiler::KernelPlan kernel{.operation = "quantize",
+                                    .spec = compiler::RowChainSpec{.columns = 7168}};
+  return emit_kernel(kernel, {}).value();
+}
+
+void emit(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(quantize_source());
+}
+BENCHMARK(emit)->Unit(benchmark::kMicrosecond);
+
+void key_of_source(benchmark::State& state) {
+  const compiler::KernelSource source = quantize_source();
+  if (const auto key = compiler::kernel_key(source); !key)
+    return state.SkipWithError(key.error().message.c_str());
+  for (auto _ : state) benchmark::DoNotOptimize(compiler::kernel_key(source));
+}
+BENCHMARK(key_of_source)->Unit(benchmark::kMicrosecond);
+
+void verified_disk_hit(benchmark::State& state) {
+  const testing::TempDir folder("engine-bench");
+  const auto cache = cache::KernelCache::open((folder / "cache").string());
+  const std::vector<Digest> keys = random_keys(64);
+  const std::vector<std::byte> payload(static_cast<std::size_t>(state.range(0)));
+  for (const Digest& key : keys) (*cache)->put(key, "{}", payload);
+  Samples samples;
+  std::size_t i = 0;
+  for (auto _ : state)
+    samples.time([&] { benchmark::DoNotOptimize((*cache)->get(keys[i++ % keys.size()])); });
+  samples.report(state);
+}
+BENCHMARK(verified_disk_hit)->Arg(64 << 10)->Unit(benchmark::kMicrosecond);
+
+void miss_on_disk(benchmark::State& state) {
+  const testing::TempDir folder("engine-bench");
+  const auto cache = cache::KernelCache::open((folder / "cache").string());
+  const std::vector<Digest> keys = random_keys(64);
+  Samples samples;
+  std::size_t i = 0;
+  for (auto _ : state)
+    samples.time([&] { benchmark::DoNotOptimize((*cache)->get(keys[i++ % keys.size()])); });
+  samples.report(state);
+}
+BENCHMARK(miss_on_disk)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace moejit
