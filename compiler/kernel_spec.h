@@ -66,6 +66,7 @@ struct RowChainSpec {
   int32_t threads = 256;
   int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
+  bool adds_bias_dprobs = false;   // kRowsAndProbs: and what the biases add to them
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
   bool is_interleaved = false;     // gate and up alternate in bf16 rows that have both
   Activation activation = {};      // of the transform stage
@@ -123,6 +124,12 @@ enum class GemmAccumulation {
   kFp32,  // in fp32; of e4m3 products, which the tensor cores add with about 14 bits, partial sums
   kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
 };
+// What is added to complete sums, before they are rounded or activated.
+enum class GemmBias {
+  kNone,
+  kColumns,          // bias [E, N]: its group's, to every row
+  kColumnsTimesProb  // that, times the row's probability
+};
 enum class GemmEpilogue {
   kStoreBf16,                   // one rounding to bf16
   kActivationQuantize,          // that, then activation * probability to e4m3, 1x128 scales
@@ -152,6 +159,8 @@ struct GroupedGemmSpec {
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
   int32_t blocks_per_promotion = 1;  // stages that are one partial sum; 1 where gated
   Activation activation = {};        // of an epilogue that activates
+  GemmBias bias = GemmBias::kNone;
+  bool has_interleaved_bias = false;  // of gate and up, which are apart in D
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
@@ -231,6 +240,32 @@ struct GatedGradientSpec {
   bool operator==(const GatedGradientSpec&) const = default;
 };
 
+// D[e][columns] = sums over the rows of group e of its columns: gradients of biases. Rows are bf16,
+// or e4m3 with compact scales, and come in sections of `pitch` columns, of which D has the first
+// `section_columns`. A CTA adds up 128 columns of a group in a fixed tree.
+struct ColumnSumsSpec {
+  DType input = DType::kF8E4M3;  // or kBF16
+  int32_t local_experts = 0;
+  int32_t sections = 1;
+  int32_t section_columns = 0;
+  int32_t pitch = 0;
+  bool is_interleaved = false;  // columns of the sections alternate in D
+  bool times_prob = false;      // each row counts with its probability
+  bool adds = false;            // to what D holds
+  int32_t threads = 256;
+  bool operator==(const ColumnSumsSpec&) const = default;
+};
+
+// d[r] = row r times the bias of its group: what a bias that is multiplied with a probability adds
+// to the probability's gradient. Rows as above; a warp adds up each in a fixed tree.
+struct RowDotsSpec {
+  DType input = DType::kF8E4M3;  // or kBF16
+  int32_t local_experts = 0;
+  int32_t columns = 0;
+  int32_t threads = 256;
+  bool operator==(const RowDotsSpec&) const = default;
+};
+
 // A list of tensors [rows, columns], each with a scale known beforehand, to FP8 and to its
 // transpose, and their largest magnitudes: delayed scaling. One 128x128 tile a CTA, of any tensor
 // of the list.
@@ -243,6 +278,6 @@ struct MultiCastTransposeSpec {
 
 using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
                                 ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec,
-                                MultiCastTransposeSpec>;
+                                MultiCastTransposeSpec, ColumnSumsSpec, RowDotsSpec>;
 
 }  // namespace moejit::compiler

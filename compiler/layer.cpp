@@ -113,6 +113,7 @@ std::string to_json(const Layer& layer) {
   add("intermediate", std::to_string(layer.intermediate));
   add("activation", json_activation(layer.activation));
   add("gate_up_layout", json_string(to_string(layer.gate_up_layout)));
+  add("biases", layer.biases ? "true" : "false");
   add("dtype", json_string(layer.dtype));
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));

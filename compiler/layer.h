@@ -47,6 +47,7 @@ struct Layer {
   int32_t intermediate = 0;    // I: multiple of 16
   Activation activation = {};  // swiglu
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
+  bool biases = false;         // each expert adds b1 to h1 and b2 to its result
   std::string dtype = "bf16";  // of x, weights and y
   Recipe recipe = Recipe::kFp8Flow;
   int32_t block_size = 128;        // contraction elements of a scale block

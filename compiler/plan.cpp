@@ -164,6 +164,15 @@ std::string_view to_string(GemmEpilogue epilogue) {
   return "unknown";
 }
 
+std::string_view to_string(GemmBias bias) {
+  switch (bias) {
+    case GemmBias::kNone: return "none";
+    case GemmBias::kColumns: return "columns";
+    case GemmBias::kColumnsTimesProb: return "columns_times_prob";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
@@ -229,10 +238,11 @@ std::string text_of(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
-      s.segments_in_flight, dprobs, pitch, s.is_interleaved ? " interleaved" : "");
+      s.segments_in_flight, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
+      s.adds_bias_dprobs ? " bias_dprobs" : "");
 }
 
 std::string text_of(const TileChainSpec& s) {
@@ -260,15 +270,21 @@ std::string accumulation_text(const GroupedGemmSpec& s) {
   return fmt::format("blocks_per_promotion={}", s.blocks_per_promotion);
 }
 
+std::string bias_text(const GroupedGemmSpec& s) {
+  if (s.bias == GemmBias::kNone) return {};
+  return fmt::format("bias={} {}", to_string(s.bias),
+                     s.has_interleaved_bias ? "interleaved_bias=true " : "");
+}
+
 std::string text_of(const GroupedGemmSpec& s) {
   const std::string activation =
       stores_activation(s)
           ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
           : std::string();
   return fmt::format(
-      "grouped_gemm operands={} scales={} epilogue={} {}local_experts={} sections={} section_n={} "
-      "k={} {} {}stages={} {}",
-      to_string(s.operands), to_string(s.scales), to_string(s.epilogue),
+      "grouped_gemm operands={} scales={} epilogue={} {}{}local_experts={} sections={} "
+      "section_n={} k={} {} {}stages={} {}",
+      to_string(s.operands), to_string(s.scales), to_string(s.epilogue), bias_text(s),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
       tiles_text(s), activation, s.stages, accumulation_text(s));
 }
@@ -300,6 +316,20 @@ std::string text_of(const GatedGradientSpec& s) {
   return fmt::format(
       "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}",
       s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads);
+}
+
+std::string text_of(const ColumnSumsSpec& s) {
+  return fmt::format(
+      "column_sums input={} local_experts={} sections={} section_columns={} pitch={}{}{}{} "
+      "threads={}",
+      to_string(s.input), s.local_experts, s.sections, s.section_columns, s.pitch,
+      s.is_interleaved ? " interleaved" : "", s.times_prob ? " times_prob" : "",
+      s.adds ? " adds" : "", s.threads);
+}
+
+std::string text_of(const RowDotsSpec& s) {
+  return fmt::format("row_dots input={} local_experts={} columns={} threads={}", to_string(s.input),
+                     s.local_experts, s.columns, s.threads);
 }
 
 std::string text_of(const MultiCastTransposeSpec& s) {

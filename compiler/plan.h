@@ -21,9 +21,9 @@ namespace moejit::compiler {
 // Who owns a tensor's memory and how long it lives.
 enum class TensorRole {
   kInput,      // the caller's, read by calls: x, topk_ids, topk_probs; dy
-  kWeight,     // the caller's, read when weights change: w1, w2; skip_update
+  kWeight,     // the caller's, read when weights change: w1, w2; b1, b2; skip_update
   kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
-  kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2
+  kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
   kSaved,      // a slice of what the caller keeps from a forward to its backward call
   kWorkspace,  // a slice of the workspace handed to every call
 };
@@ -68,7 +68,7 @@ enum class Phase {
   kBackward,
 };
 
-// What a backward call does with dw1 and dw2.
+// What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
 
 // `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
@@ -164,6 +164,7 @@ std::string_view to_string(StoreStage stage);
 std::string_view to_string(GemmScales scales);
 std::string_view to_string(GemmAccumulation accumulation);
 std::string_view to_string(GemmEpilogue epilogue);
+std::string_view to_string(GemmBias bias);
 std::string_view to_string(GradientScales scales);
 std::string_view to_string(Major major);
 std::string_view to_string(GradientOutput output);

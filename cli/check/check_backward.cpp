@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_backward.h"
 
+#include "cli/check/bias.h"
 #include "cli/check/check_activation.h"
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/check_weight_gradient.h"
@@ -21,7 +22,8 @@ using reference::block_count;
 class BackwardCheck {
  public:
   BackwardCheck(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
-      : results_(layer, results),
+      : layer_(layer),
+        results_(layer, results),
         shape_(results_.shape()),
         padded_intermediate_(compiler::padded_intermediate(layer)),
         inputs_(inputs),
@@ -154,17 +156,18 @@ class BackwardCheck {
 
   void check_sums() {
     const HostTensor& dx = results_.at("dx");
-    const int64_t tokens = dx.shape[0], blocks = block_count(shape_.intermediate);
+    const int64_t tokens = dx.shape[0];
     const std::vector<uint16_t> wanted =
         reference::unpermute(elements<uint16_t>(results_.at("dx_permuted")), route_.row_map, tokens,
                              shape_.top_k, shape_.hidden);
     results_.add(check_of(
         "dx", testing::compare_bf16({"dx", shape_.hidden}, elements<uint16_t>(dx), wanted)));
-    results_.check_floats("dprobs", shape_.top_k,
-                          reference::unpermute_dprobs(elements<float>(results_.at("dprobs_blocks")),
-                                                      route_.row_map, blocks));
+    results_.check_dprobs();
+    for (TensorCheck& check : check_bias_gradients(results_, layer_, inputs_))
+      results_.add(std::move(check));
   }
 
+  const compiler::Layer& layer_;
   LayerResults results_;
   const reference::LayerShape& shape_;
   int64_t padded_intermediate_;  // I'

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_bf16_layer.h"
 
+#include "cli/check/bias.h"
 #include "cli/check/choose.h"
 #include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
@@ -29,7 +30,8 @@ constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
 class Bf16Check {
  public:
   Bf16Check(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
-      : results_(layer, results),
+      : layer_(layer),
+        results_(layer, results),
         shape_(results_.shape()),
         inputs_(inputs),
         activation_(reference_of(layer.activation)) {}
@@ -39,9 +41,11 @@ class Bf16Check {
     const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
     if (!check_route(tokens)) return results_.take_checks();
     check_permuted("permuted", "x", probs);
-    check_gemm("h1", "permuted", weights("w1", h1_columns(), hidden, false));
+    check_gemm("h1", "permuted", weights("w1", h1_columns(), hidden, false),
+               bias_of_fc1(results_, layer_, inputs_));
     check_activation();
-    check_gemm("h2", "act", weights("w2", hidden, shape_.intermediate, false));
+    check_gemm("h2", "act", weights("w2", hidden, shape_.intermediate, false),
+               bias_of_fc2(results_, layer_, inputs_));
     check_rows("y", reference::unpermute(bits("h2"), route_.row_map, tokens, shape_.top_k, hidden));
     return results_.take_checks();
   }
@@ -57,10 +61,9 @@ class Bf16Check {
     check_gemm("dx_permuted", "dh1", weights("w1", hidden, h1_columns(), true));
     check_rows("dx", reference::unpermute(bits("dx_permuted"), route_.row_map, tokens, shape_.top_k,
                                           hidden));
-    results_.check_floats(
-        "dprobs", shape_.top_k,
-        reference::unpermute_dprobs(elements<float>(results_.at("dprobs_blocks")), route_.row_map,
-                                    block_count(shape_.intermediate)));
+    results_.check_dprobs();
+    for (TensorCheck& check : check_bias_gradients(results_, layer_, inputs_))
+      results_.add(std::move(check));
     return results_.take_checks();
   }
 
@@ -116,14 +119,14 @@ class Bf16Check {
   }
 
   void check_gemm(std::string_view tensor, std::string_view rows,
-                  const reference::Bf16Weights& weights) {
+                  const reference::Bf16Weights& weights, const Bias& bias = {}) {
     const RowSample sample = sample_rows(
         route_, kMaxMultiplyAdds / std::max<int64_t>(1, weights.columns * weights.depth));
     const std::vector<uint16_t> a = gather_rows(bits(rows), weights.depth, sample.source_rows);
     const std::vector<uint16_t> got =
         gather_rows(bits(tensor), weights.columns, sample.source_rows);
-    const reference::GemmExact wanted =
-        reference::bf16_grouped_gemm_exact(a, weights, sample.route);
+    reference::GemmExact wanted = reference::bf16_grouped_gemm_exact(a, weights, sample.route);
+    add_bias(bias, sample.route, sample.source_rows, weights.columns, wanted);
     TensorCheck check = check_within(
         tensor,
         testing::compare_bf16_within({tensor, weights.columns}, got, wanted.value, wanted.bound));
@@ -142,7 +145,9 @@ class Bf16Check {
         const auto [gate, up] = gate_and_up(h1, row, i);
         const double prob = probs[row];
         values.push_back(prob == 0.0 ? 0.0 : activation_.value(gate, up) * prob);
-        const double error = std::fabs(prob) * activation_.value_error(gate, up) +
+        // A function below 2^-126 may be 0, and meets these factors.
+        const double subnormal = 0x1p-126 * (1.0 + std::fabs(gate)) * (2.0 + std::fabs(up));
+        const double error = std::fabs(prob) * (activation_.value_error(gate, up) + subnormal) +
                              0x1p-24 * std::fabs(values.back()) + 0x1p-126;
         bounds.push_back(reference::with_bf16_rounding(error, values.back()));
       }
@@ -231,6 +236,7 @@ class Bf16Check {
     results_.add(std::move(check));
   }
 
+  const compiler::Layer& layer_;
   LayerResults results_;
   const reference::LayerShape& shape_;
   const TensorMap& inputs_;

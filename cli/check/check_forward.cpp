@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_forward.h"
 
+#include "cli/check/bias.h"
 #include "cli/check/check_activation.h"
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/layer_results.h"
@@ -16,7 +17,8 @@ namespace {
 class ForwardCheck {
  public:
   ForwardCheck(const compiler::Layer& layer, const TensorMap& inputs, const TensorMap& results)
-      : results_(layer, results),
+      : layer_(layer),
+        results_(layer, results),
         shape_(results_.shape()),
         inputs_(inputs),
         activation_(reference_of(layer.activation)),
@@ -29,12 +31,14 @@ class ForwardCheck {
     if (!check_route()) return results_.take_checks();
     check_permute();
     results_.check_gemm("h1", results_.rows("permuted"),
-                        results_.weights("w1", w1_sections(shape_)), shape_.sharing);
+                        results_.weights("w1", w1_sections(shape_)), shape_.sharing,
+                        bias_of_fc1(results_, layer_, inputs_));
     for (TensorCheck& check : check_activation(copy_elements<uint16_t>(results_.at("h1")),
                                                copy_elements<float>(results_.at("permuted_probs")),
                                                route_, shape_, activation_, results_.rows("act")))
       results_.add(std::move(check));
-    results_.check_gemm("h2", results_.rows("act"), results_.weights("w2", 1), shape_.sharing);
+    results_.check_gemm("h2", results_.rows("act"), results_.weights("w2", 1), shape_.sharing,
+                        bias_of_fc2(results_, layer_, inputs_));
     check_unpermute();
     return results_.take_checks();
   }
@@ -102,6 +106,7 @@ class ForwardCheck {
         testing::compare_bf16({"y", shape_.hidden}, elements<uint16_t>(results_.at("y")), wanted)));
   }
 
+  const compiler::Layer& layer_;
   LayerResults results_;
   const reference::LayerShape& shape_;
   const TensorMap& inputs_;

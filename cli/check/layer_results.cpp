@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/layer_results.h"
 
+#include "cli/check/bias.h"
 #include "cli/check/sampled_gemm.h"
 
 #include <fmt/core.h>
@@ -22,7 +23,8 @@ reference::LayerShape shape_of(const compiler::Layer& layer) {
           .max_rows = layer.max_permuted_rows,
           .sharing = layer.scale_sharing_k,
           .has_gate = has_gate(layer.activation),
-          .is_interleaved = layer.gate_up_layout == compiler::GateUpLayout::kInterleaved};
+          .is_interleaved = layer.gate_up_layout == compiler::GateUpLayout::kInterleaved,
+          .has_biases = layer.biases};
 }
 
 reference::Route LayerResults::route() const {
@@ -68,12 +70,36 @@ bool LayerResults::check_integers(std::string_view tensor, int64_t columns,
 
 void LayerResults::check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
                               const reference::QuantizedWeights& weights, int64_t sharing) {
+  check_gemm(tensor, rows, weights, sharing, Bias{});
+}
+
+void LayerResults::check_dprobs() {
+  const int64_t blocks = reference::block_count(shape_.intermediate);
+  const std::span<const float> sums = elements<float>(at("dprobs_blocks"));
+  if (!shape_.has_biases)
+    return check_floats("dprobs", shape_.top_k,
+                        reference::unpermute_dprobs(sums, route().row_map, blocks));
+  const std::span<const float> biases = elements<float>(at("bias_dprobs"));
+  std::vector<float> all;
+  for (size_t row = 0; row < biases.size(); ++row) {
+    const auto first = sums.begin() + static_cast<int64_t>(row) * blocks;
+    all.insert(all.end(), first, first + blocks);
+    all.push_back(biases[row]);
+  }
+  check_floats("dprobs", shape_.top_k,
+               reference::unpermute_dprobs(all, route().row_map, blocks + 1));
+}
+
+void LayerResults::check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
+                              const reference::QuantizedWeights& weights, int64_t sharing,
+                              const Bias& bias) {
   const reference::Route all = route();
   const GemmSample sample = sample_gemm(rows, all, weights.rows, kMaxMultiplyAdds);
   const std::vector<uint16_t> got =
       gather_rows(elements<uint16_t>(at(tensor)), weights.rows, sample.source_rows);
-  const reference::GemmExact wanted =
+  reference::GemmExact wanted =
       reference::grouped_gemm_exact(sample.rows, weights, sample.route, sharing);
+  add_bias(bias, sample.route, sample.source_rows, weights.rows, wanted);
   TensorCheck check = check_within(
       tensor,
       testing::compare_bf16_within({tensor, weights.rows}, got, wanted.value, wanted.bound));

@@ -13,6 +13,8 @@
 
 namespace moejit::cli {
 
+struct Bias;
+
 reference::LayerShape shape_of(const compiler::Layer& layer);
 
 // The tensors that a layer's kernels wrote, as operands of the CPU reference, and what they were
@@ -36,9 +38,14 @@ class LayerResults {
   void check_codes(std::string_view tensor, int64_t columns, const std::vector<uint8_t>& wanted);
   void check_floats(std::string_view tensor, int64_t columns, const std::vector<float>& wanted);
   bool check_integers(std::string_view tensor, int64_t columns, const std::vector<int32_t>& wanted);
-  // bf16 products of rows and weights; only some rows where the CPU would take too long.
+  // bf16 products of rows and weights, and a bias; only some rows where the CPU would take too
+  // long.
   void check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
                   const reference::QuantizedWeights& weights, int64_t sharing);
+  void check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
+                  const reference::QuantizedWeights& weights, int64_t sharing, const Bias& bias);
+  // dprobs from the blocks of its rows, behind which biases add theirs.
+  void check_dprobs();
 
   std::vector<TensorCheck> take_checks() { return std::move(checks_); }
 

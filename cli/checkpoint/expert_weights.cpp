@@ -97,7 +97,12 @@ class ExpertLoader {
 
   // Of bf16 weights. Quantised ones have all of gate first in either layout.
   void interleave_if_wanted() {
-    if (layer_.gate_up_layout != compiler::GateUpLayout::kInterleaved || is_quantized()) return;
+    if (layer_.gate_up_layout != compiler::GateUpLayout::kInterleaved) return;
+    if (b1_ != nullptr)
+      *b1_ = make_tensor(
+          b1_->dtype, b1_->shape,
+          reference::interleaved<uint16_t>(elements<uint16_t>(*b1_), layer_.intermediate, 1));
+    if (is_quantized()) return;
     *w1_ = make_tensor(w1_->dtype, w1_->shape,
                        reference::interleaved<uint16_t>(elements<uint16_t>(*w1_),
                                                         layer_.intermediate, layer_.hidden));
@@ -117,6 +122,10 @@ class ExpertLoader {
     const int64_t sections = compiler::w1_sections(layer_);
     w1_ = add(is_quantized() ? "w1_q" : "w1", dtype_, {e, sections * i, h});
     w2_ = add(is_quantized() ? "w2_q" : "w2", dtype_, {e, h, i});
+    if (layer_.biases) {
+      b1_ = add("b1", DType::kBF16, {e, sections * i});
+      b2_ = add("b2", DType::kBF16, {e, h});
+    }
     if (!is_quantized()) return;
     w1_scales_ = add("w1_scale_inv", DType::kF32, {e, sections * scale_blocks(i), scale_blocks(h)});
     w2_scales_ = add("w2_scale_inv", DType::kF32, {e, scale_blocks(h), scale_blocks(i)});
@@ -125,6 +134,8 @@ class ExpertLoader {
   std::vector<Part> parts_of(int64_t expert) const {
     const int64_t h = layer_.hidden, i = layer_.intermediate;
     std::vector<Part> parts = parts_in(expert, "weight", *w1_, {i, h}, *w2_, {h, i});
+    if (layer_.biases)
+      std::ranges::move(parts_in(expert, "bias", *b1_, {i}, *b2_, {h}), std::back_inserter(parts));
     if (!is_quantized()) return parts;
     const int64_t hb = scale_blocks(h), ib = scale_blocks(i);
     std::ranges::move(
@@ -173,6 +184,8 @@ class ExpertLoader {
   TensorMap tensors_;
   HostTensor* w1_ = nullptr;
   HostTensor* w2_ = nullptr;
+  HostTensor* b1_ = nullptr;
+  HostTensor* b2_ = nullptr;
   HostTensor* w1_scales_ = nullptr;
   HostTensor* w2_scales_ = nullptr;
 };

@@ -31,7 +31,10 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
   session->is_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
-    if (tensor.role == TensorRole::kWeight && session->is_quantized_) continue;
+    // Weights that came quantised have nobody to read them; biases have.
+    if (tensor.role == TensorRole::kWeight && session->is_quantized_ &&
+        !compiler::is_used(plan, tensor, Phase::kForward))
+      continue;
     if (tensor.is_optional) continue;
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));

@@ -16,6 +16,7 @@ using compiler::TensorPlan;
 
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
 constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
+constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
 constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
                                                                "w2_scale_inv"};
 
@@ -75,6 +76,9 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   const bool has_backward = compiler::find_tensor(plan, "dy") != nullptr;
   if (has_backward) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   if (!with_weights) return inputs;
+  if (plan.layer.biases)
+    for (const std::string_view name : kBiases)
+      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
   if (!has_backward && file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));

@@ -12,7 +12,7 @@ namespace {
 using compiler::DType;
 
 // Seeds of the weights, so that w1 and w2 differ from each other.
-enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102 };
+enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 };
 
 double unrouted_share(const compiler::Layer& layer) {
   const double local = static_cast<double>(layer.local_experts) / layer.experts;
@@ -57,6 +57,15 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   weights["w2"] = make_tensor(
       DType::kBF16, {experts, h, i},
       reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
+  if (!layer.biases) return weights;
+  std::vector<uint16_t> b1 =
+      reference::random_activations(experts, rows, reference::RandomStream(seed, kB1).bits(0));
+  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
+    b1 = reference::interleaved<uint16_t>(b1, i, 1);
+  weights["b1"] = make_tensor(DType::kBF16, {experts, rows}, b1);
+  weights["b2"] = make_tensor(
+      DType::kBF16, {experts, h},
+      reference::random_activations(experts, h, reference::RandomStream(seed, kB2).bits(0)));
   return weights;
 }
 

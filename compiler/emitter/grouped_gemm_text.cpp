@@ -107,6 +107,7 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
   if (spec.scales != GemmScales::kRowBlock) includes.push_back("gemm/accumulating_mainloop.cuh");
   if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
+  if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
   if (is_gated(spec)) {
     includes.push_back("gemm/gated_mainloop.cuh");
     includes.push_back("gemm/gated_tile.cuh");
@@ -138,7 +139,20 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                              ? "steps added up before they are scaled"
                                              : "steps that are one partial sum"));
   }
+  if (spec.bias != GemmBias::kNone) {
+    const bool times_prob = spec.bias == GemmBias::kColumnsTimesProb;
+    constants.push_back({"bool", "kBiasTimesProb", times_prob ? "true" : "false",
+                         "the bias is multiplied with the row's probability"});
+    constants.push_back({"bool", "kInterleavedBias", spec.has_interleaved_bias ? "true" : "false",
+                         "gate and up alternate in the bias"});
+  }
   return constants;
+}
+
+ComposedType bias_type(const GroupedGemmSpec& spec) {
+  return {"Bias",
+          spec.is_swapped ? "SwappedColumnBias" : "ColumnBias",
+          {"Problem", "kBiasTimesProb", "kInterleavedBias"}};
 }
 
 std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
@@ -152,6 +166,11 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
     types.push_back({"Epilogue", "EpilogueScaled", {factors, epilogue}});
     epilogue = "Epilogue";
   }
+  if (spec.bias != GemmBias::kNone) {
+    types.push_back(bias_type(spec));
+    types.push_back({"BiasedEpilogue", "EpilogueBiased", {"Bias", epilogue}});
+    epilogue = "BiasedEpilogue";
+  }
   types.push_back({"Kernel",
                    "GroupedGemm",
                    {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop",
@@ -162,7 +181,8 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
 std::string summary_of(const GroupedGemmSpec& spec) {
   const std::string product =
       fmt::format("D[P, {}] = A[P, {}] * B[expert]^T, one B for the rows of each expert",
-                  int64_t{spec.sections} * spec.section_n, spec.k);
+                  int64_t{spec.sections} * spec.section_n, spec.k) +
+      (spec.bias == GemmBias::kNone ? "" : ", and its bias");
   if (!stores_activation(spec)) return product;
   return fmt::format(
       "{}; {} * probability of D{}, to e4m3, one power-of-two scale for 128 columns "

@@ -51,6 +51,8 @@ KernelText describe(const ContractionGroupedGemmSpec& spec);
 KernelText describe(const TransposeSpec& spec);
 KernelText describe(const GatedGradientSpec& spec);
 KernelText describe(const MultiCastTransposeSpec& spec);
+KernelText describe(const ColumnSumsSpec& spec);
+KernelText describe(const RowDotsSpec& spec);
 
 // The complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);

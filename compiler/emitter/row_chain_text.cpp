@@ -70,6 +70,7 @@ ComposedType store_stage(const RowChainSpec& spec) {
       break;
     case StoreStage::kRowsAndProbs: take("StoreRowsAndProbs", {"kTopK", "kDprobsColumns"}); break;
   }
+  if (spec.adds_bias_dprobs) store.arguments.emplace_back("kAddsBiasDprobs");
   if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
   if (spec.is_interleaved && is_gated(spec.store)) {
     if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
@@ -170,7 +171,8 @@ std::string activation_type(const RowChainSpec& spec) {
 KernelText describe(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
   // With all its arguments it does not fit into a line.
-  const bool is_named = spec.tells_tokens || (spec.is_interleaved && is_gated(spec.store));
+  const bool is_named =
+      spec.tells_tokens || spec.adds_bias_dprobs || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
       .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
                            spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
@@ -210,6 +212,10 @@ KernelText describe(const RowChainSpec& spec) {
   if (has_dprobs) {
     text.constants.push_back(
         integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
+  }
+  if (spec.adds_bias_dprobs) {
+    text.constants.push_back(
+        {"bool", "kAddsBiasDprobs", "true", "what the bias adds, behind the blocks"});
   }
   if (!spec.moves_probs) {
     text.constants.push_back(

@@ -216,6 +216,7 @@ Result<Layer> read_figures(KeyReader& reader, const HuggingFaceFamily& family,
                                           ? reader.read_activation(family)
                                           : reader.read_clamped_activation(family.clamp));
   layer.gate_up_layout = family.gate_up_layout;
+  layer.biases = family.biases;
   layer.dispatch = default_dispatch(layer.experts, layer.local_experts);
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   if (layer.max_permuted_rows > kMaxPermutedRows)

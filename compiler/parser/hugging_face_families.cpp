@@ -7,10 +7,8 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::string_view kGptOssNote =
-    "experts have biases, which the layer does not add: it has the model's sizes and activation, "
-    "but "
-    "without the biases it does not give the model's results; w1 is gate_up_proj transposed to "
-    "[E, 2I, H], whose rows of gate and up alternate";
+    "w1 is gate_up_proj transposed to [E, 2I, H], whose rows of gate and up alternate, and w2 is "
+    "down_proj transposed to [E, H, I]; b1 and b2 are the biases of these as they are";
 constexpr std::string_view kLlamaNote =
     "the model multiplies an expert's input by the probability, this layer multiplies the "
     "activation's output: scale x by the caller and pass topk_probs of 1 for the model's results; "
@@ -34,7 +32,7 @@ constexpr std::array kFamilies = std::to_array<HuggingFaceFamily>({
     {"minimax_m2", "MiniMax-M2", "", "num_local_experts", "intermediate_size", "", ""},
     {"minimax", "MiniMax-M2 (early files)", "", "num_local_experts", "intermediate_size", "", ""},
     {"gpt_oss", "gpt-oss-20b, gpt-oss-120b", "", "num_local_experts", "intermediate_size",
-     "swiglu_limit", kGptOssNote, "hidden_act", true, GateUpLayout::kInterleaved},
+     "swiglu_limit", kGptOssNote, "hidden_act", true, GateUpLayout::kInterleaved, true},
     {"llama4", "Llama-4 Scout, Maverick", "text_config", "num_local_experts", "intermediate_size",
      "", kLlamaNote},
     {"llama4_text", "Llama-4 Scout, Maverick (text model)", "", "num_local_experts",

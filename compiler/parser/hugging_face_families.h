@@ -21,6 +21,7 @@ struct HuggingFaceFamily {
   std::string_view activation = "hidden_act";  // the activation of the experts
   bool has_gate = true;                        // which has a gate or not
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
+  bool biases = false;
 };
 
 // In the order of listings.

@@ -22,6 +22,7 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "intermediate",
                                                               "activation",
                                                               "gate_up_layout",
+                                                              "biases",
                                                               "dtype",
                                                               "recipe",
                                                               "block_size",
@@ -204,6 +205,7 @@ Result<Layer> read_layer(const JsonView& root) {
     MOEJIT_TRY_ASSIGN(layer.activation, read_activation(*activation));
   }
   MOEJIT_TRY_ASSIGN(layer.gate_up_layout, read_gate_up_layout(root, layer.activation));
+  MOEJIT_TRY_ASSIGN(layer.biases, read_bool_at(root, "biases", layer.biases));
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));

@@ -235,8 +235,15 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
     kernel.arguments.push_back({"q", tensors.q});
     kernel.arguments.push_back({"q_scale_inv", tensors.q_scale_inv});
   }
+  if (spec.bias != GemmBias::kNone) kernel.arguments.push_back({"bias", tensors.bias});
+  if (spec.bias == GemmBias::kColumnsTimesProb)
+    kernel.arguments.push_back({"probs", tensors.probs});
   kernel.arguments.push_back({"counts", "counts"});
   kernel.arguments.push_back({"offs", "offs"});
+  if (spec.bias != GemmBias::kNone)
+    kernel.reasons.push_back(fmt::format(
+        "{} is added to complete sums{}, before they are rounded", tensors.bias,
+        spec.bias == GemmBias::kColumnsTimesProb ? ", times the routing probability" : ""));
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

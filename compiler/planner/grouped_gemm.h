@@ -45,7 +45,8 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
 // Names of tensors in a plan: A [P, k], B [E, N, k], and what the epilogue stores of D [P, N] and
-// its activation Q [P, section_n]; the scales of A, B and Q; the factors of Q's rows [P].
+// its activation Q [P, section_n]; the scales of A, B and Q; the factors of Q's rows, and of the
+// bias, [P]; the bias [E, N].
 struct GemmTensors {
   std::string a;
   std::string b;
@@ -55,6 +56,7 @@ struct GemmTensors {
   std::string b_scale_inv = {};
   std::string q_scale_inv = {};
   std::string probs = {};
+  std::string bias = {};
 };
 
 // A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.

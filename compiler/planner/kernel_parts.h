@@ -50,10 +50,10 @@ KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
                                 const PlanOptions& options);
 
 // D = A * B[e]^T with operands as the layer's recipe has them. `problem` says what is multiplied:
-// sections, section_n, k, b_major, and how many scale blocks of the contraction share a scale. `a`
-// and `b` are names for data_of().
+// sections, section_n, k, b_major, the bias, and how many scale blocks of the contraction share a
+// scale. `a` and `b` are names for data_of(), `bias` is that of a tensor.
 KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string_view a,
-                        std::string_view b, std::string_view d);
+                        std::string_view b, std::string_view d, std::string_view bias = {});
 
 // The kernel of an operation of the backward pass that the forward pass has not.
 KernelPlan make_backward_kernel(Operation operation, const Layer& layer,

@@ -80,6 +80,13 @@ LaunchShape shape(const MultiCastTransposeSpec& spec) {
   return {.threads = spec.threads, .shared_bytes = kTileBytes + 4 * (spec.threads / 32)};
 }
 
+LaunchShape shape(const ColumnSumsSpec& spec) {
+  constexpr int32_t kSegmentBytes = 128 * 4;  // of a partial sum
+  return {.threads = spec.threads, .shared_bytes = spec.threads / 8 * kSegmentBytes};
+}
+
+LaunchShape shape(const RowDotsSpec& spec) { return {.threads = spec.threads}; }
+
 // Columns of wgrad's operands that T tokens can fill.
 int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
   constexpr int64_t kStep = 128;
@@ -124,6 +131,14 @@ int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
 
 int64_t busy(const GatedGradientSpec& spec, const Layer& layer, int64_t tokens) {
   return busy_ctas(spec, most_gradient_columns(layer, tokens));
+}
+
+int64_t busy(const ColumnSumsSpec& spec, const Layer&, int64_t) {
+  return int64_t{spec.local_experts} * spec.sections * ceil_div(spec.section_columns, 128);
+}
+
+int64_t busy(const RowDotsSpec& spec, const Layer& layer, int64_t tokens) {
+  return ceil_div(most_permuted_rows(layer, tokens), spec.threads / 32);
 }
 
 // The list of a layer is that of its weights.
@@ -195,8 +210,13 @@ int64_t gradient_columns(const Layer& layer) {
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {
-  return spec.store == StoreStage::kGroupedRows || spec.store == StoreStage::kGroupedGatedRows ||
-         spec.store == StoreStage::kGroupedUpRows;
+  switch (spec.load) {
+    case LoadStage::kGatedRows:
+    case LoadStage::kGatedGradientRows:
+    case LoadStage::kUpRows:
+    case LoadStage::kUpGradientRows: return true;
+    default: return spec.store == StoreStage::kGroupedRows;
+  }
 }
 
 }  // namespace moejit::compiler

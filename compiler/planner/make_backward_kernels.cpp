@@ -176,8 +176,63 @@ KernelPlan dgrad(const Layer& layer, int32_t columns, int32_t k, std::string_vie
   return grouped_gemm(layer, problem, gradient, b, d);
 }
 
+// Gradients of biases add up columns. `rows` is a name for data_of().
+KernelPlan bias_grad(const Layer& layer, ColumnSumsSpec spec, GradientMode mode,
+                     std::string_view rows, std::string_view sums) {
+  spec.input = is_quantized(layer) ? DType::kF8E4M3 : DType::kBF16;
+  spec.local_experts = layer.local_experts;
+  spec.adds = mode == GradientMode::kAdd;
+  KernelPlan kernel{.gradient_mode = mode,
+                    .spec = spec,
+                    .arguments = {{"input", data_of(layer, rows)},
+                                  {"counts", "counts"},
+                                  {"offs", "offs"},
+                                  {"output", std::string(sums)}},
+                    .reasons = {"rows are added up by a fixed tree: the same bits in every run"}};
+  if (is_quantized(layer)) kernel.arguments.push_back({"input_scale_inv", scales_of(layer, rows)});
+  if (spec.times_prob) kernel.arguments.push_back({"probs", "permuted_probs"});
+  return kernel;
+}
+
+KernelPlan fc2_bias_grad(const Layer& layer, GradientMode mode) {
+  return bias_grad(layer,
+                   {.section_columns = layer.hidden, .pitch = layer.hidden, .times_prob = true},
+                   mode, "grad_permuted", "db2");
+}
+
+KernelPlan fc1_bias_grad(const Layer& layer, GradientMode mode) {
+  // In bf16 the columns of dh1 have the order of b1, whatever it is.
+  if (!is_quantized(layer)) {
+    const int32_t columns = w1_sections(layer) * layer.intermediate;
+    return bias_grad(layer, {.section_columns = columns, .pitch = columns}, mode, "dh1", "db1");
+  }
+  return bias_grad(layer,
+                   {.sections = w1_sections(layer),
+                    .section_columns = layer.intermediate,
+                    .pitch = padded_intermediate(layer),
+                    .is_interleaved = layer.gate_up_layout == GateUpLayout::kInterleaved},
+                   mode, "dh1", "db1");
+}
+
+KernelPlan bias_dprobs(const Layer& layer) {
+  KernelPlan kernel{
+      .spec = RowDotsSpec{.input = is_quantized(layer) ? DType::kF8E4M3 : DType::kBF16,
+                          .local_experts = layer.local_experts,
+                          .columns = layer.hidden},
+      .arguments = {{"input", data_of(layer, "grad_permuted")},
+                    {"bias", "b2"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"output", "bias_dprobs"}},
+      .reasons = {"b2 meets the routing probability, so its product with a row's gradient belongs "
+                  "to that of the probability"}};
+  if (is_quantized(layer))
+    kernel.arguments.push_back({"input_scale_inv", scales_of(layer, "grad_permuted")});
+  return kernel;
+}
+
 KernelPlan unpermute_grad(const Layer& layer) {
-  return {
+  KernelPlan kernel{
       .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
                            .quantize = QuantizeStage::kNone,
                            .store = StoreStage::kRowsAndProbs,
@@ -185,7 +240,8 @@ KernelPlan unpermute_grad(const Layer& layer) {
                            .top_k = layer.top_k,
                            .threads = 128,
                            .segments_in_flight = 1,
-                           .dprobs_columns = scale_blocks(layer.intermediate)},
+                           .dprobs_columns = scale_blocks(layer.intermediate),
+                           .adds_bias_dprobs = layer.biases},
       .arguments = {{"input", "dx_permuted"},
                     {"row_map", "row_map"},
                     {"output", "dx"},
@@ -194,6 +250,8 @@ KernelPlan unpermute_grad(const Layer& layer) {
       .reasons = {"fp32 sum in descending row order: the same bits for any batch",
                   "the gradients of a token's probabilities are gathered on the way"},
   };
+  if (layer.biases) kernel.arguments.push_back({"bias_dprobs", "bias_dprobs"});
+  return kernel;
 }
 
 }  // namespace
@@ -229,6 +287,11 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kGemmFc1Wgrad: return fc1_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc1WgradAdd: return fc1_wgrad(layer, GradientMode::kAdd);
     case Operation::kUnpermuteGrad: return unpermute_grad(layer);
+    case Operation::kBiasDprobs: return bias_dprobs(layer);
+    case Operation::kFc2BiasGrad: return fc2_bias_grad(layer, GradientMode::kOverwrite);
+    case Operation::kFc2BiasGradAdd: return fc2_bias_grad(layer, GradientMode::kAdd);
+    case Operation::kFc1BiasGrad: return fc1_bias_grad(layer, GradientMode::kOverwrite);
+    case Operation::kFc1BiasGradAdd: return fc1_bias_grad(layer, GradientMode::kAdd);
     default: return {};
   }
 }

@@ -115,7 +115,7 @@ std::string tile_kind_reason(const Layer& layer) {
 }  // namespace
 
 KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string_view a,
-                        std::string_view b, std::string_view d) {
+                        std::string_view b, std::string_view d, std::string_view bias) {
   problem.local_experts = layer.local_experts;
   if (!is_quantized(layer)) {
     problem.operands = DType::kBF16;
@@ -130,7 +130,9 @@ KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string
                                            .b = data_of(layer, b),
                                            .d = std::string(d),
                                            .a_scale_inv = scales_of(layer, a),
-                                           .b_scale_inv = scales_of(layer, b)});
+                                           .b_scale_inv = scales_of(layer, b),
+                                           .probs = "permuted_probs",
+                                           .bias = std::string(bias)});
   if (may_be_swapped(problem))
     kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(layer));
   return kernel;
@@ -199,6 +201,29 @@ KernelPlan quantize_weights(const Layer& layer, TileChainSpec spec, std::string_
   return kernel;
 }
 
+KernelPlan gemm_fc1(const Layer& layer) {
+  GroupedGemmSpec problem{.sections = w1_sections(layer),
+                          .section_n = layer.intermediate,
+                          .k = layer.hidden,
+                          .blocks_per_promotion = layer.scale_sharing_k};
+  if (layer.biases) {
+    problem.bias = GemmBias::kColumns;
+    problem.has_interleaved_bias =
+        is_quantized(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved;
+  }
+  return grouped_gemm(layer, problem, "permuted", "w1", "h1", "b1");
+}
+
+// The probability is in act already, but not in b2.
+KernelPlan gemm_fc2(const Layer& layer) {
+  return grouped_gemm(layer,
+                      {.section_n = layer.hidden,
+                       .k = layer.intermediate,
+                       .blocks_per_promotion = layer.scale_sharing_k,
+                       .bias = layer.biases ? GemmBias::kColumnsTimesProb : GemmBias::kNone},
+                      "act", "w2", "h2", "b2");
+}
+
 KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target,
                       const PlanOptions& options) {
   switch (step.operation) {
@@ -218,23 +243,12 @@ KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target
     case Operation::kPermutePad: return permute_pad(layer, rows_of_x(layer));
     case Operation::kQuantizePermutePad:
       return quantize_permute_pad(layer, rows_of_x(layer), options);
-    case Operation::kGemmFc1:
-      return grouped_gemm(layer,
-                          {.sections = w1_sections(layer),
-                           .section_n = layer.intermediate,
-                           .k = layer.hidden,
-                           .blocks_per_promotion = layer.scale_sharing_k},
-                          "permuted", "w1", "h1");
+    case Operation::kGemmFc1: return gemm_fc1(layer);
     case Operation::kActivation:
     case Operation::kActivationQuantize: return activation(layer);
     case Operation::kGemmFc1ActivationQuantize:
       return gemm_fc1_activation_quantize(layer, step.phase, options);
-    case Operation::kGemmFc2:
-      return grouped_gemm(layer,
-                          {.section_n = layer.hidden,
-                           .k = layer.intermediate,
-                           .blocks_per_promotion = layer.scale_sharing_k},
-                          "act", "w2", "h2");
+    case Operation::kGemmFc2: return gemm_fc2(layer);
     case Operation::kUnpermute: return unpermute(layer);
     default: return make_backward_kernel(step.operation, layer, options);
   }

@@ -94,6 +94,10 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
   list.add("topk_probs", kF32, kInput, {d.t, d.k});
   list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
+  if (layer.biases) {
+    list.add("b1", kBF16, kWeight, {d.e, d.h1});
+    list.add("b2", kBF16, kWeight, {d.e, d.h});
+  }
   if (is_quantized(layer)) {
     const Layout tiles = Layout::kScalesTiles;
     list.add_optional("skip_update", kU32, kWeight, {Dim{"1", 1}});
@@ -149,6 +153,11 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("dprobs", kF32, kOutput, {d.t, d.k});
   list.add("dw1", kF32, kOutput, {d.e, d.h1, d.h});
   list.add("dw2", kF32, kOutput, {d.e, d.h, d.i});
+  if (layer.biases) {
+    list.add("db1", kF32, kOutput, {d.e, d.h1});
+    list.add("db2", kF32, kOutput, {d.e, d.h});
+    list.add("bias_dprobs", kF32, kWorkspace, {d.p});
+  }
   if (quantizes && (options.keep_intermediates || gathers_tokens(layer) ||
                     contains(steps, Operation::kQuantizeDy)))
     list.add_rows("dy", d.t, d.h, d.hb);

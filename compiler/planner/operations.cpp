@@ -42,6 +42,11 @@ std::string_view to_string(Operation operation) {
     case Operation::kGemmFc1Wgrad: return "gemm_fc1_wgrad";
     case Operation::kGemmFc1WgradAdd: return "gemm_fc1_wgrad_add";
     case Operation::kUnpermuteGrad: return "unpermute_grad";
+    case Operation::kBiasDprobs: return "bias_dprobs";
+    case Operation::kFc2BiasGrad: return "fc2_bias_grad";
+    case Operation::kFc2BiasGradAdd: return "fc2_bias_grad_add";
+    case Operation::kFc1BiasGrad: return "fc1_bias_grad";
+    case Operation::kFc1BiasGradAdd: return "fc1_bias_grad_add";
   }
   return "unknown";
 }
@@ -151,10 +156,29 @@ std::vector<Step> bf16_steps(const Layer& layer) {
   return steps;
 }
 
+// Those of biases, behind the operation that has made what they read.
+void add_bias_steps(std::vector<Step>& steps) {
+  using enum Operation;
+  const auto insert_behind = [&](Operation operation, std::initializer_list<Operation> added) {
+    const auto found = std::ranges::find_if(steps, [&](const Step& step) {
+      return step.phase == Phase::kBackward && step.operation == operation;
+    });
+    std::vector<Step> behind;
+    add_steps(behind, Phase::kBackward, added);
+    steps.insert(found + 1, behind.begin(), behind.end());
+  };
+  insert_behind(kPermutePadGrad, {kBiasDprobs, kFc2BiasGrad, kFc2BiasGradAdd});
+  insert_behind(
+      contains(steps, kActivationBackward) ? kActivationBackward : kActivationBackwardQuantize,
+      {kFc1BiasGrad, kFc1BiasGradAdd});
+}
+
 }  // namespace
 
 std::vector<Step> layer_steps(const Layer& layer) {
-  return is_quantized(layer) ? quantized_steps(layer) : bf16_steps(layer);
+  std::vector<Step> steps = is_quantized(layer) ? quantized_steps(layer) : bf16_steps(layer);
+  if (layer.biases && has_backward(layer)) add_bias_steps(steps);
+  return steps;
 }
 
 namespace {
@@ -278,6 +302,12 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
     reasons.emplace_back(
         "gemm_fc1 and activation_quantize stay apart: tiles that are activated in registers have "
         "gate and up, and there is no gate");
+    return;
+  }
+  if (layer.biases) {
+    reasons.emplace_back(
+        "gemm_fc1 and activation_quantize stay apart: sums of gate and up leave no registers for "
+        "b1");
     return;
   }
   if (layer.scale_sharing_k > 1) {

@@ -43,6 +43,12 @@ enum class Operation {
   kGemmFc1Wgrad,
   kGemmFc1WgradAdd,
   kUnpermuteGrad,
+  // Of biases
+  kBiasDprobs,
+  kFc2BiasGrad,
+  kFc2BiasGradAdd,
+  kFc1BiasGrad,
+  kFc1BiasGradAdd,
 };
 
 // An operation and the call that it belongs to: with recomputation some are in two.

@@ -110,6 +110,23 @@ Work work(const GatedGradientSpec& spec, const Layer&, const CallRows& rows) {
                        3 * (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
 }
 
+// Of a row with its scales.
+int64_t row_bytes(DType dtype, int64_t columns) {
+  return dtype == DType::kBF16 ? 2 * columns : columns + 4 * ceil_div(columns, 128);
+}
+
+Work work(const ColumnSumsSpec& spec, const Layer&, const CallRows& rows) {
+  const int64_t sums = int64_t{spec.sections} * spec.section_columns;
+  const int64_t probs = spec.times_prob ? 4 * rows.routed : 0;
+  return {.min_bytes = rows.routed * row_bytes(spec.input, sums) + probs +
+                       4 * (spec.adds ? 2 : 1) * spec.local_experts * sums};
+}
+
+Work work(const RowDotsSpec& spec, const Layer&, const CallRows& rows) {
+  return {.min_bytes = rows.routed * (row_bytes(spec.input, spec.columns) + 4) +
+                       2 * int64_t{spec.local_experts} * spec.columns};
+}
+
 // The list of a layer is that of its weights.
 Work work(const MultiCastTransposeSpec& spec, const Layer& layer, const CallRows&) {
   const MatrixSize both{(w1_sections(layer) + 1) * int64_t{layer.intermediate}, layer.hidden};

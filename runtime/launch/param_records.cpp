@@ -2,6 +2,7 @@
 #include "runtime/launch/param_records.h"
 
 #include "compiler/launch.h"
+#include "moejit_device/params/bias_gradient_params.h"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 #include "moejit_device/params/gated_gradient_params.h"
 #include "moejit_device/params/grouped_gemm_params.h"
@@ -18,6 +19,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::Layer;
+using device::BiasGradientParams;
 using device::ContractionGroupedGemmParams;
 using device::GatedGradientParams;
 using device::GroupedGemmParams;
@@ -58,6 +60,7 @@ constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWritten),
     MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),
     MOEJIT_POINTER(RowChainParams, dprobs, kWritten),
+    MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
 };
 
 constexpr std::array kTileChainPointers = {
@@ -79,6 +82,7 @@ constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
     MOEJIT_POINTER(GroupedGemmParams, elapsed, kWritten),
+    MOEJIT_POINTER(GroupedGemmParams, bias, kRead),
 };
 
 constexpr std::array kContractionGroupedGemmPointers = {
@@ -116,6 +120,16 @@ constexpr std::array kGatedGradientPointers = {
     MOEJIT_POINTER(GatedGradientParams, output_colwise_scale_inv, kWritten),
     MOEJIT_POINTER(GatedGradientParams, act_colwise, kWritten),
     MOEJIT_POINTER(GatedGradientParams, act_colwise_scale_inv, kWritten),
+};
+
+constexpr std::array kBiasGradientPointers = {
+    MOEJIT_POINTER(BiasGradientParams, input, kRead),
+    MOEJIT_POINTER(BiasGradientParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(BiasGradientParams, probs, kRead),
+    MOEJIT_POINTER(BiasGradientParams, bias, kRead),
+    MOEJIT_POINTER(BiasGradientParams, counts, kRead),
+    MOEJIT_POINTER(BiasGradientParams, offs, kRead),
+    MOEJIT_POINTER(BiasGradientParams, output, kWritten),
 };
 
 constexpr std::array kMultiCastTransposePointers = {
@@ -198,6 +212,21 @@ ParamRecord record(const compiler::GatedGradientSpec&, const Layer& layer) {
                       RecordNumber{offsetof(GatedGradientParams, output_columns),
                                    gradient_columns(layer)}},
           .number_count = 2};
+}
+
+ParamRecord bias_gradient_record(const Layer& layer) {
+  return {.bytes = sizeof(BiasGradientParams),
+          .pointers = kBiasGradientPointers,
+          .numbers = {RecordNumber{offsetof(BiasGradientParams, rows), layer.max_permuted_rows}},
+          .number_count = 1};
+}
+
+ParamRecord record(const compiler::ColumnSumsSpec&, const Layer& layer) {
+  return bias_gradient_record(layer);
+}
+
+ParamRecord record(const compiler::RowDotsSpec&, const Layer& layer) {
+  return bias_gradient_record(layer);
 }
 
 // The list of a layer is that of its weights.

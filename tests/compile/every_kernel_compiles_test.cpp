@@ -50,6 +50,20 @@ std::vector<compiler::Layer> layers() {
       training.dispatch = Dispatch::kNone;
       all.push_back(training);
     }
+    if (layer->biases) {  // gpt-oss; and its biases without the fused activation
+      compiler::Layer training = *layer;
+      training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
+      training.dispatch = Dispatch::kNone;
+      training.fuse_activation = true;
+      all.push_back(training);
+      training.recipe = compiler::Recipe::kBf16;
+      all.push_back(training);
+      training.activation = compiler::make_activation("relu_squared").value();
+      training.gate_up_layout = compiler::GateUpLayout::kConcat;
+      all.push_back(training);
+      training.recipe = compiler::Recipe::kFp8Flow;
+      all.push_back(training);
+    }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);
     // Swapped tiles of each size.

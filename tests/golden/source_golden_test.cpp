@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted text of every operation of four layers, of lone GEMMs and of gradients, compared
-// with the files in sources/. `source_golden_test --update` writes them anew; a reader then judges
-// the difference.
+// The emitted text of every operation of four layers, of lone GEMMs, of gradients, and of what
+// other experts need, compared with the files in sources/. `source_golden_test --update` writes
+// them anew; a reader then judges the difference.
 
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
@@ -141,9 +141,47 @@ void add_cast_transpose(std::map<std::string, std::string>& sources) {
   if (source) sources["multi_cast_transpose.cu"] = source->text;
 }
 
+// Of experts that are built otherwise, the kernels that differ.
+void add_variants(std::map<std::string, std::string>& sources) {
+  compiler::Layer layer{.experts = 8,
+                        .local_experts = 8,
+                        .top_k = 4,
+                        .hidden = 2880,
+                        .intermediate = 2880,
+                        .splits_alignment = 64,
+                        .max_tokens = 4096,
+                        .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  compiler::Layer up = layer, interleaved = layer, biased = layer;
+  up.activation = compiler::make_activation("relu_squared").value();
+  interleaved.gate_up_layout = compiler::GateUpLayout::kInterleaved;
+  biased = interleaved;
+  biased.biases = true;
+  compiler::Layer bf16 = interleaved;
+  bf16.recipe = compiler::Recipe::kBf16;
+  const auto add = [&](const compiler::Layer& of, std::string_view name,
+                       std::initializer_list<std::string_view> operations) {
+    const auto plan = compiler::plan_layer(of, compiler::Target{});
+    ASSERT_TRUE(succeeded(plan));
+    for (const compiler::KernelPlan& kernel : plan->kernels) {
+      if (std::ranges::count(operations, kernel.operation) == 0) continue;
+      const auto source = compiler::emit_kernel(kernel, plan->target);
+      ASSERT_TRUE(succeeded(source));
+      sources[fmt::format("{}_{}.cu", name, kernel.operation)] = source->text;
+    }
+  };
+  add(up, "relu_squared", {"activation_quantize", "activation_backward_quantize"});
+  add(interleaved, "interleaved", {"quantize_w1", "gemm_fc1_wgrad_add"});
+  add(bf16, "interleaved_bf16", {"activation", "activation_backward"});
+  add(biased, "biases",
+      {"gemm_fc1", "gemm_fc2", "bias_dprobs", "fc2_bias_grad", "fc1_bias_grad_add",
+       "unpermute_grad"});
+}
+
 // File name -> text.
 std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
+  add_variants(sources);
   add_lone_gemms(sources);
   add_gradients(sources);
   add_compatible_transpose(sources);

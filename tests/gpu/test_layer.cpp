@@ -42,6 +42,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .intermediate = static_cast<int32_t>(shape.intermediate),
           .activation = options.activation,
           .gate_up_layout = options.gate_up_layout,
+          .biases = options.biases,
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .splits_alignment = static_cast<int32_t>(shape.alignment),
@@ -133,7 +134,10 @@ Result<void> TestLayer::upload(std::string_view name, const void* data, std::siz
 
 Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
-  return upload("w2", inputs.w2.data(), 2 * inputs.w2.size());
+  MOEJIT_TRY(upload("w2", inputs.w2.data(), 2 * inputs.w2.size()));
+  if (!plan().layer.biases) return {};
+  MOEJIT_TRY(upload("b1", inputs.b1.data(), 2 * inputs.b1.size()));
+  return upload("b2", inputs.b2.data(), 2 * inputs.b2.size());
 }
 
 Result<void> TestLayer::set_optional(std::string_view name, const void* data, std::size_t bytes) {
@@ -160,7 +164,8 @@ Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {
 }
 
 Result<void> TestLayer::set_weight_gradients(float value) {
-  for (const std::string_view name : {"dw1", "dw2"}) {
+  for (const std::string_view name : {"dw1", "dw2", "db1", "db2"}) {
+    if (find(name) == nullptr) continue;
     const std::vector<float> values(static_cast<std::size_t>(find(name)->buffer.bytes()) / 4,
                                     value);
     MOEJIT_TRY(upload(name, values.data(), 4 * values.size()));

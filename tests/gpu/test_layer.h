@@ -67,6 +67,7 @@ class TestLayer {
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;
     compiler::Activation activation = {};
     compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;
+    bool biases = false;
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);
@@ -80,7 +81,7 @@ class TestLayer {
   Result<void> set_inputs(const reference::LayerInputs& inputs);
   // Uploads dy, bf16 [T, H].
   Result<void> set_gradient(const std::vector<uint16_t>& dy);
-  // Fills dw1 and dw2 with a value, as gradients of calls before.
+  // Fills dw1, dw2, db1 and db2 with a value, as gradients of calls before.
   Result<void> set_weight_gradients(float value);
   // Fills y, dx, dprobs and the workspace with 0xFF bytes, NaN in every format, and clears status.
   // On the simulator the memory stays as it is: it reports reads of what nothing wrote.

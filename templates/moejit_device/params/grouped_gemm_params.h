@@ -23,13 +23,14 @@ struct GroupedGemmParams {
   //   nothing          both null
   const float* a_scale_inv;
   const float* b_scale_inv;
-  const float* probs;     // [P]: what rows of Q are multiplied with
+  const float* probs;     // [P]: what rows of Q, or the bias, are multiplied with
   Bf16* d;                // [P, N]
   E4m3* q;                // [P, section_n]: the activation of D's two sections, gate and up
   float* q_scale_inv;     // [P, ceil(section_n / 128)]
   const int32_t* counts;  // [E]
   const int32_t* offs;    // [E + 1]
   uint64_t* elapsed;      // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
+  const Bf16* bias;       // [E, N], where it is added; gate and up may alternate in it
 };
 
 }  // namespace moejit::device

@@ -30,6 +30,7 @@ struct RowChainParams {
   // Gradients of the probabilities
   const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: a row's, block by block
   float* dprobs;               // [T, K], likewise: the sums of the blocks
+  const float* bias_dprobs;    // [P], likewise where asked for: added behind the blocks
 };
 
 }  // namespace moejit::device

@@ -19,6 +19,16 @@ MOEJIT_DEVICE uint32_t f16_pair(float low, float high) {
   return pair;
 }
 
+// The two f16 values of a word, low half first; exact.
+MOEJIT_DEVICE float float_from_f16_low(uint32_t pair) {
+  float value;
+  asm("{\n .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n cvt.f32.f16 %0, low;\n}"
+      : "=f"(value)
+      : "r"(pair));
+  return value;
+}
+MOEJIT_DEVICE float float_from_f16_high(uint32_t pair) { return float_from_f16_low(pair >> 16); }
+
 // Four e4m3 or e5m2 bytes, exact; a NaN loses its sign.
 MOEJIT_DEVICE F16Quad f16_from_e4m3(uint32_t bytes) {
   F16Quad quad;

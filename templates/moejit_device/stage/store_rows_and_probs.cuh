@@ -10,8 +10,9 @@ namespace moejit::device {
 
 // Every row of the input, as StoreRows. Beside them, for each choice of a token, the fp32 sum of
 // its row's blocks of the gradient in ascending order, from 0; 0 where it has no row. Uses row_map
-// [T, K], dprobs_blocks [P, kDprobsColumns], dprobs [T, K] and what StoreRows uses.
-template <int32_t kColumns_, int32_t kTopK, int32_t kDprobsColumns>
+// [T, K], dprobs_blocks [P, kDprobsColumns], dprobs [T, K] and what StoreRows uses; with
+// kAddsBiasDprobs also bias_dprobs [P], which is added last.
+template <int32_t kColumns_, int32_t kTopK, int32_t kDprobsColumns, bool kAddsBiasDprobs = false>
 struct StoreRowsAndProbs {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
   static_assert(kDprobsColumns > 0, "the gradient of a row has at least one block");
@@ -56,6 +57,9 @@ struct StoreRowsAndProbs {
     } else {
 #pragma unroll 8
       for (int32_t b = 0; b < kDprobsColumns; ++b) sum = ptx::add(sum, ptx::load(blocks + b));
+    }
+    if constexpr (kAddsBiasDprobs) {
+      sum = ptx::add(sum, ptx::load(ptx::global(params.bias_dprobs) + row));
     }
     return sum;
   }

@@ -22,6 +22,9 @@ MOEJIT_DEVICE float float_from_f16(uint32_t bits) {
   return float_from_bits(sign | bits_of(magnitude));
 }
 
+MOEJIT_DEVICE float float_from_f16_low(uint32_t pair) { return float_from_f16(pair & 0xffffu); }
+MOEJIT_DEVICE float float_from_f16_high(uint32_t pair) { return float_from_f16(pair >> 16); }
+
 MOEJIT_DEVICE uint32_t f16_bits(float value) {
   constexpr uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
   constexpr uint32_t kRoundsToInfinity = 0x477ff000u;

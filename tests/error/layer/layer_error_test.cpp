@@ -249,6 +249,17 @@ const Case kWords[] = {
      "did you mean \"fp8_flow\"?"},
     {"null_recipe", with("recipe", "null"), ErrorCode::kWrongType,
      "layer.json:1: $.recipe: got null, wanted one of"},
+    {"unknown_gate_up_layout", with("gate_up_layout", "\"interleave\""), ErrorCode::kInvalidValue,
+     "layer.json:1: $.gate_up_layout: got \"interleave\", wanted one of \"concat\", "
+     "\"interleaved\""},
+    {"interleaved_without_gate",
+     with("gate_up_layout", "\"interleaved\", \"activation\": \"relu_squared\""),
+     ErrorCode::kInvalidValue,
+     "layer.json:1: $.gate_up_layout: got interleaved with the activation relu_squared, wanted "
+     "concat",
+     "no gate"},
+    {"biases_as_text", with("biases", "\"true\""), ErrorCode::kWrongType,
+     "layer.json:1: $.biases: got \"true\""},
     {"unknown_dispatch", with("dispatch", "\"bf16\""), ErrorCode::kInvalidValue,
      "layer.json:1: $.dispatch: got \"bf16\", wanted one of \"none\", \"fp8\""},
     {"passes_as_string", with("passes", "\"forward\""), ErrorCode::kWrongType,

@@ -21,6 +21,7 @@ struct LayerShape {
   std::int64_t sharing = 1;       // neighbouring blocks of the contraction that share a scale
   bool has_gate = true;           // else w1 has the rows of up alone
   bool is_interleaved = false;    // rows of gate and up alternate in w1
+  bool has_biases = false;
 
   bool operator==(const LayerShape&) const = default;
 };
@@ -36,6 +37,8 @@ struct LayerInputs {
   std::vector<float> topk_probs;       // [T, K]
   std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up; [E, I, H]
   std::vector<std::uint16_t> w2;       // bf16 [E, H, I]
+  std::vector<std::uint16_t> b1;       // bf16 [E, 2I] or [E, I], as the rows of w1; may be empty
+  std::vector<std::uint16_t> b2;       // bf16 [E, H]; may be empty
   std::optional<QuantizedWeights> w1_quantized;
   std::optional<QuantizedWeights> w2_quantized;
 };

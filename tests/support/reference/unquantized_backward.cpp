@@ -47,12 +47,18 @@ class PairGradients {
                 const double* w2)
       : shape_(shape), activation_(activation), w1_(w1), w2_(w2) {}
 
+  void set_biases(const double* b1, const double* b2) {
+    b1_ = b1;
+    b2_ = b2;
+  }
+
   // Returns the probability's gradient.
   double add(const std::vector<double>& x, double prob, const std::vector<double>& dy, double* dw1,
-             double* dw2, double* dx) const {
+             double* dw2, double* dx, double* db1, double* db2) const {
     const std::int64_t size = shape_.intermediate;
     const std::int64_t columns = w1_sections(shape_) * size, first_up = columns - size;
-    const std::vector<double> h1 = multiply(w1_, columns, x);
+    std::vector<double> h1 = multiply(w1_, columns, x);
+    for (std::int64_t i = 0; b1_ != nullptr && i < columns; ++i) h1[i] += b1_[i];
     const std::vector<double> dact = multiply_transposed(w2_, size, dy);
     std::vector<double> act(size), dh1(columns);
     double dprob = 0.0;
@@ -64,6 +70,11 @@ class PairGradients {
       if (shape_.has_gate) dh1[i] = prob * activation_.gate_gradient(gate, up, dact[i]);
       dh1[first_up + i] = prob * activation_.up_gradient(gate, up, dact[i]);
     }
+    for (std::int64_t h = 0; h < shape_.hidden; ++h) {
+      if (b2_ != nullptr) dprob += b2_[h] * dy[h];
+      db2[h] += prob * dy[h];
+    }
+    for (std::int64_t i = 0; i < columns; ++i) db1[i] += dh1[i];
     add_outer(dy, act, dw2);
     add_outer(dh1, x, dw1);
     const std::vector<double> part = multiply_transposed(w1_, shape_.hidden, dh1);
@@ -76,6 +87,8 @@ class PairGradients {
   const GatedActivation& activation_;
   const double* w1_;
   const double* w2_;
+  const double* b1_ = nullptr;
+  const double* b2_ = nullptr;
 };
 
 }  // namespace
@@ -89,9 +102,14 @@ UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerIn
   const std::int64_t w2_size = hidden * shape.intermediate;
   const std::vector<double> x = values_of(inputs.x), gradient = values_of(dy);
   const std::vector<double> w1 = values_of(inputs.w1), w2 = values_of(inputs.w2);
-  UnquantizedGradients result{
-      std::vector<double>(inputs.tokens * hidden), std::vector<double>(inputs.tokens * shape.top_k),
-      std::vector<double>(shape.experts * w1_size), std::vector<double>(shape.experts * w2_size)};
+  UnquantizedGradients result{std::vector<double>(inputs.tokens * hidden),
+                              std::vector<double>(inputs.tokens * shape.top_k),
+                              std::vector<double>(shape.experts * w1_size),
+                              std::vector<double>(shape.experts * w2_size),
+                              std::vector<double>(shape.experts * w1_size / hidden),
+                              std::vector<double>(shape.experts * hidden)};
+  const std::vector<double> b1 = values_of(inputs.b1), b2 = values_of(inputs.b2);
+  const std::int64_t b1_size = w1_size / hidden;
   for (std::int64_t i = 0; i < inputs.tokens * shape.top_k; ++i) {
     if (routed.row_map[i] < 0) continue;
     const std::int64_t token = i / shape.top_k, expert = inputs.topk_ids[i];
@@ -102,9 +120,11 @@ UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerIn
     // A probability of 0 makes zeros of the permuted row.
     const double prob = inputs.topk_probs[i];
     const std::vector<double> token_x = prob == 0.0 ? std::vector<double>(hidden) : row(x);
-    const PairGradients pair(shape, activation, &w1[expert * w1_size], &w2[expert * w2_size]);
+    PairGradients pair(shape, activation, &w1[expert * w1_size], &w2[expert * w2_size]);
+    if (!b1.empty()) pair.set_biases(&b1[expert * b1_size], &b2[expert * hidden]);
     result.dprobs[i] = pair.add(token_x, prob, row(gradient), &result.dw1[expert * w1_size],
-                                &result.dw2[expert * w2_size], &result.dx[token * hidden]);
+                                &result.dw2[expert * w2_size], &result.dx[token * hidden],
+                                &result.db1[expert * b1_size], &result.db2[expert * hidden]);
   }
   return result;
 }

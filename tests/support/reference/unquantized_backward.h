@@ -19,6 +19,8 @@ struct UnquantizedGradients {
   std::vector<double> dprobs;  // [T, K], 0 where nothing is routed
   std::vector<double> dw1;     // [E, 2I, H], or without a gate [E, I, H]
   std::vector<double> dw2;     // [E, H, I]
+  std::vector<double> db1;     // [E, 2I], or without a gate [E, I]
+  std::vector<double> db2;     // [E, H]
 };
 
 UnquantizedGradients unquantized_backward(const LayerShape& shape, const LayerInputs& inputs,

@@ -88,6 +88,7 @@ const Model kModels[] = {
     {"glm-4.5-air", 8, "glm4_moe"},
     {"minimax-m2", 8, "minimax_m2"},
     {"olmoe-1b-7b", 1, "olmoe"},
+    {"nemotron-3-nano-30b-a3b", 1, "nemotron_h"},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, PublishedModel, testing::ValuesIn(kModels), case_name);
@@ -122,8 +123,9 @@ TEST(HuggingFace, NotesWhatTheDescriptionDoesNotExpress) {
   EXPECT_TRUE(has_note(deepseek, "quantization_config = quant_method \"fp8\""));
 
   const HuggingFaceLayer oss = layer_of_config("gpt-oss-20b").value();
-  EXPECT_TRUE(has_note(oss, "biases"));
+  EXPECT_TRUE(has_note(oss, "gate_up_proj"));
   EXPECT_FALSE(has_note(oss, "clamped"));
+  EXPECT_TRUE(oss.layer.biases);
 }
 
 TEST(HuggingFace, NotesNothingThatDoesNotApply) {

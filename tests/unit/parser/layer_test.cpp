@@ -108,6 +108,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "intermediate": 128,
   "activation": "swiglu",
   "gate_up_layout": "concat",
+  "biases": false,
   "dtype": "bf16",
   "recipe": "fp8_flow",
   "block_size": 128,

@@ -28,6 +28,8 @@ TEST(Parser, FillsInDefaults) {
                        .hidden = 256,
                        .intermediate = 128,
                        .activation = Activation{},
+                       .gate_up_layout = GateUpLayout::kConcat,
+                       .biases = false,
                        .dtype = "bf16",
                        .recipe = Recipe::kFp8Flow,
                        .block_size = 128,
@@ -47,7 +49,7 @@ TEST(Parser, FillsInDefaults) {
 TEST(Parser, ReadsEveryField) {
   const Layer layer = parsed(R"({
     "name": "all", "experts": 16, "local_experts": 4, "top_k": 3, "hidden": 2880,
-    "intermediate": 1408, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
+    "intermediate": 1408, "activation": "swiglu", "gate_up_layout": "interleaved", "biases": true, "dtype": "bf16", "recipe": "fp8_flow",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
     "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
@@ -57,6 +59,8 @@ TEST(Parser, ReadsEveryField) {
                        .top_k = 3,
                        .hidden = 2880,
                        .intermediate = 1408,
+                       .gate_up_layout = GateUpLayout::kInterleaved,
+                       .biases = true,
                        .scale_sharing_k = 2,
                        .splits_alignment = 16,
                        .max_tokens = 100,

@@ -265,7 +265,7 @@ TEST(BackwardPlan, FillsUpGatesThatEndWithinAScaleBlock) {
   EXPECT_EQ(wgrad.section_rows, 2880);
   // A matrix of D for gate and one for up of every expert.
   const auto& maps = find_kernel(plan, "gemm_fc1_wgrad")->tensor_maps;
-  EXPECT_EQ(maps.back().box.dims, (std::array<int64_t, 3>{7168, 2880, 16}));
+  EXPECT_EQ(maps.back().box.dims, (std::array<int64_t, 4>{7168, 2880, 16}));
 }
 
 Layer bf16_layer() {

@@ -177,10 +177,10 @@ TEST(GroupedGemmTensorMaps, HaveSmallBoxesOfAForSwappedTilesAndNoneOfD) {
   const auto maps = grouped_gemm_tensor_maps(spec, 1000, {.a = "x", .b = "w", .d = "y"});
   ASSERT_EQ(maps.size(), 2u);
   EXPECT_EQ(maps[0].role, "a_map");
-  EXPECT_EQ(maps[0].box.box, (std::array{128, 16, 1}));
+  EXPECT_EQ(maps[0].box.box, (std::array{128, 16, 1, 0}));
   EXPECT_EQ(maps[1].role, "b_map");
-  EXPECT_EQ(maps[1].box.box, (std::array{128, 128, 1}));
-  EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 3>{272, 3 * 288, 1}));
+  EXPECT_EQ(maps[1].box.box, (std::array{128, 128, 1, 0}));
+  EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 4>{272, 3 * 288, 1}));
 }
 
 TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/planner/planner_layers.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+// A layer of 8 local experts and 32768 rows.
+Layer training_layer() {
+  Layer layer = dsv3_like_layer();
+  layer.experts = layer.local_experts = 8;
+  layer.max_permuted_rows = 32768;
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  return layer;
+}
+
+std::vector<std::string> operations_of(const Plan& plan, Phase phase) {
+  std::vector<std::string> names;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (kernel.phase == phase) names.push_back(kernel.operation);
+  return names;
+}
+
+std::string shape_of(const Plan& plan, std::string_view tensor) {
+  std::string text;
+  for (const Dim& dim : find_tensor(plan, tensor)->shape)
+    text += (text.empty() ? "" : " ") + std::to_string(dim.value);
+  return text;
+}
+
+TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
+  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+    Layer layer = training_layer();
+    layer.recipe = recipe;
+    layer.intermediate = 2880;
+    layer.activation = make_activation("relu_squared").value();
+    const Plan plan = plan_of(layer);
+    EXPECT_EQ(shape_of(plan, "w1"), "8 2880 7168");
+    EXPECT_EQ(shape_of(plan, "h1"), "32768 2880");
+    EXPECT_EQ(shape_of(plan, "dw1"), "8 2880 7168");
+    EXPECT_EQ(find_kernel(plan, "gemm_fc1_activation_quantize"), nullptr);
+    if (recipe == Recipe::kBf16) continue;
+    // Nothing is filled up: the contraction has no two halves.
+    EXPECT_EQ(shape_of(plan, "dh1_q"), "32768 2880");
+    EXPECT_EQ(shape_of(plan, "w1_colwise_q"), "8 7168 2880");
+    EXPECT_TRUE(std::ranges::any_of(plan.reasons, [](const std::string& reason) {
+      return reason.find("there is no gate") != std::string::npos;
+    }));
+  }
+}
+
+TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantisesThem) {
+  Layer layer = training_layer();
+  const Plan concat = plan_of(layer);
+  layer.gate_up_layout = GateUpLayout::kInterleaved;
+  const Plan plan = plan_of(layer);
+  ASSERT_EQ(plan.kernels.size(), concat.kernels.size());
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[i];
+    const bool knows =
+        kernel.operation == "quantize_w1" || kernel.operation.starts_with("gemm_fc1_wgrad");
+    EXPECT_EQ(kernel.spec != concat.kernels[i].spec, knows) << kernel.operation;
+  }
+  EXPECT_TRUE(std::get<TileChainSpec>(find_kernel(plan, "quantize_w1")->spec).is_interleaved);
+  const TensorBox& d = find_kernel(plan, "gemm_fc1_wgrad")->tensor_maps.back().box;
+  EXPECT_EQ(d.rank, 4);
+  EXPECT_EQ(d.dims, (std::array<int64_t, 4>{7168, 2, 2048, 8}));
+  EXPECT_EQ(d.strides_bytes,
+            (std::array<int64_t, 3>{4 * 7168, 2 * 4 * 7168, int64_t{4096} * 4 * 7168}));
+}
+
+TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantised) {
+  Layer layer = training_layer();
+  layer.recipe = Recipe::kBf16;
+  const Plan concat = plan_of(layer);
+  layer.gate_up_layout = GateUpLayout::kInterleaved;
+  const Plan plan = plan_of(layer);
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const bool knows = plan.kernels[i].operation.starts_with("activation");
+    EXPECT_EQ(plan.kernels[i].spec != concat.kernels[i].spec, knows) << plan.kernels[i].operation;
+  }
+}
+
+TEST(ExpertVariantsPlan, AddsUpTheGradientsOfBiases) {
+  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+    Layer layer = training_layer();
+    layer.recipe = recipe;
+    layer.biases = true;
+    const Plan plan = plan_of(layer);
+    EXPECT_EQ(shape_of(plan, "b1"), "8 4096");
+    EXPECT_EQ(shape_of(plan, "db2"), "8 7168");
+    const std::vector<std::string> operations = operations_of(plan, Phase::kBackward);
+    for (const char* name : {"bias_dprobs", "fc2_bias_grad", "fc2_bias_grad_add", "fc1_bias_grad",
+                             "fc1_bias_grad_add"})
+      EXPECT_EQ(std::ranges::count(operations, name), 1) << name;
+    for (const KernelPlan& kernel : plan.kernels)
+      if (const auto* gemm = std::get_if<GroupedGemmSpec>(&kernel.spec)) {
+        EXPECT_EQ(gemm->bias != GemmBias::kNone, kernel.phase == Phase::kForward)
+            << kernel.operation;
+      }
+    // The forward pass reads them, nothing is made of them beforehand.
+    EXPECT_TRUE(is_used(plan, *find_tensor(plan, "b1"), Phase::kForward));
+    EXPECT_FALSE(is_used(plan, *find_tensor(plan, "b1"), Phase::kWeights));
+  }
+}
+
+}  // namespace
+}  // namespace moejit::compiler
