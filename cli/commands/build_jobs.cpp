@@ -32,14 +32,16 @@ std::vector<Layer> variants_of(const Layer& layer) {
     forward.passes = {Pass::kForward};
     forward.recompute = compiler::Recompute::kNone;
     variants.push_back(forward);
-    for (const bool fuses_transpose : {true, false})
-      for (const auto recompute : {compiler::Recompute::kNone, compiler::Recompute::kMoeExpert}) {
-        Layer training = forward;
-        training.passes = {Pass::kForward, Pass::kBackward};
-        training.fuse_transpose = fuses_transpose;
-        training.recompute = recompute;
-        variants.push_back(training);
-      }
+    for (unsigned choices = 0; choices < 8; ++choices) {
+      const auto is_chosen = [&](unsigned bit) { return ((choices >> bit) & 1U) != 0; };
+      Layer training = forward;
+      training.passes = {Pass::kForward, Pass::kBackward};
+      training.fuse_transpose = is_chosen(0);
+      training.fuse_activation_transpose = is_chosen(1);
+      training.recompute =
+          is_chosen(2) ? compiler::Recompute::kMoeExpert : compiler::Recompute::kNone;
+      variants.push_back(training);
+    }
   }
   return variants;
 }
