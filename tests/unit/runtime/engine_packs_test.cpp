@@ -136,6 +136,21 @@ TEST_F(EnginePacks, WithDamageGiveWayToTheNextAndTellOnce) {
                         path("bad.moejitpack"), compiler::kernel_key(source_)->digest.hex()));
 }
 
+TEST_F(EnginePacks, WithDamageAreReportedOnceForAllTheirEntries) {
+  const auto other = quantize_source(256);
+  const std::string pack =
+      write("bad.moejitpack", {entry_with("code", source_), entry_with("other", other)});
+  auto bytes = read_file(pack).value();
+  const auto places = cache::Pack::open(pack).value()->places().value();
+  for (const cache::Pack::Place& place : places) bytes[place.offset + 60] ^= std::byte{1};
+  ASSERT_TRUE(cache::write_pack_file(pack, bytes));
+  const auto frozen = engine({.packs = {{pack}}, .frozen = true});
+  EXPECT_FALSE(frozen->obtain(source_));
+  EXPECT_FALSE(frozen->obtain(other));
+  EXPECT_EQ(frozen->counters().corrupt, 2);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
 TEST_F(EnginePacks, WithAnotherKernelUnderTheKeyAreNotBelieved) {
   cache::Entry wrong = entry_with("code", quantize_source(256));
   wrong.key = compiler::kernel_key(source_)->digest;

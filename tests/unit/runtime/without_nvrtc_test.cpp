@@ -3,6 +3,7 @@
 // them, so that the process itself has never had NVRTC in its memory.
 #include "cache/pack_writer.h"
 #include "compiler/kernel_key.h"
+#include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/support/file.h"
 #include "runtime/engine.h"
 #include "runtime/kernel_pack.h"
@@ -84,11 +85,26 @@ TEST_F(WithoutNvrtc, PacksServeWhereThereIsNone) {
 
 TEST_F(WithoutNvrtc, TheFolderServesWhereFilesTellTheRelease) {
   const int got = in_child([&] {
-    if (!compiler::is_toolchain_at_hand(source_.target)) return 77;
+    if (!compiler::release_of_files(compiler::default_nvrtc_search())) return 77;
     return origin({.cache_dir = folder(), .packs = {{}}});
   });
   if (got == 77) GTEST_SKIP() << "NVRTC is found by the dynamic linker alone";
   EXPECT_EQ(got, static_cast<int>(KernelOrigin::kCache));
+}
+
+TEST_F(WithoutNvrtc, PacksAreAskedFirstWhereFilesDoNotTell) {
+  // A name that is not NVRTC's own: it can be opened, but tells nothing.
+  const std::string library = (dir_ / "other.so").string();
+  ASSERT_EQ(in_child([&] {
+              const auto api = compiler::nvrtc();
+              return api && ::symlink((*api)->path.c_str(), library.c_str()) == 0 ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(in_child([&] {
+              setenv("MOEJIT_NVRTC", library.c_str(), 1);
+              return origin({.cache_dir = folder(), .packs = {{pack_path()}}});
+            }),
+            static_cast<int>(KernelOrigin::kPack));
 }
 
 }  // namespace
