@@ -37,7 +37,7 @@ using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
                                   Quantize1x128<kEpsilonBits>, kThreads>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_9bf618cd,
+              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_208c1d43,
               GatedGradientParams) {
   Kernel::run(params);
 }
