@@ -154,6 +154,33 @@ struct GatedGradientTiles {
     return chain;
   }
 
+  struct Transformed {
+    ValueSegment act;
+    GatedGradient gradient;
+  };
+
+  // What TransformActivationProbability and TransformActivationBackward compute, a column after the
+  // other: what they share would otherwise wait in registers, for all columns, until act is stored.
+  MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment) {
+    const ValueSegment gate = unpack_bf16(segment.forward.gate);
+    const ValueSegment up = unpack_bf16(segment.forward.up);
+    const ValueSegment gradient = unpack_bf16(segment.gradient);
+    Transformed result;
+    result.gradient.prob = segment.forward.prob;
+    result.gradient.dprob = 0.0f;
+#pragma unroll
+    for (int32_t i = 0; i < kLaneColumns; ++i) {
+      result.act.value[i] =
+          ptx::multiply(Activation::value(gate.value[i], up.value[i]), segment.forward.prob);
+      const ActivationGradients of = Activation::gradients(
+          gate.value[i], up.value[i], gradient.value[i], result.gradient.dprob);
+      result.gradient.gate.value[i] = of.gate;
+      result.gradient.up.value[i] = of.up;
+      result.gradient.dprob = of.dprob;
+    }
+    return result;
+  }
+
   // Of the tile, this lane's.
   MOEJIT_DEVICE static int32_t row_of_turn(int32_t turn) {
     return turn * kRowsPerTurn + ptx::thread_index() / kSegmentLanes;
@@ -177,8 +204,9 @@ struct GatedGradientTiles {
     QuantizedSegment act = {};
     if (ptx::ballot(at.is_real()) != 0) {
       const GatedGradientSegment segment = Load::unpack(Load::fetch(chain, at));
-      act = Quantize::apply(TransformActivationProbability<Activation>::apply(segment.forward));
-      gradient = Quantize::apply(TransformActivationBackward<Activation>::apply(segment));
+      const Transformed values = transform(segment);
+      act = Quantize::apply(values.act);
+      gradient = Quantize::apply(values.gradient);
     }
     StoreGroupedGatedRows<kColumns, kGroups, kPitch>::store(chain, at, {}, gradient);
 

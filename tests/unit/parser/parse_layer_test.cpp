@@ -132,7 +132,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 21u);
+  EXPECT_EQ(layer_keys().size(), 22u);
 }
 
 }  // namespace

@@ -67,11 +67,11 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   const auto maps =
       contraction_grouped_gemm_tensor_maps(spec, 32768, {.a = "dy", .b = "act", .d = "dw2"});
   ASSERT_EQ(maps.size(), 3u);
-  EXPECT_EQ(maps[0].box.dims, (std::array<int64_t, 4>{32768, 4096, 1, 1}));
-  EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{128, 192, 1, 1}));
-  EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 4>{7168, 4096, 8, 1}));
-  EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 3>{4 * 7168, 4 * 7168 * 4096, 0}));
-  EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 4>{32, 64, 1, 1}));
+  EXPECT_EQ(maps[0].box.dims, (std::array<int64_t, 4>{32768, 4096, 1}));
+  EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{128, 192, 1}));
+  EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 4>{7168, 4096, 8}));
+  EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 3>{4 * 7168, 4 * 7168 * 4096}));
+  EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 4>{32, 64, 1}));
 }
 
 TEST(ContractionGroupedGemm, IsPlannedWithoutALayer) {
