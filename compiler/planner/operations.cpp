@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/operations.h"
 
-#include "compiler/planner/grouped_gemm.h"
-
 #include <algorithm>
 #include <fmt/core.h>
 
@@ -70,11 +68,11 @@ bool has_colwise_offs(const Layer& layer) {
   return has_backward(layer) && is_quantized(layer) && layer.splits_alignment % 128 != 0;
 }
 
-namespace {
-
 int64_t routed_rows(const Layer& layer) {
   return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
 }
+
+namespace {
 
 // Bytes a column that are not moved if both transposes gather: tokens are read instead of permuted
 // rows. Without dispatch x_q and dy_q are written for that, and read. With recomputation x is
@@ -179,176 +177,6 @@ std::vector<Step> layer_steps(const Layer& layer) {
   std::vector<Step> steps = is_quantized(layer) ? quantized_steps(layer) : bf16_steps(layer);
   if (layer.biases && has_backward(layer)) add_bias_steps(steps);
   return steps;
-}
-
-namespace {
-
-// Where a phase has both, puts `joined` in the place of `second`, and leaves `first` out.
-void join(std::vector<Step>& steps, Operation first, Operation second, Operation joined) {
-  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
-    const auto is_first = [&](const Step& step) {
-      return step.phase == phase && step.operation == first;
-    };
-    if (std::erase_if(steps, is_first) == 0) continue;
-    for (Step& step : steps)
-      if (step.phase == phase && step.operation == second) step.operation = joined;
-  }
-}
-
-void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
-                   std::vector<std::string>& reasons) {
-  if (!is_quantized(layer)) {
-    reasons.emplace_back("nothing is quantised: permute_pad moves rows of x and dy as they are");
-    return;
-  }
-  if (layer.dispatch != Dispatch::kNone) {
-    reasons.push_back(fmt::format(
-        "quantize and permute_pad stay apart: x_q is what dispatch \"{}\" sends between ranks",
-        to_string(layer.dispatch)));
-    return;
-  }
-  reasons.push_back(fmt::format(
-      "quantize and permute_pad are one kernel: nothing is dispatched in between, and x_q "
-      "[T, {0}] is neither written nor read, which saves {1} bytes a token",
-      layer.hidden, 2 * layer.hidden));
-  using enum Operation;
-  join(steps, kQuantize, kPermutePad, kQuantizePermutePad);
-  join(steps, kQuantizeDy, kPermutePadGrad, kQuantizePermutePadGrad);
-}
-
-void replace(std::vector<Step>& steps, Operation one, Operation other) {
-  for (Step& step : steps)
-    if (step.operation == one) step.operation = other;
-}
-
-void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
-                    std::vector<std::string>& reasons) {
-  if (!has_backward(layer) || !is_quantized(layer)) return;
-  if (!gathers_tokens(layer)) {
-    reasons.push_back(
-        layer.fuse_transpose
-            ? fmt::format(
-                  "permute and transpose stay apart: with {} rows of {} tokens in a largest call, "
-                  "gathering the rows would move more bytes than it saves",
-                  routed_rows(layer), layer.max_tokens)
-            : std::string("permute and transpose stay apart: \"fuse_transpose\" is false"));
-    return;
-  }
-  using enum Operation;
-  replace(steps, kTransposeX, kPermuteTransposeX);
-  replace(steps, kTransposeGrad, kPermuteTransposeGrad);
-  reasons.push_back(fmt::format(
-      "permute and transpose are one kernel: wgrad's operands are made of x_q and dy_q [T, {0}], "
-      "gathered, and x_q is saved instead of permuted_q [P, {0}]",
-      layer.hidden));
-  if (layer.recompute != Recompute::kMoeExpert) return;
-  const auto backward = std::ranges::find(steps, Phase::kBackward, &Step::phase);
-  steps.insert(backward, {Phase::kBackward, kPermutePad});
-  reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
-}
-
-void fuse_activation_transpose(std::vector<Step>& steps, const Layer& layer,
-                               std::vector<std::string>& reasons) {
-  if (!has_backward(layer) || !is_quantized(layer)) return;
-  if (!transposes_activation(layer)) {
-    std::string reason = "\"fuse_activation_transpose\" is false";
-    if (layer.fuse_activation_transpose && !has_gate(layer.activation))
-      reason = "the activation has no gate";
-    else if (layer.fuse_activation_transpose && layer.scale_sharing_k > 1)
-      reason =
-          fmt::format("{} neighbouring blocks of dh1 share a scale, and lie in tiles of {} CTAs",
-                      layer.scale_sharing_k, layer.scale_sharing_k);
-    else if (layer.fuse_activation_transpose)
-      reason = fmt::format("groups aligned to {} rows have pad rows in tiles without others",
-                           layer.splits_alignment);
-    reasons.push_back(fmt::format(
-        "the activation's gradient and the transposes of dh1 and act stay apart: {}", reason));
-    return;
-  }
-  using enum Operation;
-  std::erase_if(steps, [](const Step& step) {
-    return step.operation == kTransposeAct || step.operation == kTransposeDh1 ||
-           step.operation == kActivationBackwardQuantize ||
-           (step.phase == Phase::kBackward && step.operation == kActivationQuantize);
-  });
-  const auto dgrad = std::ranges::find(steps, kGemmFc2Dgrad, &Step::operation);
-  steps.insert(dgrad + 1, {Phase::kBackward, kActivationBackwardQuantizeTranspose});
-  reasons.push_back(
-      fmt::format("the activation's gradient and the transposes of dh1 and act are one kernel: "
-                  "dh1_q [P, {}] and "
-                  "act_q [P, {}] are not read again, and act_q is not {}",
-                  2 * layer.intermediate, layer.intermediate,
-                  layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved"));
-}
-
-// Whether the forward pass leaves h1 for the backward pass.
-bool saves_h1(const Layer& layer) {
-  return has_backward(layer) && layer.recompute == Recompute::kNone;
-}
-
-void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOptions& options,
-                     std::vector<std::string>& reasons) {
-  if (!is_quantized(layer)) {
-    reasons.emplace_back(
-        "gemm_fc1 and activation stay apart: the epilogue that activates quantises too");
-    return;
-  }
-  if (!layer.fuse_activation) {
-    reasons.emplace_back(
-        "gemm_fc1 and activation_quantize stay apart: \"fuse_activation\" is false");
-    return;
-  }
-  if (!has_gate(layer.activation)) {
-    reasons.emplace_back(
-        "gemm_fc1 and activation_quantize stay apart: tiles that are activated in registers have "
-        "gate and up, and there is no gate");
-    return;
-  }
-  if (layer.biases) {
-    reasons.emplace_back(
-        "gemm_fc1 and activation_quantize stay apart: sums of gate and up leave no registers for "
-        "b1");
-    return;
-  }
-  if (layer.scale_sharing_k > 1) {
-    reasons.push_back(
-        fmt::format("gemm_fc1 and activation_quantize stay apart: {0} neighbouring blocks of act "
-                    "share a scale, "
-                    "and the tiles that compute them belong to {0} CTAs",
-                    layer.scale_sharing_k));
-    return;
-  }
-  if (mean_rows(layer) <= kMostSwappedRows) {
-    reasons.push_back(fmt::format(
-        "gemm_fc1 and activation_quantize stay apart: an expert has {} rows in the mean, for which "
-        "tiles are swapped, and swapped tiles have the columns of a scale in two warpgroups",
-        mean_rows(layer)));
-    return;
-  }
-  const bool is_written = options.keep_intermediates || saves_h1(layer);
-  reasons.push_back(fmt::format(
-      "gemm_fc1 and activation_quantize are one kernel: gate and up are activated in registers, "
-      "and h1 "
-      "[P, {}] is {}, which saves {} bytes a row",
-      2 * layer.intermediate,
-      options.keep_intermediates ? "written because intermediates are kept, but not read"
-      : is_written               ? "written because backward reads it, but not read"
-                                 : "neither written nor read",
-      (is_written ? 4 : 8) * layer.intermediate));
-  using enum Operation;
-  join(steps, kActivationQuantize, kGemmFc1, kGemmFc1ActivationQuantize);
-}
-
-}  // namespace
-
-std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
-                             const PlanOptions& options, std::vector<std::string>& reasons) {
-  std::vector<Step> fused = steps;
-  fuse_quantize(fused, layer, reasons);
-  fuse_transpose(fused, layer, reasons);
-  fuse_activation_transpose(fused, layer, reasons);
-  fuse_activation(fused, layer, options, reasons);
-  return fused;
 }
 
 }  // namespace moejit::compiler

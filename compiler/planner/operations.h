@@ -67,6 +67,9 @@ std::string elapsed_tensor(const Step& step);
 // multiples of 128.
 bool has_colwise_offs(const Layer& layer);
 
+// Rows that a largest call routes at most, without pad rows.
+int64_t routed_rows(const Layer& layer);
+
 // Whether the operands of wgrad are made of the tokens' rows, gathered, and not of permuted ones.
 bool gathers_tokens(const Layer& layer);
 // Whether the kernel of the activation's gradient makes the operands of wgrad too, so that the
