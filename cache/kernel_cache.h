@@ -88,6 +88,10 @@ class KernelCache {
   // grown too large for its limits, entries that were used longest ago are evicted.
   bool put(const Digest& key, std::string_view metadata, std::span<const std::byte> payload);
 
+  // Counts what put() counts where it finds other bytes: for a caller that looked itself, and
+  // leaves what is there.
+  void count_differing() { add(Count::kDiffering); }
+
   // Moves an entry aside that verified but is of no use to the caller. Counts as corrupt.
   void discard(const Digest& key, std::string_view reason);
 

@@ -19,17 +19,15 @@ namespace moejit::runtime {
 using ObtainedResult = Result<ObtainedKernel>;
 
 // Gets kernels that are not in memory: from folder and packs, or from the compiler and on to the
-// folder. Any
-// number of threads may ask at once; that two of them do not make the same kernel is not its task,
-// that two processes do not is.
+// folder. Any number of threads may ask at once; that two of them do not make the same kernel is
+// not its task, that two processes do not is.
 class KernelMaker final {
  public:
   // All options are set, none is left to the environment.
   explicit KernelMaker(const EngineOptions& options) : options_(options) {}
   Result<void> open();
 
-  // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: compile
-  // it.
+  // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: make() it.
   std::optional<ObtainedResult> look_up(const compiler::KernelSource& source);
 
   // Waits for another process that makes it, else compiles and publishes it. `key` is any that is

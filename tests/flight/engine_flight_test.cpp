@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process: who waits, who is remembered, what comes first. With the fake NVRTC.
+#include "cache/kernel_cache.h"
 #include "compiler/kernel_key.h"
 #include "runtime/prepared_layer.h"
 #include "tests/flight/flight_fixture.h"
@@ -189,8 +190,8 @@ TEST_F(EngineFlightTest, NoticesACompilerThatMakesOtherBytesForTheSameSource) {
   control()->is_inconsistent = 1;
   control()->microseconds = 100'000;
   // Neither waits for the other.
-  const auto first = engine({.lock_patience = milliseconds(0)});
-  const auto second = engine({.lock_patience = milliseconds(0)});
+  auto first = engine({.lock_patience = milliseconds(0)});
+  auto second = engine({.lock_patience = milliseconds(0)});
   std::jthread other([&] { EXPECT_TRUE(succeeded(first->obtain(flight_kernel(1)))); });
   wait_until_begun(1);
   std::this_thread::sleep_for(milliseconds(30));
@@ -208,6 +209,13 @@ TEST_F(EngineFlightTest, NoticesACompilerThatMakesOtherBytesForTheSameSource) {
   ASSERT_TRUE(succeeded(read));
   EXPECT_EQ(read->binary->bytes, winner->obtain(flight_kernel(1))->binary->bytes);
   EXPECT_NE(read->binary->bytes, loser->obtain(flight_kernel(1))->binary->bytes);
+  first.reset();  // their counts go to the folder now
+  second.reset();
+  EXPECT_EQ(cache::KernelCache::open(cache_dir())
+                .value()
+                ->statistics()
+                .counted.total[cache::Count::kDiffering],
+            1);
 }
 
 TEST_F(EngineFlightTest, SaysOnceThatThereAreNoLocks) {

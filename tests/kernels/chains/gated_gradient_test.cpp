@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel that makes the gradient of a gated activation and both operands of wgrad, against the
+// row chains whose bits it promises and the reference of the transpose.
+#include "templates/moejit_device/params/gated_gradient_params.h"
+#include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/number_formats.h"
+#include "tests/support/reference/quantize.h"
+#include "tests/support/reference/random_inputs.h"
+#include "tests/support/reference/transpose.h"
+
+#include <limits>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::LoadStage;
+using compiler::QuantizeStage;
+using compiler::RowChainSpec;
+using compiler::StoreStage;
+using compiler::TransformStage;
+using reference::block_count;
+using reference::QuantizedRows;
+using reference::TransposeGroups;
+
+constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
+
+class GatedGradientKernel : public Chains {
+ protected:
+  // Groups aligned to 16 rows. What pad rows and the rows behind hold is NaN.
+  struct Inputs {
+    int64_t columns = 0;
+    int64_t rows = 0;  // with three that belong to no group
+    TransposeGroups groups;
+    std::vector<uint16_t> h1, dact;
+    std::vector<float> probs;
+
+    int64_t pitch() const { return block_count(columns) * 128; }
+    int64_t owned() const { return groups.offs.back(); }
+    int64_t output_columns() const { return groups.output_offs.back() + 128; }
+  };
+  // dh1 [owned, 2 * pitch] and act [owned, columns] by rows.
+  struct Rows {
+    QuantizedRows dh1, act;
+    std::vector<float> dprobs;
+  };
+
+  static Inputs random(const std::vector<int32_t>& counts, int64_t columns) {
+    Inputs in{.columns = columns, .groups = {.counts = counts, .offs = {0}, .output_offs = {0}}};
+    for (const int32_t count : counts) {
+      in.groups.offs.push_back(in.groups.offs.back() + (count + 15) / 16 * 16);
+      in.groups.output_offs.push_back(in.groups.output_offs.back() + (count + 127) / 128 * 128);
+    }
+    in.rows = in.owned() + 3;
+    in.h1 = reference::random_activations(in.rows, 2 * columns, 1);
+    in.dact = reference::random_activations(in.rows, columns, 2);
+    in.probs = reference::random_probs(in.rows, 8, 3);
+    in.probs.resize(static_cast<size_t>(in.rows));
+    std::vector<bool> is_real(static_cast<size_t>(in.rows));
+    for (size_t e = 0; e < counts.size(); ++e)
+      std::fill_n(is_real.begin() + in.groups.offs[e], counts[e], true);
+    const uint16_t nan = reference::bf16_from_float(std::numeric_limits<float>::quiet_NaN());
+    for (int64_t row = 0; row < in.rows; ++row) {
+      if (is_real[static_cast<size_t>(row)]) continue;
+      std::fill_n(in.h1.begin() + row * 2 * columns, 2 * columns, nan);
+      std::fill_n(in.dact.begin() + row * columns, columns, nan);
+      in.probs[static_cast<size_t>(row)] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return in;
+  }
+
+  // By the row chains.
+  Rows rows_of(const Inputs& in) {
+    const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
+    const Uploaded up(*this, in);
+    const DeviceBuffer dh1 = output<uint8_t>("dh1_q", in.owned() * 2 * pitch);
+    const DeviceBuffer dh1_scales = output<float>("dh1_scale_inv", in.owned() * 2 * blocks);
+    const DeviceBuffer dprobs = output<float>("dprobs_blocks", in.owned() * blocks);
+    const DeviceBuffer act = output<uint8_t>("act_q", in.owned() * in.columns);
+    const DeviceBuffer act_scales = output<float>("act_scale_inv", in.owned() * blocks);
+    device::RowChainParams params{.input = up.h1.as<const void>(),
+                                  .gradient = up.dact.as<const void>(),
+                                  .probs = up.probs.as<const float>(),
+                                  .counts = up.counts.as<const int32_t>(),
+                                  .offs = up.offs.as<const int32_t>(),
+                                  .output = dh1.as<void>(),
+                                  .output_scale_inv = dh1_scales.as<float>(),
+                                  .output_dprobs = dprobs.as<float>(),
+                                  .rows = in.rows};
+    RowChainSpec spec{.load = LoadStage::kGatedGradientRows,
+                      .transform = TransformStage::kActivationBackward,
+                      .quantize = QuantizeStage::k1x128,
+                      .store = StoreStage::kGroupedGatedRows,
+                      .columns = static_cast<int32_t>(in.columns),
+                      .local_experts = static_cast<int32_t>(in.groups.counts.size()),
+                      .epsilon = reference::kActivationEps,
+                      .segments_in_flight = 1,
+                      .pitch = pitch == in.columns ? 0 : static_cast<int32_t>(pitch)};
+    run(spec, 3, params,
+        {&up.h1, &up.dact, &up.probs, &up.counts, &up.offs, &dh1, &dh1_scales, &dprobs});
+    spec.load = LoadStage::kGatedRows;
+    spec.transform = TransformStage::kActivationProbability;
+    spec.store = StoreStage::kGroupedRows;
+    spec.pitch = 0;
+    params.gradient = nullptr;
+    params.output = act.as<void>();
+    params.output_scale_inv = act_scales.as<float>();
+    params.output_dprobs = nullptr;
+    run(spec, 3, params, {&up.h1, &up.probs, &up.counts, &up.offs, &act, &act_scales});
+    return {{in.owned(), 2 * pitch, dh1.download<uint8_t>(), dh1_scales.download<float>()},
+            {in.owned(), in.columns, act.download<uint8_t>(), act_scales.download<float>()},
+            dprobs.download<float>()};
+  }
+
+  // All in one kernel: the same rows, and what the transpose makes of them. What belongs to no
+  // group is left alone.
+  void expect_bits_of_rows_and_transposes(const Inputs& in, int64_t ctas) {
+    const Rows wanted = rows_of(in);
+    const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
+    const int64_t columns = in.output_columns();
+    const Uploaded up(*this, in);
+    const DeviceBuffer output_offs = input("output_offs", in.groups.output_offs);
+    const DeviceBuffer dh1 = output<uint8_t>("dh1_q", in.rows * 2 * pitch);
+    const DeviceBuffer dh1_scales = output<float>("dh1_scale_inv", in.rows * 2 * blocks);
+    const DeviceBuffer dprobs = output<float>("dprobs_blocks", in.rows * blocks);
+    const DeviceBuffer dh1_colwise = output<uint8_t>("dh1_colwise_q", 2 * pitch * columns);
+    const DeviceBuffer dh1_tiles =
+        output<float>("dh1_colwise_scale_inv", 2 * blocks * columns / 128);
+    const DeviceBuffer act_colwise = output<uint8_t>("act_colwise_q", in.columns * columns);
+    const DeviceBuffer act_tiles = output<float>("act_colwise_scale_inv", blocks * columns / 128);
+    const device::GatedGradientParams params{.input = up.h1.as<const void>(),
+                                             .gradient = up.dact.as<const void>(),
+                                             .probs = up.probs.as<const float>(),
+                                             .counts = up.counts.as<const int32_t>(),
+                                             .offs = up.offs.as<const int32_t>(),
+                                             .output_offs = output_offs.as<const int32_t>(),
+                                             .output = dh1.as<void>(),
+                                             .output_scale_inv = dh1_scales.as<float>(),
+                                             .output_dprobs = dprobs.as<float>(),
+                                             .output_colwise = dh1_colwise.as<uint8_t>(),
+                                             .output_colwise_scale_inv = dh1_tiles.as<float>(),
+                                             .act_colwise = act_colwise.as<uint8_t>(),
+                                             .act_colwise_scale_inv = act_tiles.as<float>(),
+                                             .rows = in.rows,
+                                             .output_columns = columns};
+    const compiler::GatedGradientSpec spec{
+        .local_experts = static_cast<int32_t>(in.groups.counts.size()),
+        .columns = static_cast<int32_t>(in.columns),
+        .epsilon = reference::kActivationEps};
+    run(spec, ctas, params,
+        {&up.h1, &up.dact, &up.probs, &up.counts, &up.offs, &output_offs, &dh1, &dh1_scales,
+         &dprobs, &dh1_colwise, &dh1_tiles, &act_colwise, &act_tiles});
+
+    const auto expect_rows = [&]<typename T>(const DeviceBuffer& got, const std::vector<T>& rows) {
+      EXPECT_EQ(head(got.download<T>(), std::ssize(rows)), rows);
+      EXPECT_TRUE(untouched_from(got.download<T>(), std::ssize(rows)));
+    };
+    expect_rows(dh1, wanted.dh1.q);
+    expect_rows(dh1_scales, wanted.dh1.scale_inv);
+    expect_rows(dprobs, wanted.dprobs);
+    const auto expect_transposed = [&](const QuantizedRows& rows, const DeviceBuffer& q,
+                                       const DeviceBuffer& scale_inv) {
+      const auto transposed =
+          reference::transpose(rows, in.groups, columns, reference::Fp8Format::kE4m3,
+                               reference::TransposeRule::kIdeal, kUntouched);
+      EXPECT_TRUE(matches(compare_e4m3({"q", columns}, q.download<uint8_t>(), transposed.bytes)));
+      EXPECT_TRUE(matches(compare_f32({"scale_inv", columns / 128}, scale_inv.download<float>(),
+                                      transposed.scale_inv)));
+    };
+    expect_transposed(wanted.dh1, dh1_colwise, dh1_tiles);
+    expect_transposed(wanted.act, act_colwise, act_tiles);
+  }
+
+ private:
+  struct Uploaded {
+    Uploaded(GatedGradientKernel& test, const Inputs& in)
+        : h1(test.input("h1", in.h1)),
+          dact(test.input("dact", in.dact)),
+          probs(test.input("permuted_probs", in.probs)),
+          counts(test.input("counts", in.groups.counts)),
+          offs(test.input("offs", in.groups.offs)) {}
+    DeviceBuffer h1, dact, probs, counts, offs;
+  };
+};
+
+const std::vector<int32_t> kCounts{0, 3, 17, 0, 130, 1, 0};  // groups without rows, and pad rows
+
+TEST_F(GatedGradientKernel, HasTheBitsOfRowChainsAndTransposesForRowsOfAnyLength) {
+  for (const int64_t columns : {16, 128, 176, 272}) {
+    SCOPED_TRACE(columns);
+    expect_bits_of_rows_and_transposes(random(kCounts, columns), 100);
+  }
+}
+
+// CTAs that take several tiles use their shared memory again.
+TEST_F(GatedGradientKernel, DependsNeitherOnTheNumberOfCtasNorOnTheOrderOfThreads) {
+  const Inputs in = random(kCounts, 272);
+  for (const int64_t ctas : {1, 3}) {
+    for (const uint64_t seed : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << ctas << " CTAs, order " << seed);
+      open(seed);
+      expect_bits_of_rows_and_transposes(in, ctas);
+    }
+  }
+}
+
+TEST_F(GatedGradientKernel, TouchesNothingWhereAllGroupsAreEmpty) {
+  expect_bits_of_rows_and_transposes(random({0, 0}, 144), 2);
+}
+
+}  // namespace
+}  // namespace moejit::testing
