@@ -224,7 +224,6 @@ struct TransposeSpec {
   int32_t local_experts = 0;
   int32_t columns = 0;          // of q, a multiple of 16
   bool counts_flushed = false;  // values that were not 0 and became 0
-  int32_t band_tiles = 1;       // tiles of rows that are walked side by side
   int32_t threads = 128;        // 64 for each tile that a CTA holds
   bool operator==(const TransposeSpec&) const = default;
 };

@@ -305,11 +305,11 @@ std::string text_of(const ContractionGroupedGemmSpec& s) {
 std::string text_of(const TransposeSpec& s) {
   return fmt::format(
       "transpose format={} rule={}{} local_experts={} columns={} counts_flushed={} "
-      "band_tiles={} threads={}",
+      "threads={}",
       to_string(s.format), to_string(s.rule),
       s.source == RowSource::kInOrder ? std::string()
                                       : fmt::format(" source={}", to_string(s.source)),
-      s.local_experts, s.columns, s.counts_flushed, s.band_tiles, s.threads);
+      s.local_experts, s.columns, s.counts_flushed, s.threads);
 }
 
 std::string text_of(const GatedGradientSpec& s) {

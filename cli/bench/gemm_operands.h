@@ -32,9 +32,9 @@ struct NamedMemory {
 // zeros. Scales that the case has not are empty.
 struct GemmOperands {
   // Row-grouped, E4M3 or BF16; contraction-grouped, E4M3
-  NamedMemory a;  // [P, k]; [rows, C]
+  NamedMemory a;  // [P, k]; [C / 128, rows, 128]
   NamedMemory a_scale_inv;
-  NamedMemory b;  // [E, n, k]; [n, C]
+  NamedMemory b;  // [E, n, k]; [C / 128, n, 128]
   NamedMemory b_scale_inv;
   NamedMemory counts;  // [E]
   NamedMemory offs;    // [E + 1]

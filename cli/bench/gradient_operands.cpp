@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/gradient_operands.h"
 
+#include "cli/bench/column_blocks.h"
 #include "cli/bench/pad_columns.h"
 #include "cli/bench/random_values.h"
 #include "cli/bench/run_once.h"
@@ -14,7 +15,7 @@ namespace moejit::cli {
 namespace {
 
 struct QuantizedMatrix {
-  NamedMemory q;          // E4M3 [rows, C]
+  NamedMemory q;          // E4M3 [C / 128, rows, 128]
   NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [rows, C / 128]
 };
 
@@ -66,35 +67,35 @@ class GradientOperandMaker {
     MOEJIT_TRY(random_.fill(values.address(), rows * columns(), seed));
     MOEJIT_TRY(zero_pad_columns(values, rows, groups_, operands_.counts, operands_.offs, engine_,
                                 device_));
+    MOEJIT_TRY_ASSIGN(const NamedMemory codes, allocate_named(device_, "codes", rows * columns()));
     QuantizedMatrix matrix;
     MOEJIT_TRY_ASSIGN(matrix.q, allocate_named(device_, name, rows * columns()));
     MOEJIT_TRY_ASSIGN(matrix.scale_inv,
                       allocate_named(device_, scales_name, 4 * scale_rows * (columns() / 128)));
-    MOEJIT_TRY(has_tiles(gemm_) ? quantize_tiles(values, rows, matrix)
-                                : quantize_rows(values, rows, matrix));
+    MOEJIT_TRY(has_tiles(gemm_) ? quantize_tiles(values, rows, codes, matrix.scale_inv)
+                                : quantize_rows(values, rows, codes, matrix.scale_inv));
+    MOEJIT_TRY(put_in_column_blocks(codes, rows, columns(), matrix.q, engine_, device_));
     return matrix;
   }
 
-  Result<void> quantize_tiles(const NamedMemory& values, int32_t rows,
-                              const QuantizedMatrix& matrix) {
+  Result<void> quantize_tiles(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
+                              const NamedMemory& scale_inv) {
     const device::TileChainParams params{.input = values.as<const device::Bf16>(),
-                                         .output = matrix.q.as<device::E4m3>(),
-                                         .output_scale_inv = matrix.scale_inv.as<float>(),
+                                         .output = codes.as<device::E4m3>(),
+                                         .output_scale_inv = scale_inv.as<float>(),
                                          .matrices = 1};
-    const std::array regions = {values.region(), matrix.q.region(true),
-                                matrix.scale_inv.region(true)};
+    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
     return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
                     compiler::busy_ctas(quantize_tiles_spec(rows, columns()), 1), params, regions);
   }
 
-  Result<void> quantize_rows(const NamedMemory& values, int32_t rows,
-                             const QuantizedMatrix& matrix) {
+  Result<void> quantize_rows(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
+                             const NamedMemory& scale_inv) {
     const device::RowChainParams params{.input = values.address(),
-                                        .output = matrix.q.address(),
-                                        .output_scale_inv = matrix.scale_inv.as<float>(),
+                                        .output = codes.address(),
+                                        .output_scale_inv = scale_inv.as<float>(),
                                         .rows = rows};
-    const std::array regions = {values.region(), matrix.q.region(true),
-                                matrix.scale_inv.region(true)};
+    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
     return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
                     compiler::busy_ctas(quantize_rows_spec(columns()), rows), params, regions);
   }
@@ -120,7 +121,8 @@ Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGrou
 Result<std::vector<compiler::KernelSource>> gradient_operand_sources(
     const GemmCase& gemm, const compiler::Target& target) {
   std::vector<compiler::KernelSource> sources = {
-      random_values_source(compiler::DType::kBF16, target), pad_columns_source(target)};
+      random_values_source(compiler::DType::kBF16, target), pad_columns_source(target),
+      column_blocks_source(target)};
   const int64_t columns = make_groups(gemm).rows();
   for (const int32_t rows : {gemm.rows, gemm.n}) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source,

@@ -7,6 +7,7 @@
 #include "cli/check/check_weight_gradient.h"
 #include "cli/check/layer_results.h"
 #include "cli/check/reference_activation.h"
+#include "cli/tensors/colwise_slices.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/transpose.h"
 
@@ -99,7 +100,7 @@ class BackwardCheck {
 
   // Columns that belong to no group are never written: they are passed over.
   void check_transpose(std::string_view rows, const std::string& name) {
-    const HostTensor& codes = results_.at(name + "_q");
+    const HostTensor codes = join_column_blocks(results_.at(name + "_q"));
     const int64_t columns = codes.shape[1], tiles = columns / reference::kBlock;
     const reference::Transposed wanted = reference::transpose(
         results_.rows(rows),

@@ -32,9 +32,9 @@ class GradientSample {
     const std::vector<int64_t> columns = choose(RandomStream(seed, number + 1), side, gemm_.n);
     const GemmOperands& operands = session_.operands();
     MOEJIT_TRY_ASSIGN(const QuantizedRows a,
-                      operand(operands.a, operands.a_scale_inv, rows, group));
+                      operand(operands.a, operands.a_scale_inv, gemm_.rows, rows, group));
     MOEJIT_TRY_ASSIGN(const QuantizedRows b,
-                      operand(operands.b, operands.b_scale_inv, columns, group));
+                      operand(operands.b, operands.b_scale_inv, gemm_.n, columns, group));
     add_wanted(reference::weight_gradient_exact(
         a, b,
         {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}}));
@@ -53,20 +53,22 @@ class GradientSample {
     return session_.groups().counts[static_cast<size_t>(group)];
   }
 
-  // The chosen rows of A or B, and of these the group's columns.
+  // The chosen rows of A or B, which have `all_rows`, and of these the group's columns.
   Result<QuantizedRows> operand(const NamedMemory& from, const NamedMemory& scales,
-                                const std::vector<int64_t>& rows, int64_t group) {
-    const int64_t columns = session_.groups().rows();
-    const int64_t first = session_.groups().offs[static_cast<size_t>(group)];
+                                int64_t all_rows, const std::vector<int64_t>& rows, int64_t group) {
+    const int64_t blocks_of_row = session_.groups().rows() / 128;
+    const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
     const int64_t blocks = block_count(count(group));
     QuantizedRows chosen{.rows = std::ssize(rows), .cols = 128 * blocks, .q = {}, .scale_inv = {}};
     const int64_t rows_per_scale = gemm_.gradient_scales == GradientScales::kTile ? 128 : 1;
     for (const int64_t row : rows) {
-      const int64_t scale = row / rows_per_scale * (columns / 128) + first / 128;
-      MOEJIT_TRY_ASSIGN(const auto q,
-                        session_.read<uint8_t>(from, row * columns + first, chosen.cols));
+      for (int64_t block = first; block < first + blocks; ++block) {
+        MOEJIT_TRY_ASSIGN(const auto q,
+                          session_.read<uint8_t>(from, (block * all_rows + row) * 128, 128));
+        chosen.q.insert(chosen.q.end(), q.begin(), q.end());
+      }
+      const int64_t scale = row / rows_per_scale * blocks_of_row + first;
       MOEJIT_TRY_ASSIGN(const auto scale_inv, session_.read<float>(scales, scale, blocks));
-      chosen.q.insert(chosen.q.end(), q.begin(), q.end());
       chosen.scale_inv.insert(chosen.scale_inv.end(), scale_inv.begin(), scale_inv.end());
     }
     return chosen;

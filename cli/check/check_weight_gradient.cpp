@@ -2,6 +2,7 @@
 #include "cli/check/check_weight_gradient.h"
 
 #include "cli/check/choose.h"
+#include "cli/tensors/colwise_slices.h"
 #include "tests/support/reference/weight_gradient.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr double kMaxMultiplyAdds = 0x1p31;  // of all experts together
 
 // An operand [rows, C] of all tokens.
 struct Operand {
-  const HostTensor& q;
+  HostTensor q;
   const HostTensor& scale_inv;  // [ceil(rows / 128), C / 128]
 
   int64_t rows() const { return q.shape[0]; }
@@ -48,7 +49,7 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
                                   std::string_view a, std::string_view b,
                                   std::span<const int32_t> offs, const RowSections& sections) {
   const auto operand = [&](std::string_view name) -> Operand {
-    return {results.at(fmt::format("{}_colwise_q", name)),
+    return {join_column_blocks(results.at(fmt::format("{}_colwise_q", name))),
             results.at(fmt::format("{}_colwise_scale_inv", name))};
   };
   const Operand rows = operand(a), columns = operand(b);

@@ -44,6 +44,19 @@ HostTensor scales_of(const HostTensor& tiles, int64_t rows, const Slice& slice) 
 
 }  // namespace
 
+HostTensor join_column_blocks(const HostTensor& blocks) {
+  const int64_t rows = blocks.shape[1];
+  std::vector<uint8_t> codes;
+  codes.reserve(blocks.bytes.size());
+  const auto from = elements<uint8_t>(blocks).begin();
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t block = 0; block < blocks.shape[0]; ++block) {
+      const auto start = from + (block * rows + row) * kTile;
+      codes.insert(codes.end(), start, start + kTile);
+    }
+  return make_tensor(blocks.dtype, {rows, blocks.shape[0] * kTile}, codes);
+}
+
 void slice_colwise(TensorMap& tensors) {
   const auto offs =
       tensors.contains("colwise_offs") ? tensors.find("colwise_offs") : tensors.find("offs");
@@ -52,14 +65,15 @@ void slice_colwise(TensorMap& tensors) {
   const std::vector<int32_t> starts = copy_elements<int32_t>(offs->second);
   const std::vector<int32_t> sizes = copy_elements<int32_t>(counts->second);
   for (const std::string_view operand : kOperands) {
-    auto codes = tensors.extract(fmt::format("{}_colwise_q", operand));
+    const auto blocks = tensors.extract(fmt::format("{}_colwise_q", operand));
     auto scales = tensors.extract(fmt::format("{}_colwise_scale_inv", operand));
-    if (codes.empty() || scales.empty()) continue;
+    if (blocks.empty() || scales.empty()) continue;
+    const HostTensor codes = join_column_blocks(blocks.mapped());
     for (size_t e = 0; e < sizes.size(); ++e) {
       const Slice slice{static_cast<int64_t>(e), starts[e], sizes[e]};
-      tensors.emplace(fmt::format("{}_colwise_q.{}", operand, e), codes_of(codes.mapped(), slice));
+      tensors.emplace(fmt::format("{}_colwise_q.{}", operand, e), codes_of(codes, slice));
       tensors.emplace(fmt::format("{}_colwise_scale_inv.{}", operand, e),
-                      scales_of(scales.mapped(), codes.mapped().shape[0], slice));
+                      scales_of(scales.mapped(), codes.shape[0], slice));
     }
   }
 }

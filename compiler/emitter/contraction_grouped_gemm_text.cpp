@@ -21,14 +21,14 @@ struct ScalingText {
 ScalingText scaling_of(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile:
-      return {
-          .includes = {"gemm/tile_scales.cuh"},
-          .scales = "TileScales<Problem, Shape>",
-          .mainloop = {"Mainloop", "PromotingMainloop", {"MultiplyE4m3", "kBlocksPerPromotion"}}};
+      return {.includes = {"gemm/tile_scales.cuh"},
+              .scales = "TileScales<Problem, Shape>",
+              .mainloop = {
+                  "Mainloop", "PromotingMainloop", {"MultiplyBlockedE4m3", "kBlocksPerPromotion"}}};
     case GradientScales::kRow:
       return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
               .scales = "RowScales<Problem, Shape>",
-              .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyE4m3"}}};
+              .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyBlockedE4m3"}}};
     case GradientScales::kNone:
       return {.includes = {"gemm/accumulating_mainloop.cuh", "gemm/no_scales.cuh"},
               .scales = "NoScales",

@@ -42,15 +42,12 @@ KernelText describe(const TransposeSpec& spec) {
           {
               integer_constant("kGroups", spec.local_experts, "groups of rows"),
               integer_constant("kColumns", spec.columns, "of a row that is read"),
-              integer_constant("kBandTiles", spec.band_tiles,
-                               "tiles of rows that are walked side by side"),
               integer_constant("kThreads", spec.threads, "per CTA, 64 for each tile"),
           },
       .types_used = {{"Kernel",
                       "Transpose",
                       {"kGroups", "kColumns", source_type(spec), rescale_type(spec),
-                       spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed", "kBandTiles",
-                       "kThreads"}}},
+                       spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed", "kThreads"}}},
   };
 }
 

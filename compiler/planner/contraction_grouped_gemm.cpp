@@ -10,6 +10,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int32_t kTileRows = 128;
+constexpr int32_t kScaleBlock = 128;
 constexpr int32_t kPanelRows = 64;
 constexpr int32_t kPanelBytes = 128;  // of a row
 
@@ -45,12 +46,17 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
 
-// An operand of wgrad. In bf16 it is [columns, rows] with a token a row, and boxes are MN-major.
+// An operand of wgrad, its columns in blocks of 128: [columns / 128, rows, 128]. In bf16 it is
+// [columns, rows] with a token a row, and boxes are MN-major.
 TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t rows,
                                int64_t columns, int32_t box_rows) {
-  if (operands_of(spec) != DType::kBF16)
-    return operand_box(DType::kF8E4M3, rows, columns, box_rows);
-  return mn_major_box(rows, columns, 1);
+  if (operands_of(spec) == DType::kBF16) return mn_major_box(rows, columns, 1);
+  return {.dtype = DType::kF8E4M3,
+          .rank = 3,
+          .dims = {kScaleBlock, rows, columns / kScaleBlock},
+          .strides_bytes = {kScaleBlock, kScaleBlock * rows},
+          .box = {kScaleBlock, box_rows, 1},
+          .is_swizzled = true};
 }
 
 ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpec spec,

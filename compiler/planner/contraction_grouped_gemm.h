@@ -18,9 +18,9 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int6
 // Sentences for what choose_tiles() made of a problem.
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec, int64_t mean_columns);
 
-// The tensor maps of a contraction-grouped GEMM's parameter record for A [rows, columns],
-// B [n, columns] and D [E, rows, n]; `columns` is a multiple of 128. In bf16 A is [columns, rows]
-// and B [columns, n].
+// The tensor maps of a contraction-grouped GEMM's parameter record for A [columns / 128, rows,
+// 128], B [columns / 128, n, 128] and D [E, rows, n]; `columns` is a multiple of 128. In bf16 A is
+// [columns, rows] and B [columns, n].
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors);
 

@@ -21,6 +21,17 @@ constexpr int32_t kUnscaledBlocks = 4;
 constexpr int32_t kPanelRows = 64;  // a panel of D is what one copy stores
 constexpr int32_t kPanelColumns = 64;
 
+// A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
+TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
+  const int64_t element = size_bytes(operands);
+  return {.dtype = operands,
+          .rank = 2,
+          .dims = {k, rows, 1},
+          .strides_bytes = {k * element, 0},
+          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
+          .is_swizzled = true};
+}
+
 // D as [rows, sections, section_n], so that a box ends with its section.
 TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
   const int64_t section_bytes = spec.section_n * size_bytes(DType::kBF16);
@@ -120,16 +131,6 @@ std::string accumulation_reason(const GroupedGemmSpec& spec) {
 }
 
 }  // namespace
-
-TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
-  const int64_t element = size_bytes(operands);
-  return {.dtype = operands,
-          .rank = 2,
-          .dims = {k, rows, 1},
-          .strides_bytes = {k * element, 0},
-          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
-          .is_swizzled = true};
-}
 
 TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
   constexpr int32_t kBoxElements = 64;

@@ -59,9 +59,6 @@ struct GemmTensors {
   std::string bias = {};
 };
 
-// A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
-TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows);
-
 // `matrices` of bf16 [k, elements] in boxes of 64 by one step of the contraction.
 TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices);
 

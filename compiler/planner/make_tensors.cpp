@@ -131,11 +131,13 @@ void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
   list.add("h2", kBF16, kWorkspace, {d.p, d.h});
 }
 
-// An operand of wgrad, [rows, C], with a scale for each 128x128 tile.
+// An operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128 tile.
 void add_colwise(TensorList& list, std::string_view name, const Dim& rows, const Dim& row_blocks,
                  const Dim& columns) {
-  list.add_quantized(fmt::format("{}_colwise", name), kWorkspace, {rows, columns},
-                     {row_blocks, {"C/128", columns.value / kScaleBlock}}, Layout::kScalesTiles);
+  const Dim blocks{"C/128", columns.value / kScaleBlock};
+  list.add_quantized(fmt::format("{}_colwise", name), kWorkspace,
+                     {blocks, rows, {"128", kScaleBlock}}, {row_blocks, blocks},
+                     Layout::kScalesTiles);
 }
 
 // What the backward pass touches beside the tensors of the forward pass.

@@ -16,9 +16,11 @@
 
 namespace moejit::device {
 
-// What a step of the contraction is, and which dimension of the operands is contiguous.
+// What a step of the contraction is, which dimension of the operands is contiguous, and whether
+// they lie in memory step after step, each a matrix of its own.
 struct MultiplyE4m3 {
   static constexpr int32_t kStepElements = 128;
+  static constexpr bool kIsBlocked = false;
   static constexpr auto kMajorA = ptx::Major::kK;
   static constexpr auto kMajorB = ptx::Major::kK;
   template <int32_t kW>
@@ -28,9 +30,15 @@ struct MultiplyE4m3 {
   }
 };
 
+// Operands [K / 128, rows, 128].
+struct MultiplyBlockedE4m3 : MultiplyE4m3 {
+  static constexpr bool kIsBlocked = true;
+};
+
 template <ptx::Major kMajorAValue, ptx::Major kMajorBValue>
 struct MultiplyBf16 {
   static constexpr int32_t kStepElements = 64;
+  static constexpr bool kIsBlocked = false;
   static constexpr auto kMajorA = kMajorAValue;
   static constexpr auto kMajorB = kMajorBValue;
   template <int32_t kW>

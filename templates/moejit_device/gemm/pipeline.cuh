@@ -80,8 +80,8 @@ struct Pipeline {
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
-      load_a<Multiplier::kMajorA>(a(position.stage), a_map, ready, k, tile);
-      load_b<Multiplier::kMajorB>(b(position.stage), b_map, ready, k, tile);
+      load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
+      load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
       position.advance();
     }
   }
@@ -91,11 +91,12 @@ struct Pipeline {
   static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
 
   // And announces the bytes of both operands.
-  template <ptx::Major kMajor>
+  template <typename Multiplier>
   MOEJIT_DEVICE static void load_a(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
                                    ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
     if constexpr (Shape::kBoxRowsA != Shape::kRows) {
-      static_assert(kMajor == ptx::Major::kK, "boxes of an MN-major A have 64 of its rows");
+      static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
+                    "rows of a tile in several boxes");
       const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
       ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
       for (int32_t box = 0; box < boxes; ++box) {
@@ -104,20 +105,25 @@ struct Pipeline {
       }
     } else {
       ptx::arrive_expecting(ready, kStageBytes);
-      if constexpr (kMajor == ptx::Major::kK) {
-        ptx::load_tensor_2d(to, map, ready, k, tile.a_row);
-      } else {
+      if constexpr (Multiplier::kMajorA == ptx::Major::kMn) {
         load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
+      } else if constexpr (Multiplier::kIsBlocked) {
+        ptx::load_tensor_3d(to, map, ready, 0, tile.a_row, k / Multiplier::kStepElements);
+      } else {
+        ptx::load_tensor_2d(to, map, ready, k, tile.a_row);
       }
     }
   }
 
-  template <ptx::Major kMajor>
+  template <typename Multiplier>
   MOEJIT_DEVICE static void load_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
                                    ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
-    if constexpr (kMajor == ptx::Major::kMn) {
+    if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
       static_assert(Shape::kTileSections == 1, "of one section");
       load_mn_major<Shape::kTileColumns>(to, map, ready, tile.column, k, tile.b_matrix);
+    } else if constexpr (Multiplier::kIsBlocked) {
+      static_assert(Shape::kTileSections == 1, "of one section");
+      ptx::load_tensor_3d(to, map, ready, 0, tile.b_row, k / Multiplier::kStepElements);
     } else {
       ptx::load_tensor_2d<Shape::kPolicyB>(to, map, ready, k, tile.b_row);
       if constexpr (Shape::kTileSections == 2) {

@@ -7,13 +7,14 @@ namespace moejit::device {
 
 // D[e] = A[:, columns of e] * B[:, columns of e]^T for each group e of columns: the contraction is
 // over a group's tokens. E groups, C columns of A and B, `rows` of A and D, `n` rows of B and
-// columns of D. Groups start at multiples of 128; the columns from a group's count to the next
-// multiple of 128 hold zeros. Without scales A and B are bf16 with tokens as rows, [C, rows] and
-// [C, n], and 64 takes the place of 128.
+// columns of D. Columns lie in blocks of 128: A is [C / 128, rows, 128] in memory, B [C / 128, n,
+// 128]. Groups start at multiples of 128; the columns from a group's count to the next multiple of
+// 128 hold zeros. Without scales A and B are bf16 with tokens as rows, [C, rows] and [C, n], and 64
+// takes the place of 128.
 struct ContractionGroupedGemmParams {
-  TensorMap a_map;  // A [rows, C], boxes of 128 rows x 128 bytes, swizzled; without
+  TensorMap a_map;  // A [C / 128, rows, 128], boxes of 1 x 128 x 128, swizzled; without
                     // scales [1, C, rows], boxes of 1 x 64 x 64
-  TensorMap b_map;  // B [n, C], boxes of the widest tile's columns x 128 bytes; without
+  TensorMap b_map;  // B [C / 128, n, 128], boxes of 1 x the widest tile's columns x 128; without
                     // scales [1, C, n], boxes of 1 x 64 x 64
   TensorMap d_map;  // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled; if
                     // interleaved [E, rows / sections, sections, n], 1 x 64 x 1 x 128 bytes

@@ -20,9 +20,9 @@ struct GatedGradientParams {
   void* output;                     // e4m3 [P, 2C'], the gradients of gate and up
   float* output_scale_inv;          // [P, 2B]
   float* output_dprobs;             // [P, B], parts of the probability's gradient
-  uint8_t* output_colwise;          // e4m3 [2C', Pc], the same gradients
+  uint8_t* output_colwise;          // e4m3 [Pc / 128, 2C', 128], the same gradients
   float* output_colwise_scale_inv;  // [2B, Pc / 128], of each 128x128 tile
-  uint8_t* act_colwise;             // e4m3 [C, Pc], the activation times the probability
+  uint8_t* act_colwise;             // e4m3 [Pc / 128, C, 128], the activation times p
   float* act_colwise_scale_inv;     // [B, Pc / 128]
   int64_t rows;                     // P, may be 0; no row from P on is read, whatever counts say
   int64_t output_columns;           // Pc, a multiple of 128, may be 0

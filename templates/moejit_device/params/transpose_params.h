@@ -16,7 +16,7 @@ struct TransposeParams {
   const int32_t* counts;         // [E]
   const int32_t* offs;           // [E + 1]
   const int32_t* output_offs;    // [E + 1], multiples of 128; may be offs
-  uint8_t* output;               // [C, Pc]
+  uint8_t* output;               // [Pc / 128, C, 128], columns in blocks of 128
   float* output_scale_inv;       // [B, Pc / 128], of each 128x128 tile
   uint64_t* flushed;             // [1], values that became 0 are added; null: not counted
   uint32_t* status;              // [1], kStatusBadScale is or-ed in; null: not wanted

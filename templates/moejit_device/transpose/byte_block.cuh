@@ -38,9 +38,8 @@ MOEJIT_DEVICE uint32_t nonzero_rows(const ByteBlock& block) {
   return rows;
 }
 
-// Column i of the block to `target` + i * `pitch`, four columns at a time.
-MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t> target,
-                                 int64_t pitch) {
+// Column i of the block to `target` + 128 * i, four columns at a time.
+MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t> target) {
 #pragma unroll
   for (int32_t w = 0; w < 4; ++w) {
     Bytes16 run[4];
@@ -54,8 +53,7 @@ MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t>
     }
 #pragma unroll
     for (int32_t c = 0; c < 4; ++c) {
-      ptx::store(ptx::as<Bytes16>(target), run[c]);
-      target = target + pitch;
+      ptx::store(ptx::as<Bytes16>(target + 128 * (4 * w + c)), run[c]);
     }
   }
 }

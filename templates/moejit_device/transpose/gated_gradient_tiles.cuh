@@ -91,26 +91,25 @@ struct GatedGradientTiles {
   static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
   static constexpr int32_t kSharedBytes = kParts * StagedRows::kBytes + kPairs * 2 * 4;
 
+  // As many CTAs as there are tiles, or more.
   MOEJIT_DEVICE static void run(const GatedGradientParams& params) {
     constexpr int32_t kTilesPerRow = kPitch / 128;
-    const int64_t tiles = params.output_columns / 128 * kTilesPerRow;
-    for (int64_t tile = ptx::cta_index(); tile < tiles; tile += ptx::cta_count()) {
-      const int64_t tile_row = tile / kTilesPerRow;
-      const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
-      if (rows.is_past_the_end) break;
-      const TileOfRows at(params, rows, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
-      if (at.existing <= 0 && at.rows.count <= 0) continue;
-      const RowChainParams chain = chain_params(params);
-      // The next rows are on their way to L2 while these are worked on: registers are few.
+    const int64_t tile = ptx::cta_index();
+    const int64_t tile_row = tile / kTilesPerRow;
+    if (tile_row >= params.output_columns / 128) return;
+    const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
+    if (rows.is_past_the_end) return;
+    const TileOfRows at(params, rows, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    if (at.existing <= 0 && at.rows.count <= 0) return;
+    const RowChainParams chain = chain_params(params);
+    // The next rows are on their way to L2 while these are worked on: registers are few.
 #pragma unroll 1
-      for (int32_t turn = 0; turn < kTurns; ++turn) {
-        if (turn + 1 < kTurns) prefetch_rows(params, at.position(row_of_turn(turn + 1)));
-        stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn));
-      }
-      ptx::sync_cta();  // the tiles are staged
-      store_transposed(params, tile_row, at.column);
-      ptx::sync_cta();  // and read
+    for (int32_t turn = 0; turn < kTurns; ++turn) {
+      if (turn + 1 < kTurns) prefetch_rows(params, at.position(row_of_turn(turn + 1)));
+      stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn));
     }
+    ptx::sync_cta();  // the tiles are staged
+    store_transposed(params, tile_row, at.column);
   }
 
  private:
@@ -238,10 +237,10 @@ struct GatedGradientTiles {
       Rescale::rescale(block, scale, tile_scale, flushed);
       const int64_t column_in_output = int64_t{tile_in_output} * 128 + column;
       if (!is_act || column_in_output < kColumns) {
-        store_columns(block,
-                      ptx::global(is_act ? params.act_colwise : params.output_colwise) +
-                          (column_in_output * params.output_columns + (tile_row * 128 + row)),
-                      params.output_columns);
+        store_columns(
+            block,
+            ptx::global(is_act ? params.act_colwise : params.output_colwise) +
+                ((tile_row * (is_act ? kColumns : 2 * kPitch) + column_in_output) * 128 + row));
       }
       if (lane + 32 * half == 0) {
         ptx::store(

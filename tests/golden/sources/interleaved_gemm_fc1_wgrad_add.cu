@@ -32,13 +32,13 @@ using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElem
                                         kInterleaved>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
-using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
+using Mainloop = PromotingMainloop<MultiplyBlockedE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
 using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
                            TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_03acdb86,
+              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_87901081,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

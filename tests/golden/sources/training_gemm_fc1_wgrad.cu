@@ -28,12 +28,12 @@ constexpr int32_t kPanelsLoaded = 0;        // of a tile, whose old values come
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
-using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
+using Mainloop = PromotingMainloop<MultiplyBlockedE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
 using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
                            TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_wgrad_e4m3_f32_128x192x128_3f1ee8f1, ContractionGroupedGemmParams) {
+              moejit_gemm_fc1_wgrad_e4m3_f32_128x192x128_201c9a3b, ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

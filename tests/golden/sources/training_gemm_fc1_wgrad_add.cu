@@ -29,13 +29,13 @@ constexpr int32_t kPanelsLoaded = 0;        // of a tile, whose old values come
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
-using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
+using Mainloop = PromotingMainloop<MultiplyBlockedE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
 using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
                            TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_6be47072,
+              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_10358ec1,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

@@ -1,20 +1,19 @@
 // permute_transpose_x: e4m3 rows [T, 7168] with 1x128 scales to columns of their experts with
 //   128x128 scales, rounded to nearest even
 // transpose format=F8_E4M3 rule=ideal source=gathered local_experts=8 columns=7168
-//   counts_flushed=false band_tiles=1 threads=128
+//   counts_flushed=false threads=128
 #include "moejit_device/transpose/transpose.cuh"
 
 using namespace moejit::device;
 
 constexpr int32_t kGroups = 8;      // groups of rows
 constexpr int32_t kColumns = 7168;  // of a row that is read
-constexpr int32_t kBandTiles = 1;   // tiles of rows that are walked side by side
 constexpr int32_t kThreads = 128;   // per CTA, 64 for each tile
 
 using Kernel = Transpose<kGroups, kColumns, GatheredRows<kColumns>, IdealRescale<E4m3>,
-                         IgnoreFlushed, kBandTiles, kThreads>;
+                         IgnoreFlushed, kThreads>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_permute_transpose_x_e4m3_e4m3_128x128_939c6955, TransposeParams) {
+              moejit_permute_transpose_x_e4m3_e4m3_128x128_e7d829c5, TransposeParams) {
   Kernel::run(params);
 }

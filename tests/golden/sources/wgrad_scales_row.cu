@@ -29,13 +29,13 @@ constexpr int32_t kPanelsLoaded = 2;     // of a tile, whose old values come
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
-using Mainloop = RowScaledMainloop<MultiplyE4m3>;
+using Mainloop = RowScaledMainloop<MultiplyBlockedE4m3>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
 using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
                            RowScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_contraction_grouped_gemm_e4m3_f32_128x128x128_c064aef5,
+              moejit_contraction_grouped_gemm_e4m3_f32_128x128x128_57d291cd,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

@@ -5,6 +5,7 @@
 #include "templates/moejit_device/params/route_params.h"
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/column_blocks.h"
 #include "tests/support/crc32.h"
 #include "tests/support/reference/quantize.h"
 #include "tests/support/reference/random_inputs.h"
@@ -65,7 +66,6 @@ QuantizedRows random_rows(const TransposeGroups& groups, int64_t columns, int sp
 
 struct Choice {
   TransposeSpec spec;
-  int64_t ctas = 3;
   bool shares_offs = false;  // output_offs is offs
   bool reports = true;       // else there is no counter and no status word
 };
@@ -137,7 +137,7 @@ class TransposeKernel : public Chains {
         .status = choice.reports ? status.as<uint32_t>() : nullptr,
         .rows = rows.rows,
         .output_columns = columns};
-    run(choice.spec, choice.ctas, params,
+    run(choice.spec, compiler::busy_ctas(choice.spec, columns), params,
         {&q, &scale_inv, &counts, &offs, &output_offs, &output, &output_scale_inv, &flushed,
          &status});
     const std::vector<uint8_t> all = output.download<uint8_t>();
@@ -145,7 +145,7 @@ class TransposeKernel : public Chains {
     EXPECT_TRUE(untouched_from(all, kGuard + rows.cols * columns));
     EXPECT_TRUE(untouched_from(output_scale_inv.download<float>(),
                                block_count(rows.cols) * (columns / 128)));
-    return {.bytes = {all.begin() + kGuard, all.end() - kGuard},
+    return {.bytes = from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
             .scale_inv =
                 head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
             .flushed = flushed.download<uint64_t>()[0],
@@ -301,20 +301,14 @@ TEST_F(TransposeKernel, TakesMoreGroupsThanAWarpHasLanes) {
   std::vector<int32_t> counts(70, 1);
   for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 140;
   const TransposeGroups groups = groups_of(counts, 16);
-  expect_equal(random_rows(groups, 16, 4, 11), groups, {.ctas = 8});
+  expect_equal(random_rows(groups, 16, 4, 11), groups, {});
 }
 
-TEST_F(TransposeKernel, GivesTheSameForAnyNumberOfCtasThreadsAndBands) {
+TEST_F(TransposeKernel, GivesTheSameForAnyNumberOfThreads) {
   const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
   const QuantizedRows rows = random_rows(groups, 272, 6, 12);
-  for (const int32_t threads : {64, 128, 512}) {
-    for (const int32_t band_tiles : {1, 4}) {
-      for (const int64_t ctas : {1, 5, 40}) {
-        expect_equal(rows, groups,
-                     {.spec = {.band_tiles = band_tiles, .threads = threads}, .ctas = ctas});
-      }
-    }
-  }
+  for (const int32_t threads : {64, 128, 512})
+    expect_equal(rows, groups, {.spec = {.threads = threads}});
 }
 
 TEST_F(TransposeKernel, TakesNoRows) {

@@ -4,6 +4,7 @@
 #include "compiler/planner/contraction_grouped_gemm.h"
 #include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
 #include "tests/kernels/gemm/tile_errors.h"
+#include "tests/support/column_blocks.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 #include "tests/support/reference/scaled_dot.h"
@@ -141,8 +142,10 @@ std::vector<float> WgradTest::old_values(const Spec& spec) {
 std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
                                         const QuantizedRows& a, const QuantizedRows& b,
                                         const std::vector<float>& old, int64_t ctas) {
-  return launch(spec, route, a.cols, {a.q, stored_scales(spec, a)}, {b.q, stored_scales(spec, b)},
-                old, ctas);
+  const auto operand = [&](const QuantizedRows& matrix) -> Operand {
+    return {to_column_blocks(matrix.q, matrix.cols), stored_scales(spec, matrix)};
+  };
+  return launch(spec, route, a.cols, operand(a), operand(b), old, ctas);
 }
 
 std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,

@@ -48,7 +48,7 @@ TEST(Transpose, MovesEveryRealRowInAndOutWithItsScales) {
 TEST(Transpose, NamesEveryChoice) {
   EXPECT_EQ(to_string(KernelSpec(kSpec)),
             "transpose format=F8_E4M3 rule=ideal local_experts=8 columns=272 counts_flushed=false "
-            "band_tiles=1 threads=256");
+            "threads=256");
 }
 
 }  // namespace
