@@ -106,7 +106,9 @@ struct MultiCastTranspose {
 #pragma unroll
     for (int32_t i = 0; i < kLaneRows; ++i) {
       row[i] = Input::template cast<Format>(segment[i], scale);
-      if (i < rows && column < columns) ptx::store(ptx::as<Bytes16>(output + i * pitch), row[i]);
+      if (i < rows && column < columns) {
+        ptx::store_streaming(ptx::as<Bytes16>(output + i * pitch), row[i]);
+      }
     }
     staged().store_rows(column, quad, row);
     return Input::max_magnitude(segment);
@@ -151,8 +153,8 @@ struct MultiCastTranspose {
     for (int32_t i = 0; i < kCastTile; i += kColumnsAtATime) {
       const int32_t column = i + ptx::thread_index() / 8;
       if (column >= tile.columns()) return;
-      ptx::store(ptx::as<Bytes16>(output + (column * tile.column_pitch() + 16 * run)),
-                 staged().load_run(column, run));
+      ptx::store_streaming(ptx::as<Bytes16>(output + (column * tile.column_pitch() + 16 * run)),
+                           staged().load_run(column, run));
     }
   }
 

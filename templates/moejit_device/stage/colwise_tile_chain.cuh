@@ -134,8 +134,8 @@ struct ColwiseTileChain {
       for (int32_t i = 0; i < ByteTile::kColumns; i += kColumnsAtATime) {
         const int32_t column = i + thread / 8;
         if (kColumns % ByteTile::kColumns != 0 && column >= columns) return;
-        ptx::store(ptx::as<Bytes16>(output + (first_column + column) * kColwiseColumns),
-                   staged().load_run(column, run));
+        ptx::store_streaming(ptx::as<Bytes16>(output + (first_column + column) * kColwiseColumns),
+                             staged().load_run(column, run));
       }
     }
 

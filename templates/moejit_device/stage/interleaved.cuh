@@ -52,7 +52,7 @@ MOEJIT_DEVICE void store_pairs(ptx::GlobalPtr<Bf16> matrix, const SegmentPositio
         pairs.word[2 * i] = ptx::permute_bytes<0x5410>(first, second);
         pairs.word[2 * i + 1] = ptx::permute_bytes<0x7632>(first, second);
       }
-      ptx::store(to + half, pairs);
+      ptx::store_streaming(to + half, pairs);
     }
   }
 }

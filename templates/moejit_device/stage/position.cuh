@@ -65,7 +65,7 @@ MOEJIT_DEVICE void store_runs(ptx::GlobalPtr<Bf16> matrix, const SegmentPosition
 #pragma unroll
   for (int32_t run = 0; run < 2; ++run) {
     if (at.exists() && at.is_inside(run_column(run))) {
-      ptx::store(first + run * kSegmentLanes, segment.run[run]);
+      ptx::store_streaming(first + run * kSegmentLanes, segment.run[run]);
     }
   }
 }
@@ -75,7 +75,7 @@ MOEJIT_DEVICE void store_bytes(ptx::GlobalPtr<E4m3> matrix, const SegmentPositio
                                const Bytes16& bytes) {
   const int32_t column = byte_column();
   if (at.exists() && at.is_inside(column)) {
-    ptx::store(ptx::as<Bytes16>(matrix + at.offset(column)), bytes);
+    ptx::store_streaming(ptx::as<Bytes16>(matrix + at.offset(column)), bytes);
   }
 }
 

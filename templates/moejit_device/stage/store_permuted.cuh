@@ -37,7 +37,7 @@ struct PadRowWriter {
     const auto data = ptx::global(static_cast<Element*>(params.output)) + row * kColumns;
     const int32_t lane = ptx::lane_index();
     for (int32_t column = kRun * lane; column < kColumns; column += kRun * 32) {
-      ptx::store(ptx::as<Bytes16>(data + column), Bytes16{});
+      ptx::store_streaming(ptx::as<Bytes16>(data + column), Bytes16{});
     }
     if constexpr (sizeof(Element) == sizeof(E4m3)) {
       const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
@@ -135,8 +135,8 @@ struct StorePermuted {
     const int32_t column = byte_column();
     if (!at.is_inside(column)) return;
     const auto output = ptx::global(static_cast<E4m3*>(params.output));
-    ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
-               is_zero ? Bytes16{} : segment.bytes);
+    ptx::store_streaming(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
+                         is_zero ? Bytes16{} : segment.bytes);
   }
   MOEJIT_DEVICE static void store_data(const RowChainParams& params,
                                        const SegmentPosition<kColumns>& at, int32_t row,
@@ -146,8 +146,8 @@ struct StorePermuted {
     for (int32_t run = 0; run < 2; ++run) {
       const int32_t column = run_column(run);
       if (!at.is_inside(column)) continue;
-      ptx::store(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
-                 is_zero ? Bytes16{} : segment.run[run]);
+      ptx::store_streaming(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
+                           is_zero ? Bytes16{} : segment.run[run]);
     }
   }
 

@@ -53,7 +53,7 @@ MOEJIT_DEVICE void store_columns(const ByteBlock& block, ptx::GlobalPtr<uint8_t>
     }
 #pragma unroll
     for (int32_t c = 0; c < 4; ++c) {
-      ptx::store(ptx::as<Bytes16>(target + 128 * (4 * w + c)), run[c]);
+      ptx::store_streaming(ptx::as<Bytes16>(target + 128 * (4 * w + c)), run[c]);
     }
   }
 }

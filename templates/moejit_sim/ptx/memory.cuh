@@ -92,6 +92,11 @@ MOEJIT_DEVICE void store(GlobalPtr<T> pointer, T value, Site site = Site::here()
                    &value, sizeof(T));
 }
 
+MOEJIT_DEVICE void store_streaming(GlobalPtr<Bytes16> pointer, const Bytes16& value,
+                                   Site site = Site::here()) {
+  store(pointer, value, site);
+}
+
 template <typename T>
 MOEJIT_DEVICE T load(SharedPtr<T> pointer, Site site = Site::here()) {
   Machine* m = machine();
