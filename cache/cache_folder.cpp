@@ -19,6 +19,8 @@ namespace moejit::cache {
 namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+constexpr const char* kVersion = "v2";
+constexpr const char* kOlderVersion = "v1";
 
 tl::unexpected<Error> unusable(const std::string& path, std::string_view reason,
                                std::string hint = {}) {
@@ -105,20 +107,29 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network) {
   MOEJIT_TRY(check_trust(root_, status));
 
   constexpr int kOpenVersion = kOpenFolder | O_NOFOLLOW;
-  version_ = FileDescriptor(::openat(root.get(), "v1", kOpenVersion));
+  version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
   if (!version_ && errno == ENOENT) {
     if (!may_write) return {};
-    if (::mkdirat(root.get(), "v1", 0700) != 0 && errno != EEXIST)
-      return failed(errno, "it cannot be written to: ");
+    if (::mkdirat(root.get(), kVersion, 0700) != 0 && errno != EEXIST) {
+      const int error = errno;
+      // A cache that is only read, made by an earlier version: nothing in it is for us.
+      if (!is_fault(error) && ::faccessat(root.get(), kOlderVersion, F_OK, 0) == 0) return {};
+      return failed(error, "it cannot be written to: ");
+    }
     // Where these cannot be made now, who needs them will try again.
-    for (const char* name : {"v1/tmp", "v1/quarantine"}) ::mkdirat(root.get(), name, 0700);
-    version_ = FileDescriptor(::openat(root.get(), "v1", kOpenVersion));
+    for (const char* name : {"v2/tmp", "v2/quarantine"}) ::mkdirat(root.get(), name, 0700);
+    version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
   }
   if (!version_) return failed(errno, "");
   if (::fstat(version_.get(), &status) != 0) return failed(errno, "");
-  MOEJIT_TRY(check_trust(root_ + "/v1", status));
+  MOEJIT_TRY(check_trust(path_of(""), status));
   is_writable_ = may_write && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
   return {};
+}
+
+void CacheFolder::remove_older() const {
+  std::error_code ignored;
+  std::filesystem::remove_all(root_ + "/" + kOlderVersion, ignored);
 }
 
 }  // namespace moejit::cache

@@ -17,7 +17,7 @@ namespace moejit::cache {
 
 // A file as a listing saw it.
 struct FileInfo {
-  std::string name;  // relative to <root>/v1
+  std::string name;  // relative to <root>/v2
   std::int64_t bytes = 0;
   std::int64_t modified_ns = 0;  // since 1970; for entries: the last use, to the hour
   std::int64_t changed_ns = 0;   // of the status: when it was moved to where it is
@@ -28,10 +28,13 @@ struct FileInfo {
 // The folder that holds a cache. It is opened once and everything below is reached relative to
 // it, so that nobody can swap it behind our back:
 //
-//   <root>/v1/<2 hex>/<62 hex>   entries
-//   <root>/v1/stats              counters of all processes, advisory
-//   <root>/v1/tmp/               files being written
-//   <root>/v1/quarantine/        files that failed verification, the newest 16
+//   <root>/v2/<2 hex>/<62 hex>   entries
+//   <root>/v2/stats              counters of all processes, advisory
+//   <root>/v2/tmp/               files being written
+//   <root>/v2/quarantine/        files that failed verification, the newest 16
+//
+// The number is that of the format. <root>/v1 is of earlier versions of moejit, whose rollback
+// finds it as it was: nothing but remove_older() looks at it.
 //
 // A cached kernel is code with the rights of its user. So the folder has to belong to the user
 // (or to root) and nobody else may be able to write to it.
@@ -49,12 +52,13 @@ class CacheFolder {
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
   const std::string& root() const { return root_; }  // absolute
+  std::string path_of(const std::string& name) const { return root_ + "/v2/" + name; }
   bool is_writable() const { return is_writable_; }
   int fault() const { return fault_; }  // 0: none
   // Name of the network file system that keeps the folder from being written to; else empty.
   std::string_view network() const { return network_; }
 
-  // The remaining functions return 0 or errno; names are relative to <root>/v1.
+  // The remaining functions return 0 or errno; names are relative to <root>/v2.
 
   // ENOENT where there is none; EPERM where it is no plain file or not ours. With `marks_use` the
   // file's time becomes now if that is more than an hour off; failing to do so is no error.
@@ -69,10 +73,12 @@ class CacheFolder {
   int quarantine(const std::string& name, const std::string& new_name) const;
   // Removes a file, unless it was used or replaced since the listing that `file` is from (EBUSY).
   int remove(const FileInfo& file) const;
+  // Removes what earlier versions of moejit keep in the folder.
+  void remove_older() const;
   // Removes temporary files that nobody will finish; how many.
   std::int64_t sweep_temporaries() const;
 
-  // Names in a folder, sorted; none where it cannot be read. "." is <root>/v1 itself.
+  // Names in a folder, sorted; none where it cannot be read. "." is <root>/v2 itself.
   std::vector<std::string> names_in(const std::string& folder) const;
   // Files in a folder in the order of their names, less those that go away meanwhile.
   std::vector<FileInfo> files_in(const std::string& folder) const;
@@ -88,7 +94,7 @@ class CacheFolder {
   void trim_quarantine() const;
 
   std::string root_;
-  FileDescriptor version_;  // <root>/v1; empty where there is none
+  FileDescriptor version_;  // <root>/v2; empty where there is none
   bool is_writable_ = false;
   int fault_ = 0;
   std::string_view network_;

@@ -40,7 +40,7 @@ struct CountTable {
   bool operator==(const CountTable&) const = default;
 };
 
-// The counters of all processes that ever used a folder: <root>/v1/stats, a file of records of 128
+// The counters of all processes that ever used a folder: <root>/v2/stats, a file of records of 128
 // bytes, each the change since the writer's record before. Records are added with one write each
 // and nobody locks, so that a record may be lost where another process writes the file anew. That
 // harms nobody: what is counted is advice, and files and bytes are counted again from the folder

@@ -82,6 +82,7 @@ std::int64_t KernelCache::clear() {
     for (const FileInfo& file : folder_.files_in(folder)) folder_.remove(file);
   for (const FileInfo& file : folder_.files_in("."))
     if (file.name == "stats") folder_.remove(file);
+  folder_.remove_older();
   return removed;
 }
 

@@ -2,6 +2,7 @@
 #include "cache/entry.h"
 
 #include "cache/little_endian.h"
+#include "compiler/support/checksum.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -10,10 +11,12 @@ namespace moejit::cache {
 namespace {
 
 constexpr std::string_view kMagic{"moejit\x1a\n", 8};
-constexpr std::uint32_t kFormatVersion = 1;
+constexpr std::uint32_t kFormatVersion = 2;
+constexpr std::uint32_t kFormatVersionWithSha256 = 1;
 constexpr std::size_t kHeaderBytes = 80;
 constexpr std::size_t kPayloadAlignment = 64;
 constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
+constexpr std::size_t kChecksumBytes = sizeof(Checksum::bytes);
 
 constexpr std::size_t kVersionAt = 8, kHeaderBytesAt = 12, kKeyAt = 16, kFlagsAt = 48,
                       kReservedAt = 52, kMetadataBytesAt = 56, kPayloadOffsetAt = 64,
@@ -36,10 +39,28 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// Everything in the header that has only one right value.
-Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
-  if (const auto version = take<std::uint32_t>(file, kVersionAt); version != kFormatVersion)
+// The bytes before the checksum; an error where that does not match.
+Result<std::span<const std::byte>> check_sum(std::span<const std::byte> file) {
+  const auto matches = [&](std::span<const std::byte> sum) {
+    return std::ranges::equal(file.last(sum.size()), sum);
+  };
+  const auto version = take<std::uint32_t>(file, kVersionAt);
+  if (version == kFormatVersion) {
+    const auto content = file.first(file.size() - kChecksumBytes);
+    const Checksum checksum = xxh3_128(content);
+    if (matches(std::as_bytes(std::span(checksum.bytes)))) return content;
+  } else if (version == kFormatVersionWithSha256 && file.size() >= kHeaderBytes + kDigestBytes) {
+    const auto content = file.first(file.size() - kDigestBytes);
+    const Digest digest = sha256(content);
+    if (matches(bytes_of(digest))) return content;
+  } else {
     return corrupt(fmt::format("its format version is {}, wanted {}", version, kFormatVersion));
+  }
+  return corrupt("its checksum does not match");
+}
+
+// Everything else in the header that has only one right value.
+Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
   if (take<std::uint32_t>(file, kHeaderBytesAt) != kHeaderBytes)
     return corrupt("its header has a wrong length");
   if (take<std::uint32_t>(file, kFlagsAt) != 0 || take<std::uint32_t>(file, kReservedAt) != 0)
@@ -52,14 +73,14 @@ Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
 }  // namespace
 
 std::size_t entry_file_bytes(std::size_t metadata_bytes, std::size_t payload_bytes) {
-  return payload_offset(metadata_bytes) + payload_bytes + kDigestBytes;
+  return payload_offset(metadata_bytes) + payload_bytes + kChecksumBytes;
 }
 
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload) {
   const std::size_t offset = payload_offset(metadata.size());
   const std::size_t end = offset + payload.size();
-  std::vector<std::byte> file(end + kDigestBytes);
+  std::vector<std::byte> file(end + kChecksumBytes);
   put_bytes(file, 0, std::as_bytes(std::span(kMagic)));
   put<std::uint32_t>(file, kVersionAt, kFormatVersion);
   put<std::uint32_t>(file, kHeaderBytesAt, kHeaderBytes);
@@ -69,18 +90,18 @@ std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata
   put<std::uint64_t>(file, kPayloadBytesAt, payload.size());
   put_bytes(file, kHeaderBytes, std::as_bytes(std::span(metadata)));
   put_bytes(file, offset, payload);
-  put_bytes(file, end, bytes_of(sha256(std::span(file).first(end))));
+  const Checksum checksum = xxh3_128(std::span(file).first(end));
+  put_bytes(file, end, std::as_bytes(std::span(checksum.bytes)));
   return file;
 }
 
 Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key) {
-  if (file.size() < kHeaderBytes + kDigestBytes)
+  if (file.size() < kHeaderBytes + kChecksumBytes)
     return corrupt(fmt::format("it has {} bytes, too few", file.size()));
   if (!std::ranges::equal(file.first(kMagic.size()), std::as_bytes(std::span(kMagic))))
     return corrupt("it does not begin as a cache entry does");
-  const std::size_t end = file.size() - kDigestBytes;
-  if (!std::ranges::equal(file.subspan(end), bytes_of(sha256(file.first(end)))))
-    return corrupt("its checksum does not match");
+  MOEJIT_TRY_ASSIGN(const std::span<const std::byte> content, check_sum(file));
+  const std::size_t end = content.size();
   // The checksum is no signature: what follows holds for bytes that somebody made up, too.
   MOEJIT_TRY(check_header(file, key));
   const auto metadata_bytes = take<std::uint64_t>(file, kMetadataBytesAt);

@@ -30,7 +30,7 @@ inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload 
 //
 //   offset size
 //    0      8   magic "moejit\x1a\n"
-//    8      4   format version, 1
+//    8      4   format version, 2
 //   12      4   header bytes, 80: where the metadata starts
 //   16     32   key
 //   48      4   flags, 0
@@ -39,7 +39,11 @@ inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload 
 //   64      8   payload offset, a multiple of 64
 //   72      8   payload bytes
 //   80          metadata, zeros up to the payload offset, payload
-//   end    32   SHA-256 of everything before
+//   end    16   XXH3-128 of everything before, in canonical order
+//
+// The checksum tells accidents. Who may write to the place can make any checksum fit, and is kept
+// out by the rules for owners (cache/trust.h) or by a pack's signature, which is over SHA-256.
+// Files of format 1, which end in 32 bytes of SHA-256 instead, are still read.
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload);
 // How many these are.

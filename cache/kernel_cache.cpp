@@ -95,7 +95,7 @@ void KernelCache::discard(const Digest& key, std::string_view reason) {
   add(Count::kCorrupt);
   const int error = is_writable() ? folder_.quarantine(name_of(key), key.hex()) : EROFS;
   warn_once("entry " + key.hex(),
-            fmt::format("cache entry {}/v1/{} is not used: {}; {}", folder(), name_of(key), reason,
+            fmt::format("cache entry {} is not used: {}; {}", folder_.path_of(name_of(key)), reason,
                         error == 0 ? "it was moved to quarantine/ and is made anew"
                                    : "its kernel is made anew"));
 }
@@ -116,9 +116,9 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
   if (is_present && decode_entry(present, key)) {
     add(Count::kDiffering);
     warn_once("differing",
-              fmt::format("cache entry {}/v1/{}: what was made anew under its key has other bytes, "
-                          "which must not be; the new one is kept",
-                          folder(), name_of(key)));
+              fmt::format("cache entry {}: what was made anew under its key has other bytes, which "
+                          "must not be; the new one is kept",
+                          folder_.path_of(name_of(key))));
   }
   if (const int error = folder_.publish(name_of(key), file); error != 0) {
     report_failed_write(error);
@@ -171,7 +171,7 @@ std::vector<Digest> KernelCache::quarantined() const {
 std::optional<EntryInfo> KernelCache::inspect(const Digest& key) const {
   EntryInfo info;
   info.key = key;
-  info.path = fmt::format("{}/v1/{}", folder(), name_of(key));
+  info.path = folder_.path_of(name_of(key));
   std::vector<std::byte> file;
   const int error = folder_.read(name_of(key), file);
   if (error == ENOENT) return std::nullopt;

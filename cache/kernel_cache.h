@@ -106,7 +106,8 @@ class KernelCache {
 
   // Evicts down to the limits and sweeps, now.
   Collected collect_garbage();
-  // Removes all entries, quarantined and temporary files and the stats; how many entries.
+  // Removes all entries, quarantined and temporary files, the stats, and what earlier versions of
+  // moejit left; how many entries.
   std::int64_t clear();
   CacheStatistics statistics() const;
 

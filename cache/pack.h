@@ -40,7 +40,9 @@ class Pack {
   Pack(const Pack&) = delete;
   Pack& operator=(const Pack&) = delete;
 
-  // None: it is not in this pack. Errors: kCacheCorrupt, kFileRead, with the pack's path.
+  // None: it is not in this pack. The entry's checksum and key match; in a pack that was opened
+  // with a key ring its SHA-256 is the signed one, too. Errors: kCacheCorrupt, kFileRead, with the
+  // pack's path.
   Result<std::optional<Entry>> get(const Digest& key) const;
   // Whether it has this key, without reading the entry. Allocates nothing once the page is known.
   Result<bool> contains(const Digest& key) const;
@@ -53,8 +55,8 @@ class Pack {
   };
   // All entries in the order of their keys. Errors as of get().
   Result<std::vector<Place>> places() const;
-  // Reads and verifies every byte. Each problem is a phrase ("entry 03ab...: its checksum does not
-  // match"); empty: all is as it was written.
+  // Reads and verifies every byte, every SHA-256 included. Each problem is a phrase ("entry
+  // 03ab...: its checksum does not match"); empty: all is as it was written.
   std::vector<std::string> verify() const;
 
   const std::string& path() const;

@@ -13,13 +13,12 @@ namespace moejit::cache {
 namespace {
 
 constexpr std::string_view kMagic{"moejpk\x1a\n", 8};
-constexpr std::uint32_t kFormatVersion = 1;
 constexpr std::size_t kVersionAt = 8, kHeaderBytesAt = 12, kEntriesAt = 16, kRecordBytesAt = 24,
                       kRecordsPerPageAt = 28, kManifestOffsetAt = 32, kManifestBytesAt = 40,
                       kTableOffsetAt = 48, kIndexOffsetAt = 56, kEntriesOffsetAt = 64,
                       kEntriesEndAt = 72, kFrontAt = 80, kSignedEnd = 160, kSignaturesAt = 160,
                       kChecksumAt = 224;
-constexpr std::size_t kSmallestEntry = 112;  // header and checksum
+constexpr std::size_t kSmallestEntry = 96;  // header and checksum
 
 tl::unexpected<Error> corrupt(std::string message) {
   return fail(Stage::kCache, ErrorCode::kCacheCorrupt, std::move(message));
@@ -44,7 +43,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 std::vector<std::byte> encode_header(const PackHeader& header) {
   std::vector<std::byte> bytes(kPackHeaderBytes);
   put_bytes(bytes, 0, std::as_bytes(std::span(kMagic)));
-  put<std::uint32_t>(bytes, kVersionAt, kFormatVersion);
+  put<std::uint32_t>(bytes, kVersionAt, header.version);
   put<std::uint32_t>(bytes, kHeaderBytesAt, kPackHeaderBytes);
   put<std::uint64_t>(bytes, kEntriesAt, header.entries);
   put<std::uint32_t>(bytes, kRecordBytesAt, kRecordBytes);
@@ -68,9 +67,11 @@ Result<PackHeader> decode_header(std::span<const std::byte> bytes) {
     return corrupt("it does not begin as a pack does");
   if (decode_digest(bytes.subspan(kChecksumAt)) != sha256(bytes.first(kChecksumAt)))
     return corrupt("its header's checksum does not match");
-  if (const auto version = take<std::uint32_t>(bytes, kVersionAt); version != kFormatVersion)
-    return corrupt(fmt::format("its format version is {}, wanted {}", version, kFormatVersion));
-  const PackHeader header{.entries = take<std::uint64_t>(bytes, kEntriesAt),
+  const auto version = take<std::uint32_t>(bytes, kVersionAt);
+  if (version < 1 || version > kPackVersion)
+    return corrupt(fmt::format("its format version is {}, wanted {}", version, kPackVersion));
+  const PackHeader header{.version = version,
+                          .entries = take<std::uint64_t>(bytes, kEntriesAt),
                           .manifest_bytes = take<std::uint64_t>(bytes, kManifestBytesAt),
                           .entries_end = take<std::uint64_t>(bytes, kEntriesEndAt),
                           .front = decode_digest(bytes.subspan(kFrontAt)),
@@ -90,16 +91,21 @@ Digest pack_digest(std::span<const std::byte> header) { return sha256(header.fir
 
 void encode_record(const PackRecord& record, std::span<std::byte> bytes) {
   put_bytes(bytes, 0, bytes_of(record.key));
-  put_bytes(bytes, 32, bytes_of(record.checksum));
+  put_bytes(bytes, 32, bytes_of(record.digest));
   put<std::uint64_t>(bytes, 64, record.offset);
   put<std::uint64_t>(bytes, 72, record.bytes);
 }
 
 PackRecord decode_record(std::span<const std::byte> bytes) {
   return {.key = decode_digest(bytes),
-          .checksum = decode_digest(bytes.subspan(32)),
+          .digest = decode_digest(bytes.subspan(32)),
           .offset = take<std::uint64_t>(bytes, 64),
           .bytes = take<std::uint64_t>(bytes, 72)};
+}
+
+// Computed, never taken from the entry: what is there may be of another format than the pack's.
+Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry) {
+  return sha256(version == 1 ? entry.first(entry.size() - sizeof(Digest::bytes)) : entry);
 }
 
 bool is_possible(const PackRecord& record, const PackHeader& header) {

@@ -22,7 +22,7 @@
 //
 //   offset size of the header
 //    0      8   magic "moejpk\x1a\n"
-//    8      4   format version, 1
+//    8      4   format version, 2
 //   12      4   header bytes, 256
 //   16      8   entries
 //   24      4   bytes of a record, 80
@@ -40,12 +40,18 @@
 //  224     32   SHA-256 of the header before
 //
 // It is a tree of digests: the header vouches for the page table, the table for each page of the
-// index (the last one with the zeros behind it), a record for its entry, whose own last 32 bytes
-// are the digest in the record. So opening reads header, manifest and table, a lookup a page and an
-// entry, and nothing is believed that was not verified. The SHA-256 of the header's first 160 bytes
-// is the pack's digest: signatures sign it, and adding one does not change it.
+// index (the last one with the zeros behind it), a record for its entry. So opening reads header,
+// manifest and table, a lookup a page and an entry. The SHA-256 of the header's first 160 bytes is
+// the pack's digest: signatures sign it, and adding one does not change it.
+//
+// Where nobody asks for a signature the tree has no root that could be trusted: then the digest in
+// the record is not compared, and the entry's own checksum and key tell accidents.
+//
+// Packs of format 1 are still read: their entries are of format 1, and a record's digest is that of
+// the entry less its last 32 bytes.
 namespace moejit::cache {
 
+inline constexpr std::uint32_t kPackVersion = 2;
 inline constexpr std::size_t kPackHeaderBytes = 256;
 inline constexpr std::size_t kRecordBytes = 80;
 inline constexpr std::size_t kRecordsPerPage = 64;
@@ -58,6 +64,7 @@ inline constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 20;
 constexpr std::uint64_t align64(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct PackHeader {
+  std::uint32_t version = kPackVersion;
   std::uint64_t entries = 0;
   std::uint64_t manifest_bytes = 0;
   std::uint64_t entries_end = 0;
@@ -89,12 +96,14 @@ Digest pack_digest(std::span<const std::byte> header);
 // Where an entry lies. It takes align64(bytes) in the file.
 struct PackRecord {
   Digest key;
-  Digest checksum;
+  Digest digest;  // entry_digest()
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 void encode_record(const PackRecord& record, std::span<std::byte> bytes);
 PackRecord decode_record(std::span<const std::byte> bytes);
+// What the record of an entry of these bytes has in a pack of a version.
+Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry);
 // Whether an entry may lie there.
 bool is_possible(const PackRecord& record, const PackHeader& header);
 

@@ -73,7 +73,7 @@ Result<std::vector<std::byte>> encode_pack(std::span<const Entry> entries,
     PackRecord& record = records[i];
     const auto file = encode_entry(entries[i].key, entries[i].metadata, entries[i].payload);
     put_bytes(pack, record.offset, file);
-    record.checksum = decode_digest(std::span(file).last(sizeof(Digest::bytes)));
+    record.digest = entry_digest(header.version, file);
     encode_record(record, std::span(pack).subspan(header.index_offset() + i * kRecordBytes));
   }
   put_page_table(pack, header);

@@ -5,6 +5,7 @@
 #include "runtime/kernel_entry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -14,11 +15,27 @@ namespace {
 struct Listing {
   std::string folder;
   std::vector<cache::EntryInfo> entries;
+  double seconds = 0;  // that reading and verifying took
 };
 
 Result<Listing> list_cache(const CacheCommand& command, const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const auto opened, open_cache(command, terminal));
-  return Listing{opened->folder(), opened->list()};
+  const auto start = std::chrono::steady_clock::now();
+  Listing listing{opened->folder(), opened->list()};
+  listing.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return listing;
+}
+
+int64_t file_bytes(const Listing& listing) {
+  int64_t bytes = 0;
+  for (const cache::EntryInfo& entry : listing.entries) bytes += entry.file_bytes;
+  return bytes;
+}
+
+std::string throughput_text(const Listing& listing) {
+  return fmt::format(
+      "read in {:.3f} s, {:.0f} MB/s\n", listing.seconds,
+      static_cast<double>(file_bytes(listing)) * 1e-6 / std::max(listing.seconds, 1e-6));
 }
 
 int64_t count_damaged(const Listing& listing) {
@@ -39,21 +56,20 @@ std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string json_listing(const Listing& listing) {
+nlohmann::ordered_json json_listing(const Listing& listing) {
   nlohmann::ordered_json json;
   json["cache"] = listing.folder;
   json["entries"] = nlohmann::ordered_json::array();
   for (const cache::EntryInfo& entry : listing.entries)
     json["entries"].push_back(entry_json(entry));
   json["damaged"] = count_damaged(listing);
-  return dump(json);
+  return json;
 }
 
 std::string entry_count_text(const Listing& listing) {
-  int64_t bytes = 0;
-  for (const cache::EntryInfo& entry : listing.entries) bytes += entry.file_bytes;
   return fmt::format("{} kernel{} in {}, {}\n", listing.entries.size(),
-                     listing.entries.size() == 1 ? "" : "s", listing.folder, bytes_text(bytes));
+                     listing.entries.size() == 1 ? "" : "s", listing.folder,
+                     bytes_text(file_bytes(listing)));
 }
 
 std::string show_json(const cache::EntryInfo& entry) {
@@ -93,7 +109,7 @@ std::string show_text(const cache::EntryInfo& entry) {
 Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const Listing listing, list_cache(command, terminal));
   if (command.is_json) {
-    terminal.print(json_listing(listing));
+    terminal.print(dump(json_listing(listing)));
     return {};
   }
   Table table({{"key"}, {"target"}, {"entry"}, {"size", Table::Align::kRight}, {"problem"}});
@@ -118,14 +134,19 @@ Result<void> run_cache_show(const CacheShowCommand& command, Terminal& terminal)
 
 Result<void> run_cache_verify(const CacheCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const Listing listing, list_cache(command, terminal));
-  if (command.is_json) terminal.print(json_listing(listing));
+  if (command.is_json) {
+    nlohmann::ordered_json json = json_listing(listing);
+    json["file_bytes"] = file_bytes(listing);
+    json["seconds"] = listing.seconds;
+    terminal.print(dump(json));
+  }
   const cache::EntryInfo* first = nullptr;
   for (const cache::EntryInfo& entry : listing.entries) {
     if (entry.problem.empty()) continue;
     if (first == nullptr) first = &entry;
     if (!command.is_json) terminal.print(fmt::format("{}: {}\n", entry.path, entry.problem));
   }
-  if (!command.is_json) terminal.print(entry_count_text(listing));
+  if (!command.is_json) terminal.print(entry_count_text(listing) + throughput_text(listing));
   if (first == nullptr) {
     if (!command.is_json) terminal.print("every byte is as it was written\n");
     return {};

@@ -4,25 +4,15 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 import subprocess
 import time
 
+import entry_file
 import tool
 from tool import TINY
 
 USAGE, FILE, TOOLCHAIN = 2, 3, 4
 HOUR = 3600
-
-
-def entry_bytes(key, metadata, payload):
-    """A cache entry as docs/cache.md and cache/entry.h describe it."""
-    text = json.dumps(metadata).encode()
-    offset = (80 + len(text) + 63) // 64 * 64
-    head = struct.pack("<8sII32sIIQQQ", b"moejit\x1a\n", 1, 80, bytes.fromhex(key), 0, 0, len(text),
-                       offset, len(payload))
-    body = (head + text).ljust(offset, b"\0") + payload
-    return body + hashlib.sha256(body).digest()
 
 
 class CacheTest(tool.ToolTest):
@@ -31,16 +21,16 @@ class CacheTest(tool.ToolTest):
         self.cache = self.folder / "cache"
 
     def path(self, key):
-        return self.cache / "v1" / key[:2] / key[2:]
+        return self.cache / "v2" / key[:2] / key[2:]
 
     def put(self, name, fields=(), age=0, payload=b"code", key=None, **metadata):
         key = key or hashlib.sha256(name.encode()).hexdigest()
         path = self.path(key)
-        for folder in (self.cache, self.cache / "v1", path.parent):
+        for folder in (self.cache, self.cache / "v2", path.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
         metadata = {"entry": name, "target": "sim", "key": [list(field) for field in fields],
                     **metadata}
-        path.write_bytes(entry_bytes(key, metadata, payload))
+        path.write_bytes(entry_file.entry(bytes.fromhex(key), json.dumps(metadata).encode(), payload))
         os.utime(path, times=(0, time.time() - age))
         return key
 
@@ -66,7 +56,12 @@ class CacheTest(tool.ToolTest):
         self.assertIn(good[:12], self.succeed("cache", "ls").stdout)
         self.refuse(["cache", "verify"], TOOLCHAIN, "1 of 2 cache entries failed", bad[2:])
         self.path(bad).unlink()
-        self.assertIn("every byte is as it was written", self.succeed("cache", "verify").stdout)
+        verified = self.succeed("cache", "verify").stdout
+        self.assertIn("every byte is as it was written", verified)
+        self.assertRegex(verified, r"read in [0-9.]+ s, [0-9]+ MB/s")
+        listing = self.succeed_json("cache", "verify")
+        self.assertEqual(listing["file_bytes"], sum(entry["file_bytes"] for entry in listing["entries"]))
+        self.assertGreater(listing["seconds"], 0)
 
     def test_show(self):
         key = self.put("gemm", [("target", "sim"), ("source", "12")], usage={"registers": 168})
@@ -132,8 +127,8 @@ class CacheTest(tool.ToolTest):
         absent = "ab" * 32
         self.assertIn("never published, evicted or removed",
                       self.succeed("cache", "why", absent).stdout)
-        (self.cache / "v1/quarantine").mkdir(exist_ok=True)
-        (self.cache / f"v1/quarantine/{absent}-0123456789abcdef").write_text("damaged")
+        (self.cache / "v2/quarantine").mkdir(exist_ok=True)
+        (self.cache / f"v2/quarantine/{absent}-0123456789abcdef").write_text("damaged")
         self.assertTrue(self.succeed_json("cache", "why", absent)["is_quarantined"])
         self.damage(key)
         self.assertIn("damaged: its checksum", self.succeed("cache", "why", key).stdout)
@@ -173,7 +168,7 @@ class CacheTest(tool.ToolTest):
         self.assertIn("evicted", self.succeed("cache", "stats").stdout)
         unlimited = self.succeed_json("cache", "stats", MOEJIT_CACHE_MAX_BYTES="none")
         self.assertIsNone(unlimited["max_bytes"])
-        (self.cache / "v1/stats").write_bytes(b"?" * 100)
+        (self.cache / "v2/stats").write_bytes(b"?" * 100)
         self.assertEqual(self.succeed_json("cache", "stats")["damaged_stats"], 1)
 
     def test_clear_asks(self):
@@ -187,10 +182,10 @@ class CacheTest(tool.ToolTest):
         if os.geteuid() == 0:
             self.skipTest("root may write anywhere")
         self.put("a")
-        (self.cache / "v1").chmod(0o500)
+        (self.cache / "v2").chmod(0o500)
         self.refuse(["cache", "gc"], TOOLCHAIN, "read-only")
         self.refuse(["cache", "clear", "--yes"], TOOLCHAIN, "read-only")
-        (self.cache / "v1").chmod(0o700)
+        (self.cache / "v2").chmod(0o700)
 
 
 class KeyTest(tool.ToolTest):

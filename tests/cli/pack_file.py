@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs and entries to the byte, written from the description of their formats alone."""
+"""Packs to the byte, written from the description of their format alone."""
 import hashlib
 import json
 import struct
+
+from entry_file import entry
 
 RECORDS = 64
 
@@ -15,14 +17,6 @@ def pad(content):
     return content + bytes(-len(content) % 64)
 
 
-def entry(key, metadata, payload):
-    offset = (80 + len(metadata) + 63) // 64 * 64
-    header = (b"moejit\x1a\n" + struct.pack("<II", 1, 80) + key + bytes(8) +
-              struct.pack("<QQQ", len(metadata), offset, len(payload)))
-    content = (header + metadata).ljust(offset, b"\0") + payload
-    return content + sha(content)
-
-
 def pack(kernels, manifest=b"{}"):
     """The bytes of a pack of {key: (metadata, payload)}."""
     files = [(key, entry(key, *kernels[key])) for key in sorted(kernels)]
@@ -32,7 +26,7 @@ def pack(kernels, manifest=b"{}"):
     entries_at = index_at + len(pad(bytes(80 * len(files))))
     index, entries = b"", b""
     for key, content in files:
-        index += key + content[-32:] + struct.pack("<QQ", entries_at + len(entries), len(content))
+        index += key + sha(content) + struct.pack("<QQ", entries_at + len(entries), len(content))
         entries += pad(content)
     index = pad(index)
     table = b""
@@ -41,7 +35,7 @@ def pack(kernels, manifest=b"{}"):
         content = index[page * RECORDS * 80:end]
         table += content[:32] + sha(content)
     front = pad(manifest) + table
-    header = (b"moejpk\x1a\n" + struct.pack("<II", 1, 256) + struct.pack("<QII", len(files), 80, 64) +
+    header = (b"moejpk\x1a\n" + struct.pack("<II", 2, 256) + struct.pack("<QII", len(files), 80, 64) +
               struct.pack("<QQQQQQ", 256, len(manifest), table_at, index_at, entries_at,
                           entries_at + len(entries)) + sha(front)).ljust(160, b"\0")
     header = header.ljust(224, b"\0")

@@ -51,7 +51,7 @@ void fill(const std::string& folder, int entries) {
   const std::vector<std::byte> payload(3900);
   for (int i = 0; i < entries; ++i) {
     const std::string hex = key(i).hex();
-    const std::string path = folder + "/v1/" + hex.substr(0, 2);
+    const std::string path = folder + "/v2/" + hex.substr(0, 2);
     ::mkdir(path.c_str(), 0700);
     const auto file = encode_entry(key(i), "{}", payload);
     const std::string name = path + "/" + hex.substr(2);

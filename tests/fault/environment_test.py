@@ -57,7 +57,7 @@ class HostileTest(faults.FaultTest):
                 fallback = self.scratch(prefix).parent / "caches"
                 if value in (None, "", "/", "relative/home"):
                     self.check(prefix, wanted, 0, HOME=value, XDG_CACHE_HOME=fallback)
-                    self.assertTrue((fallback / "moejit/v1").is_dir())
+                    self.assertTrue((fallback / "moejit/v2").is_dir())
                     shutil.rmtree(fallback)
             self.assertEqual(set(self.folder.iterdir()), before)  # nothing in the working directory
 
@@ -111,10 +111,10 @@ class HostileTest(faults.FaultTest):
             link = self.scratch(prefix).parent / "link"
             link.symlink_to(self.scratch(prefix))
             self.check(prefix, wanted, 0, MOEJIT_CACHE_DIR=link)
-            # Behind a link in place of v1 there may be anything.
+            # Behind a link in place of v2 there may be anything.
             trap = self.scratch(prefix).parent / "trap"
             trap.mkdir()
-            (trap / "v1").symlink_to(self.scratch(prefix) / "v1")
+            (trap / "v2").symlink_to(self.scratch(prefix) / "v2")
             if prefix:
                 os.chown(trap, NOBODY, NOBODY)
             trap.chmod(0o700)

@@ -26,7 +26,7 @@ class ErrnoTest(faults.FaultTest):
         self.assertEqual({function for function, _ in calls}, self.FUNCTIONS)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # the damaged entry
         places = {path.split("/")[0] for _, path in calls}
-        self.assertLessEqual({"tmp", "quarantine", "stats", "v1"}, places)
+        self.assertLessEqual({"tmp", "quarantine", "stats", "v2"}, places)
 
     def test_no_failure_changes_what_the_program_prints(self):
         self.make_template()

@@ -11,6 +11,8 @@ import tempfile
 import time
 import unittest
 
+import entry_file
+
 session = faults = None  # paths of the program and of the library, set by main()
 ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ESTALE", "EBUSY", "EMFILE",
           "ENOMEM", "EINTR", "ENOLCK", "ENAMETOOLONG", "EXDEV", "ELOOP")
@@ -23,8 +25,7 @@ def key_of(name):
 
 def is_whole(path):
     """Whether a cache entry's checksum matches, without the code under test."""
-    content = path.read_bytes()
-    return content[-32:] == hashlib.sha256(content[:-32]).digest()
+    return entry_file.is_whole(path.read_bytes())
 
 
 class FaultTest(unittest.TestCase):
@@ -43,10 +44,10 @@ class FaultTest(unittest.TestCase):
 
     def entry(self, name):
         key = key_of(name)
-        return self.cache / "v1" / key[:2] / key[2:]
+        return self.cache / "v2" / key[:2] / key[2:]
 
     def entries(self):
-        return [path for path in self.cache.glob("v1/??/*") if len(path.name) == 62]
+        return [path for path in self.cache.glob("v2/??/*") if len(path.name) == 62]
 
     def run_session(self, *arguments, prefix=(), preload=True, **variables):
         """Runs the program; keyword arguments are its whole environment but HOME."""
@@ -76,8 +77,8 @@ class FaultTest(unittest.TestCase):
         for age, name in enumerate(("a", "x", "y", "z"), start=2):
             os.utime(self.entry(name), times=(0, time.time() - age * HOUR))
         for number in range(16):
-            (self.cache / f"v1/quarantine/{number}").write_text("damaged")
-        stale = self.cache / "v1/tmp/01234567-1-0123456789abcdef"
+            (self.cache / f"v2/quarantine/{number}").write_text("damaged")
+        stale = self.cache / "v2/tmp/01234567-1-0123456789abcdef"
         stale.write_text("half a file")
         os.utime(stale, times=(0, time.time() - 2 * HOUR))
         self.home.rename(self.folder / "template")

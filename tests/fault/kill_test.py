@@ -21,7 +21,7 @@ class KillTest(faults.FaultTest):
                                       **LIMIT)
             self.assertEqual(killed.returncode, -signal.SIGKILL)
             self.assert_published_entries_are_whole()
-            self.assertLessEqual(len(list(self.cache.glob("v1/tmp/*"))), 2, call)
+            self.assertLessEqual(len(list(self.cache.glob("v2/tmp/*"))), 2, call)
             # What was there is there, less what was evicted: the oldest of the unused ones.
             gone = {self.entry(name) for name in "xyz"}
             self.assertLessEqual(before - gone, set(self.entries()), call)
@@ -29,7 +29,7 @@ class KillTest(faults.FaultTest):
             self.assertEqual((again.returncode, again.stdout), (0, good.stdout), call)
             # The next one that publishes sweeps at once: the writer is dead.
             self.run_session("put", "fresh", preload=False)
-            self.assertEqual(list(self.cache.glob("v1/tmp/*")), [], call)
+            self.assertEqual(list(self.cache.glob("v2/tmp/*")), [], call)
 
     def test_random_kills_leave_bounded_litter_and_whole_entries(self):
         names = [f"{i}" for i in range(64)]
@@ -41,7 +41,7 @@ class KillTest(faults.FaultTest):
             time.sleep(chance.uniform(0, 0.01))
             process.kill()
             killed += process.wait() == -signal.SIGKILL
-            litter = list(self.cache.glob("v1/tmp/*"))
+            litter = list(self.cache.glob("v2/tmp/*"))
             self.assertLessEqual(len(litter), 2)
         self.assertGreater(killed, 50)
         self.assert_published_entries_are_whole(besides=())

@@ -69,7 +69,7 @@ class LyingTest(faults.FaultTest):
                                 FAULT_ERRNO=faults.error_number("ENOENT"))
         self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertEqual(self.entries(), [])
-        self.assertEqual(list(self.cache.glob("v1/tmp/*")), [])
+        self.assertEqual(list(self.cache.glob("v2/tmp/*")), [])
 
 
 if __name__ == "__main__":

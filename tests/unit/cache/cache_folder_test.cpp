@@ -25,7 +25,7 @@ class CacheFolderTest : public CacheTest {
 TEST_F(CacheFolderTest, IsMadeWithTheFoldersAboveIt) {
   const std::string folder = root() + "/a/b/c";
   EXPECT_EQ(problem_of(folder), "none");
-  EXPECT_TRUE(std::filesystem::is_directory(folder + "/v1/tmp"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder + "/v2/tmp"));
 }
 
 TEST_F(CacheFolderTest, MustNotBeWritableForOthers) {
@@ -45,7 +45,7 @@ TEST_F(CacheFolderTest, MustNotBeWritableForOthers) {
 
 TEST_F(CacheFolderTest, MustNotHoldAVersionFolderThatOthersWriteTo) {
   EXPECT_EQ(problem_of(root()), "none");
-  ASSERT_EQ(::chmod((root() + "/v1").c_str(), 0777), 0);
+  ASSERT_EQ(::chmod((root() + "/v2").c_str(), 0777), 0);
   EXPECT_NE(problem_of(root()), "none");
 }
 

@@ -68,7 +68,7 @@ TEST(CacheStats, NoticeTruncationsWithinARecord) {
 
 class SharedStatsTest : public CacheTest {
  protected:
-  std::string stats_file() const { return root() + "/v1/stats"; }
+  std::string stats_file() const { return root() + "/v2/stats"; }
 };
 
 TEST_F(SharedStatsTest, AddUpOverProcesses) {
@@ -121,7 +121,7 @@ TEST_F(SharedStatsTest, AreMadeAnewWhereTheyAreDamaged) {
   EXPECT_TRUE(stats.is_size_known);
   EXPECT_EQ(stats.total[Count::kFiles], 2);
   EXPECT_EQ(stats.total[Count::kCorrupt], 1);
-  EXPECT_EQ(files_in(folder_ / "cache/v1/quarantine"), 1u);
+  EXPECT_EQ(files_in(folder_ / "cache/v2/quarantine"), 1u);
   EXPECT_TRUE(warnings_.empty());
 }
 

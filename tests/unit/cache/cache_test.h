@@ -27,7 +27,7 @@ class CacheTest : public testing::Test {
   std::string root() const { return (folder_ / "cache").string(); }
   std::filesystem::path path_of(const Digest& key) const {
     const std::string hex = key.hex();
-    return folder_ / "cache" / "v1" / hex.substr(0, 2) / hex.substr(2);
+    return folder_ / "cache" / "v2" / hex.substr(0, 2) / hex.substr(2);
   }
   std::unique_ptr<KernelCache> open() {
     auto cache = KernelCache::open(

@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::int64_t kEntryBytes = 1024 + 128 + 32;  // of a payload of 1024 bytes
+constexpr std::int64_t kEntryBytes = 1024 + 128 + 16;  // of a payload of 1024 bytes
 
 class EvictionTest : public CacheTest {
  protected:
@@ -45,7 +45,7 @@ class EvictionTest : public CacheTest {
     return ::time(nullptr) - status.st_mtim.tv_sec;
   }
   bool has(int i) const { return std::filesystem::exists(path_of(key(i))); }
-  std::filesystem::path stats_file() const { return folder_ / "cache/v1/stats"; }
+  std::filesystem::path stats_file() const { return folder_ / "cache/v2/stats"; }
 };
 
 TEST_F(EvictionTest, RemovesWhatWasUsedLongestAgoAboveTheNumberOfFiles) {
@@ -168,7 +168,7 @@ TEST_F(EvictionTest, LeavesOtherPeoplesFilesAlone) {
 
 TEST_F(EvictionTest, SweepsTheTemporaryFilesOfDeadProcesses) {
   const auto cache = open_with({});
-  const std::filesystem::path tmp = folder_ / "cache/v1/tmp";
+  const std::filesystem::path tmp = folder_ / "cache/v2/tmp";
   const auto make = [&](const std::string& name, std::chrono::seconds age) {
     EXPECT_TRUE(write_file((tmp / name).string(), "half a file"));
     set_age(tmp / name, age);
@@ -194,7 +194,7 @@ TEST_F(EvictionTest, SweepsTheTemporaryFilesOfDeadProcesses) {
 
 TEST_F(EvictionTest, SweepsBeforeTheFirstPublication) {
   const auto cache = open_with({});
-  const std::filesystem::path tmp = folder_ / "cache/v1/tmp";
+  const std::filesystem::path tmp = folder_ / "cache/v2/tmp";
   ASSERT_TRUE(write_file((tmp / "01234567-1-0").string(), "half a file"));
   set_age(tmp / "01234567-1-0", 2h);
   put(*cache, 0);

@@ -65,8 +65,8 @@ TEST_F(ForgedPack, KeysOutOfOrderAreCaught) {
   expect_caught(3, [](PackRecord& record) { record.key.bytes.fill(0xff); });
 }
 
-TEST_F(ForgedPack, ChecksumsOfOtherEntriesAreCaught) {
-  expect_caught(7, [](PackRecord& record) { record.checksum = sha256("another"); });
+TEST_F(ForgedPack, DigestsOfOtherEntriesAreCaught) {
+  expect_caught(7, [](PackRecord& record) { record.digest = sha256("another"); });
 }
 
 TEST_F(ForgedPack, LengthsThatNoFileHasAreCaught) {
@@ -96,11 +96,11 @@ TEST_F(ForgedPack, LengthsThatNoFileHasAreCaught) {
 
 TEST_F(ForgedPack, AnotherFormatVersionIsNamed) {
   Bytes pack = write(1);
-  put<std::uint32_t>(pack, 8, 2);
+  put<std::uint32_t>(pack, 8, 3);
   put_bytes(pack, 224, bytes_of(sha256(std::span<const std::byte>(pack).first(224))));
   write_bytes(pack);
   EXPECT_EQ(Pack::open(file()).error().message,
-            fmt::format("pack {}: its format version is 2, wanted 1", file()));
+            fmt::format("pack {}: its format version is 3, wanted 2", file()));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_F(CacheTest, GivesBackWhatWasPut) {
 
 TEST_F(CacheTest, LeavesNoTemporaryFiles) {
   open()->put(kKey, "{}", payload(1000));
-  EXPECT_EQ(files_in(folder_ / "cache/v1/tmp"), 0u);
+  EXPECT_EQ(files_in(folder_ / "cache/v2/tmp"), 0u);
   EXPECT_EQ(std::filesystem::status(path_of(kKey)).permissions(), std::filesystem::perms(0600));
   EXPECT_EQ(std::filesystem::status(root()).permissions(), std::filesystem::perms(0700));
 }
@@ -54,7 +54,7 @@ TEST_F(CacheTest, MovesACorruptEntryAsideAndWarnsOnce) {
   EXPECT_FALSE(cache->get(kKey));
   EXPECT_EQ(cache->counters().corrupt, 1);
   EXPECT_EQ(cache->counters().misses, 2);
-  EXPECT_EQ(files_in(folder_ / "cache/v1/quarantine"), 1u);
+  EXPECT_EQ(files_in(folder_ / "cache/v2/quarantine"), 1u);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_EQ(warnings_[0], fmt::format("cache entry {} is not used: its checksum does not match; it "
                                       "was moved to quarantine/ and is made anew",
@@ -71,7 +71,7 @@ TEST_F(CacheTest, KeepsTheNewest16CorruptEntries) {
     EXPECT_FALSE(cache->get(kKey));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // time stamps are coarse
   }
-  EXPECT_EQ(files_in(folder_ / "cache/v1/quarantine"), 16u);
+  EXPECT_EQ(files_in(folder_ / "cache/v2/quarantine"), 16u);
   EXPECT_EQ(cache->counters().corrupt, 20);
 }
 
@@ -129,7 +129,7 @@ TEST_F(CacheTest, GivesUpWritingOnAFullDisk) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_FALSE(cache->is_writable());
   EXPECT_FALSE(cache->get(kKey));
-  EXPECT_EQ(files_in(folder_ / "cache/v1/tmp"), 0u);
+  EXPECT_EQ(files_in(folder_ / "cache/v2/tmp"), 0u);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_EQ(
       warnings_[0],
@@ -148,11 +148,11 @@ TEST_F(CacheTest, GoesOnWhereItsFolderIsRemoved) {
 TEST_F(CacheTest, MakesItsOwnFoldersAnewWhereSomebodyTidiedUp) {
   open()->put(kKey, "{}", payload(10));
   flip_byte(path_of(kKey), 90);
-  std::filesystem::remove(root() + "/v1/tmp");
-  std::filesystem::remove(root() + "/v1/quarantine");
+  std::filesystem::remove(root() + "/v2/tmp");
+  std::filesystem::remove(root() + "/v2/quarantine");
   const auto cache = open();
   EXPECT_FALSE(cache->get(kKey));
-  EXPECT_EQ(files_in(root() + "/v1/quarantine"), 1u);
+  EXPECT_EQ(files_in(root() + "/v2/quarantine"), 1u);
   EXPECT_TRUE(cache->put(kKey, "{}", payload(10)));
   EXPECT_TRUE(cache->get(kKey));
 }

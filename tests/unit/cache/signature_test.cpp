@@ -3,6 +3,8 @@
 
 #include "tests/unit/cache/pack_test.h"
 
+#include <algorithm>
+
 namespace moejit::cache {
 namespace {
 
@@ -38,6 +40,15 @@ class SignatureTest : public PackTest {
   void sign_file(const char* pem, const SignatureTerms& terms = {}) {
     const Digest digest = Pack::open(file(), {.is_inspection = true}).value()->digest();
     write_bytes(sign_pack(read_file(file()).value(), digest, private_key(pem), terms).value());
+  }
+  // Puts an entry of the same size in the place of one.
+  void put_entry(const Digest& key, const std::vector<std::byte>& entry_bytes) {
+    const auto places = Pack::open(file()).value()->places().value();
+    const auto place = std::ranges::find(places, key, &Pack::Place::key);
+    ASSERT_EQ(place->bytes, entry_bytes.size());
+    auto bytes = read_file(file()).value();
+    std::ranges::copy(entry_bytes, bytes.begin() + static_cast<std::ptrdiff_t>(place->offset));
+    write_bytes(bytes);
   }
   // Why the pack is refused; empty: it is not.
   std::string refusal(const std::string& ring_pem) {
@@ -178,6 +189,43 @@ TEST_F(SignatureTest, EveryFlippedByteAndEveryTruncationIsNoticed) {
     set_size(bytes);
     EXPECT_FALSE(Pack::open(file())) << bytes << " bytes";
   }
+}
+
+// Who may write to the file can make a checksum fit, and the key; a signature is not fooled.
+TEST_F(SignatureTest, AnotherEntryWithARightChecksumIsNotServedUnderASignature) {
+  write(3);
+  sign_file(kPrivateA);
+  const Entry wanted = entry(2);
+  auto forged_payload = wanted.payload;
+  forged_payload[0] ^= std::byte{1};
+  put_entry(wanted.key, encode_entry(wanted.key, wanted.metadata, forged_payload));
+
+  const auto trusted = Pack::open(file(), {.ring = ring(kPublicA), .now = kNow}).value();
+  const auto refused = trusted->get(wanted.key);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCacheCorrupt);
+  EXPECT_NE(refused.error().message.find("it is not the one that was packed"), std::string::npos);
+  EXPECT_TRUE(trusted->get(entry(1).key).value());
+  // Without a ring owner and mode are the promise. Looking at all of it tells in any case.
+  const auto owned = Pack::open(file()).value();
+  EXPECT_EQ(owned->get(wanted.key).value()->payload, forged_payload);
+  EXPECT_EQ(owned->verify().size(), 1u);
+}
+
+// The digest of a record is never believed because the entry ends with it.
+TEST_F(SignatureTest, AnEntryOfALaterFormatIsNotServedFromASignedPackOfFormat1) {
+  write_bytes(
+      read_file(MOEJIT_SOURCE_DIR "/tests/unit/cache/fixtures/format_1.moejitpack").value());
+  sign_file(kPrivateA);
+  const auto open_trusted = [&] {
+    return Pack::open(file(), {.ring = ring(kPublicA), .now = kNow}).value();
+  };
+  const Digest key = sha256("0");
+  const Entry good = open_trusted()->get(key).value().value();
+  auto longer = good.payload;
+  longer.resize(good.payload.size() + 16);  // what the checksum is shorter than a digest
+  put_entry(key, encode_entry(key, good.metadata, longer));
+  EXPECT_FALSE(open_trusted()->get(key));
 }
 
 TEST_F(SignatureTest, AKeyRingMayBeAFolder) {

@@ -34,7 +34,7 @@ class EngineTest : public ::testing::Test {
   }
   std::string file_of(const compiler::KernelSource& source) const {
     const std::string hex = compiler::kernel_key(source)->digest.hex();
-    return folder() + "/v1/" + hex.substr(0, 2) + "/" + hex.substr(2);
+    return folder() + "/v2/" + hex.substr(0, 2) + "/" + hex.substr(2);
   }
 
   moejit::testing::TestDir dir_;
