@@ -3,10 +3,14 @@
 
 #include "compiler/kernel_binary.h"
 #include "compiler/support/digest.h"
+#include "runtime/obtain/huge_page_allocator.h"
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -14,102 +18,103 @@
 
 namespace moejit::runtime {
 
-// Kernels by key, which stay. The keys are in parts with a mutex each, so that threads that find
-// something are seldom in each other's way; finding allocates nothing, asks the system for nothing,
-// and reads one line of memory for most keys.
+// Kernels by key, which stay as long as it lives. Finding one takes no lock, allocates nothing,
+// asks the system for nothing, and reads one line of memory for most keys, so that threads that
+// find something are never in each other's way.
 class KernelMemory {
  public:
   using Kernel = std::shared_ptr<const compiler::KernelBinary>;
 
   // Null where it is not there. What is found counts as a hit.
   const Kernel* find(const Digest& key) {
-    Part& part = part_of(key);
-    const std::lock_guard lock(part.mutex);
-    const Kernel* const found = part.kernel_at(key);
-    if (found != nullptr) ++part.hits;
+    const Kernel* const found = kernel_at(key);
+    if (found != nullptr) hits_[place_of_thread()].count.fetch_add(1, std::memory_order_relaxed);
     return found;
   }
 
   // The same question, and no hit.
-  bool contains(const Digest& key) {
-    Part& part = part_of(key);
-    const std::lock_guard lock(part.mutex);
-    return part.kernel_at(key) != nullptr;
-  }
+  bool contains(const Digest& key) const { return kernel_at(key) != nullptr; }
 
   // Where the key is there already, what it has stays.
   void add(const Digest& key, Kernel kernel) {
-    Part& part = part_of(key);
-    const std::lock_guard lock(part.mutex);
-    part.add(key, std::move(kernel));
+    const std::lock_guard lock(mutex_);
+    if (kernel_at(key) != nullptr) return;
+    if (2 * (kernels_.size() + 1) > tables_.back()->size()) grow();
+    put(*tables_.back(), key, &kernels_.emplace_back(std::move(kernel)));
   }
 
-  int64_t hits() {
+  int64_t hits() const {
     int64_t sum = 0;
-    for (Part& part : parts_) {
-      const std::lock_guard lock(part.mutex);
-      sum += part.hits;
-    }
+    for (const Hits& hits : hits_) sum += hits.count.load(std::memory_order_relaxed);
     return sum;
   }
 
-  // All of it, around a fork().
-  void lock() {
-    for (Part& part : parts_) part.mutex.lock();
-  }
-  void unlock() {
-    for (Part& part : parts_) part.mutex.unlock();
-  }
+  // Around a fork(): nobody adds meanwhile.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
  private:
-  // A place of the table; the kernel is elsewhere, so that it stays where it is when the table
-  // grows.
+  // A place of a table. Its key is written before its kernel, and neither changes afterwards.
   struct alignas(64) Slot {
     Digest key;
-    std::unique_ptr<const Kernel> kernel;  // null: free
+    std::atomic<const Kernel*> kernel{nullptr};  // null: free
   };
-
   // Open addressing: a key is at the place that its bits say, or behind it. They are as good as
-  // random, and at least half of the places are free.
-  struct alignas(64) Part {
-    std::mutex mutex;
-    std::vector<Slot> slots = std::vector<Slot>(16);  // a power of two
-    std::size_t count = 0;
-    int64_t hits = 0;
-
-    Slot& slot_of(const Digest& key) {
-      std::size_t at = 0;
-      std::memcpy(&at, key.bytes.data(), sizeof(at));
-      for (;; ++at) {
-        Slot& slot = slots[at & (slots.size() - 1)];
-        if (!slot.kernel || slot.key == key) return slot;
-      }
-    }
-    const Kernel* kernel_at(const Digest& key) { return slot_of(key).kernel.get(); }
-    void add(const Digest& key, Kernel kernel) {
-      if (2 * (count + 1) > slots.size()) grow();
-      Slot& slot = slot_of(key);
-      if (slot.kernel) return;
-      slot.kernel = std::make_unique<const Kernel>(std::move(kernel));
-      slot.key = key;
-      ++count;
-    }
-    void grow() {
-      std::vector<Slot> old(2 * slots.size());
-      old.swap(slots);
-      for (Slot& slot : old) {
-        if (!slot.kernel) continue;
-        Slot& place = slot_of(slot.key);
-        place.key = slot.key;
-        place.kernel = std::move(slot.kernel);
-      }
-    }
+  // random, and at least half of the places, a power of two, are free.
+  using Table = std::vector<Slot, HugePageAllocator<Slot>>;
+  // A line for each thread, or for few of them.
+  struct alignas(64) Hits {
+    std::atomic<int64_t> count{0};
   };
 
-  // The place in a part takes the first bytes of the digest.
-  Part& part_of(const Digest& key) { return parts_[key.bytes[31] % parts_.size()]; }
+  static std::size_t first_place(const Digest& key) {
+    std::size_t at = 0;
+    std::memcpy(&at, key.bytes.data(), sizeof(at));
+    return at;
+  }
+  const Kernel* kernel_at(const Digest& key) const {
+    const Table& table = *table_.load(std::memory_order_acquire);
+    for (std::size_t at = first_place(key);; ++at) {
+      const Slot& slot = table[at & (table.size() - 1)];
+      const Kernel* const kernel = slot.kernel.load(std::memory_order_acquire);
+      if (kernel == nullptr || slot.key == key) return kernel;
+    }
+  }
+  static void put(Table& table, const Digest& key, const Kernel* kernel) {
+    std::size_t at = first_place(key);
+    while (table[at & (table.size() - 1)].kernel.load(std::memory_order_relaxed) != nullptr) ++at;
+    Slot& slot = table[at & (table.size() - 1)];
+    slot.key = key;
+    slot.kernel.store(kernel, std::memory_order_release);
+  }
+  // Threads may still be reading the table before, so it stays; all of them together are no larger
+  // than the last.
+  void grow() {
+    const Table& old = *tables_.back();
+    auto larger = std::make_unique<Table>(2 * old.size());
+    for (const Slot& slot : old)
+      if (const Kernel* const kernel = slot.kernel.load(std::memory_order_relaxed))
+        put(*larger, slot.key, kernel);
+    tables_.push_back(std::move(larger));
+    table_.store(tables_.back().get(), std::memory_order_release);
+  }
+  std::size_t place_of_thread() const {
+    static std::atomic<std::size_t> threads{0};
+    thread_local const std::size_t place = threads.fetch_add(1, std::memory_order_relaxed);
+    return place % hits_.size();
+  }
 
-  std::array<Part, 64> parts_;
+  std::mutex mutex_;  // of those who add
+  std::vector<std::unique_ptr<Table>> tables_ = first_table();
+  std::atomic<const Table*> table_{tables_.back().get()};
+  std::deque<Kernel> kernels_;
+  std::array<Hits, 64> hits_;
+
+  static std::vector<std::unique_ptr<Table>> first_table() {
+    std::vector<std::unique_ptr<Table>> tables;
+    tables.push_back(std::make_unique<Table>(256));
+    return tables;
+  }
 };
 
 }  // namespace moejit::runtime
