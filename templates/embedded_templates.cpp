@@ -2,8 +2,10 @@
 #include "templates/embedded_templates.h"
 
 #include <algorithm>
+#include <atomic>
 #include <fmt/core.h>
 #include <map>
+#include <memory>
 
 namespace moejit::templates {
 namespace {
@@ -44,6 +46,23 @@ std::vector<std::string_view> quoted_includes(std::string_view source) {
   return names;
 }
 
+using Names = std::vector<std::string_view>;
+
+// Of an embedded file, read off its text once. The text is part of the program, so that what was
+// read stays right as long as the process lives. Nothing is locked, as a fork() may come at any
+// time.
+const Names& includes_of(const EmbeddedFile& file) {
+  // Never destroyed: threads may outlive main().
+  static auto& known = *new std::vector<std::atomic<const Names*>>(embedded_files().size());
+  auto& slot = known[static_cast<std::size_t>(&file - embedded_files().data())];
+  if (const Names* const names = slot.load(std::memory_order_acquire)) return *names;
+  auto names = std::make_unique<const Names>(quoted_includes(file.text));
+  const Names* expected = nullptr;  // another thread may have been faster
+  if (slot.compare_exchange_strong(expected, names.get(), std::memory_order_acq_rel))
+    return *names.release();
+  return *expected;
+}
+
 }  // namespace
 
 const EmbeddedFile* find_embedded(std::string_view include_name) {
@@ -64,27 +83,27 @@ const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor
 }
 
 Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor) {
-  struct Pending {
-    std::string_view text;
-    std::string_view name;  // of the file that text is
-  };
   std::map<std::string_view, const EmbeddedFile*> found;
-  std::vector<Pending> pending{{source, "the kernel source"}};
-  while (!pending.empty()) {
-    const Pending includer = pending.back();
-    pending.pop_back();
-    for (const std::string_view name : quoted_includes(includer.text)) {
+  std::vector<const EmbeddedFile*> pending;
+  const auto add = [&](const Names& names, std::string_view includer) -> Result<void> {
+    for (const std::string_view name : names) {
       if (found.contains(name)) continue;
       const EmbeddedFile* file = resolve_include(name, flavor);
       if (file == nullptr) {
-        return fail(
-            Stage::kEmit, ErrorCode::kInternal,
-            fmt::format("include \"{}\" in {}: no such embedded header", name, includer.name),
-            "kernels may include only files below templates/moejit_device");
+        return fail(Stage::kEmit, ErrorCode::kInternal,
+                    fmt::format("include \"{}\" in {}: no such embedded header", name, includer),
+                    "kernels may include only files below templates/moejit_device");
       }
       found.emplace(name, file);
-      pending.push_back({file->text, file->include_name});
+      pending.push_back(file);
     }
+    return {};
+  };
+  MOEJIT_TRY(add(quoted_includes(source), "the kernel source"));
+  while (!pending.empty()) {
+    const EmbeddedFile& includer = *pending.back();
+    pending.pop_back();
+    MOEJIT_TRY(add(includes_of(includer), includer.include_name));
   }
   std::vector<IncludedFile> closure;
   closure.reserve(found.size());

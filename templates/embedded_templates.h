@@ -39,7 +39,8 @@ struct IncludedFile {
 
 // All embedded files that `source` includes, directly or through others, each once, sorted by the
 // name it is included by. A quoted include that is not embedded is an Error; includes in angle
-// brackets are left to the compiler.
+// brackets are left to the compiler. What embedded files include is read off them once per process;
+// they are part of the program and cannot change.
 Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor);
 
 }  // namespace moejit::templates
