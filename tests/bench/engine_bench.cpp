@@ -2,9 +2,13 @@
 // What it costs to find a kernel that was made before: in memory, by source, on disk. Prints
 // figures and judges nothing.
 #include "cache/kernel_cache.h"
+#include "cache/pack_writer.h"
 #include "compiler/compiler.h"
 #include "compiler/kernel_key.h"
 #include "runtime/engine.h"
+#include "runtime/kernel_entry.h"
+#include "runtime/kernel_pack.h"
+#include "runtime/kernel_store.h"
 #include "runtime/obtain/kernel_memory.h"
 #include "tests/support/temp_dir.h"
 
@@ -124,6 +128,34 @@ void miss_on_disk(benchmark::State& state) {
   samples.report(state);
 }
 BENCHMARK(miss_on_disk)->Unit(benchmark::kMicrosecond);
+
+// With a folder and two packs, of which none has the kernel: what is asked before a compile. The
+// packs have kernels of this compiler, else none would be looked at.
+void miss_in_folder_and_packs(benchmark::State& state) {
+  const testing::TempDir folder("engine-bench");
+  const compiler::KernelSource source = quantize_source();
+  const auto key = compiler::kernel_key(source);
+  if (!key) return state.SkipWithError(key.error().message.c_str());
+  const cache::Entry entry = runtime::kernel_entry({source.entry, source.target, {}, {}}, *key);
+  const auto pack = cache::encode_pack({&entry, 1}, runtime::pack_manifest({&entry, 1}));
+  std::vector<std::string> packs;
+  for (const char* name : {"a.moejitpack", "b.moejitpack"}) {
+    packs.push_back((folder / name).string());
+    if (!cache::write_pack_file(packs.back(), *pack)) return state.SkipWithError("no pack");
+  }
+  const auto store = runtime::KernelStore::open(
+      {.cache_dir = (folder / "cache").string(), .packs = packs, .pack_keys = {}});
+  if (!store) return state.SkipWithError(store.error().message.c_str());
+  compiler::KernelSource absent = source;
+  Samples samples;
+  int i = 0;
+  for (auto _ : state) {
+    absent.text = fmt::format("{}// {}\n", source.text, i++);
+    samples.time([&] { benchmark::DoNotOptimize((*store)->find(absent)); });
+  }
+  samples.report(state);
+}
+BENCHMARK(miss_in_folder_and_packs)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace moejit
