@@ -10,7 +10,12 @@
 namespace moejit::cache {
 namespace {
 
-void read_limit(Variable variable, std::int64_t& limit, std::vector<std::string>& problems) {
+void read_limit(Variable variable, std::optional<std::int64_t> chosen, std::int64_t& limit,
+                std::vector<std::string>& problems) {
+  if (chosen) {
+    limit = *chosen;
+    return;
+  }
   const auto text = environment(variable);
   if (!text) return;
   if (const auto parsed = parse_limit(*text)) {
@@ -44,11 +49,15 @@ std::optional<std::int64_t> parse_limit(std::string_view text) {
   return number << shift;
 }
 
-CacheSettings settings_of_environment() {
+CacheSettings settings_of_environment(const CacheChoices& choices) {
   CacheSettings settings;
-  read_limit(Variable::kCacheMaxBytes, settings.limits.max_bytes, settings.problems);
-  read_limit(Variable::kCacheMaxFiles, settings.limits.max_files, settings.problems);
-  if (const auto use = environment(Variable::kCacheNetwork)) {
+  read_limit(Variable::kCacheMaxBytes, choices.max_bytes, settings.limits.max_bytes,
+             settings.problems);
+  read_limit(Variable::kCacheMaxFiles, choices.max_files, settings.limits.max_files,
+             settings.problems);
+  if (choices.writes_to_network) {
+    settings.writes_to_network = *choices.writes_to_network;
+  } else if (const auto use = environment(Variable::kCacheNetwork)) {
     settings.writes_to_network = *use == "write";
     if (*use != "write" && *use != "read")
       settings.problems.push_back(

@@ -25,9 +25,16 @@ struct CacheSettings {
   std::vector<std::string> problems;  // sentences about values that could not be used
 };
 
-// From MOEJIT_CACHE_MAX_BYTES, MOEJIT_CACHE_MAX_FILES and MOEJIT_CACHE_NETWORK. A value that makes
-// no sense is a problem and leaves the default: no cache setting keeps a program from running.
-CacheSettings settings_of_environment();
+// What a program decides itself; the rest is the environment's.
+struct CacheChoices {
+  std::optional<std::int64_t> max_bytes, max_files;  // at least 1
+  std::optional<bool> writes_to_network;
+};
+
+// What is chosen, else as MOEJIT_CACHE_MAX_BYTES, MOEJIT_CACHE_MAX_FILES and MOEJIT_CACHE_NETWORK
+// say, else the defaults. A value of a variable that makes no sense is a problem and leaves the
+// default: no cache setting of the environment keeps a program from running.
+CacheSettings settings_of_environment(const CacheChoices& choices = {});
 
 // "4294967296", "4G", "512 MiB"; powers of 1024; "none" is kUnlimited. None where the text is
 // something else, is 0, or is too large.

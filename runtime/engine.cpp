@@ -7,6 +7,7 @@
 #include "runtime/obtain/flights.h"
 #include "runtime/obtain/kernel_maker.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/core.h>
 
@@ -14,6 +15,7 @@ namespace moejit::runtime {
 namespace {
 
 constexpr std::chrono::milliseconds kLockPatience = std::chrono::minutes(2);
+constexpr std::chrono::milliseconds kMostLockPatience = std::chrono::hours(24);
 
 // A number of an environment variable; none where it is not set.
 Result<std::optional<int32_t>> number_of(Variable variable, int32_t least, int32_t most) {
@@ -28,14 +30,31 @@ Result<std::optional<int32_t>> number_of(Variable variable, int32_t least, int32
   return number;
 }
 
-// What the caller leaves open is as the environment says, else as it suits this machine.
+Result<void> check(const EngineOptions& options) {
+  for (const auto& [name, limit] : {std::pair("cache_max_bytes", options.cache_max_bytes),
+                                    std::pair("cache_max_files", options.cache_max_files)})
+    if (limit && *limit < 1)
+      return fail(Stage::kCache, ErrorCode::kInvalidValue,
+                  fmt::format("the engine option {} is {}, wanted at least 1", name, *limit));
+  return {};
+}
+
+// What the caller leaves open is as the environment says, else as it suits this machine. Limits of
+// the cache are completed where it is opened.
 Result<EngineOptions> with_environment(EngineOptions options) {
+  MOEJIT_TRY(check(options));
   if (environment(Variable::kFrozen) == "1") options.frozen = true;
-  MOEJIT_TRY_ASSIGN(const auto jobs, number_of(Variable::kCompileJobs, 1, 1024));
-  MOEJIT_TRY_ASSIGN(const auto seconds, number_of(Variable::kLockSeconds, 0, 86400));
-  if (options.compile_jobs <= 0) options.compile_jobs = jobs ? *jobs : compile_budget().jobs;
-  if (!options.lock_patience)
+  if (options.compile_jobs <= 0) {
+    MOEJIT_TRY_ASSIGN(const auto jobs, number_of(Variable::kCompileJobs, 1, 1024));
+    options.compile_jobs = jobs ? *jobs : compile_budget().jobs;
+  }
+  if (!options.lock_patience) {
+    MOEJIT_TRY_ASSIGN(const auto seconds, number_of(Variable::kLockSeconds, 0,
+                                                    kMostLockPatience / std::chrono::seconds(1)));
     options.lock_patience = seconds ? std::chrono::seconds(*seconds) : kLockPatience;
+  }
+  options.lock_patience =
+      std::clamp(*options.lock_patience, std::chrono::milliseconds(0), kMostLockPatience);
   if (options.compile_worker.empty())
     options.compile_worker = environment(Variable::kCompileWorker).value_or("");
   if (options.reproducer_dir.empty())

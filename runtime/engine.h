@@ -36,12 +36,16 @@ struct EngineOptions {
   // corrupt cache entry. Called from any thread that asks for a kernel.
   std::function<void(std::string_view)> warn;
 
-  // Where an environment variable says the same, it counts only if the option is not set
-  // (docs/environment.md).
+  // Where an environment variable says the same (docs/environment.md), it counts only if the option
+  // is not set, and a default only if neither is.
+  std::optional<int64_t> cache_max_bytes;   // of all kernels in the folder; cache::kUnlimited: any
+  std::optional<int64_t> cache_max_files;   // kernels in the folder; cache::kUnlimited: any number
+  std::optional<bool> cache_network_write;  // true: a folder on a network file system is written to
   int32_t compile_jobs = 0;  // most kernels compiled at a time; 0: as many as compile_budget() says
   std::string run_dir;       // of lock files, an absolute path; empty: the default one
   std::optional<std::chrono::milliseconds> lock_patience;  // for another process that compiles the
-                                                           // same kernel; none: two minutes
+                                                           // same kernel, a day at most; none: two
+                                                           // minutes
   std::string compile_worker;  // program moejit: NVRTC runs in processes of it; empty: in this one
   std::string reproducer_dir;  // gets what reproduces a failed compile; empty: nothing is written
 };
@@ -82,7 +86,8 @@ class Engine {
  public:
   // A folder that the user named (options or MOEJIT_CACHE_DIR) and that cannot be used is an error
   // (kCacheUnusable); where the default folder cannot be used, kernels stay in memory. So is a pack
-  // (kFileNotFound, kFileRead, kCacheUnusable, kCacheCorrupt) or a key ring.
+  // (kFileNotFound, kFileRead, kCacheUnusable, kCacheCorrupt) or a key ring. Options out of range,
+  // and numbers in variables that count, are kInvalidValue.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;

@@ -32,7 +32,11 @@ Result<void> KernelStore::open_folder(const EngineOptions& options) {
     no_folder_reason_ = folder.reason;
     return {};
   }
-  auto opened = cache::KernelCache::open(folder.path, options.warn);
+  auto opened = cache::KernelCache::open(
+      folder.path, options.warn,
+      cache::settings_of_environment({.max_bytes = options.cache_max_bytes,
+                                      .max_files = options.cache_max_files,
+                                      .writes_to_network = options.cache_network_write}));
   if (opened) {
     folder_ = std::move(*opened);
     return {};

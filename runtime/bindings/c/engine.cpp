@@ -6,6 +6,10 @@
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
 
+#include <algorithm>
+#include <chrono>
+#include <fmt/core.h>
+
 namespace {
 
 using moejit::Result;
@@ -13,7 +17,33 @@ using moejit::Stage;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
 
-moejit::runtime::EngineOptions engine_options(const moejit_engine_options& given) {
+tl::unexpected<moejit::Error> invalid(const char* field, int64_t value, const char* wanted) {
+  return moejit::fail(
+      Stage::kCache, moejit::ErrorCode::kInvalidValue,
+      fmt::format("moejit_engine_options::{} is {}, wanted {}", field, value, wanted));
+}
+
+// The fields that stand for environment variables. What is 0 or NULL stays open.
+Result<void> read_variables(const moejit_engine_options& given,
+                            moejit::runtime::EngineOptions& options) {
+  if (given.cache_max_bytes != 0) options.cache_max_bytes = given.cache_max_bytes;
+  if (given.cache_max_files != 0) options.cache_max_files = given.cache_max_files;
+  if (given.run_dir != nullptr) options.run_dir = given.run_dir;
+  if (given.compile_worker != nullptr) options.compile_worker = given.compile_worker;
+  if (given.reproducer_dir != nullptr) options.reproducer_dir = given.reproducer_dir;
+  if (given.lock_patience_ms != 0)
+    options.lock_patience = std::chrono::milliseconds(std::max<int64_t>(0, given.lock_patience_ms));
+  if (given.cache_network < MOEJIT_CACHE_NETWORK_DEFAULT ||
+      given.cache_network > MOEJIT_CACHE_NETWORK_WRITE)
+    return invalid("cache_network", given.cache_network, "one of moejit_cache_network");
+  if (given.cache_network != MOEJIT_CACHE_NETWORK_DEFAULT)
+    options.cache_network_write = given.cache_network == MOEJIT_CACHE_NETWORK_WRITE;
+  if (given.compile_jobs < 0) return invalid("compile_jobs", given.compile_jobs, "0 or more");
+  options.compile_jobs = given.compile_jobs;
+  return {};
+}
+
+Result<moejit::runtime::EngineOptions> engine_options(const moejit_engine_options& given) {
   moejit::runtime::EngineOptions options{.use_cache = given.memory_only == 0,
                                          .frozen = given.frozen != 0};
   if (given.cache_dir != nullptr) options.cache_dir = given.cache_dir;
@@ -23,6 +53,7 @@ moejit::runtime::EngineOptions engine_options(const moejit_engine_options& given
     options.warn = [warn = given.warn, context = given.warn_context](std::string_view text) {
       warn(context, std::string(text).c_str());
     };
+  MOEJIT_TRY(read_variables(given, options));
   return options;
 }
 
@@ -35,7 +66,8 @@ moejit_error_code moejit_engine_create(const moejit_engine_options* options,
     *engine = nullptr;
     MOEJIT_TRY_ASSIGN(const auto given, moejit::bindings::read_record(Stage::kCache, options,
                                                                       "moejit_engine_options"));
-    MOEJIT_TRY_ASSIGN(auto created, moejit::runtime::Engine::create(engine_options(given)));
+    MOEJIT_TRY_ASSIGN(const auto complete, engine_options(given));
+    MOEJIT_TRY_ASSIGN(auto created, moejit::runtime::Engine::create(complete));
     auto handle = std::make_unique<moejit_engine>();
     handle->cache = created->cache_description();
     handle->engine = std::move(created);

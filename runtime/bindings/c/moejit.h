@@ -143,6 +143,13 @@ MOEJIT_API moejit_error_code moejit_device_synchronize(moejit_device* device, vo
 
 typedef struct moejit_engine moejit_engine;
 
+// What is done with a cache folder on a network file system (docs/cache.md).
+typedef enum moejit_cache_network {
+  MOEJIT_CACHE_NETWORK_DEFAULT = 0,  // as the environment variable says, else it is only read
+  MOEJIT_CACHE_NETWORK_READ = 1,
+  MOEJIT_CACHE_NETWORK_WRITE = 2
+} moejit_cache_network;
+
 typedef struct moejit_engine_options {
   size_t struct_size;
   const char* cache_dir;  // folder of the kernel cache; NULL or "": the default one (docs/cache.md)
@@ -158,6 +165,18 @@ typedef struct moejit_engine_options {
   // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": that of
   // MOEJIT_PACK_KEYS, and where that is not set, packs need the right owner and mode instead.
   const char* pack_keys;
+  // Of the following, what is 0 or NULL is as its environment variable says, which is named behind
+  // it, and where that is not set as docs/environment.md says.
+  int64_t cache_max_bytes;  // of all kernels in the folder; INT64_MAX: any (MOEJIT_CACHE_MAX_BYTES)
+  int64_t cache_max_files;  // kernels in the folder; INT64_MAX: any number (MOEJIT_CACHE_MAX_FILES)
+  const char* run_dir;      // of lock files, an absolute path (MOEJIT_RUN_DIR)
+  const char* compile_worker;  // path of the program moejit, in which is compiled
+                               // (MOEJIT_COMPILE_WORKER)
+  const char* reproducer_dir;  // gets what reproduces a failed compile (MOEJIT_REPRODUCER_DIR)
+  int64_t lock_patience_ms;    // to wait for another process that compiles the same kernel; less
+                               // than 0: not at all (MOEJIT_LOCK_SECONDS)
+  int32_t cache_network;       // a moejit_cache_network (MOEJIT_CACHE_NETWORK)
+  int32_t compile_jobs;        // most kernels compiled at a time (MOEJIT_COMPILE_JOBS)
 } moejit_engine_options;
 
 // `options` may be NULL.

@@ -4,6 +4,7 @@
 // The C interface for C++17: handles that close themselves, and exceptions. A header without a
 // library of its own: all it calls is in <moejit/moejit.h>, which says what everything does.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -125,6 +126,15 @@ struct EngineOptions {
   bool frozen = false;
   std::optional<std::string> packs;  // separated by ':'; none: those of MOEJIT_PACKS
   std::string pack_keys;             // empty: those of MOEJIT_PACK_KEYS
+  // What is not set is as its environment variable says, else as docs/environment.md says.
+  std::int64_t cache_max_bytes = 0;  // 0: not set; INT64_MAX: any
+  std::int64_t cache_max_files = 0;
+  moejit_cache_network cache_network = MOEJIT_CACHE_NETWORK_DEFAULT;
+  std::string run_dir;
+  std::optional<std::chrono::milliseconds> lock_patience;
+  std::int32_t compile_jobs = 0;
+  std::string compile_worker;
+  std::string reproducer_dir;
   // Called from any thread that prepares a layer. What it throws is dropped.
   std::function<void(std::string_view)> warn;
 };
@@ -140,6 +150,16 @@ class Engine {
           given.frozen = options.frozen;
           given.packs = options.packs ? options.packs->c_str() : nullptr;
           given.pack_keys = options.pack_keys.c_str();
+          given.cache_max_bytes = options.cache_max_bytes;
+          given.cache_max_files = options.cache_max_files;
+          given.cache_network = options.cache_network;
+          given.run_dir = options.run_dir.c_str();
+          if (options.lock_patience)  // to C, 0 is not set
+            given.lock_patience_ms =
+                options.lock_patience->count() > 0 ? options.lock_patience->count() : -1;
+          given.compile_jobs = options.compile_jobs;
+          given.compile_worker = options.compile_worker.c_str();
+          given.reproducer_dir = options.reproducer_dir.c_str();
           given.warn = *warn_ ? &Engine::warn : nullptr;
           given.warn_context = warn_.get();
           return moejit_engine_create(&given, engine);

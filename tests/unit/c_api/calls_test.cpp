@@ -3,8 +3,13 @@
 #include "tests/unit/c_api/sim_layer.h"
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace moejit::testing {
 namespace {
@@ -294,6 +299,30 @@ TEST_F(CApiPrepare, CompilesNothingWhereTheEngineIsFrozen) {
   EXPECT_TRUE(
       is_error(moejit_layer_prepare(layer_, engine_, device_), MOEJIT_ERROR_CACHE_MISS, path));
   EXPECT_EQ(std::string_view(moejit_last_error()->stage), "cache");
+}
+
+TEST_F(CApiPrepare, KeepsToTheLimitsAndFoldersThatItIsGiven) {
+  const TestDir place;
+  const std::string cache = (place / "cache").string(), run = (place / "run").string();
+  std::vector<std::string> old;
+  for (const char digit : {'a', 'b', 'c', 'd'}) {
+    const std::string hex(64, digit);
+    const std::string folder = cache + "/v2/" + hex.substr(0, 2);
+    std::filesystem::create_directories(folder);
+    old.push_back(folder + "/" + hex.substr(2));
+    std::ofstream(old.back()) << "old";
+    std::filesystem::last_write_time(
+        old.back(), std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  for (const std::string& folder : {cache, cache + "/v2"})
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  options_.cache_dir = cache.c_str();
+  options_.cache_max_files = 1;
+  options_.run_dir = run.c_str();
+  ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
+  ASSERT_TRUE(is_ok(moejit_layer_prepare(layer_, engine_, device_)));
+  for (const std::string& file : old) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  EXPECT_FALSE(std::filesystem::is_empty(run));  // has lock files
 }
 
 TEST_F(CApiPrepare, IsDoneOnceAndOutlivesEngineAndDevice) {

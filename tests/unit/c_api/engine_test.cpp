@@ -79,5 +79,45 @@ TEST_F(CApiEngine, OpensThePacksThatItIsGivenAndNoOthers) {
   ASSERT_EQ(unsetenv("MOEJIT_PACKS"), 0);
 }
 
+// What 0 leaves to the environment.
+TEST_F(CApiEngine, RefusesValuesOutOfRange) {
+  const auto refuses = [this](auto moejit_engine_options::*field, auto value, const char* name) {
+    moejit_engine_options options = options_;
+    options.memory_only = 1;
+    options.*field = value;
+    EXPECT_TRUE(is_error(moejit_engine_create(&options, &engine_), MOEJIT_ERROR_INVALID_VALUE, name,
+                         std::to_string(value)));
+    options.*field = 0;
+    EXPECT_TRUE(is_ok(moejit_engine_create(&options, &engine_)));
+    moejit_engine_destroy(engine_);
+    engine_ = nullptr;
+  };
+  refuses(&moejit_engine_options::cache_max_bytes, -1, "cache_max_bytes");
+  refuses(&moejit_engine_options::cache_max_files, -7, "cache_max_files");
+  refuses(&moejit_engine_options::cache_network, 3, "cache_network");
+  refuses(&moejit_engine_options::compile_jobs, -2, "compile_jobs");
+}
+
+// Where the variable would be an error, it was not read.
+TEST_F(CApiEngine, ReadsNoVariableOfWhichTheFieldIsSet) {
+  options_.memory_only = 1;
+  ASSERT_EQ(setenv("MOEJIT_LOCK_SECONDS", "soon", 1), 0);
+  EXPECT_TRUE(is_error(moejit_engine_create(&options_, &engine_), MOEJIT_ERROR_INVALID_VALUE,
+                       "MOEJIT_LOCK_SECONDS"));
+  for (const int64_t patience : {int64_t{-1}, int64_t{1}, INT64_MAX}) {
+    options_.lock_patience_ms = patience;
+    EXPECT_TRUE(is_ok(moejit_engine_create(&options_, &engine_))) << patience;
+    moejit_engine_destroy(engine_);
+    engine_ = nullptr;
+  }
+  ASSERT_EQ(unsetenv("MOEJIT_LOCK_SECONDS"), 0);
+  ASSERT_EQ(setenv("MOEJIT_COMPILE_JOBS", "few", 1), 0);
+  EXPECT_TRUE(is_error(moejit_engine_create(&options_, &engine_), MOEJIT_ERROR_INVALID_VALUE,
+                       "MOEJIT_COMPILE_JOBS"));
+  options_.compile_jobs = 1;
+  EXPECT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
+  ASSERT_EQ(unsetenv("MOEJIT_COMPILE_JOBS"), 0);
+}
+
 }  // namespace
 }  // namespace moejit::testing

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/c_api/last_error.h"
 
+#include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <moejit/moejit.hpp>
+#include <string>
 #include <utility>
 
 namespace {
@@ -87,6 +91,31 @@ TEST(Wrapper, HandsPacksOver) {
   moejit::EngineOptions options;
   options.packs = "/nonexistent/a.moejitpack";
   EXPECT_EQ(error_of([&] { moejit::Engine engine(options); }).code(), MOEJIT_ERROR_FILE_NOT_FOUND);
+}
+
+TEST(Wrapper, HandsTheOptionsOverThatStandForVariables) {
+  const auto refusal = [](const std::function<void(moejit::EngineOptions&)>& set) {
+    moejit::EngineOptions options;
+    options.memory_only = true;
+    set(options);
+    return error_of([&] { moejit::Engine engine(options); }).message();
+  };
+  using Options = moejit::EngineOptions;
+  EXPECT_NE(refusal([](Options& options) { options.cache_max_bytes = -1; }).find("cache_max_bytes"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Options& options) { options.cache_max_files = -1; }).find("cache_max_files"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Options& options) { options.compile_jobs = -1; }).find("compile_jobs"),
+            std::string::npos);
+  ASSERT_EQ(setenv("MOEJIT_LOCK_SECONDS", "soon", 1), 0);
+  EXPECT_NE(refusal([](Options&) {}).find("MOEJIT_LOCK_SECONDS"), std::string::npos);
+  for (const int patience : {0, 1}) {
+    Options options;
+    options.memory_only = true;
+    options.lock_patience = std::chrono::milliseconds(patience);
+    EXPECT_EQ(moejit::Engine(options).info().compiled, 0);
+  }
+  ASSERT_EQ(unsetenv("MOEJIT_LOCK_SECONDS"), 0);
 }
 
 TEST(Wrapper, ChecksTheStatusWord) {

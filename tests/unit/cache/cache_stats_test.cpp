@@ -165,6 +165,24 @@ TEST(CacheSettings, ReadLimits) {
     EXPECT_FALSE(parse_limit(text)) << text;
 }
 
+TEST(CacheSettings, OfTheProgramCountBeforeThoseOfTheEnvironment) {
+  ::setenv("MOEJIT_CACHE_MAX_BYTES", "1M", 1);
+  ::setenv("MOEJIT_CACHE_MAX_FILES", "many", 1);  // nobody reads it
+  ::setenv("MOEJIT_CACHE_NETWORK", "write", 1);
+  const CacheSettings all =
+      settings_of_environment({.max_bytes = 7, .max_files = 8, .writes_to_network = false});
+  const CacheSettings some = settings_of_environment({.max_files = kUnlimited});
+  for (const char* name :
+       {"MOEJIT_CACHE_MAX_BYTES", "MOEJIT_CACHE_MAX_FILES", "MOEJIT_CACHE_NETWORK"})
+    ::unsetenv(name);
+  EXPECT_EQ(all.limits, (CacheLimits{.max_bytes = 7, .max_files = 8}));
+  EXPECT_FALSE(all.writes_to_network);
+  EXPECT_TRUE(all.problems.empty());
+  EXPECT_EQ(some.limits, (CacheLimits{.max_bytes = 1 << 20, .max_files = kUnlimited}));
+  EXPECT_TRUE(some.writes_to_network);
+  EXPECT_TRUE(settings_of_environment({.writes_to_network = true}).writes_to_network);
+}
+
 TEST(CacheSettings, ComeFromTheEnvironmentAndForgiveMistakes) {
   ::setenv("MOEJIT_CACHE_MAX_BYTES", "1M", 1);
   ::setenv("MOEJIT_CACHE_MAX_FILES", "many", 1);

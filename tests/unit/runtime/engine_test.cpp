@@ -2,11 +2,15 @@
 // With the real compiler of the target sim, the one that is always there.
 #include "runtime/engine.h"
 
+#include "cache/kernel_cache.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <thread>
@@ -90,6 +94,60 @@ TEST_F(EngineTest, MakesACorruptKernelAnewAndSaysSoOnce) {
   ASSERT_TRUE(succeeded(third->binary(source_)));
   EXPECT_EQ(third->counters().from_cache, 1);
   EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(EngineTest, KeepsTheFolderWithinTheLimitsOfItsOptions) {
+  const auto fill = [&] {
+    const auto cache = cache::KernelCache::open(folder(), {}, {}).value();  // default limits
+    for (int i = 0; i < 10; ++i) {
+      const Digest key = sha256(fmt::format("{}", i));
+      ASSERT_TRUE(cache->put(key, "{}", std::vector<std::byte>(1000)));
+      const std::string hex = key.hex();
+      std::filesystem::last_write_time(
+          folder() + "/v2/" + hex.substr(0, 2) + "/" + hex.substr(2),
+          std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    }
+  };
+  const auto files_after = [&](EngineOptions options) {
+    fill();
+    std::filesystem::remove(file_of(source_));
+    EXPECT_TRUE(succeeded(engine(std::move(options))->binary(source_)));
+    return cache::KernelCache::open(folder()).value()->keys().size();
+  };
+  EXPECT_EQ(files_after({.cache_max_files = 4}), 4u);
+  EXPECT_EQ(files_after({.cache_max_bytes = 1}), 1u);  // the new one, which is young
+  ASSERT_EQ(::setenv("MOEJIT_CACHE_MAX_FILES", "4", 1), 0);
+  EXPECT_EQ(files_after({}), 4u);
+  EXPECT_EQ(files_after({.cache_max_files = cache::kUnlimited}), 11u);
+  ASSERT_EQ(::unsetenv("MOEJIT_CACHE_MAX_FILES"), 0);
+}
+
+TEST_F(EngineTest, RefusesLimitsThatNothingFits) {
+  const auto message_of = [](const EngineOptions& options) {
+    const auto refused = Engine::create(options);
+    EXPECT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidValue);
+    return refused.error().message;
+  };
+  EXPECT_EQ(message_of({.cache_max_bytes = 0}),
+            "the engine option cache_max_bytes is 0, wanted at least 1");
+  EXPECT_EQ(message_of({.cache_max_files = -1}),
+            "the engine option cache_max_files is -1, wanted at least 1");
+}
+
+// A variable that does not count may have any value.
+TEST_F(EngineTest, ReadsNoVariableOfWhichTheOptionIsSet) {
+  ASSERT_EQ(::setenv("MOEJIT_LOCK_SECONDS", "soon", 1), 0);
+  ASSERT_EQ(::setenv("MOEJIT_COMPILE_JOBS", "few", 1), 0);
+  const auto created = Engine::create(
+      {.use_cache = false, .compile_jobs = 3, .lock_patience = std::chrono::hours(1'000'000)});
+  EXPECT_EQ(Engine::create({.compile_jobs = 3}).error().code, ErrorCode::kInvalidValue);
+  EXPECT_EQ(Engine::create({.lock_patience = std::chrono::seconds(1)}).error().code,
+            ErrorCode::kInvalidValue);
+  ASSERT_EQ(::unsetenv("MOEJIT_LOCK_SECONDS"), 0);
+  ASSERT_EQ(::unsetenv("MOEJIT_COMPILE_JOBS"), 0);
+  ASSERT_TRUE(succeeded(created));
+  EXPECT_EQ((*created)->compile_jobs(), 3);
 }
 
 TEST_F(EngineTest, WritesTheSameFileEveryTime) {
