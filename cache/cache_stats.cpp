@@ -42,8 +42,9 @@ bool is_good(std::span<const std::byte> record) {
 
 std::string_view name_of(Count count) {
   constexpr std::array<std::string_view, kCounts> kNames = {
-      "files",   "bytes",     "hits",         "misses",        "published", "evicted",
-      "corrupt", "differing", "failed_reads", "failed_writes", "swept"};
+      "files",        "bytes",         "hits",    "misses",
+      "published",    "evicted",       "corrupt", "nondeterministic",
+      "failed_reads", "failed_writes", "swept"};
   return kNames[static_cast<std::size_t>(count)];
 }
 

@@ -21,8 +21,8 @@ enum class Count : std::size_t {
   kMisses,  // also counts the corrupt ones
   kPublished,
   kEvicted,
-  kCorrupt,    // files that failed verification
-  kDiffering,  // publications that found other bytes under their key
+  kCorrupt,           // files that failed verification
+  kNondeterministic,  // compiles that found other bytes under their key
   kFailedReads,
   kFailedWrites,
   kSwept,  // temporary files of dead processes that were removed

@@ -114,8 +114,8 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
   const bool is_present = folder_.read(name_of(key), present) == 0;
   if (is_present && present == file) return true;  // another process was faster
   if (is_present && decode_entry(present, key)) {
-    add(Count::kDiffering);
-    warn_once("differing",
+    add(Count::kNondeterministic);
+    warn_once("nondeterministic",
               fmt::format("cache entry {}: what was made anew under its key has other bytes, which "
                           "must not be; the new one is kept",
                           folder_.path_of(name_of(key))));
@@ -205,7 +205,7 @@ CacheCounters KernelCache::counters() const {
           .failed_reads = counted(Count::kFailedReads),
           .failed_writes = counted(Count::kFailedWrites),
           .evicted = counted(Count::kEvicted),
-          .differing = counted(Count::kDiffering)};
+          .nondeterministic = counted(Count::kNondeterministic)};
 }
 
 }  // namespace moejit::cache

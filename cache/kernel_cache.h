@@ -35,8 +35,8 @@ struct CacheCounters {
   std::int64_t published = 0;  // entries written
   std::int64_t failed_reads = 0;
   std::int64_t failed_writes = 0;
-  std::int64_t evicted = 0;    // entries removed since the cache was too large
-  std::int64_t differing = 0;  // publications that found other bytes under their key
+  std::int64_t evicted = 0;           // entries removed since the cache was too large
+  std::int64_t nondeterministic = 0;  // publications that found other bytes under their key
 };
 
 // One file of a cache, verified.
@@ -90,7 +90,7 @@ class KernelCache {
 
   // Counts what put() counts where it finds other bytes: for a caller that looked itself, and
   // leaves what is there.
-  void count_differing() { add(Count::kDiffering); }
+  void count_nondeterministic() { add(Count::kNondeterministic); }
 
   // Moves an entry aside that verified but is of no use to the caller. Counts as corrupt.
   void discard(const Digest& key, std::string_view reason);

@@ -111,7 +111,7 @@ bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::
   if (!there) return store_->publish(binary, key);
   if (there->payload == binary.bytes) return true;
   count(&EngineCounters::nondeterministic);
-  store_->folder()->count_differing();
+  store_->folder()->count_nondeterministic();
   if (options_.warn)
     options_.warn(
         fmt::format("kernel {} was compiled twice, with different bytes (key {}): the "

@@ -214,7 +214,7 @@ TEST_F(EngineFlightTest, NoticesACompilerThatMakesOtherBytesForTheSameSource) {
   EXPECT_EQ(cache::KernelCache::open(cache_dir())
                 .value()
                 ->statistics()
-                .counted.total[cache::Count::kDiffering],
+                .counted.total[cache::Count::kNondeterministic],
             1);
 }
 

@@ -143,14 +143,14 @@ TEST_F(SharedStatsTest, TellOfKernelsThatWereMadeAnewWithOtherBytes) {
   open()->put(key, "{}", payload(10, 1));
   const auto cache = open();
   EXPECT_TRUE(cache->put(key, "{}", payload(10, 1)));
-  EXPECT_EQ(cache->counters().differing, 0);
+  EXPECT_EQ(cache->counters().nondeterministic, 0);
   EXPECT_EQ(cache->counters().published, 0);
   EXPECT_TRUE(cache->put(key, "{}", payload(10, 2)));
-  EXPECT_EQ(cache->counters().differing, 1);
+  EXPECT_EQ(cache->counters().nondeterministic, 1);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_NE(warnings_[0].find("has other bytes"), std::string::npos);
   EXPECT_EQ(cache->get(key)->payload, payload(10, 2));
-  EXPECT_EQ(cache->statistics().counted.total[Count::kDiffering], 1);
+  EXPECT_EQ(cache->statistics().counted.total[Count::kNondeterministic], 1);
 }
 
 TEST(CacheSettings, ReadLimits) {
