@@ -72,28 +72,38 @@ Result<void> KernelStore::open_packs(const EngineOptions& options) {
 std::optional<ObtainedKernel> KernelStore::find(const compiler::KernelSource& source) {
   const bool asks_folder_first = packs_.empty() || compiler::is_toolchain_at_hand(source.target);
   if (!asks_folder_first)
-    if (auto found = find_in_packs(source)) return found;
-  if (auto found = find_in_folder(source)) return found;
-  return asks_folder_first ? find_in_packs(source) : std::nullopt;
+    if (auto found = find_in_packs(source, std::nullopt)) return found;
+  if (!folder_ && (packs_.empty() || !asks_folder_first)) return std::nullopt;
+  const std::optional<OwnKey> own = own_key(source);
+  if (own)
+    if (auto found = find_in_folder(source, own->digest)) return found;
+  return asks_folder_first ? find_in_packs(source, own) : std::nullopt;
 }
 
-std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source) {
+// Without a compiler on this machine there is none, and nothing in the folder for it.
+std::optional<KernelStore::OwnKey> KernelStore::own_key(const compiler::KernelSource& source) {
+  const auto identity = compiler::toolchain_identity(source);
+  if (!identity) return std::nullopt;
+  return OwnKey{compiler::kernel_key(source, *identity).digest,
+                compiler::compiler_fields(source.target, *identity)};
+}
+
+std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source,
+                                                          const Digest& key) {
   if (!folder_) return std::nullopt;
-  // Without a compiler on this machine nothing can be in the folder for it.
-  const auto key = compiler::kernel_key(source);
-  if (!key) return std::nullopt;
-  auto entry = folder_->get(key->digest);
+  auto entry = folder_->get(key);
   if (!entry) return std::nullopt;
   auto binary = kernel_of(std::move(*entry), source);
   if (!binary) {
-    folder_->discard(key->digest, "its metadata is not that of the kernel");
+    folder_->discard(key, "its metadata is not that of the kernel");
     return std::nullopt;
   }
   return ObtainedKernel{std::make_shared<const compiler::KernelBinary>(std::move(*binary)),
                         KernelOrigin::kCache, std::nullopt};
 }
 
-std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelSource& source) {
+std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelSource& source,
+                                                         const std::optional<OwnKey>& own) {
   // The source's key for each of compilers_, made when first needed.
   std::vector<std::optional<Digest>> keys(compilers_.size());
   std::vector<bool> is_made(compilers_.size());
@@ -101,14 +111,22 @@ std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelS
     for (const std::size_t compiler : pack.compilers) {
       if (!is_made[compiler]) {
         is_made[compiler] = true;
-        const auto identity = compiler::toolchain_identity_with(source, compilers_[compiler]);
-        if (identity && *identity) keys[compiler] = kernel_key(source, **identity).digest;
+        keys[compiler] = own && own->compiler == compilers_[compiler]
+                             ? own->digest
+                             : key_with(source, compilers_[compiler]);
       }
       if (!keys[compiler]) continue;  // of another target
       if (auto found = find_in_pack(pack, *keys[compiler], source)) return found;
     }
   }
   return std::nullopt;
+}
+
+std::optional<Digest> KernelStore::key_with(const compiler::KernelSource& source,
+                                            std::span<const std::string> compiler) {
+  const auto identity = compiler::toolchain_identity_with(source, compiler);
+  if (!identity || !*identity) return std::nullopt;
+  return compiler::kernel_key(source, **identity).digest;
 }
 
 std::optional<ObtainedKernel> KernelStore::find_in_pack(const OpenPack& pack, const Digest& key,

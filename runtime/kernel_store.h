@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,20 @@ class KernelStore {
   KernelStore() = default;
   Result<void> open_folder(const EngineOptions& options);
   Result<void> open_packs(const EngineOptions& options);
-  std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source);
-  std::optional<ObtainedKernel> find_in_packs(const compiler::KernelSource& source);
+  // A source's key for the compiler of this machine, and the fields that name that. Forming a key
+  // takes longer than to look it up.
+  struct OwnKey {
+    Digest digest;
+    std::vector<std::string> compiler;
+  };
+  static std::optional<OwnKey> own_key(const compiler::KernelSource& source);
+  // None: of another target.
+  static std::optional<Digest> key_with(const compiler::KernelSource& source,
+                                        std::span<const std::string> compiler);
+  std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
+                                               const Digest& key);
+  std::optional<ObtainedKernel> find_in_packs(const compiler::KernelSource& source,
+                                              const std::optional<OwnKey>& own);
   std::optional<ObtainedKernel> find_in_pack(const OpenPack& pack, const Digest& key,
                                              const compiler::KernelSource& source);
   void report_bad_pack(const std::string& path, const std::string& message);
