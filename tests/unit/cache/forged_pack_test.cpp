@@ -69,6 +69,36 @@ TEST_F(ForgedPack, DigestsOfOtherEntriesAreCaught) {
   expect_caught(7, [](PackRecord& record) { record.digest = sha256("another"); });
 }
 
+// An entry of format 2 has a checksum that anybody can make fit, and may end as its record says.
+TEST_F(ForgedPack, DigestsOfFormat1AreComputedAndNotTakenFromTheEntry) {
+  Bytes pack =
+      read_file(MOEJIT_SOURCE_DIR "/tests/unit/cache/fixtures/format_1.moejitpack").value();
+  write_bytes(pack);
+  const Digest wanted = sha256("0");
+  Entry other = Pack::open(file()).value()->get(wanted).value().value();
+  other.payload.resize(other.payload.size() + 16);  // as much as a checksum is shorter
+  const Bytes forged = encode_entry(wanted, other.metadata, other.payload);
+  const PackHeader header = decode_header(std::span(pack).first(kPackHeaderBytes)).value();
+  for (std::size_t i = 0; i < header.entries; ++i) {
+    const auto bytes = std::span(pack).subspan(header.index_offset() + i * kRecordBytes);
+    PackRecord record = decode_record(bytes);
+    if (record.key != wanted) continue;
+    ASSERT_EQ(record.bytes, forged.size());
+    put_bytes(pack, record.offset, forged);
+    record.digest = decode_digest(std::span(forged).last(32));
+    encode_record(record, bytes);
+  }
+  seal(pack, header);
+  PrivateKey key;
+  key.bytes.fill(7);
+  const Digest digest = pack_digest(std::span<const std::byte>(pack).first(kPackHeaderBytes));
+  write_bytes(sign_pack(pack, digest, key, {}).value());
+  const PackTrust trust{.ring = KeyRing{.path = "", .keys = {{key.public_key(), 0, ""}}}};
+  const auto refused = Pack::open(file(), trust).value()->get(wanted);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().message.ends_with("it is not the one that was packed"));
+}
+
 TEST_F(ForgedPack, LengthsThatNoFileHasAreCaught) {
   const Bytes good = write(10);
   const PackHeader header = decode_header(std::span(good).first(kPackHeaderBytes)).value();

@@ -212,22 +212,6 @@ TEST_F(SignatureTest, AnotherEntryWithARightChecksumIsNotServedUnderASignature) 
   EXPECT_EQ(owned->verify().size(), 1u);
 }
 
-// The digest of a record is never believed because the entry ends with it.
-TEST_F(SignatureTest, AnEntryOfALaterFormatIsNotServedFromASignedPackOfFormat1) {
-  write_bytes(
-      read_file(MOEJIT_SOURCE_DIR "/tests/unit/cache/fixtures/format_1.moejitpack").value());
-  sign_file(kPrivateA);
-  const auto open_trusted = [&] {
-    return Pack::open(file(), {.ring = ring(kPublicA), .now = kNow}).value();
-  };
-  const Digest key = sha256("0");
-  const Entry good = open_trusted()->get(key).value().value();
-  auto longer = good.payload;
-  longer.resize(good.payload.size() + 16);  // what the checksum is shorter than a digest
-  put_entry(key, encode_entry(key, good.metadata, longer));
-  EXPECT_FALSE(open_trusted()->get(key));
-}
-
 TEST_F(SignatureTest, AKeyRingMayBeAFolder) {
   std::filesystem::create_directory(folder_ / "keys");
   write_text("keys/a.pem", kPublicA);
