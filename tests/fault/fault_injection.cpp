@@ -14,8 +14,11 @@
 //   FAULT_LIE       1: renames are done and reported as failed (ENOENT), as where a request was
 //                   sent twice
 //   FAULT_MAGIC     hexadecimal f_type that fstatfs() tells
+//   FAULT_RECORD    file that gets a line for each change that was made (recorded_changes.h)
 //
 // Nothing of C++ that could call such a function itself is used.
+#include "tests/fault/recorded_changes.h"
+
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -156,8 +159,16 @@ int openat(int folder, const char* path, int flags, ...) {
     errno = ENOENT;
     return -1;
   }
+  const bool is_new =
+      watched && is_recorded() && (flags & O_CREAT) != 0 && inode_of(folder, path) == 0;
   const int fd = static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
   watch(fd, watched, path);
+  if (watched && fd >= 0 && is_recorded()) {
+    const KeepErrno keep;
+    if (is_new) record("create\t%lu\t%s\n", inode_of(fd), AbsolutePath(folder, path).text);
+    if ((flags & O_TRUNC) != 0 && !is_new) record("truncate\t%lu\n", inode_of(fd));
+    if ((flags & O_ACCMODE) != O_RDONLY && !is_new) record("open\t%lu\n", inode_of(fd));
+  }
   return fd;
 }
 int open(const char* path, int flags, ...) {
@@ -191,17 +202,30 @@ ssize_t write(int fd, const void* bytes, std::size_t size) {
     if (is_killed_next("write")) ::syscall(SYS_write, fd, bytes, size / 2);
     if (fails("write", fd)) return -1;
   }
-  return ::syscall(SYS_write, fd, bytes, size);
+  const ssize_t written = ::syscall(SYS_write, fd, bytes, size);
+  if (is_watched(fd)) record_write(fd, bytes, written);
+  return written;
+}
+
+ssize_t pread(int fd, void* bytes, std::size_t size, off_t offset) {
+  if (is_watched(fd) && fails("pread", fd)) return -1;
+  return ::syscall(SYS_pread64, fd, bytes, size, offset);
 }
 
 int fsync(int fd) {
   if (is_watched(fd) && fails("fsync", fd)) return -1;
-  return REAL(fsync)(fd);
+  const int result = REAL(fsync)(fd);
+  if (result == 0 && is_watched(fd) && is_recorded()) record("sync\t%lu\n", inode_of(fd));
+  return result;
 }
 
 int mkdirat(int folder, const char* path, mode_t mode) {
-  if (is_watched(folder, path) && fails("mkdirat", path)) return -1;
-  return static_cast<int>(::syscall(SYS_mkdirat, folder, path, mode));
+  const bool watched = is_watched(folder, path);
+  if (watched && fails("mkdirat", path)) return -1;
+  const int result = static_cast<int>(::syscall(SYS_mkdirat, folder, path, mode));
+  if (result == 0 && watched && is_recorded())
+    record("mkdir\t%lu\t%s\n", inode_of(folder, path), AbsolutePath(folder, path).text);
+  return result;
 }
 int mkdir(const char* path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
@@ -210,14 +234,30 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) {
   if (watched && fails("renameat", to)) return -1;
   const int result =
       static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, 0));
+  if (result == 0 && watched && is_recorded())
+    record("rename\t0\t%s\t%s\n", AbsolutePath(from_folder, from).text,
+           AbsolutePath(to_folder, to).text);
   if (!watched || !settings().lies) return result;
   errno = ENOENT;
   return -1;
 }
+int rename(const char* from, const char* to) { return renameat(AT_FDCWD, from, AT_FDCWD, to); }
 
 int unlinkat(int folder, const char* path, int flags) {
-  if (is_watched(folder, path) && fails("unlinkat", path)) return -1;
-  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+  const bool watched = is_watched(folder, path);
+  if (watched && fails("unlinkat", path)) return -1;
+  const int result = static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+  if (result == 0 && watched && is_recorded())
+    record("unlink\t0\t%s\n", AbsolutePath(folder, path).text);
+  return result;
+}
+int unlink(const char* path) { return unlinkat(AT_FDCWD, path, 0); }
+
+int chmod(const char* path, mode_t mode) {
+  const bool watched = is_watched(AT_FDCWD, path);
+  if (watched && fails("chmod", path)) return -1;
+  if (watched && is_recorded()) record("chmod\t%lu\n", inode_of(AT_FDCWD, path));
+  return static_cast<int>(::syscall(SYS_fchmodat, AT_FDCWD, path, mode));
 }
 
 int fstatat(int folder, const char* path, struct stat* status, int flags) {
@@ -238,6 +278,7 @@ int faccessat(int folder, const char* path, int mode, int flags) {
 
 int futimens(int fd, const struct timespec* times) {
   if (is_watched(fd) && fails("futimens", fd)) return -1;
+  if (is_watched(fd) && is_recorded()) record("times\t%lu\n", inode_of(fd));
   return REAL(futimens)(fd, times);
 }
 
