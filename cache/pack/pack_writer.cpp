@@ -6,9 +6,7 @@
 #include "compiler/support/file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 namespace moejit::cache {
 namespace {
@@ -46,8 +44,8 @@ Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries) {
   for (std::size_t i = 1; i < entries.size(); ++i)
     if (entries[i].key == entries[i - 1].key && entries[i] != entries[i - 1])
       return invalid(fmt::format("key {} stands for two different contents", entries[i].key.hex()));
-  const auto same = std::ranges::unique(entries, {}, &Entry::key);
-  entries.erase(same.begin(), same.end());
+  const auto has_same_key = [](const Entry& a, const Entry& b) { return a.key == b.key; };
+  entries.erase(std::unique(entries.begin(), entries.end(), has_same_key), entries.end());
   return entries;
 }
 
@@ -84,12 +82,7 @@ Result<std::vector<std::byte>> encode_pack(std::span<const Entry> entries,
 }
 
 Result<void> write_pack_file(const std::string& path, const std::vector<std::byte>& bytes) {
-  MOEJIT_TRY(write_file(path, bytes));
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && ::chmod(path.c_str(), status.st_mode & 0755U) == 0)
-    return {};
-  return fail(Stage::kFile, ErrorCode::kFileWrite,
-              fmt::format("cannot set the mode of {}: {}", path, errno_text(errno)));
+  return write_file(path, bytes, 0644);
 }
 
 }  // namespace moejit::cache

@@ -23,10 +23,10 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}-{}.tmp", path, getpid(), next.fetch_add(1));
 }
 
-Result<FileDescriptor> create_temporary(const std::string& path, std::string& name) {
+Result<FileDescriptor> create_temporary(const std::string& path, mode_t mode, std::string& name) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     name = temporary_name(path);
-    FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (file) return file;
     if (errno != EEXIST) break;
   }
@@ -48,6 +48,15 @@ int write_sync_close(FileDescriptor& file, Pieces pieces) {
   return file.close();
 }
 
+// So that the new name is there after a power cut. Not every file system can do it, and the content
+// is safe in any case.
+void sync_folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened) sync_file(opened.get());
+}
+
 // A pipe or device such as /dev/stdout, which must not be replaced by a file.
 bool is_special(const std::string& path) {
   struct stat status {};
@@ -59,6 +68,21 @@ Result<void> write_in_place(const std::string& path, Pieces pieces) {
   int error = file ? write_pieces(file, pieces) : errno;
   if (error == 0) error = file.close();
   if (error == 0) return {};
+  return fail(Stage::kFile, ErrorCode::kFileWrite,
+              fmt::format("cannot write {}: {}", path, errno_text(error)));
+}
+
+Result<void> write_pieces_to(const std::string& path, Pieces pieces, mode_t mode) {
+  if (is_special(path)) return write_in_place(path, pieces);
+  std::string name;
+  MOEJIT_TRY_ASSIGN(FileDescriptor file, create_temporary(path, mode, name));
+  int error = write_sync_close(file, pieces);
+  if (error == 0 && std::rename(name.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) {
+    sync_folder_of(path);
+    return {};
+  }
+  ::unlink(name.c_str());
   return fail(Stage::kFile, ErrorCode::kFileWrite,
               fmt::format("cannot write {}: {}", path, errno_text(error)));
 }
@@ -140,24 +164,16 @@ Result<std::string> read_text_file(const std::string& path) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-Result<void> write_file(const std::string& path, Pieces pieces) {
-  if (is_special(path)) return write_in_place(path, pieces);
-  std::string name;
-  MOEJIT_TRY_ASSIGN(FileDescriptor file, create_temporary(path, name));
-  int error = write_sync_close(file, pieces);
-  if (error == 0 && std::rename(name.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return {};
-  ::unlink(name.c_str());
-  return fail(Stage::kFile, ErrorCode::kFileWrite,
-              fmt::format("cannot write {}: {}", path, errno_text(error)));
-}
-
-Result<void> write_file(const std::string& path, std::span<const std::byte> bytes) {
-  return write_file(path, Pieces(&bytes, 1));
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes, mode_t mode) {
+  return write_pieces_to(path, Pieces(&bytes, 1), mode);
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {
   return write_file(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+Result<void> write_file(const std::string& path, Pieces pieces) {
+  return write_pieces_to(path, pieces, 0666);
 }
 
 }  // namespace moejit

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -48,9 +49,10 @@ Result<std::vector<std::byte>> read_file(const std::string& path);
 Result<std::string> read_text_file(const std::string& path);
 
 // Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
-// or all of the new one, and a failure (kFileWrite) leaves nothing behind. Mode 0666 less the
-// umask.
-Result<void> write_file(const std::string& path, std::span<const std::byte> bytes);
+// or all of the new one, also after a power cut, and a failure (kFileWrite) leaves nothing behind.
+// The file's mode is `mode` less the umask from its beginning on.
+Result<void> write_file(const std::string& path, std::span<const std::byte> bytes,
+                        mode_t mode = 0666);
 Result<void> write_file(const std::string& path, std::string_view text);
 // The pieces one after the other, for content that would be dear to copy together.
 Result<void> write_file(const std::string& path,
