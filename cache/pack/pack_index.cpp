@@ -57,6 +57,7 @@ Result<std::unique_ptr<PackIndex::Page>> PackIndex::read_page(std::uint64_t page
       return corrupt();
   }
   if (read->records[0].key != first_keys_[page]) return corrupt();
+  if (!is_zero(bytes.subspan(read->count * kRecordBytes))) return corrupt();
   return read;
 }
 

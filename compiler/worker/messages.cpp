@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace moejit::compiler {
 namespace {
@@ -18,12 +20,40 @@ std::vector<std::byte> to_bytes(const Json& json) {
   return {first, first + octets.size()};
 }
 
+// Whether no array or object is deeper in others than in any message: reading takes stack for each
+// level, and a program that is no worker may have written anything.
+bool is_shallow(std::span<const std::byte> bytes) {
+  struct Depth final : Json::json_sax_t {
+    bool enter() { return ++depth <= 4; }
+    bool leave() { return --depth, true; }
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool key(string_t&) override { return true; }
+    bool start_object(std::size_t) override { return enter(); }
+    bool end_object() override { return leave(); }
+    bool start_array(std::size_t) override { return enter(); }
+    bool end_array() override { return leave(); }
+    bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
+      return false;
+    }
+    int depth = 0;
+  } depth;
+  const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return Json::sax_parse(first, first + bytes.size(), &depth, Json::input_format_t::cbor);
+}
+
 // What `read` makes of the message; none where it is malformed or lacks something.
 template <typename Function>
 auto read_message(std::span<const std::byte> bytes, const Function& read)
     -> std::optional<decltype(read(Json{}))> {
   const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
   try {
+    if (!is_shallow(bytes)) return std::nullopt;
     return read(Json::from_cbor(first, first + bytes.size()));
   } catch (const std::exception&) {  // nlohmann's way to say so
     return std::nullopt;
@@ -54,13 +84,21 @@ Json usage_json(const ResourceUsage& usage) {
           usage.spill_store_bytes, usage.spill_load_bytes,    usage.code_bytes};
 }
 
+// nlohmann takes any number for any other.
+std::int32_t count_of(const Json& json) {
+  const std::int64_t count = json.is_number_integer() ? json.get<std::int64_t>() : -1;
+  if (count < 0 || count > std::numeric_limits<std::int32_t>::max())
+    throw std::out_of_range("no count");  // as where a field is missing
+  return static_cast<std::int32_t>(count);
+}
+
 ResourceUsage usage_of(const Json& json) {
-  return {.registers = json.at(0),
-          .static_shared_bytes = json.at(1),
-          .stack_bytes = json.at(2),
-          .spill_store_bytes = json.at(3),
-          .spill_load_bytes = json.at(4),
-          .code_bytes = json.at(5)};
+  return {.registers = count_of(json.at(0)),
+          .static_shared_bytes = count_of(json.at(1)),
+          .stack_bytes = count_of(json.at(2)),
+          .spill_store_bytes = count_of(json.at(3)),
+          .spill_load_bytes = count_of(json.at(4)),
+          .code_bytes = count_of(json.at(5))};
 }
 
 CompileTime time_of(const Json& json) {

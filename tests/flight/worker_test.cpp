@@ -78,6 +78,19 @@ TEST_F(WorkerTest, SaysWhatIsWrongWithTheProgram) {
   EXPECT_NE(other.error().message.find("ended with exit status 0"), std::string::npos);
 }
 
+// Each level of a list in a list would take stack to read.
+TEST_F(WorkerTest, SurvivesAnAnswerThatIsNone) {
+  const std::string program = (dir_ / "worker").string();
+  for (const char* answer : {"head -c 4000000 /dev/zero | tr '\\0' '\\201'",
+                             "head -c 100 /dev/urandom", "printf '\\241ebytes'", "true"}) {
+    ASSERT_TRUE(write_file(program, std::string("#!/bin/sh\n") + answer + "\n"));
+    std::filesystem::permissions(program, std::filesystem::perms(0700));
+    const auto result = engine({.compile_worker = program})->obtain(flight_kernel(3));
+    ASSERT_FALSE(result) << answer;
+    EXPECT_EQ(result.error().code, ErrorCode::kCompilerFault) << answer;
+  }
+}
+
 TEST_F(WorkerTest, LeavesAReproducer) {
   control()->compiles_to_go = 1;
   const std::string folder = (dir_ / "reproducers").string();
