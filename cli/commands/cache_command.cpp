@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is in the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
+#include "cli/commands/foreign_json.h"
 #include "cli/terminal/table.h"
 #include "runtime/kernel_entry.h"
 
@@ -75,7 +76,7 @@ std::string entry_count_text(const Listing& listing) {
 std::string show_json(const cache::EntryInfo& entry) {
   nlohmann::ordered_json json = entry_json(entry);
   json["payload_bytes"] = entry.payload_bytes;
-  const auto metadata = nlohmann::ordered_json::parse(entry.metadata, nullptr, false);
+  const auto metadata = parse_foreign_json(entry.metadata);
   json["usage"] = nullptr;
   if (metadata.is_object() && metadata.contains("usage")) json["usage"] = metadata["usage"];
   json["fields"] = nlohmann::ordered_json::array();
@@ -90,7 +91,7 @@ std::string show_text(const cache::EntryInfo& entry) {
                   entry.key.hex(), entry.path, bytes_text(entry.file_bytes),
                   metadata_text(entry, "entry"), metadata_text(entry, "target"),
                   entry.problem.empty() ? "every byte is as it was written" : entry.problem);
-  const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+  const auto metadata = parse_foreign_json(entry.metadata);
   if (metadata.is_object() && metadata.contains("usage") && metadata["usage"].is_object()) {
     text += "\n";
     Table usage({{"resource"}, {"used", Table::Align::kRight}});

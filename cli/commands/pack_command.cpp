@@ -2,6 +2,7 @@
 // moejit pack ls, verify: what only looks.
 #include "cache/pack.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/foreign_json.h"
 #include "cli/terminal/table.h"
 
 #include <fmt/core.h>
@@ -36,7 +37,7 @@ ordered_json pack_json(const cache::Pack& pack) {
                     {"digest", pack.digest().hex()},
                     {"bytes", pack.file_bytes()},
                     {"kernels", pack.size()}};
-  json["manifest"] = ordered_json::parse(pack.manifest(), nullptr, false);
+  json["manifest"] = parse_foreign_json(pack.manifest());
   if (json["manifest"].is_discarded()) json["manifest"] = nullptr;
   json["signatures"] = signatures_json(pack);
   return json;

@@ -13,6 +13,7 @@ from tool import TINY
 
 USAGE, FILE, TOOLCHAIN = 2, 3, 4
 HOUR = 3600
+DEEP = "deeply nested lists"  # stands for these in metadata
 
 
 class CacheTest(tool.ToolTest):
@@ -30,7 +31,8 @@ class CacheTest(tool.ToolTest):
             folder.mkdir(mode=0o700, exist_ok=True)
         metadata = {"entry": name, "target": "sim", "key": [list(field) for field in fields],
                     **metadata}
-        path.write_bytes(entry_file.entry(bytes.fromhex(key), json.dumps(metadata).encode(), payload))
+        text = json.dumps(metadata).replace(json.dumps(DEEP), "[" * 400000 + "]" * 400000)
+        path.write_bytes(entry_file.entry(bytes.fromhex(key), text.encode(), payload))
         os.utime(path, times=(0, time.time() - age))
         return key
 
@@ -76,6 +78,11 @@ class CacheTest(tool.ToolTest):
         self.damage(key)
         self.assertIn("its checksum does not match", self.succeed("cache", "show", key).stdout)
         self.refuse(["cache", "show", "0" * 64], USAGE, "no kernel whose key begins", "cache ls")
+
+    def test_show_takes_any_metadata(self):
+        key = self.put("deep", usage=DEEP)
+        self.assertEqual(self.succeed_json("cache", "show", key)["entry"], "deep")
+        self.assertIn("deep", self.succeed("cache", "show", key).stdout)
 
     def test_diff(self):
         common = [("target", "sim"), ("option", "-O1")]

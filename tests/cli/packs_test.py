@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import tool
-from pack_file import pack_of
+from pack_file import kernel, pack, pack_of
 from tool import TINY
 
 PRIVATE = """-----BEGIN PRIVATE KEY-----
@@ -57,6 +57,13 @@ class Verbs(PackTest):
         text = self.succeed("pack", "ls", pack).stdout
         self.assertIn("moejit_kernel_2", text)
         self.assertIn("3 kernels in ", text)
+
+    def test_ls_shows_any_manifest(self):
+        deep = b"[" * 400000 + b"]" * 400000
+        for manifest in (deep, b'{"a":' + deep + b"}", deep[:-1], b"\xff", b""):
+            odd = self.write("odd.moejitpack", pack(dict([kernel(1)]), manifest))
+            self.assertEqual(self.succeed_json("pack", "ls", odd)["kernels"], 1)
+            self.succeed("pack", "ls", odd)
 
     def test_verify_reads_every_byte(self):
         pack = self.pack(range(100))
