@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process is killed at every call that it makes on the cache, and at random times."""
+"""The process is killed at every call that it makes on the cache, and at random times: 300 times,
+or as often as KILL_RUNS says."""
+import os
 import random
+import shutil
 import signal
 import subprocess
 import time
 
 import faults
 from faults import LIMIT, SESSION
+
+
+RUNS = int(os.environ.get("KILL_RUNS", 300))
 
 
 class KillTest(faults.FaultTest):
@@ -34,21 +40,31 @@ class KillTest(faults.FaultTest):
     def test_random_kills_leave_bounded_litter_and_whole_entries(self):
         names = [f"{i}" for i in range(64)]
         chance = random.Random(1)
-        killed = 0
-        for _ in range(300):
+        killed = verified = 0
+        for run in range(RUNS):
+            if run % 100 == 0:  # else all is there at some time, and nothing is written any more
+                shutil.rmtree(self.home)
+                self.home.mkdir()
+                before = set()
             process = subprocess.Popen([faults.session, "put", *names],
                                        env={"HOME": str(self.home)}, cwd=self.folder)
-            time.sleep(chance.uniform(0, 0.01))
+            time.sleep(chance.uniform(0, 0.02))
             process.kill()
-            killed += process.wait() == -signal.SIGKILL
+            killed += process.wait(timeout=60) == -signal.SIGKILL
             litter = list(self.cache.glob("v2/tmp/*"))
             self.assertLessEqual(len(litter), 2)
-        self.assertGreater(killed, 50)
-        self.assert_published_entries_are_whole(besides=())
+            self.assert_published_entries_are_whole(besides=())
+            entries = set(self.entries())
+            self.assertLessEqual(before, entries)
+            verified += len(entries)
+            before = entries
+        self.assertGreater(killed, RUNS // 6)
         done = self.run_session("put", *names, preload=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         listing = self.run_session("list", preload=False).stdout.splitlines()
         self.assertEqual(listing, sorted(f"{faults.key_of(name)} " for name in names))
+        if "KILL_RUNS" in os.environ:
+            print(f"{RUNS} runs, {killed} killed, {verified} entries verified")
 
 
 if __name__ == "__main__":

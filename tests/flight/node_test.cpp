@@ -1,93 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many processes of a node that want the same kernels at once, with the fake NVRTC. The environment
 // variable FLIGHT_RUNS says how often each test is repeated; once where it is not set.
-#include "cache/kernel_cache.h"
-#include "tests/flight/flight_fixture.h"
+#include "tests/flight/node_fixture.h"
 
-#include <array>
-#include <chrono>
-#include <csignal>
 #include <random>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <thread>
-
-extern char** environ;
 
 namespace moejit::testing {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kProcesses = 16;
-constexpr int kThreads = 16;
-constexpr int kKernels = 64;
-constexpr int kKilled = -SIGKILL;
-constexpr int kHung = -1000;
+constexpr int kProcesses = NodeTest::Crowd{}.processes;
+constexpr int kKernels = NodeTest::Crowd{}.kernels;
 
 int runs() {
   const char* const text = std::getenv("FLIGHT_RUNS");  // NOLINT(concurrency-mt-unsafe)
   return text != nullptr ? std::atoi(text) : 1;
 }
-
-class NodeTest : public FlightTest {
- protected:
-  struct Crowd {
-    int processes = kProcesses;
-    int threads = kThreads;
-    int kernels = kKernels;
-  };
-
-  pid_t start(const Crowd& crowd, int seed, const std::string& run_dir) {
-    std::vector<std::string> words = {MOEJIT_FLIGHT_PROCESS,
-                                      cache_dir(),
-                                      run_dir,
-                                      control_path(),
-                                      std::to_string(crowd.threads),
-                                      std::to_string(crowd.kernels),
-                                      std::to_string(seed)};
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_t process = 0;
-    EXPECT_EQ(posix_spawn(&process, argv[0], nullptr, nullptr, argv.data(), environ), 0);
-    return process;
-  }
-
-  // All of them, waiting for go().
-  std::vector<pid_t> start_all(const Crowd& crowd, const std::string& run_dir) {
-    std::vector<pid_t> processes;
-    for (int i = 0; i < crowd.processes; ++i) processes.push_back(start(crowd, ++seed_, run_dir));
-    while (control()->ready < crowd.processes) std::this_thread::sleep_for(milliseconds(1));
-    return processes;
-  }
-
-  // Exit status, minus the signal that ended it, or kHung; a process that hangs is killed.
-  static int end_of(pid_t process, std::chrono::seconds limit = std::chrono::seconds(90)) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    int status = 0;
-    while (waitpid(process, &status, WNOHANG) == 0) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        kill(process, SIGKILL);
-        waitpid(process, &status, 0);
-        return kHung;
-      }
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
-  // Verifies each published entry, and returns how many there are.
-  int check_cache() const {
-    const auto cache = cache::KernelCache::open(cache_dir());
-    EXPECT_TRUE(succeeded(cache));
-    const auto entries = (*cache)->list();
-    for (const cache::EntryInfo& entry : entries) EXPECT_EQ(entry.problem, "") << entry.path;
-    return static_cast<int>(entries.size());
-  }
-
-  int seed_ = 0;
-};
 
 TEST_F(NodeTest, CompilesEachKernelOnce) {
   for (int run = 0; run < runs(); ++run) {
