@@ -62,6 +62,14 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("runtime/a.cpp", 'fmt::print("x");\n')), 1)
         self.assertEqual(self.findings("cli/a.cpp", 'fmt::print("x");\n'), [])
 
+    def test_refuses_shells(self):
+        for line in ('std::system(text);', 'popen("c++", "r");', '::execvp(file, words);',
+                     'run({"sh", "-c", x}, "bash -c");'):
+            self.assertEqual(len(self.findings("cli/a.cpp", line + "\n")), 1, line)
+        for line in ("std::error_code system_error;", "file_system(path);", "target.system();",
+                     "posix_spawn(&child, path, nullptr, nullptr, words, environ);"):
+            self.assertEqual(self.findings("cli/a.cpp", line + "\n"), [], line)
+
     def test_refuses_hardware_access_outside_ptx(self):
         self.assertEqual(len(self.findings("templates/moejit_device/stage/a.cuh", 'asm volatile("");\n')), 1)
         self.assertEqual(len(self.findings("templates/moejit_device/stage/a.cuh", "__syncthreads();\n")), 1)

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <fmt/core.h>
+#include <set>
 #include <sys/resource.h>
 #include <thread>
 
@@ -65,13 +66,18 @@ TEST_F(CacheTest, MovesACorruptEntryAsideAndWarnsOnce) {
 
 TEST_F(CacheTest, KeepsTheNewest16CorruptEntries) {
   const auto cache = open();
-  for (int i = 0; i < 20; ++i) {
-    cache->put(kKey, fmt::format("{}", i), payload(10));
+  std::multiset<std::uintmax_t> sizes;
+  for (size_t i = 0; i < 20; ++i) {
+    cache->put(kKey, "{}", payload(30 - i));  // the newest are the smallest
+    if (i >= 4) sizes.insert(std::filesystem::file_size(path_of(kKey)));
     flip_byte(path_of(kKey), 90);
     EXPECT_FALSE(cache->get(kKey));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // time stamps are coarse
   }
-  EXPECT_EQ(files_in(folder_ / "cache/v2/quarantine"), 16u);
+  std::multiset<std::uintmax_t> kept;
+  for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache/v2/quarantine"))
+    kept.insert(file.file_size());
+  EXPECT_EQ(kept, sizes);
   EXPECT_EQ(cache->counters().corrupt, 20);
 }
 
@@ -96,6 +102,19 @@ TEST_F(CacheTest, TakesOddFilesAsMisses) {
   std::filesystem::create_symlink("/etc/passwd", path_of(kKey));
   EXPECT_FALSE(cache->get(kKey));
   EXPECT_TRUE(cache->put(kKey, "{}", payload(10)));
+  EXPECT_TRUE(cache->get(kKey));
+}
+
+// As a copy that keeps owners makes them.
+TEST_F(CacheTest, TakesEntriesOfOtherUsersAsMisses) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  const auto cache = open();
+  cache->put(kKey, "{}", payload(10));
+  ASSERT_EQ(::chown(path_of(kKey).c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(cache->get(kKey));
+  EXPECT_EQ(cache->counters().failed_reads, 1);
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(cache->put(kKey, "{}", payload(10)));  // another file in its place
   EXPECT_TRUE(cache->get(kKey));
 }
 

@@ -114,6 +114,21 @@ TEST_F(StripeLocksTest, DoesNotWaitTwiceForAHolderThatIsStuck) {
   EXPECT_TRUE(locks->lock(key(7), hours(1)));
 }
 
+TEST_F(StripeLocksTest, WaitsAgainOnceAStuckHolderHasLetGo) {
+  const pid_t stuck = holder(key(7), sleep_until_killed);
+  const auto locks = open();
+  EXPECT_FALSE(locks->lock(key(7), milliseconds(20)));
+  end(stuck);
+  EXPECT_TRUE(locks->lock(key(7), hours(1)));
+  const pid_t other = holder(key(7), sleep_until_killed);
+  std::jthread([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    ::kill(other, SIGKILL);
+  }).detach();
+  EXPECT_TRUE(locks->lock(key(7), hours(1)));  // held at first
+  ::waitpid(other, nullptr, 0);
+}
+
 TEST_F(StripeLocksTest, StopsWaitingWhenAskedTo) {
   const pid_t other = holder(key(7), sleep_until_killed);
   const auto locks = open();
