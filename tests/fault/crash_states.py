@@ -169,12 +169,15 @@ def read_changes(record):
     return [(what, int(inode), *fields) for what, inode, *fields in lines]
 
 
-def crash_states(disk, changes, most, seed=1):
+def crash_states(disk, changes, most, again=False, seed=1):
     """(number of changes done, state) for up to `most` states before each fsync, which takes some
-    possibilities away, and after the last change. Each state comes once."""
+    possibilities away, and after the last change. Each state comes once, or with `again` once each
+    time that it is possible."""
     chance = random.Random(seed)
     seen = set()
     for done, change in enumerate([*changes, ("end", 0)]):
+        if again:
+            seen.clear()
         if change[0] in ("sync", "end"):
             for state in disk.states(most, chance):
                 content = frozenset(state.items())

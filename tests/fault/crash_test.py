@@ -16,7 +16,7 @@ MOST = 500 if "FAULT_ALL" in os.environ else 60
 
 
 class CrashTest(faults.FaultTest):
-    def states_of(self, *arguments, **variables):
+    def states_of(self, *arguments, again=False, **variables):
         """Runs a session, and gives what the disk may hold at any time of it."""
         disk = crash_states.Disk(self.home)
         record = self.folder / "record"
@@ -25,7 +25,7 @@ class CrashTest(faults.FaultTest):
         self.changes = crash_states.read_changes(record)
         newest = crash_states.Disk(self.home).state({})
         count = 0
-        for done, state in crash_states.crash_states(disk, self.changes, MOST):
+        for done, state in crash_states.crash_states(disk, self.changes, MOST, again):
             count += 1
             yield done, state
         self.assertEqual(disk.state({}), newest)  # the record has all that was done
@@ -64,7 +64,7 @@ class CrashTest(faults.FaultTest):
         self.run_session("put", names.pop(), preload=False)
         paths = [str(self.entry(name)) for name in names]
         checked = 0
-        for done, state in self.states_of("put", *names):
+        for done, state in self.states_of("put", *names, again=True):
             renamed = [change[3] for change in self.changes[:done] if change[0] == "rename"]
             published = [path for path in paths if path in renamed]
             is_over = done == len(self.changes)

@@ -12,7 +12,7 @@
 //   FAULT_HIDE_MS   files younger than that are not found when opened for reading, as clients of
 //                   network file systems remember that a name did not exist
 //   FAULT_LIE       1: renames are done and reported as failed (ENOENT), as where a request was
-//                   sent twice
+//                   sent twice; 2: not done, and the file is gone
 //   FAULT_MAGIC     hexadecimal f_type that fstatfs() tells
 //   FAULT_RECORD    file that gets a line for each change that was made (recorded_changes.h)
 //
@@ -46,7 +46,7 @@ struct Settings {
   int error = static_cast<int>(number("FAULT_ERRNO"));
   bool kills = number("FAULT_KILL") != 0;
   long hide_ms = number("FAULT_HIDE_MS");
-  bool lies = number("FAULT_LIE") != 0;
+  long lies = number("FAULT_LIE");
   const char* magic = std::getenv("FAULT_MAGIC");
   int log = open_log();
 
@@ -232,12 +232,13 @@ int mkdir(const char* path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode);
 int renameat(int from_folder, const char* from, int to_folder, const char* to) {
   const bool watched = is_watched(to_folder, to);
   if (watched && fails("renameat", to)) return -1;
+  if (watched && settings().lies == 2) ::syscall(SYS_unlinkat, from_folder, from, 0);
   const int result =
       static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, 0));
   if (result == 0 && watched && is_recorded())
     record("rename\t0\t%s\t%s\n", AbsolutePath(from_folder, from).text,
            AbsolutePath(to_folder, to).text);
-  if (!watched || !settings().lies) return result;
+  if (!watched || settings().lies == 0) return result;
   errno = ENOENT;
   return -1;
 }

@@ -64,6 +64,15 @@ class LyingTest(faults.FaultTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.run_session("hit", "a", preload=False).stdout, "100\n")
 
+    def test_what_was_there_before_is_not_taken_for_what_was_renamed(self):
+        self.run_session("put", "a", preload=False)
+        old = self.entry("a").read_bytes()[:-1]
+        self.entry("a").write_bytes(old)
+        done = self.run_session("put", "a", FAULT_LIE=2)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn("writing fails", done.stderr)
+        self.assertEqual(self.entry("a").read_bytes(), old)
+
     def test_a_rename_that_failed_does_not(self):
         done = self.run_session("put", "a", FAULT_FUNCTION="renameat", FAULT_CALL=0,
                                 FAULT_ERRNO=faults.error_number("ENOENT"))

@@ -69,6 +69,22 @@ TEST_F(EngineFlightTest, TriesAgainAfterAFailureOfTheCompiler) {
   EXPECT_EQ(one->counters().remembered_failures, 0);
 }
 
+TEST_F(EngineFlightTest, ForgetsAPrefetchThatFailed) {
+  control()->result = 1;  // NVRTC_ERROR_OUT_OF_MEMORY
+  const auto one = engine();
+  one->prefetch(kernels(1));
+  while (control()->finished == 0) std::this_thread::sleep_for(milliseconds(1));
+  control()->result = 0;
+  // The first may still get what the prefetch ended with.
+  bool is_made = false;
+  for (int i = 0; i < 1000 && !is_made; ++i) {
+    is_made = one->obtain(flight_kernel(0)).has_value();
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_TRUE(is_made);
+  EXPECT_EQ(control()->begun, 2);
+}
+
 TEST_F(EngineFlightTest, CompilesNoMoreAtATimeThanItMay) {
   control()->microseconds = 5000;
   const auto one = engine({.compile_jobs = 3});

@@ -107,6 +107,23 @@ TEST_F(EvictionTest, CountsACacheThatHasNoStatsYet) {
   EXPECT_LE(cache->statistics().files, 5);
 }
 
+TEST_F(EvictionTest, NeverRemovesWhatWasUsedOrReplacedMeanwhile) {
+  open()->put(sha256("a"), "{}", payload(10));
+  const auto folder = CacheFolder::open(root()).value();
+  const FileInfo listed = entry_files(folder).at(0);
+  const auto path = path_of(sha256("a"));
+  std::filesystem::last_write_time(path,
+                                   std::filesystem::last_write_time(path) - std::chrono::hours(2));
+  EXPECT_EQ(folder.remove(listed), EBUSY);  // used
+  const FileInfo used = entry_files(folder).at(0);
+  std::filesystem::copy_file(path, folder_ / "copy");
+  std::filesystem::last_write_time(folder_ / "copy", std::filesystem::last_write_time(path));
+  std::filesystem::rename(folder_ / "copy", path);
+  EXPECT_EQ(folder.remove(used), EBUSY);  // replaced
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(folder.remove(entry_files(folder).at(0)), 0);
+}
+
 TEST_F(EvictionTest, NeverRemovesWhatWasUsedInTheLastTenMinutes) {
   const auto cache = open_with({.max_files = 2});
   for (int i = 0; i < 6; ++i) put(*cache, i);
