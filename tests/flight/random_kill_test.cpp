@@ -5,6 +5,7 @@
 // With it, figures are printed.
 #include "tests/flight/node_fixture.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -43,12 +44,18 @@ class RandomKillTest : public NodeTest {
         static_cast<long long>(figures_.published), static_cast<long long>(figures_.compiled));
   }
 
-  // How long one of them takes that nobody kills.
+  // How long one of them takes that nobody kills; the first of two may be slow.
   microseconds duration_of(const Crowd& crowd) {
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_EQ(end_of(start(crowd, ++seed_, run_dir())), 0);
+    auto least = microseconds::max();
+    for (int i = 0; i < 2; ++i) {
+      wipe();
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(end_of(start(crowd, ++seed_, run_dir())), 0);
+      const auto end = std::chrono::steady_clock::now();
+      least = std::min(least, std::chrono::duration_cast<microseconds>(end - begin));
+    }
     wipe();
-    return std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - begin);
+    return least;
   }
   void wait_at_most(microseconds longest) {
     const auto most = static_cast<std::uint64_t>(longest.count());
