@@ -146,6 +146,21 @@ TEST_F(RandomKillTest, LosesNothingThatWasPublished) {
   print("processes");
 }
 
+TEST_F(RandomKillTest, LeavesNoWorkerBehind) {
+  ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);
+  control()->microseconds = 5'000'000;
+  control()->go = 1;
+  const pid_t process = start({.processes = 1, .threads = 1, .kernels = 1}, ++seed_, run_dir());
+  while (control()->begun == 0) std::this_thread::sleep_for(milliseconds(1));
+  const std::vector<pid_t> workers = children_of(process);
+  ASSERT_EQ(workers.size(), 1u);
+  kill(process, SIGKILL);
+  EXPECT_EQ(end_of(process), kKilled);
+  while (!is_gone(workers.front())) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(control()->finished, 0);  // it did not go on to its end
+  ::unsetenv("MOEJIT_COMPILE_WORKER");
+}
+
 TEST_F(RandomKillTest, TakesItsWorkerWithIt) {
   const Crowd one{.processes = 1, .threads = 2, .kernels = 3};
   ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);

@@ -50,8 +50,8 @@ TEST_F(WorkerTest, HandsOnTheErrorsOfNvrtc) {
 }
 
 TEST_F(WorkerTest, IsEndedWhenNobodyWaits) {
-  control()->microseconds = 60'000'000;
-  const auto one = engine({.compile_worker = MOEJIT_TOOL});
+  control()->microseconds = 20'000'000;
+  auto one = engine({.compile_worker = MOEJIT_TOOL});
   std::stop_source stop;
   std::jthread canceller([&] {
     while (control()->begun == 0) std::this_thread::sleep_for(milliseconds(1));
@@ -63,7 +63,23 @@ TEST_F(WorkerTest, IsEndedWhenNobodyWaits) {
   // The next one has the lock and the worker of its own.
   control()->microseconds = 0;
   EXPECT_TRUE(succeeded(one->obtain(flight_kernel(3))));
+  one.reset();  // waits for workers that live
+  EXPECT_EQ(control()->begun, 2);
   EXPECT_EQ(control()->finished, 1);
+}
+
+TEST_F(WorkerTest, RefusesAWorkerThatWouldMakeAnotherKernel) {
+  const std::string program = (dir_ / "worker").string();
+  ASSERT_TRUE(write_file(program,
+                         "#!/bin/sh\nLC_ALL=C sed 's/kernel 3/kernel 4/' > $0.in\n"
+                         "exec " MOEJIT_TOOL " \"$@\" < $0.in\n"));
+  std::filesystem::permissions(program, std::filesystem::perms(0700));
+  const auto refused = engine({.compile_worker = program})->obtain(flight_kernel(3));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCompilerFault);
+  EXPECT_NE(refused.error().message.find("would make it with another moejit"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(control()->begun, 0);
 }
 
 TEST_F(WorkerTest, SaysWhatIsWrongWithTheProgram) {

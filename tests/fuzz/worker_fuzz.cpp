@@ -16,6 +16,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const KernelSource source{.entry = "f", .text = {}, .target = {}};
   const auto reply = decode_reply(bytes, source);
   if (!reply) return 0;
+  if (*reply && (*reply)->binary.usage) {
+    const ResourceUsage& usage = *(*reply)->binary.usage;
+    for (const std::int32_t count :
+         {usage.registers, usage.static_shared_bytes, usage.stack_bytes, usage.spill_store_bytes,
+          usage.spill_load_bytes, usage.code_bytes})
+      if (count < 0) std::abort();
+  }
   const auto again = decode_reply(encode_reply(*reply), source);
   if (!again || again->has_value() != reply->has_value()) std::abort();
   const bool is_same = *reply ? (**again).binary == (**reply).binary

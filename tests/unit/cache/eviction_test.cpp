@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times are set by hand: an entry is as old as its file's time says.
+#include "cache/eviction.h"
+
 #include "cache/kernel_cache.h"
 #include "cache/temporary_files.h"
 #include "compiler/support/file.h"
 #include "tests/unit/cache/cache_test.h"
 
+#include <cerrno>
 #include <chrono>
 #include <fcntl.h>
 #include <fmt/core.h>

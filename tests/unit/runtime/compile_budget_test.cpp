@@ -4,6 +4,7 @@
 
 #include "tests/support/matchers.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -34,6 +35,24 @@ TEST_F(CompileBudgetTest, IsOneJobForEachCoreWhereNothingIsKnown) {
   EXPECT_EQ(none.jobs, none.cores);
   EXPECT_FALSE(none.cpu_quota);
   EXPECT_FALSE(none.memory_bytes);
+}
+
+TEST_F(CompileBudgetTest, KeepsToTheCoresThatTheThreadMayRunOn) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (std::size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &all)) CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(budget().cores, 1);
+  EXPECT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+TEST_F(CompileBudgetTest, RoundsAQuotaUp) {
+  put("/proc/self/cgroup", "0::/\n");
+  put("/sys/fs/cgroup/cpu.max", "150000 100000\n");
+  EXPECT_EQ(budget().jobs, std::min(budget().cores, 2));
 }
 
 TEST_F(CompileBudgetTest, TakesTheTightestQuotaUpToTheRootOfVersion2) {
