@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,8 @@ namespace moejit::runtime {
 // it.
 using Stream = void*;
 
-// Memory that a launch may touch. The GPU does not look at it; the simulator refuses every access
-// outside of the regions and every write to one that is not writable.
+// Memory that a launch may touch. The simulator refuses every access outside of the regions and
+// every write to one that is not writable. A GPU does not look at them.
 struct MemoryRegion {
   std::string_view name;  // of the tensor, for reports
   const void* address = nullptr;
@@ -29,10 +30,13 @@ struct MemoryRegion {
   bool writable = false;
 };
 
-// A kernel that is resident and ready. Destroying it unloads; launches in flight must be over.
+// A kernel that is resident and ready. On a GPU it may be destroyed while launches are in flight,
+// recorded or being recorded: nothing is unloaded before they are over.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
+  // Bytes of the parameter record that the kernel takes; none where the driver does not tell.
+  virtual std::optional<std::size_t> param_bytes() const = 0;
 };
 
 // Where other tools of the driver find a GPU.
@@ -65,6 +69,11 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
+  // Whether check_memory() looks at anything.
+  virtual bool checks_memory() const { return false; }
+  // Whether kernels of this device may use the region, as far as can be told. Error
+  // kTensorMismatch names the tensor.
+  virtual Result<void> check_memory(const MemoryRegion& /*region*/) const { return {}; }
   // The tensor at `address` (a multiple of 16, device memory) in the form that this device's tensor
   // copies take. Host work of well under a microsecond; touches no device memory. Error kInternal:
   // a box that the hardware does not take.
@@ -92,10 +101,16 @@ class Device {
   virtual void release_mark(void* mark) = 0;
 };
 
-// The GPU of the calling thread's current context, else the primary context of `ordinal` (which is
-// retained, never reset). Opens libcuda on first use. Errors: kDriverMissing, kNoDevice,
+inline constexpr int32_t kCurrentGpu = -1;
+
+// The GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current context
+// where that is of this GPU, else in its primary context, which is retained and never reset.
+// kCurrentGpu: the GPU of the current context, without one GPU 0. A context that is adopted has to
+// outlive the device. Equal kernels of several layers are loaded once; a kernel that no layer uses
+// any more may stay loaded for the next. Destroying the device unloads them and waits for the GPU,
+// unless the process is ending. Opens libcuda on first use. Errors: kDriverMissing, kNoDevice,
 // kUnsupported (a GPU that the target cannot run on).
-Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = 0);
+Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = kCurrentGpu);
 
 struct SimulatorOptions {
   uint64_t seed = 0;    // order in which fibers run and asynchronous copies complete

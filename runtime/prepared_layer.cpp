@@ -33,6 +33,7 @@ struct PreparedLayer::Impl {
   // The tensors of a call of this phase.
   Result<BoundTensors> bind(Phase phase, std::span<const TensorRef> tensors,
                             const CallMemory& memory) const;
+  Result<void> check_memory(const BoundTensors& tensors) const;
   Result<void> launch(std::size_t index, const BoundTensors& tensors, Stream stream) const;
   // Kernels of the other gradient mode are left out.
   Result<void> run(Phase phase, std::optional<GradientMode> mode, const BoundTensors& tensors,
@@ -49,7 +50,17 @@ Result<BoundTensors> PreparedLayer::Impl::bind(Phase phase, std::span<const Tens
   BoundTensors bound;
   MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
   if (phase != Phase::kWeights) MOEJIT_TRY(bind_memory(plan, memory, bound));
+  if (device->checks_memory()) MOEJIT_TRY(check_memory(bound));
   return bound;
+}
+
+Result<void> PreparedLayer::Impl::check_memory(const BoundTensors& tensors) const {
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    if (tensors.is_bound[slot])
+      MOEJIT_TRY(device->check_memory({.name = plan.tensors[slot].name,
+                                       .address = tensors.address[slot],
+                                       .bytes = tensors.bytes[slot]}));
+  return {};
 }
 
 Result<void> PreparedLayer::Impl::launch(std::size_t index, const BoundTensors& tensors,

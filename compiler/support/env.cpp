@@ -27,6 +27,8 @@ constexpr std::array kVariables{
                  "searched for, see docs/environment.md"},
     VariableInfo{Variable::kCudaDriver, "MOEJIT_CUDA_DRIVER", "path of the CUDA driver library",
                  "libcuda.so.1"},
+    VariableInfo{Variable::kCheckPointers, "MOEJIT_CHECK_POINTERS",
+                 "1: ask the driver about every tensor's memory, for debugging", "0"},
     VariableInfo{Variable::kCxx, "MOEJIT_CXX", "C++ compiler of the target sim",
                  "c++, g++ or clang++ on the PATH"},
     VariableInfo{Variable::kDisassembler, "MOEJIT_DISASSEMBLER",

@@ -18,6 +18,7 @@ enum class Variable {
   kPackKeys,
   kNvrtc,
   kCudaDriver,
+  kCheckPointers,
   kCxx,
   kDisassembler,
   kFrozen,

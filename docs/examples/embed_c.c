@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   moejit_device* device = NULL;
   moejit_engine* engine = NULL;
   moejit_layer* layer = NULL;
-  check(is_cuda ? moejit_device_open_cuda(0, &device)
+  check(is_cuda ? moejit_device_open_cuda(MOEJIT_CURRENT_GPU, &device)
                 : moejit_device_open_simulator(NULL, &device));
   check(moejit_engine_create(NULL, &engine));
   moejit_device_info place = {.struct_size = sizeof(place)};

@@ -13,7 +13,8 @@ namespace moejit::runtime {
 // created, reset or destroyed by us.
 class Context {
  public:
-  // The current context of this thread, else the primary one of the device `ordinal`. Errors:
+  // The current context of this thread where it is of the GPU `ordinal`, else the primary one of
+  // that GPU. kCurrentGpu: the current one whatever its GPU, else the primary one of GPU 0. Errors:
   // kNoDevice, kDriver.
   static Result<std::shared_ptr<const Context>> adopt(const DriverApi& api, int32_t ordinal);
   ~Context();
@@ -34,10 +35,15 @@ class Context {
   bool is_retained_;
 };
 
-// Makes a context current for a scope. Costs one query where it is current already.
+// Makes a context current for a scope. Costs one query where it is current already. Calls nothing,
+// and check() fails, when the process is ending.
 class CurrentContext {
  public:
   explicit CurrentContext(const Context& context) : api_(context.api()) {
+    if (is_process_ending()) {
+      result_ = CUDA_ERROR_DEINITIALIZED;
+      return;
+    }
     CUcontext current = nullptr;
     result_ = api_.ctx_get_current(&current);
     if (result_ != CUDA_SUCCESS || current == context.handle()) return;
@@ -51,6 +57,7 @@ class CurrentContext {
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
+  bool is_current() const { return result_ == CUDA_SUCCESS; }
   Result<void> check(Stage stage) const {
     if (result_ == CUDA_SUCCESS) return {};
     return tl::make_unexpected(driver_error(api_, stage, "cuCtxPushCurrent", result_));
@@ -60,6 +67,25 @@ class CurrentContext {
   const DriverApi& api_;
   CUresult result_ = CUDA_SUCCESS;
   bool is_pushed_ = false;
+};
+
+// Lets the calls of this scope come to the driver although a stream is being recorded, and leaves
+// the recording valid: for calls that have nothing to do with any stream.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
+    is_exchanged_ = api_.thread_exchange_capture_mode(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (is_exchanged_) api_.thread_exchange_capture_mode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const DriverApi& api_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then that of the thread before
+  bool is_exchanged_ = false;
 };
 
 }  // namespace moejit::runtime

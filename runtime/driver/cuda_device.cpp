@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/support/env.h"
 #include "runtime/device.h"
+#include "runtime/driver/check_pointer.h"
 #include "runtime/driver/context.h"
 #include "runtime/driver/driver_api.h"
+#include "runtime/driver/kernel_libraries.h"
 #include "runtime/driver/tensor_map.h"
 
 #include <array>
@@ -11,19 +14,22 @@
 namespace moejit::runtime {
 namespace {
 
-// A library and the kernel in it. Both serve every context; attributes were set for one device.
+// The use that one layer makes of a kernel; it stays loaded for the next when this one ends.
 class CudaKernel final : public LoadedKernel {
  public:
-  CudaKernel(std::shared_ptr<const Context> context, CUlibrary library)
-      : context_(std::move(context)), library_(library) {}
-  ~CudaKernel() override { context_->api().library_unload(library_); }
+  CudaKernel(std::shared_ptr<KernelLibraries> libraries, KernelLibrary& kernel, std::string entry)
+      : libraries_(std::move(libraries)), kernel_(kernel), entry_(std::move(entry)) {}
+  ~CudaKernel() override { libraries_->let_go(kernel_); }
 
-  CUlibrary library() const { return library_; }
-  CUkernel kernel = nullptr;
+  std::optional<std::size_t> param_bytes() const override { return kernel_.param_bytes; }
+  KernelLibrary& kernel() const { return kernel_; }
+  const KernelLibraries* libraries() const { return libraries_.get(); }
+  const std::string& entry() const { return entry_; }
 
  private:
-  std::shared_ptr<const Context> context_;  // retained for as long as the kernel is loaded
-  CUlibrary library_;
+  std::shared_ptr<KernelLibraries> libraries_;  // and with it the context
+  KernelLibrary& kernel_;
+  std::string entry_;
 };
 
 CUdeviceptr device_address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
@@ -36,11 +42,14 @@ class CudaDevice final : public Device {
     std::string name;
     int32_t sm_count = 0;
     int32_t most_shared_bytes = 0;  // dynamic and static, per CTA
+    bool checks_pointers = false;
     GpuFacts facts;
   };
 
   CudaDevice(std::shared_ptr<const Context> context, Properties properties)
-      : context_(std::move(context)), properties_(std::move(properties)) {}
+      : context_(std::move(context)),
+        libraries_(std::make_shared<KernelLibraries>(context_, properties.most_shared_bytes)),
+        properties_(std::move(properties)) {}
 
   compiler::Target target() const override { return {}; }
   std::string name() const override { return properties_.name; }
@@ -54,6 +63,13 @@ class CudaDevice final : public Device {
     const CurrentContext current(*context_);  // the driver looks the address up in it
     MOEJIT_TRY(current.check(Stage::kLaunch));
     return encode_cuda_tensor_map(api(), box, address);
+  }
+
+  bool checks_memory() const override { return properties_.checks_pointers; }
+  Result<void> check_memory(const MemoryRegion& region) const override {
+    const CurrentContext current(*context_);
+    MOEJIT_TRY(current.check(Stage::kLaunch));
+    return check_pointer(api(), properties_.facts.ordinal, region);
   }
 
   Result<void*> allocate(int64_t bytes) override;
@@ -71,63 +87,55 @@ class CudaDevice final : public Device {
 
  private:
   const DriverApi& api() const { return context_->api(); }
-  Result<void> make_ready(CudaKernel& loaded, const compiler::KernelBinary& binary) const;
+  Result<void> check(const LaunchRequest& request, const CudaKernel& kernel) const;
 
   std::shared_ptr<const Context> context_;
+  std::shared_ptr<KernelLibraries> libraries_;
   Properties properties_;
 };
-
-// Resolves the entry, raises its limit of dynamic shared memory once, and makes the driver load
-// the code now rather than at the first launch, which may be recorded into a graph.
-Result<void> CudaDevice::make_ready(CudaKernel& loaded,
-                                    const compiler::KernelBinary& binary) const {
-  MOEJIT_TRY_DRIVER(api(), Stage::kLoad, library_get_kernel,
-                    (&loaded.kernel, loaded.library(), binary.entry.c_str()));
-  int static_bytes = 0;
-  MOEJIT_TRY_DRIVER(
-      api(), Stage::kLoad, kernel_get_attribute,
-      (&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, loaded.kernel, context_->device()));
-  MOEJIT_TRY_DRIVER(
-      api(), Stage::kLoad, kernel_set_attribute,
-      (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-       properties_.most_shared_bytes - static_bytes, loaded.kernel, context_->device()));
-  CUfunction function = nullptr;
-  MOEJIT_TRY_DRIVER(api(), Stage::kLoad, kernel_get_function, (&function, loaded.kernel));
-  return {};
-}
 
 Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBinary& binary) {
   if (binary.target.kind != compiler::TargetKind::kCuda || binary.target.arch != target().arch)
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("kernel {} was compiled for {}, wanted {} for the {}", binary.entry,
                             to_string(binary.target), to_string(target()), name()));
-  const CurrentContext current(*context_);
-  MOEJIT_TRY(current.check(Stage::kLoad));
-  CUlibrary library = nullptr;
-  const CUresult result = api().library_load_data(&library, binary.bytes.data(), nullptr, nullptr,
-                                                  0, nullptr, nullptr, 0);
-  if (result != CUDA_SUCCESS) {
-    Error error = driver_error(api(), Stage::kLoad, "cuLibraryLoadData", result);
-    error.message = fmt::format("kernel {}: {}", binary.entry, error.message);
-    if (error.hint.empty())
-      error.hint = fmt::format(
-          "the driver knows CUDA {}; a kernel compiled by a newer release of "
-          "NVRTC may need a newer driver",
-          cuda_version_text(api().version));
-    return tl::make_unexpected(std::move(error));
-  }
-  auto loaded = std::make_unique<CudaKernel>(context_, library);
-  MOEJIT_TRY(make_ready(*loaded, binary));
-  return loaded;
+  MOEJIT_TRY_ASSIGN(KernelLibrary * kernel, libraries_->use(binary));
+  return std::make_unique<CudaKernel>(libraries_, *kernel, binary.entry);
+}
+
+// What the device cannot do is told in words, before the driver is called.
+Result<void> CudaDevice::check(const LaunchRequest& request, const CudaKernel& kernel) const {
+  struct Limit {
+    std::string_view what;
+    int64_t got, least, most;
+  };
+  if (kernel.libraries() != libraries_.get())
+    return fail(
+        Stage::kLaunch, ErrorCode::kInternal,
+        fmt::format("the kernel {} was not loaded by this device, the {}", kernel.entry(), name()));
+  const KernelLibrary& most = kernel.kernel();
+  for (const Limit& limit :
+       {Limit{"number of CTAs", request.ctas, 0, std::numeric_limits<int32_t>::max()},
+        Limit{"threads per CTA", request.threads, 1, most.most_threads},
+        Limit{"bytes of dynamic shared memory", request.shared_bytes, 0, most.most_dynamic_bytes}})
+    if (limit.got < limit.least || limit.got > limit.most)
+      return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+                  fmt::format("{} of kernel {}: got {}, wanted {} to {}", limit.what,
+                              kernel.entry(), limit.got, limit.least, limit.most));
+  return {};
 }
 
 Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
+  const auto& loaded = static_cast<const CudaKernel&>(*request.kernel);
+  MOEJIT_TRY(check(request, loaded));
   if (request.ctas == 0) return {};
-  if (request.ctas < 0 || request.ctas > std::numeric_limits<int32_t>::max())
-    return fail(Stage::kLaunch, ErrorCode::kInternal,
-                fmt::format("{} CTAs, wanted 0 to 2^31 - 1", request.ctas));
   const CurrentContext current(*context_);
   MOEJIT_TRY(current.check(Stage::kLaunch));
+  KernelLibrary& kernel = loaded.kernel();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_is_capturing, (stream_of(stream), &status));
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+    MOEJIT_TRY(keep_for_graph(api(), kernel, stream_of(stream)));
   CUlaunchConfig config{};
   config.gridDimX = static_cast<unsigned>(request.ctas);
   config.gridDimY = config.gridDimZ = 1;
@@ -137,10 +145,10 @@ Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
   config.hStream = stream_of(stream);
   // The driver copies the record before it returns and takes the pointer as not const.
   std::array<void*, 1> arguments = {const_cast<std::byte*>(request.params.data())};
-  const auto kernel = static_cast<const CudaKernel*>(request.kernel)->kernel;
   // The driver takes a CUkernel for a CUfunction here: its function in the current context.
-  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, launch_kernel_ex,
-                    (&config, reinterpret_cast<CUfunction>(kernel), arguments.data(), nullptr));
+  MOEJIT_TRY_DRIVER(
+      api(), Stage::kLaunch, launch_kernel_ex,
+      (&config, reinterpret_cast<CUfunction>(kernel.kernel), arguments.data(), nullptr));
   return {};
 }
 
@@ -159,7 +167,7 @@ Result<void*> CudaDevice::allocate(int64_t bytes) {
 void CudaDevice::release(void* address) {
   if (address == nullptr) return;
   const CurrentContext current(*context_);
-  api().mem_free(device_address(address));
+  if (current.is_current()) api().mem_free(device_address(address));
 }
 
 Result<void> CudaDevice::copy_to_device(void* destination, const void* source, int64_t bytes) {
@@ -232,7 +240,7 @@ Result<double> CudaDevice::microseconds_between(void* first, void* second) {
 void CudaDevice::release_mark(void* mark) {
   if (mark == nullptr) return;
   const CurrentContext current(*context_);
-  api().event_destroy(static_cast<CUevent>(mark));
+  if (current.is_current()) api().event_destroy(static_cast<CUevent>(mark));
 }
 
 Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
@@ -284,7 +292,8 @@ Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
                             "for the target cuda:sm_90a",
                             name.data(), major, minor),
                 "run without this GPU: --target sim");
-  CudaDevice::Properties properties{.name = name.data()};
+  CudaDevice::Properties properties{
+      .name = name.data(), .checks_pointers = environment(Variable::kCheckPointers) == "1"};
   MOEJIT_TRY_ASSIGN(properties.sm_count,
                     attribute(*context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,

@@ -3,6 +3,8 @@
 
 #include "compiler/support/env.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <memory>
@@ -11,6 +13,8 @@
 
 namespace moejit::runtime {
 namespace {
+
+std::atomic<bool> process_is_ending{false};
 
 constexpr const char* kSimulatorHint =
     "install the NVIDIA driver, or run without a GPU: --target sim";
@@ -43,9 +47,14 @@ Result<OpenLibrary> open_library() {
 }
 
 template <typename Function>
+Function function_of(const OpenLibrary& library, const char* symbol) {
+  return reinterpret_cast<Function>(::dlsym(library.handle, symbol));
+}
+
+template <typename Function>
 Result<void> resolve(const OpenLibrary& library, Function& function, const char* symbol,
                      int version) {
-  function = reinterpret_cast<Function>(::dlsym(library.handle, symbol));
+  function = function_of<Function>(library, symbol);
   if (function != nullptr) return {};
   return missing(
       fmt::format("the CUDA driver library {} has no function {}, wanted one of CUDA "
@@ -58,6 +67,8 @@ Result<std::unique_ptr<DriverApi>> resolve_all(const OpenLibrary& library) {
   api->library = library.path;
 #define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) \
   MOEJIT_TRY(resolve(library, api->member, symbol, version));
+#define MOEJIT_OPTIONAL_DRIVER_FUNCTION(member, name, symbol, version) \
+  api->member = function_of<decltype(api->member)>(library, symbol);
 #include "runtime/driver/driver_functions.inc"
 #undef MOEJIT_DRIVER_FUNCTION
   return api;
@@ -91,34 +102,64 @@ Result<const DriverApi*> driver_api() {
     MOEJIT_TRY_ASSIGN(const OpenLibrary library, open_library());
     MOEJIT_TRY_ASSIGN(auto api, resolve_all(library));
     MOEJIT_TRY(initialise(*api));
+    // The driver ends in a handler of its own, which it registered before: this one runs first.
+    std::atexit([] { process_is_ending.store(true, std::memory_order_relaxed); });
     resolved = api.release();
   }
   return resolved;
 }
 
+bool is_process_ending() { return process_is_ending.load(std::memory_order_relaxed); }
+
 std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+namespace {
+
+ErrorCode code_of(CUresult result) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return ErrorCode::kOutOfMemory;
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+                 result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+             ? ErrorCode::kStreamCapture
+             : ErrorCode::kDriver;
+}
+
+const char* hint_for(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_NOT_INITIALIZED:
+      return "a process made by fork() cannot use the GPU of its parent: start workers anew";
+    case CUDA_ERROR_DEINITIALIZED:
+      return "the process is ending: finish work on the GPU before main() returns";
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+      return "an earlier kernel touched memory that is not its own; the context is lost";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      return "prepare layers, wait and copy outside of captures";
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+      return "an earlier call ended the capture: look for one that waits, copies or allocates";
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+      return "another stream is recorded that the default stream would have to wait for: give "
+             "calls "
+             "a stream of their own, or record on one made with CU_STREAM_NON_BLOCKING";
+    default: return "";
+  }
+}
+
+}  // namespace
+
 Error driver_error(const DriverApi& api, Stage stage, const char* call, CUresult result) {
-  const char* name = nullptr;
-  const char* text = nullptr;
-  if (api.get_error_name(result, &name) != CUDA_SUCCESS) name = "unknown result";
-  if (api.get_error_string(result, &text) != CUDA_SUCCESS) text = "no description";
-  Error error{
-      .stage = stage,
-      .code = result == CUDA_ERROR_OUT_OF_MEMORY ? ErrorCode::kOutOfMemory : ErrorCode::kDriver,
-      .message =
-          fmt::format("{} failed with {} ({}): {}", call, name, static_cast<int>(result), text),
-      .hint = {},
-      .detail = {}};
-  if (result == CUDA_ERROR_NOT_INITIALIZED)
-    error.hint = "a process made by fork() cannot use the GPU of its parent: start workers anew";
-  if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
-    error.hint = "an earlier kernel touched memory that is not its own; the context is lost";
-  if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-    error.hint = "prepare the layer before recording a graph";
-  return error;
+  const char* name = "CUDA_ERROR_DEINITIALIZED";
+  const char* text = "the driver is shutting down";
+  if (!is_process_ending()) {
+    if (api.get_error_name(result, &name) != CUDA_SUCCESS) name = "unknown result";
+    if (api.get_error_string(result, &text) != CUDA_SUCCESS) text = "no description";
+  }
+  return {.stage = stage,
+          .code = code_of(result),
+          .message =
+              fmt::format("{} failed with {} ({}): {}", call, name, static_cast<int>(result), text),
+          .hint = hint_for(result),
+          .detail = {}};
 }
 
 }  // namespace moejit::runtime

@@ -6,9 +6,16 @@
 #include <cuda.h>
 #include <string>
 
+#ifndef cuStreamGetCaptureInfo_v2
+// Not declared by the cuda.h of CUDA 12.3 and later, which means its successor.
+extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
+                                                      CUgraph*, const CUgraphNode**, std::size_t*);
+#endif
+
 namespace moejit::runtime {
 
-// The functions of libcuda that we call, resolved at run time: nothing of moejit links to it.
+// The functions of libcuda that we call, resolved at run time: nothing of moejit links to it. Those
+// that are optional are null where the driver has none.
 struct DriverApi {
 #define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) decltype(&::name) member = nullptr;
 #include "runtime/driver/driver_functions.inc"
@@ -23,11 +30,15 @@ struct DriverApi {
 // what was tried, or the function that is absent; kNoDevice.
 Result<const DriverApi*> driver_api();
 
+// Whether the process has begun to end. The driver may be gone then, so nothing of it is called any
+// more, whatever destructor or thread still runs; what is loaded goes with the process.
+bool is_process_ending();
+
 // "12.4" for 12040.
 std::string cuda_version_text(int version);
 
-// An Error that names the call, the CUresult and its text. Code kOutOfMemory where the driver says
-// so, else kDriver.
+// An Error that names the call, the CUresult and its text. Code kOutOfMemory or kStreamCapture
+// where the driver says so, else kDriver.
 Error driver_error(const DriverApi& api, Stage stage, const char* call, CUresult result);
 
 }  // namespace moejit::runtime

@@ -50,6 +50,11 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
   call.layer_ = &plan.layer;
   call.loaded_ = std::move(loaded);
   call.record_bytes_ = record.bytes;
+  if (const auto taken = call.loaded_->param_bytes(); taken && *taken != record.bytes)
+    return fail(Stage::kLoad, ErrorCode::kInternal,
+                fmt::format("the machine code of kernel {} takes {} bytes of parameters, wanted {} "
+                            "as this moejit lays them out",
+                            kernel.operation, *taken, record.bytes));
   for (std::size_t i = 0; i < record.number_count; ++i) {
     const RecordNumber& number = record.numbers[i];
     if (number.value) put(call.record_, number.offset, *number.value);
@@ -95,7 +100,8 @@ Result<void> KernelCall::put_argument(const Argument& argument, const Device& de
 Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Stream stream) const {
   const int64_t cta_count = ctas(tensors.tokens, device.sm_count());
   if (cta_count == 0) return {};
-  alignas(kRecordAlignment) Record record = record_;
+  alignas(kRecordAlignment) Record record;  // of which only so much is used
+  std::memcpy(record.data(), record_.data(), record_bytes_);
   if (tokens_offset_ >= 0) put(record, static_cast<std::size_t>(tokens_offset_), tensors.tokens);
   std::array<MemoryRegion, kMostArguments> regions;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {

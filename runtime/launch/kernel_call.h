@@ -19,7 +19,8 @@ inline constexpr std::size_t kMostParamBytes = 1024;
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
-  // `index` into plan.kernels. Error kInternal: the plan names a role or tensor that is not there.
+  // `index` into plan.kernels. Error kInternal: the plan names a role or tensor that is not there,
+  // or the machine code takes a record of another size.
   static Result<KernelCall> resolve(const compiler::Plan& plan, std::size_t index,
                                     std::unique_ptr<LoadedKernel> loaded);
 

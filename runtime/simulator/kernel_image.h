@@ -4,7 +4,9 @@
 #include "runtime/device.h"
 #include "templates/moejit_sim/machine.h"
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace moejit::runtime {
@@ -18,6 +20,7 @@ class KernelImage : public LoadedKernel {
   KernelImage(const KernelImage&) = delete;
   KernelImage& operator=(const KernelImage&) = delete;
 
+  std::optional<std::size_t> param_bytes() const override { return description_->params_bytes; }
   const std::string& entry() const { return entry_; }
   const sim::KernelDescription& description() const { return *description_; }
 

@@ -33,6 +33,7 @@ constexpr CodeRow kCodes[] = {
     {ErrorCode::kDriverMissing, MOEJIT_ERROR_DRIVER_MISSING},
     {ErrorCode::kNoDevice, MOEJIT_ERROR_NO_DEVICE},
     {ErrorCode::kDriver, MOEJIT_ERROR_DRIVER},
+    {ErrorCode::kStreamCapture, MOEJIT_ERROR_STREAM_CAPTURE},
     {ErrorCode::kOutOfMemory, MOEJIT_ERROR_OUT_OF_MEMORY},
     {ErrorCode::kWorkspaceTooSmall, MOEJIT_ERROR_WORKSPACE_TOO_SMALL},
     {ErrorCode::kSimulatorFault, MOEJIT_ERROR_SIMULATOR_FAULT},

@@ -73,7 +73,8 @@ typedef enum moejit_error_code {
   MOEJIT_ERROR_CHECK_FAILED = 26,
   MOEJIT_ERROR_INTERNAL = 27,
   MOEJIT_ERROR_COMPILER_FAULT = 28,
-  MOEJIT_ERROR_INTERRUPTED = 29
+  MOEJIT_ERROR_INTERRUPTED = 29,
+  MOEJIT_ERROR_STREAM_CAPTURE = 30
 } moejit_error_code;
 
 // "invalid_json", ...; "ok"; "unknown" for numbers that are none of them.
@@ -97,8 +98,12 @@ MOEJIT_API const moejit_error* moejit_last_error(void);
 
 typedef struct moejit_device moejit_device;
 
-// The GPU of the calling thread's current CUDA context, else that of `ordinal`, whose primary
-// context is retained until the device and its layers are destroyed.
+#define MOEJIT_CURRENT_GPU (-1)
+
+// The GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current context
+// where that is of this GPU, else in its primary context, which is retained until the device and
+// its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the first one
+// where no context is current. A context that is adopted has to outlive device and layers.
 MOEJIT_API moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device);
 
 typedef struct moejit_simulator_options {

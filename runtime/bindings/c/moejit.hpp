@@ -81,7 +81,7 @@ Owner<Handle> own(Create&& create) {
 
 class Device {
  public:
-  static Device open_cuda(std::int32_t ordinal = 0) {
+  static Device open_cuda(std::int32_t ordinal = MOEJIT_CURRENT_GPU) {
     return Device([&](moejit_device** device) { return moejit_device_open_cuda(ordinal, device); });
   }
   static Device open_simulator(

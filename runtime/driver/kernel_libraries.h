@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_binary.h"
+#include "compiler/support/digest.h"
+#include "compiler/support/fork.h"
+#include "runtime/driver/context.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+namespace moejit::runtime {
+
+// A kernel image in the driver, and its kernel, ready in one context.
+struct KernelLibrary {
+  Digest image;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  int32_t most_threads = 0;        // per CTA
+  int32_t most_dynamic_bytes = 0;  // of shared memory, per CTA
+  std::optional<std::size_t> param_bytes;
+  int64_t uses = 0;                 // by layers; idle where 0
+  std::atomic<int64_t> graphs = 0;  // launches of it that are part of a graph
+};
+
+// The kernels that are loaded into a context. Equal images are loaded once, however many layers use
+// them. A kernel that no layer uses any more is idle: it stays loaded, which costs some ten KiB of
+// GPU memory and spares the next layer the loading. Letting go of a kernel calls nothing of the
+// driver, so it is safe in captures, while launches are in flight, and when the process ends.
+//
+// Idle kernels are unloaded, the oldest first, when there are more than kMostIdle, when memory runs
+// out, and at the end of this object: after waiting for all work of the context, and never one that
+// a graph still refers to. Any thread may call any function.
+class KernelLibraries {
+ public:
+  static constexpr std::size_t kMostIdle = 256;
+
+  // `most_shared_bytes`: dynamic and static, that a CTA may have on this GPU.
+  KernelLibraries(std::shared_ptr<const Context> context, int32_t most_shared_bytes)
+      : context_(std::move(context)), most_shared_bytes_(most_shared_bytes) {}
+  ~KernelLibraries();
+  KernelLibraries(const KernelLibraries&) = delete;
+  KernelLibraries& operator=(const KernelLibraries&) = delete;
+
+  // The kernel of an image that a loader has verified, in use until it is let go. Possible during
+  // captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
+  Result<KernelLibrary*> use(const compiler::KernelBinary& binary);
+  void let_go(KernelLibrary& kernel);
+
+ private:
+  Result<std::unique_ptr<KernelLibrary>> load(const compiler::KernelBinary& binary) const;
+  Result<void> make_ready(KernelLibrary& kernel, const compiler::KernelBinary& binary) const;
+  // All but the newest `kept`, unless a graph refers to them or the GPU cannot be waited for.
+  void unload_idle(std::size_t kept);
+
+  std::shared_ptr<const Context> context_;
+  int32_t most_shared_bytes_;
+  ForkMutex mutex_;  // of what follows
+  std::unordered_map<Digest, std::unique_ptr<KernelLibrary>, DigestHash> kernels_;
+  std::list<KernelLibrary*> idle_;  // the oldest first
+};
+
+// Makes the graph that is being recorded keep the kernel loaded, and so all that is made of it.
+// Errors: kDriver, kStreamCapture.
+Result<void> keep_for_graph(const DriverApi& api, KernelLibrary& kernel, CUstream stream);
+
+}  // namespace moejit::runtime
