@@ -10,6 +10,7 @@
 #include <elf.h>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -84,6 +85,13 @@ std::string_view bytes_of(const Record& record) {
   return {reinterpret_cast<const char*>(&record), sizeof(record)};
 }
 
+// What the tests say of an entry's parameters; 0: nothing.
+int64_t param_bytes_of(const std::string& entry) {
+  for (const FakeNvrtcControl::Params& params : control().params)
+    if (entry == params.entry.data()) return params.bytes;
+  return 0;
+}
+
 std::vector<char> make_cubin(const Program& program, int64_t seed) {
   Image image;
   std::array<Elf64_Sym, 2> symbols{};
@@ -104,6 +112,14 @@ std::vector<char> make_cubin(const Program& program, int64_t seed) {
   image.add(".strtab", SHT_STRTAB, '\0' + program.entry + '\0');
   image.add(".symtab", SHT_SYMTAB, bytes_of(symbols));
   image.add(".nv.info", SHT_PROGBITS, bytes_of(registers));
+  if (const int64_t taken = param_bytes_of(program.entry); taken > 0) {
+    // Of two bytes: the size of all parameters.
+    struct {
+      uint8_t format = 3, kind = 0x19;
+      uint16_t size;
+    } const params{.size = static_cast<uint16_t>(taken)};
+    image.add(".nv.info." + program.entry, SHT_PROGBITS, bytes_of(params));
+  }
   image.add(".text." + program.entry, SHT_PROGBITS, code);
   return image.finish();
 }

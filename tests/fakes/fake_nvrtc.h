@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tests/fakes/mapped_record.h"
+
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <fcntl.h>
-#include <stdexcept>
-#include <string>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace moejit::testing {
 
@@ -24,6 +21,13 @@ struct FakeNvrtcControl {
   std::atomic<int64_t> compiles_to_go;   // this many until one crashes; 0: none does
   std::atomic<int32_t> result;           // that compiles give; 0: success
   std::atomic<int32_t> is_inconsistent;  // each compile makes other bytes
+  // Kernels whose image tells the bytes of their parameters: a driver asks. Written before
+  // compiles.
+  struct Params {
+    std::array<char, 120> entry;
+    int64_t bytes;
+  };
+  std::array<Params, kKernels> params;
 
   // What happened.
   std::atomic<int64_t> begun;
@@ -39,27 +43,6 @@ struct FakeNvrtcControl {
   std::atomic<int64_t> go;
 };
 
-// The control record in a file, which is made or, where it is there, mapped as it is.
-class MappedControl {
- public:
-  explicit MappedControl(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ::ftruncate(file, sizeof(FakeNvrtcControl)) != 0)
-      throw std::runtime_error("no control file " + path);
-    void* const memory =
-        ::mmap(nullptr, sizeof(FakeNvrtcControl), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    ::close(file);
-    if (memory == MAP_FAILED) throw std::runtime_error("cannot map " + path);
-    control_ = static_cast<FakeNvrtcControl*>(memory);
-  }
-  ~MappedControl() { ::munmap(control_, sizeof(FakeNvrtcControl)); }
-  MappedControl(const MappedControl&) = delete;
-  MappedControl& operator=(const MappedControl&) = delete;
-
-  FakeNvrtcControl* operator->() const { return control_; }
-
- private:
-  FakeNvrtcControl* control_;
-};
+using MappedControl = MappedRecord<FakeNvrtcControl>;
 
 }  // namespace moejit::testing
