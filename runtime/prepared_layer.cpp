@@ -30,9 +30,9 @@ Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& eng
 }  // namespace
 
 struct PreparedLayer::Impl {
-  // The tensors of a call of this phase.
-  Result<BoundTensors> bind(Phase phase, std::span<const TensorRef> tensors,
-                            const CallMemory& memory) const;
+  // The tensors of a call of this phase. Filled where they are used: the record is large.
+  Result<void> bind(Phase phase, std::span<const TensorRef> tensors, const CallMemory& memory,
+                    BoundTensors& bound) const;
   Result<void> check_memory(const BoundTensors& tensors) const;
   Result<void> launch(std::size_t index, const BoundTensors& tensors, Stream stream) const;
   // Kernels of the other gradient mode are left out.
@@ -45,13 +45,11 @@ struct PreparedLayer::Impl {
   std::array<TensorSet, 3> call_tensors;  // by phase
 };
 
-Result<BoundTensors> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
-                                               const CallMemory& memory) const {
-  BoundTensors bound;
+Result<void> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
+                                       const CallMemory& memory, BoundTensors& bound) const {
   MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
   if (phase != Phase::kWeights) MOEJIT_TRY(bind_memory(plan, memory, bound));
-  if (device->checks_memory()) MOEJIT_TRY(check_memory(bound));
-  return bound;
+  return device->checks_memory() ? check_memory(bound) : Result<void>();
 }
 
 Result<void> PreparedLayer::Impl::check_memory(const BoundTensors& tensors) const {
@@ -123,13 +121,15 @@ int64_t PreparedLayer::saved_bytes() const { return impl_->plan.saved_bytes; }
 
 Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, Stream stream,
                                            LaunchObserver* observer) {
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kWeights, tensors, {}));
+  BoundTensors bound;
+  MOEJIT_TRY(impl_->bind(Phase::kWeights, tensors, {}, bound));
   return impl_->run(Phase::kWeights, std::nullopt, bound, stream, observer);
 }
 
 Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
                                     Stream stream, LaunchObserver* observer) {
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kForward, tensors, memory));
+  BoundTensors bound;
+  MOEJIT_TRY(impl_->bind(Phase::kForward, tensors, memory, bound));
   return impl_->run(Phase::kForward, std::nullopt, bound, stream, observer);
 }
 
@@ -140,7 +140,8 @@ Result<void> PreparedLayer::backward(std::span<const TensorRef> tensors, Gradien
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
                 fmt::format("the layer {} has no backward pass", impl_->plan.layer.name),
                 "add \"backward\" to \"passes\" in its description");
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound, impl_->bind(Phase::kBackward, tensors, memory));
+  BoundTensors bound;
+  MOEJIT_TRY(impl_->bind(Phase::kBackward, tensors, memory, bound));
   return impl_->run(Phase::kBackward, mode, bound, stream, observer);
 }
 
@@ -150,8 +151,8 @@ Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const Ten
     return fail(Stage::kLaunch, ErrorCode::kInternal,
                 fmt::format("kernel {} of the layer {}: the plan has {}", index,
                             impl_->plan.layer.name, impl_->calls.size()));
-  MOEJIT_TRY_ASSIGN(const BoundTensors bound,
-                    impl_->bind(impl_->plan.kernels[index].phase, tensors, memory));
+  BoundTensors bound;
+  MOEJIT_TRY(impl_->bind(impl_->plan.kernels[index].phase, tensors, memory, bound));
   return impl_->launch(index, bound, stream);
 }
 
