@@ -52,7 +52,7 @@ struct PrepareOptions {
 // A layer whose kernels are compiled, loaded and ready. After prepare() nothing is compiled,
 // loaded, allocated or locked, and the host never waits for the device, so calls can be recorded
 // into a CUDA graph and replayed with other routings. Calls on different streams with different
-// workspaces may overlap.
+// workspaces may overlap. It may be destroyed while its kernels run, or are part of graphs.
 class PreparedLayer {
  public:
   // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
