@@ -103,7 +103,7 @@ TEST_F(DriverRulesTest, AGraphRunsAfterLayerAndDeviceAreGone) {
   EXPECT_EQ(api_->graph_exec_destroy(executable), CUDA_SUCCESS);
 }
 
-TEST_F(DriverRulesTest, PreparingAndLettingGoLeavesCapturesOfAllModesValid) {
+TEST_F(DriverRulesTest, LayersCanBePreparedRecordedAndLetGoInCapturesOfAllModes) {
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {
     auto device = runtime::open_cuda_device(0).value();
@@ -115,7 +115,14 @@ TEST_F(DriverRulesTest, PreparingAndLettingGoLeavesCapturesOfAllModesValid) {
     *other = nullptr;
     CUgraph graph = nullptr;
     ASSERT_DRIVER(api_->stream_end_capture(stream_, &graph)) << mode;
+    CUgraphExec executable = nullptr;
+    ASSERT_DRIVER(api_->graph_instantiate(&executable, graph, 0));
     ASSERT_DRIVER(api_->graph_destroy(graph));
+    ASSERT_TRUE(succeeded(layer_->poison()));
+    ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+    ASSERT_DRIVER(api_->graph_launch(executable, stream_));
+    expect_result();
+    EXPECT_EQ(api_->graph_exec_destroy(executable), CUDA_SUCCESS);
   }
 }
 

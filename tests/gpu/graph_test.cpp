@@ -202,7 +202,7 @@ TEST_F(GraphTest, IsRecordedInEveryModeOfCapture) {
   const auto wanted = eager(inputs);
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {
-    // A new layer: nothing of it has run, so that a kernel loaded late would be noticed.
+    // A new layer. (driver_rules_test.cpp records kernels that have never run.)
     auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
