@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/stripe_locks.h"
 
+#include "cache/network_file_system.h"
 #include "compiler/support/env.h"
 #include "compiler/support/fork.h"
 
@@ -11,7 +12,6 @@
 #include <set>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -68,24 +68,6 @@ tl::unexpected<Error> unusable(const std::string& folder, std::string_view reaso
               "set MOEJIT_RUN_DIR to a folder of your own on a disk of this machine");
 }
 
-// Locks on these work on one machine only, slowly, or not at all.
-bool is_of_a_network(int fd) {
-  constexpr std::array<std::uint32_t, 9> kMagics = {
-      0x6969,      // NFS
-      0xff534d42,  // CIFS
-      0xfe534d42,  // SMB2
-      0x0bd00bd0,  // Lustre
-      0x47504653,  // GPFS
-      0x00c36400,  // Ceph
-      0x5346414f,  // AFS
-      0x01021997,  // 9P
-      0x19830326,  // BeeGFS
-  };
-  struct statfs status {};
-  return ::fstatfs(fd, &status) == 0 &&
-         std::ranges::count(kMagics, static_cast<std::uint32_t>(status.f_type)) > 0;
-}
-
 // Not what `sudo` left in the environment: a folder of ours there would be in its owner's way.
 bool is_own_folder(const std::string& path) {
   struct stat status {};
@@ -114,8 +96,10 @@ Result<std::unique_ptr<StripeLocks>> StripeLocks::open(const std::string& folder
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return unusable(folder, fmt::format("its mode is {:04o}: other users may write to it",
                                         status.st_mode & 07777U));
-  if (is_of_a_network(opened.get()))
-    return unusable(folder, "it is on a file system of a network, whose locks cannot be relied on");
+  if (const auto system = network_file_system_of(opened.get()); !system.empty())
+    return unusable(folder, fmt::format("it is on {}, a file system of a network, whose locks "
+                                        "cannot be relied on",
+                                        system));
   return std::unique_ptr<StripeLocks>(new StripeLocks(folder, std::move(opened)));
 }
 

@@ -67,7 +67,7 @@ LaunchShape shape(const ContractionGroupedGemmSpec& spec) {
 }
 
 LaunchShape shape(const TransposeSpec& spec) {
-  return {.threads = spec.threads, .shared_bytes = 16 * (spec.threads / 64)};
+  return {.threads = spec.threads, .shared_bytes = 8 * (spec.threads / 64)};
 }
 
 LaunchShape shape(const GatedGradientSpec& spec) {

@@ -21,13 +21,6 @@ struct FakeNvrtcControl {
   std::atomic<int64_t> compiles_to_go;   // this many until one crashes; 0: none does
   std::atomic<int32_t> result;           // that compiles give; 0: success
   std::atomic<int32_t> is_inconsistent;  // each compile makes other bytes
-  // Kernels whose image tells the bytes of their parameters: a driver asks. Written before
-  // compiles.
-  struct Params {
-    std::array<char, 120> entry;
-    int64_t bytes;
-  };
-  std::array<Params, kKernels> params;
 
   // What happened.
   std::atomic<int64_t> begun;
@@ -41,6 +34,14 @@ struct FakeNvrtcControl {
   // For the test program itself: processes that are ready, and a sign to start.
   std::atomic<int64_t> ready;
   std::atomic<int64_t> go;
+
+  // What to do, again: kernels whose image tells the bytes of their parameters,
+  // which a driver asks for. Written before compiles.
+  struct Params {
+    std::array<char, 120> entry;
+    int64_t bytes;
+  };
+  std::array<Params, kKernels> params;
 };
 
 using MappedControl = MappedRecord<FakeNvrtcControl>;

@@ -23,13 +23,13 @@ class LayersTest(faults.FaultTest):
     def setUp(self):
         super().setUp()
         made = {name: self.make_all(name) for name in "abc"}
-        entries = sorted(made["a"].glob("v1/??/*"))
+        entries = sorted(made["a"].glob("v2/??/*"))
         self.assertGreater(len(entries), 4)
         self.count = len(entries)
         self.keys = [entry.relative_to(made["a"]) for entry in entries]
         self.packs = []
         for name, keys in (("a", self.keys[:1]), ("b", self.keys[:2]), ("c", self.keys[:3])):
-            for entry in made[name].glob("v1/??/*"):
+            for entry in made[name].glob("v2/??/*"):
                 if entry.relative_to(made[name]) not in keys:
                     entry.unlink()
             pack = self.home / f"{name}.moejitpack"

@@ -38,6 +38,17 @@ class ToolTest(faults.FaultTest):
             self.assertEqual(result, wanted, name)
             self.assertEqual(len(warnings), 1, warnings)
 
+    def test_locks_are_not_made_on_a_file_system_of_a_network(self):
+        wanted, warnings = self.run_layer(preload=False)
+        self.assertEqual(warnings, [])
+        self.tearDown()
+        self.setUp()
+        result, warnings = self.run_layer(FAULT_MAGIC="6969", MOEJIT_CACHE_NETWORK="write",
+                                          MOEJIT_RUN_DIR=self.home / "run")
+        self.assertEqual(result, wanted)
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertIn("it is on NFS, a file system of a network", warnings[0])
+
 
 if __name__ == "__main__":
     faults.main()

@@ -67,7 +67,10 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   const auto maps =
       contraction_grouped_gemm_tensor_maps(spec, 32768, {.a = "dy", .b = "act", .d = "dw2"});
   ASSERT_EQ(maps.size(), 3u);
-  EXPECT_EQ(maps[0].box.dims, (std::array<int64_t, 4>{32768, 4096, 1}));
+  EXPECT_EQ(maps[0].box.dims, (std::array<int64_t, 4>{128, 4096, 256}));  // blocks of 128 columns
+  EXPECT_EQ(maps[0].box.strides_bytes, (std::array<int64_t, 3>{128, 128 * 4096}));
+  EXPECT_EQ(maps[0].box.box, (std::array<int32_t, 4>{128, 128, 1}));
+  EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 4>{128, 7168, 256}));
   EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{128, 192, 1}));
   EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 4>{7168, 4096, 8}));
   EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 3>{4 * 7168, 4 * 7168 * 4096}));

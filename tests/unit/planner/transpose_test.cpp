@@ -13,7 +13,7 @@ const TransposeSpec kSpec{.local_experts = 8, .columns = 272, .threads = 256};
 TEST(Transpose, GivesEveryTileTwoWarpsAndAPlaceForTheirScales) {
   const LaunchShape shape = launch_shape(kSpec);
   EXPECT_EQ(shape.threads, 256);
-  EXPECT_EQ(shape.shared_bytes, 4 * 2 * 2 * 4);
+  EXPECT_EQ(shape.shared_bytes, 4 * 2 * 4);
   EXPECT_EQ(shape.ctas_per_sm, 0);
 }
 
