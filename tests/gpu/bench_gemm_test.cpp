@@ -4,6 +4,7 @@
 #include "cli/bench/measure_gemm.h"
 #include "cli/check/check_gemm.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/column_blocks.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -137,12 +138,13 @@ TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
   const std::unique_ptr<GemmSession> session =
       launched(small_gradient(compiler::GradientOutput::kF32));
   const cli::GemmGroups& groups = session->groups();
-  const auto a = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
-  ASSERT_TRUE(succeeded(a));
+  const auto blocks = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
+  ASSERT_TRUE(succeeded(blocks));
+  const std::vector<uint8_t> a = from_column_blocks(*blocks, groups.rows());
   for (int64_t row = 0; row < session->gemm().rows; ++row) {
     for (size_t group = 0; group < groups.counts.size(); ++group) {
-      const auto first = a->begin() + row * groups.rows() + groups.offs[group];
-      const auto end = a->begin() + row * groups.rows() + groups.offs[group + 1];
+      const auto first = a.begin() + row * groups.rows() + groups.offs[group];
+      const auto end = a.begin() + row * groups.rows() + groups.offs[group + 1];
       const auto pad = first + groups.counts[group];
       EXPECT_EQ(std::count(pad, end, 0), end - pad);
       EXPECT_LT(std::count(first, pad, 0), (pad - first) / 4);
