@@ -9,11 +9,14 @@
 #include "tests/support/matchers.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,12 +83,25 @@ TEST(Keys, AreTheGoldenOnes) {
 }
 
 // A label reaches neither source nor key.
+// Text of any kind, much of it what C++, the preprocessor or fmt would take for their own.
+std::string random_label(std::mt19937& random) {
+  constexpr std::array kParts = {
+      "*/",   "/*",     "//",     "#error",     "\\\n",   "\"",   "\\",  "%s", "{}",
+      "?\?/", "\n",     "\t",     " ",          "a",      "Z9",   ")",   ";",  "}",
+      "R\"(", "\u00e4", "\u4e2d", "\U0001F600", "\u202e", "asm(", "\x01"};
+  std::string label;
+  for (auto parts = random() % 24; parts > 0; --parts) label += kParts[random() % kParts.size()];
+  return label;
+}
+
 TEST(Keys, AreThoseOfALayerOfAnyName) {
   auto layer = compiler::parse_layer(read_file(kLayers / "tiny.json"), "tiny.json").value();
   const std::string plain = line_of(layer, "tiny", "sim");
-  for (const char* label : {"", "*/ #error", "\u00e4\u4e2d\U0001F600", "\\\n\"", "%s{}"}) {
-    layer.name = label;
-    EXPECT_EQ(line_of(layer, "tiny", "sim"), plain) << label;
+  const char* const runs = std::getenv("LABEL_RUNS");
+  std::mt19937 random(1);
+  for (int i = runs != nullptr ? std::atoi(runs) : 500; i > 0; --i) {
+    layer.name = random_label(random);
+    ASSERT_EQ(line_of(layer, "tiny", "sim"), plain) << layer.name;
   }
 }
 
