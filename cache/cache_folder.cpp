@@ -116,15 +116,20 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network) {
       if (!is_fault(error) && ::faccessat(root.get(), kOlderVersion, F_OK, 0) == 0) return {};
       return failed(error, "it cannot be written to: ");
     }
-    // Where these cannot be made now, who needs them will try again.
-    for (const char* name : {"v2/tmp", "v2/quarantine"}) ::mkdirat(root.get(), name, 0700);
     version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
+    // Where these cannot be made now, who needs them will try again.
+    if (version_)
+      for (const char* name : {"tmp", "quarantine"}) ::mkdirat(version_.get(), name, 0700);
   }
   if (!version_) return failed(errno, "");
   if (::fstat(version_.get(), &status) != 0) return failed(errno, "");
-  MOEJIT_TRY(check_trust(path_of(""), status));
+  MOEJIT_TRY(check_trust(root_ + "/" + kVersion, status));
   is_writable_ = may_write && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
   return {};
+}
+
+std::string CacheFolder::path_of(const std::string& name) const {
+  return root_ + "/" + kVersion + "/" + name;
 }
 
 void CacheFolder::remove_older() const {

@@ -52,7 +52,7 @@ class CacheFolder {
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
   const std::string& root() const { return root_; }  // absolute
-  std::string path_of(const std::string& name) const { return root_ + "/v2/" + name; }
+  std::string path_of(const std::string& name) const;
   bool is_writable() const { return is_writable_; }
   int fault() const { return fault_; }  // 0: none
   // Name of the network file system that keeps the folder from being written to; else empty.

@@ -8,9 +8,6 @@
 namespace moejit::cli {
 namespace {
 
-constexpr int32_t kThreads = 256;
-constexpr int32_t kRowsPerCta = kThreads / 32;
-
 constexpr const char* kText =
     "// column_blocks: columns of a matrix in blocks of 128 bytes; a warp for each row\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
@@ -57,8 +54,7 @@ Result<void> put_in_column_blocks(const NamedMemory& matrix, int64_t rows, int64
   const ColumnBlocksParams params{
       .matrix = matrix.address(), .blocks = blocks.address(), .rows = rows, .columns = columns};
   const std::array regions = {matrix.region(), blocks.region(true)};
-  return run_once(engine, device, column_blocks_source(device.target()), {.threads = kThreads},
-                  (rows + kRowsPerCta - 1) / kRowsPerCta, params, regions);
+  return run_on_rows(engine, device, column_blocks_source(device.target()), rows, params, regions);
 }
 
 }  // namespace moejit::cli

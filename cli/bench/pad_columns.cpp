@@ -8,9 +8,6 @@
 namespace moejit::cli {
 namespace {
 
-constexpr int32_t kThreads = 256;
-constexpr int32_t kRowsPerCta = kThreads / 32;
-
 constexpr const char* kText =
     "// pad_columns: zeros in the columns that fill up groups; a warp for each row\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
@@ -66,8 +63,7 @@ Result<void> zero_pad_columns(const NamedMemory& matrix, int64_t rows, const Gem
                                 .rows = rows,
                                 .groups = static_cast<int64_t>(groups.counts.size())};
   const std::array regions = {matrix.region(true), counts.region(), offs.region()};
-  return run_once(engine, device, pad_columns_source(device.target()), {.threads = kThreads},
-                  (rows + kRowsPerCta - 1) / kRowsPerCta, params, regions);
+  return run_on_rows(engine, device, pad_columns_source(device.target()), rows, params, regions);
 }
 
 }  // namespace moejit::cli

@@ -38,4 +38,12 @@ Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
                   regions);
 }
 
+// The same for one whose CTAs are eight warps with a row each.
+template <typename Params>
+Result<void> run_on_rows(runtime::Engine& engine, runtime::Device& device,
+                         const compiler::KernelSource& source, int64_t rows, const Params& params,
+                         std::span<const runtime::MemoryRegion> regions) {
+  return run_once(engine, device, source, {.threads = 256}, (rows + 7) / 8, params, regions);
+}
+
 }  // namespace moejit::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensors/colwise_slices.h"
 
+#include "tests/support/reference/column_blocks.h"
+
 #include <fmt/core.h>
 #include <string_view>
 
@@ -45,16 +47,9 @@ HostTensor scales_of(const HostTensor& tiles, int64_t rows, const Slice& slice) 
 }  // namespace
 
 HostTensor join_column_blocks(const HostTensor& blocks) {
-  const int64_t rows = blocks.shape[1];
-  std::vector<uint8_t> codes;
-  codes.reserve(blocks.bytes.size());
-  const auto from = elements<uint8_t>(blocks).begin();
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t block = 0; block < blocks.shape[0]; ++block) {
-      const auto start = from + (block * rows + row) * kTile;
-      codes.insert(codes.end(), start, start + kTile);
-    }
-  return make_tensor(blocks.dtype, {rows, blocks.shape[0] * kTile}, codes);
+  const int64_t columns = blocks.shape[0] * kTile;
+  return make_tensor(blocks.dtype, {blocks.shape[1], columns},
+                     reference::from_column_blocks(copy_elements<uint8_t>(blocks), columns));
 }
 
 void slice_colwise(TensorMap& tensors) {

@@ -100,8 +100,7 @@ void fuse_activation_transpose(std::vector<Step>& steps, const Layer& layer,
   steps.insert(dgrad + 1, {Phase::kBackward, kActivationBackwardQuantizeTranspose});
   reasons.push_back(
       fmt::format("the activation's gradient and the transposes of dh1 and act are one kernel: "
-                  "dh1_q [P, {}] and "
-                  "act_q [P, {}] are not read again, and act_q is not {}",
+                  "dh1_q [P, {}] and act_q [P, {}] are not read again, and act_q is not {}",
                   2 * layer.intermediate, layer.intermediate,
                   layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved"));
 }
@@ -138,8 +137,7 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
   if (layer.scale_sharing_k > 1) {
     reasons.push_back(
         fmt::format("gemm_fc1 and activation_quantize stay apart: {0} neighbouring blocks of act "
-                    "share a scale, "
-                    "and the tiles that compute them belong to {0} CTAs",
+                    "share a scale, and the tiles that compute them belong to {0} CTAs",
                     layer.scale_sharing_k));
     return;
   }
@@ -153,8 +151,7 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
   const bool is_written = options.keep_intermediates || saves_h1(layer);
   reasons.push_back(fmt::format(
       "gemm_fc1 and activation_quantize are one kernel: gate and up are activated in registers, "
-      "and h1 "
-      "[P, {}] is {}, which saves {} bytes a row",
+      "and h1 [P, {}] is {}, which saves {} bytes a row",
       2 * layer.intermediate,
       options.keep_intermediates ? "written because intermediates are kept, but not read"
       : is_written               ? "written because backward reads it, but not read"

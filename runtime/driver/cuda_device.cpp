@@ -17,18 +17,19 @@ namespace {
 // The use that one layer makes of a kernel; it stays loaded for the next when this one ends.
 class CudaKernel final : public LoadedKernel {
  public:
-  CudaKernel(std::shared_ptr<KernelLibraries> libraries, KernelLibrary& kernel, std::string entry)
-      : libraries_(std::move(libraries)), kernel_(kernel), entry_(std::move(entry)) {}
-  ~CudaKernel() override { libraries_->let_go(kernel_); }
+  CudaKernel(std::shared_ptr<KernelLibraries> libraries, std::shared_ptr<KernelLibrary> kernel,
+             std::string entry)
+      : libraries_(std::move(libraries)), kernel_(std::move(kernel)), entry_(std::move(entry)) {}
+  ~CudaKernel() override { libraries_->let_go(*kernel_); }
 
-  std::optional<std::size_t> param_bytes() const override { return kernel_.param_bytes; }
-  KernelLibrary& kernel() const { return kernel_; }
+  std::optional<std::size_t> param_bytes() const override { return kernel_->param_bytes; }
+  const std::shared_ptr<KernelLibrary>& kernel() const { return kernel_; }
   const KernelLibraries* libraries() const { return libraries_.get(); }
   const std::string& entry() const { return entry_; }
 
  private:
   std::shared_ptr<KernelLibraries> libraries_;  // and with it the context
-  KernelLibrary& kernel_;
+  std::shared_ptr<KernelLibrary> kernel_;
   std::string entry_;
 };
 
@@ -99,8 +100,8 @@ Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBin
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("kernel {} was compiled for {}, wanted {} for the {}", binary.entry,
                             to_string(binary.target), to_string(target()), name()));
-  MOEJIT_TRY_ASSIGN(KernelLibrary * kernel, libraries_->use(binary));
-  return std::make_unique<CudaKernel>(libraries_, *kernel, binary.entry);
+  MOEJIT_TRY_ASSIGN(auto kernel, libraries_->use(binary));
+  return std::make_unique<CudaKernel>(libraries_, std::move(kernel), binary.entry);
 }
 
 // What the device cannot do is told in words, before the driver is called.
@@ -113,7 +114,7 @@ Result<void> CudaDevice::check(const LaunchRequest& request, const CudaKernel& k
     return fail(
         Stage::kLaunch, ErrorCode::kInternal,
         fmt::format("the kernel {} was not loaded by this device, the {}", kernel.entry(), name()));
-  const KernelLibrary& most = kernel.kernel();
+  const KernelLibrary& most = *kernel.kernel();
   for (const Limit& limit :
        {Limit{"number of CTAs", request.ctas, 0, std::numeric_limits<int32_t>::max()},
         Limit{"threads per CTA", request.threads, 1, most.most_threads},
@@ -131,11 +132,10 @@ Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
   if (request.ctas == 0) return {};
   const CurrentContext current(*context_);
   MOEJIT_TRY(current.check(Stage::kLaunch));
-  KernelLibrary& kernel = loaded.kernel();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_is_capturing, (stream_of(stream), &status));
   if (status != CU_STREAM_CAPTURE_STATUS_NONE)
-    MOEJIT_TRY(keep_for_graph(api(), kernel, stream_of(stream)));
+    MOEJIT_TRY(keep_for_graph(api(), loaded.kernel(), stream_of(stream)));
   CUlaunchConfig config{};
   config.gridDimX = static_cast<unsigned>(request.ctas);
   config.gridDimY = config.gridDimZ = 1;
@@ -148,7 +148,7 @@ Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
   // The driver takes a CUkernel for a CUfunction here: its function in the current context.
   MOEJIT_TRY_DRIVER(
       api(), Stage::kLaunch, launch_kernel_ex,
-      (&config, reinterpret_cast<CUfunction>(kernel.kernel), arguments.data(), nullptr));
+      (&config, reinterpret_cast<CUfunction>(loaded.kernel()->kernel), arguments.data(), nullptr));
   return {};
 }
 

@@ -139,8 +139,7 @@ const char* hint_for(CUresult result) {
       return "an earlier call ended the capture: look for one that waits, copies or allocates";
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
       return "another stream is recorded that the default stream would have to wait for: give "
-             "calls "
-             "a stream of their own, or record on one made with CU_STREAM_NON_BLOCKING";
+             "calls a stream of their own, or record on one made with CU_STREAM_NON_BLOCKING";
     default: return "";
   }
 }

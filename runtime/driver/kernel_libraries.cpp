@@ -3,18 +3,13 @@
 
 #include <fmt/core.h>
 #include <mutex>
+#include <utility>
 
 namespace moejit::runtime {
 
 using compiler::KernelBinary;
 
-KernelLibraries::~KernelLibraries() {
-  unload_idle(0);
-  // Those that a graph or the end of the process keeps: its counter is still used.
-  for (auto& [image, kernel] : kernels_) static_cast<void>(kernel.release());
-}
-
-Result<KernelLibrary*> KernelLibraries::use(const KernelBinary& binary) {
+Result<std::shared_ptr<KernelLibrary>> KernelLibraries::use(const KernelBinary& binary) {
   const Digest image = sha256(binary.bytes);
   const std::lock_guard lock(mutex_);
   auto found = kernels_.find(image);
@@ -28,10 +23,10 @@ Result<KernelLibrary*> KernelLibraries::use(const KernelBinary& binary) {
     (*loaded)->image = image;
     found = kernels_.emplace(image, std::move(*loaded)).first;
   }
-  KernelLibrary& kernel = *found->second;
-  if (kernel.uses++ == 0) idle_.remove(&kernel);
+  const std::shared_ptr<KernelLibrary> kernel = found->second;
+  if (kernel->uses++ == 0) idle_.remove(kernel.get());
   if (idle_.size() > kMostIdle) unload_idle(kMostIdle / 2);
-  return &kernel;
+  return kernel;
 }
 
 void KernelLibraries::let_go(KernelLibrary& kernel) {
@@ -47,23 +42,23 @@ void KernelLibraries::unload_idle(std::size_t kept) {
   if (api.ctx_synchronize() != CUDA_SUCCESS) return;
   const RelaxedCapture relaxed(api);
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() > kept;) {
-    KernelLibrary& kernel = **each;
-    if (kernel.graphs.load() != 0) {
+    const auto owned = kernels_.find((*each)->image);
+    if (owned->second.use_count() > 1) {  // by a graph, or a layer that is just letting go
       ++each;
       continue;
     }
-    api.library_unload(kernel.library);
+    api.library_unload(owned->second->library);
     each = idle_.erase(each);
-    kernels_.erase(Digest(kernel.image));
+    kernels_.erase(owned);
   }
 }
 
-Result<std::unique_ptr<KernelLibrary>> KernelLibraries::load(const KernelBinary& binary) const {
+Result<std::shared_ptr<KernelLibrary>> KernelLibraries::load(const KernelBinary& binary) const {
   const DriverApi& api = context_->api();
   const CurrentContext current(*context_);
   MOEJIT_TRY(current.check(Stage::kLoad));
   const RelaxedCapture relaxed(api);
-  auto kernel = std::make_unique<KernelLibrary>();
+  auto kernel = std::make_shared<KernelLibrary>();
   const CUresult result = api.library_load_data(&kernel->library, binary.bytes.data(), nullptr,
                                                 nullptr, 0, nullptr, nullptr, 0);
   if (result != CUDA_SUCCESS) {
@@ -110,18 +105,21 @@ Result<void> KernelLibraries::make_ready(KernelLibrary& kernel, const KernelBina
   return {};
 }
 
-Result<void> keep_for_graph(const DriverApi& api, KernelLibrary& kernel, CUstream stream) {
+Result<void> keep_for_graph(const DriverApi& api, std::shared_ptr<KernelLibrary> kernel,
+                            CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, stream_get_capture_info,
                     (stream, &status, nullptr, &graph, nullptr, nullptr));
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return {};
   // Called when the last graph of it is gone, by a thread that must not call the driver.
-  const auto end = [](void* kept) { --static_cast<KernelLibrary*>(kept)->graphs; };
+  using Share = std::shared_ptr<KernelLibrary>;
+  const auto end = [](void* share) { delete static_cast<Share*>(share); };
+  auto share = std::make_unique<Share>(std::move(kernel));
   CUuserObject keeper = nullptr;
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, user_object_create,
-                    (&keeper, &kernel, end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-  ++kernel.graphs;
+                    (&keeper, share.get(), end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  static_cast<void>(share.release());  // the keeper's
   const CUresult result = api.graph_retain_user_object(graph, keeper, 1, CU_GRAPH_USER_OBJECT_MOVE);
   if (result == CUDA_SUCCESS) return {};
   api.user_object_release(keeper, 1);

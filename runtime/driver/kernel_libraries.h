@@ -6,7 +6,6 @@
 #include "compiler/support/fork.h"
 #include "runtime/driver/context.h"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -24,8 +23,7 @@ struct KernelLibrary {
   int32_t most_threads = 0;        // per CTA
   int32_t most_dynamic_bytes = 0;  // of shared memory, per CTA
   std::optional<std::size_t> param_bytes;
-  int64_t uses = 0;                 // by layers; idle where 0
-  std::atomic<int64_t> graphs = 0;  // launches of it that are part of a graph
+  int64_t uses = 0;  // by layers; idle where 0
 };
 
 // The kernels that are loaded into a context. Equal images are loaded once, however many layers use
@@ -43,17 +41,17 @@ class KernelLibraries {
   // `most_shared_bytes`: dynamic and static, that a CTA may have on this GPU.
   KernelLibraries(std::shared_ptr<const Context> context, int32_t most_shared_bytes)
       : context_(std::move(context)), most_shared_bytes_(most_shared_bytes) {}
-  ~KernelLibraries();
+  ~KernelLibraries() { unload_idle(0); }
   KernelLibraries(const KernelLibraries&) = delete;
   KernelLibraries& operator=(const KernelLibraries&) = delete;
 
   // The kernel of an image that a loader has verified, in use until it is let go. Possible during
   // captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
-  Result<KernelLibrary*> use(const compiler::KernelBinary& binary);
+  Result<std::shared_ptr<KernelLibrary>> use(const compiler::KernelBinary& binary);
   void let_go(KernelLibrary& kernel);
 
  private:
-  Result<std::unique_ptr<KernelLibrary>> load(const compiler::KernelBinary& binary) const;
+  Result<std::shared_ptr<KernelLibrary>> load(const compiler::KernelBinary& binary) const;
   Result<void> make_ready(KernelLibrary& kernel, const compiler::KernelBinary& binary) const;
   // All but the newest `kept`, unless a graph refers to them or the GPU cannot be waited for.
   void unload_idle(std::size_t kept);
@@ -61,12 +59,14 @@ class KernelLibraries {
   std::shared_ptr<const Context> context_;
   int32_t most_shared_bytes_;
   ForkMutex mutex_;  // of what follows
-  std::unordered_map<Digest, std::unique_ptr<KernelLibrary>, DigestHash> kernels_;
+  // Owned by graphs too: the record of what one still launches outlives this object.
+  std::unordered_map<Digest, std::shared_ptr<KernelLibrary>, DigestHash> kernels_;
   std::list<KernelLibrary*> idle_;  // the oldest first
 };
 
 // Makes the graph that is being recorded keep the kernel loaded, and so all that is made of it.
 // Errors: kDriver, kStreamCapture.
-Result<void> keep_for_graph(const DriverApi& api, KernelLibrary& kernel, CUstream stream);
+Result<void> keep_for_graph(const DriverApi& api, std::shared_ptr<KernelLibrary> kernel,
+                            CUstream stream);
 
 }  // namespace moejit::runtime

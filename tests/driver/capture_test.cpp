@@ -35,6 +35,12 @@ class CaptureTest : public DriverTest, public ::testing::WithParamInterface<CUst
     EXPECT_EQ(api().graph_destroy(graph), CUDA_SUCCESS);
     return executable;
   }
+  // Ends a capture that nothing ended before.
+  void expect_valid() {
+    CUgraphExec graph = end();
+    ASSERT_NE(graph, nullptr);
+    EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  }
   CUstreamCaptureStatus status() {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     EXPECT_EQ(api().stream_is_capturing(stream_, &status), CUDA_SUCCESS);
@@ -75,9 +81,7 @@ TEST_P(CaptureTest, PreparesAndLetsGoDuringACaptureWithoutEndingIt) {
   EXPECT_TRUE(succeeded(layer->forward(stream_)));
   EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   EXPECT_EQ(cuda()->captures_invalidated, 0);
-  CUgraphExec graph = end();
-  ASSERT_NE(graph, nullptr);
-  EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  expect_valid();
 }
 
 TEST_P(CaptureTest, PreparesOnAnotherThreadDuringACapture) {
@@ -89,9 +93,7 @@ TEST_P(CaptureTest, PreparesOnAnotherThreadDuringACapture) {
     EXPECT_TRUE(succeeded(runtime::PreparedLayer::prepare(plan, *engine_, *device_)));
   }).join();
   EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  CUgraphExec graph = end();
-  ASSERT_NE(graph, nullptr);
-  EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  expect_valid();
 }
 
 TEST_P(CaptureTest, WrongCallsInACaptureAreErrorsAndLeaveItValid) {
@@ -103,9 +105,7 @@ TEST_P(CaptureTest, WrongCallsInACaptureAreErrorsAndLeaveItValid) {
   EXPECT_EQ(launched.error().code, ErrorCode::kTensorMismatch);
   EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   EXPECT_EQ(cuda()->nodes_captured, 0);
-  CUgraphExec graph = end();
-  ASSERT_NE(graph, nullptr);
-  EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  expect_valid();
 }
 
 TEST_P(CaptureTest, ACallOnTheDefaultStreamIsRefusedBeforeItEndsTheCaptureOfABlockingOne) {
@@ -118,9 +118,7 @@ TEST_P(CaptureTest, ACallOnTheDefaultStreamIsRefusedBeforeItEndsTheCaptureOfABlo
   EXPECT_NE(launched.error().hint.find("CU_STREAM_NON_BLOCKING"), std::string::npos);
   EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   EXPECT_TRUE(succeeded(layer->forward(stream_)));
-  CUgraphExec graph = end();
-  ASSERT_NE(graph, nullptr);
-  EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  expect_valid();
 }
 
 TEST_P(CaptureTest, TellsThatSomebodyElseEndedTheCapture) {

@@ -104,6 +104,19 @@ TEST_F(UnloadTest, UnloadsTheOldestFirst) {
   EXPECT_EQ(cuda()->libraries_loaded, before + 1);
 }
 
+TEST_F(UnloadTest, KeepsAKernelThatIsInUseAgain) {
+  constexpr int kMost = static_cast<int>(KernelLibraries::kMostIdle);
+  ASSERT_TRUE(device_->load(binary(0)));  // it is idle now
+  const auto kernel = device_->load(binary(0));
+  ASSERT_TRUE(succeeded(kernel));
+  for (int number = 1; number < 2 * kMost; ++number) ASSERT_TRUE(device_->load(binary(number)));
+  EXPECT_GT(cuda()->libraries_unloaded, 0);
+  EXPECT_TRUE(succeeded(launch(**kernel)));
+  const int64_t before = cuda()->libraries_loaded;
+  ASSERT_TRUE(device_->load(binary(0)));
+  EXPECT_EQ(cuda()->libraries_loaded, before);
+}
+
 TEST_F(UnloadTest, KeepsWhatAGraphLaunches) {
   constexpr int kMost = static_cast<int>(KernelLibraries::kMostIdle);
   CUgraphExec executable = nullptr;

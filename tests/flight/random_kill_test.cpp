@@ -44,8 +44,11 @@ class RandomKillTest : public NodeTest {
         static_cast<long long>(figures_.published), static_cast<long long>(figures_.compiled));
   }
 
-  // How long one of them takes that nobody kills; the first of two may be slow.
+  // Lets compiles take 2 ms. How long one of them takes then that nobody kills; the first of two
+  // may be slow.
   microseconds duration_of(const Crowd& crowd) {
+    control()->microseconds = 2000;
+    control()->go = 1;
     auto least = microseconds::max();
     for (int i = 0; i < 2; ++i) {
       wipe();
@@ -131,8 +134,6 @@ class RandomKillTest : public NodeTest {
 
 TEST_F(RandomKillTest, LosesNothingThatWasPublished) {
   const Crowd one{.processes = 1, .threads = 4, .kernels = 16};
-  control()->microseconds = 2000;
-  control()->go = 1;
   const microseconds duration = duration_of(one);
   for (int run = 1; run <= runs(); ++run) {
     const pid_t process = start(one, ++seed_, run_dir());
@@ -146,8 +147,20 @@ TEST_F(RandomKillTest, LosesNothingThatWasPublished) {
   print("processes");
 }
 
-TEST_F(RandomKillTest, LeavesNoWorkerBehind) {
-  ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);
+// Processes that compile in processes of their own.
+class RandomKillWithWorkersTest : public RandomKillTest {
+ protected:
+  void SetUp() override {
+    RandomKillTest::SetUp();
+    ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);
+  }
+  void TearDown() override {
+    ::unsetenv("MOEJIT_COMPILE_WORKER");
+    RandomKillTest::TearDown();
+  }
+};
+
+TEST_F(RandomKillWithWorkersTest, LeavesNoneBehind) {
   control()->microseconds = 5'000'000;
   control()->go = 1;
   const pid_t process = start({.processes = 1, .threads = 1, .kernels = 1}, ++seed_, run_dir());
@@ -158,14 +171,10 @@ TEST_F(RandomKillTest, LeavesNoWorkerBehind) {
   EXPECT_EQ(end_of(process), kKilled);
   while (!is_gone(workers.front())) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(control()->finished, 0);  // it did not go on to its end
-  ::unsetenv("MOEJIT_COMPILE_WORKER");
 }
 
-TEST_F(RandomKillTest, TakesItsWorkerWithIt) {
+TEST_F(RandomKillWithWorkersTest, TakesItsOwnWithIt) {
   const Crowd one{.processes = 1, .threads = 2, .kernels = 3};
-  ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);
-  control()->microseconds = 2000;
-  control()->go = 1;
   const microseconds duration = duration_of(one);
   for (int run = 1; run <= runs() / 4; ++run) {
     const pid_t process = start(one, ++seed_, run_dir());
@@ -178,15 +187,11 @@ TEST_F(RandomKillTest, TakesItsWorkerWithIt) {
     look();
     ASSERT_NO_FATAL_FAILURE(go_on(run, one));
   }
-  ::unsetenv("MOEJIT_COMPILE_WORKER");
   print("processes with workers");
 }
 
-TEST_F(RandomKillTest, SurvivesTheDeathOfItsWorker) {
+TEST_F(RandomKillWithWorkersTest, SurvivesTheDeathOfItsOwn) {
   const Crowd one{.processes = 1, .threads = 2, .kernels = 3};
-  ::setenv("MOEJIT_COMPILE_WORKER", MOEJIT_TOOL, 1);
-  control()->microseconds = 2000;
-  control()->go = 1;
   const microseconds duration = duration_of(one);
   int killed = 0;
   for (int run = 1; run <= runs() / 4; ++run) {
@@ -201,7 +206,6 @@ TEST_F(RandomKillTest, SurvivesTheDeathOfItsWorker) {
     look();
     ASSERT_NO_FATAL_FAILURE(go_on(run, one));
   }
-  ::unsetenv("MOEJIT_COMPILE_WORKER");
   EXPECT_GT(killed, 0);
   figures_.killed = killed;
   print("workers");

@@ -4,8 +4,8 @@
 #include "cli/bench/measure_gemm.h"
 #include "cli/check/check_gemm.h"
 #include "tests/gpu/test_layer.h"
-#include "tests/support/column_blocks.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference/column_blocks.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
   const cli::GemmGroups& groups = session->groups();
   const auto blocks = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
   ASSERT_TRUE(succeeded(blocks));
-  const std::vector<uint8_t> a = from_column_blocks(*blocks, groups.rows());
+  const std::vector<uint8_t> a = reference::from_column_blocks(*blocks, groups.rows());
   for (int64_t row = 0; row < session->gemm().rows; ++row) {
     for (size_t group = 0; group < groups.counts.size(); ++group) {
       const auto first = a.begin() + row * groups.rows() + groups.offs[group];

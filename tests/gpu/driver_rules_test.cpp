@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests/driver shows with a stand-in, with the real driver: kernels that are needed after
 // their layer, captures that stay valid, and wrong pointers.
-#include "runtime/driver/context.h"
-#include "tests/gpu/test_layer.h"
-#include "tests/support/matchers.h"
+#include "tests/gpu/layer_on_stream.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <array>
 #include <cstdlib>
 #include <gtest/gtest.h>
-#include <optional>
 
 namespace moejit::testing {
 namespace {
@@ -25,29 +22,18 @@ constexpr LayerShape kShape{.experts = 5,
                             .max_rows = 128 * 8};
 constexpr int64_t kTokens = 100;
 
-#define ASSERT_DRIVER(call) ASSERT_EQ(call, CUDA_SUCCESS)
-
-class DriverRulesTest : public ::testing::Test {
+class DriverRulesTest : public LayerOnStreamTest {
  protected:
   void SetUp() override {
-    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
-    api_ = runtime::driver_api().value();
-    context_ = runtime::Context::adopt(*api_, 0).value();
-    current_.emplace(*context_);
-    ASSERT_DRIVER(api_->stream_create(&stream_, CU_STREAM_NON_BLOCKING));
-    auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
-    ASSERT_TRUE(succeeded(layer));
-    layer_ = std::move(*layer);
+    LayerOnStreamTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_NO_FATAL_FAILURE(make(kShape, {.max_tokens = kTokens, .keep_intermediates = false}));
     const auto inputs = random_inputs(kShape, kTokens, 1);
     ASSERT_TRUE(succeeded(layer_->set_weights(inputs)));
     ASSERT_TRUE(succeeded(layer_->run(inputs)));
     wanted_ = layer_->read<uint16_t>("y");
     ASSERT_TRUE(succeeded(layer_->poison()));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
-  }
-  void TearDown() override {
-    layer_.reset();
-    if (stream_ != nullptr) api_->stream_destroy(stream_);
   }
   // The same layer with kernels of its own, which go with the device.
   struct Other {
@@ -68,11 +54,6 @@ class DriverRulesTest : public ::testing::Test {
     EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted_)));
   }
 
-  const runtime::DriverApi* api_ = nullptr;
-  std::shared_ptr<const runtime::Context> context_;
-  std::optional<runtime::CurrentContext> current_;
-  CUstream stream_ = nullptr;
-  std::unique_ptr<TestLayer> layer_;
   std::vector<uint16_t> wanted_;
 };
 
@@ -88,14 +69,9 @@ TEST_F(DriverRulesTest, LaunchesInFlightAreFinishedBeforeTheirKernelsAreUnloaded
 
 TEST_F(DriverRulesTest, AGraphRunsAfterLayerAndDeviceAreGone) {
   Other other = prepare_again();
-  ASSERT_DRIVER(api_->stream_begin_capture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  const auto recorded = forward(*other.layer, stream_);
-  CUgraph graph = nullptr;
-  ASSERT_DRIVER(api_->stream_end_capture(stream_, &graph));
-  ASSERT_TRUE(succeeded(recorded));
   CUgraphExec executable = nullptr;
-  ASSERT_DRIVER(api_->graph_instantiate(&executable, graph, 0));
-  ASSERT_DRIVER(api_->graph_destroy(graph));
+  ASSERT_NO_FATAL_FAILURE(record(CU_STREAM_CAPTURE_MODE_GLOBAL, executable,
+                                 [&] { return forward(*other.layer, stream_); }));
   other.layer.reset();
   other.device.reset();
   for (int replay = 0; replay < 3; ++replay) ASSERT_DRIVER(api_->graph_launch(executable, stream_));
@@ -107,17 +83,12 @@ TEST_F(DriverRulesTest, LayersCanBePreparedRecordedAndLetGoInCapturesOfAllModes)
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {
     auto device = runtime::open_cuda_device(0).value();
-    ASSERT_DRIVER(api_->stream_begin_capture(stream_, mode));
-    auto other = PreparedLayer::prepare(layer_->plan(), *test_device().engine, *device);
-    EXPECT_TRUE(succeeded(other));
-    const auto recorded = forward(**other, stream_);
-    EXPECT_TRUE(succeeded(recorded));
-    *other = nullptr;
-    CUgraph graph = nullptr;
-    ASSERT_DRIVER(api_->stream_end_capture(stream_, &graph)) << mode;
     CUgraphExec executable = nullptr;
-    ASSERT_DRIVER(api_->graph_instantiate(&executable, graph, 0));
-    ASSERT_DRIVER(api_->graph_destroy(graph));
+    ASSERT_NO_FATAL_FAILURE(record(mode, executable, [&]() -> Result<void> {
+      MOEJIT_TRY_ASSIGN(const auto other,
+                        PreparedLayer::prepare(layer_->plan(), *test_device().engine, *device));
+      return forward(*other, stream_);  // and lets go of it
+    })) << mode;
     ASSERT_TRUE(succeeded(layer_->poison()));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
     ASSERT_DRIVER(api_->graph_launch(executable, stream_));

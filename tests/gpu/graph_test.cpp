@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prepared layer recorded into a CUDA graph, and what a call must not do.
-#include "runtime/driver/context.h"
-#include "tests/gpu/test_layer.h"
-#include "tests/support/matchers.h"
+#include "tests/gpu/layer_on_stream.h"
 #include "tests/support/reference/random_inputs.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <new>
-#include <optional>
 #include <thread>
 
 namespace {
@@ -30,8 +27,6 @@ namespace {
 
 using reference::LayerInputs;
 using reference::LayerShape;
-using runtime::Context;
-using runtime::CurrentContext;
 
 constexpr LayerShape kShape{.experts = 7,
                             .top_k = 3,
@@ -41,56 +36,27 @@ constexpr LayerShape kShape{.experts = 7,
                             .max_rows = 128 * 12};
 constexpr int64_t kTokens = 150;
 
-#define ASSERT_DRIVER(call) ASSERT_EQ(call, CUDA_SUCCESS)
-
-class GraphTest : public ::testing::Test {
+class GraphTest : public LayerOnStreamTest {
  protected:
   void SetUp() override {
-    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
-    api_ = runtime::driver_api().value();
-    auto context = Context::adopt(*api_, 0);
-    ASSERT_TRUE(succeeded(context));
-    context_ = *context;
-    current_.emplace(*context_);
-    ASSERT_DRIVER(api_->stream_create(&stream_, CU_STREAM_NON_BLOCKING));
-    auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
-    ASSERT_TRUE(succeeded(layer));
-    layer_ = std::move(*layer);
+    LayerOnStreamTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_NO_FATAL_FAILURE(make(kShape, {.max_tokens = kTokens, .keep_intermediates = false}));
     ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(kShape, kTokens, 1))));
-  }
-  void TearDown() override {
-    layer_.reset();
-    if (stream_ != nullptr) api_->stream_destroy(stream_);
   }
   std::vector<uint16_t> eager(const LayerInputs& inputs) {
     EXPECT_TRUE(succeeded(layer_->run(inputs)));
     return layer_->read<uint16_t>("y");
   }
-  void record(CUstreamCaptureMode mode, CUgraphExec& graph) {
+  void record_forward(CUstreamCaptureMode mode, CUgraphExec& graph) {
     record(mode, graph, [this] { return layer_->forward(stream_); });
   }
-  template <typename Calls>
-  void record(CUstreamCaptureMode mode, CUgraphExec& graph, const Calls& calls) {
-    ASSERT_DRIVER(api_->stream_begin_capture(stream_, mode));
-    const auto launched = calls();
-    CUgraph recorded = nullptr;
-    ASSERT_DRIVER(api_->stream_end_capture(stream_, &recorded));
-    ASSERT_TRUE(succeeded(launched));
-    ASSERT_DRIVER(api_->graph_instantiate(&graph, recorded, 0));
-    ASSERT_DRIVER(api_->graph_destroy(recorded));
-  }
-
-  const runtime::DriverApi* api_ = nullptr;
-  std::shared_ptr<const Context> context_;
-  std::optional<CurrentContext> current_;
-  CUstream stream_ = nullptr;
-  std::unique_ptr<TestLayer> layer_;
 };
 
 TEST_F(GraphTest, ReplaysEqualCallsWhateverTheRouting) {
   ASSERT_TRUE(succeeded(layer_->set_inputs(random_inputs(kShape, kTokens, 2))));
   CUgraphExec graph = nullptr;
-  ASSERT_NO_FATAL_FAILURE(record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph));
+  ASSERT_NO_FATAL_FAILURE(record_forward(CU_STREAM_CAPTURE_MODE_GLOBAL, graph));
   for (uint64_t seed = 0; seed < 100; ++seed) {
     LayerInputs inputs = random_inputs(kShape, kTokens, 100 + seed,
                                        {.unrouted_share = static_cast<double>(seed % 4) / 4.0});
@@ -134,12 +100,10 @@ class TrainingGraphTest : public GraphTest, public ::testing::WithParamInterface
 
 TEST_P(TrainingGraphTest, ReplaysAStepWhateverTheRouting) {
   const LayerShape& shape = kShape;
-  auto layer = TestLayer::create(shape, {.max_tokens = kTokens,
-                                         .keep_intermediates = false,
-                                         .has_backward = true,
-                                         .recipe = GetParam()});
-  ASSERT_TRUE(succeeded(layer));
-  layer_ = std::move(*layer);
+  ASSERT_NO_FATAL_FAILURE(make(shape, {.max_tokens = kTokens,
+                                       .keep_intermediates = false,
+                                       .has_backward = true,
+                                       .recipe = GetParam()}));
   ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(shape, kTokens, 1))));
   ASSERT_TRUE(succeeded(layer_->set_inputs(random_inputs(shape, kTokens, 2))));
   CUgraphExec graph = nullptr;
@@ -172,13 +136,9 @@ TEST_F(GraphTest, UpdatesWeightsInTheReplaysThatAreNotToSkipIt) {
   };
   ASSERT_TRUE(succeeded(set_skip(0)));
   CUgraphExec graph = nullptr;
-  ASSERT_DRIVER(api_->stream_begin_capture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  const auto launched = layer_->layer().update_weights(layer_->tensors(), stream_);
-  CUgraph recorded = nullptr;
-  ASSERT_DRIVER(api_->stream_end_capture(stream_, &recorded));
-  ASSERT_TRUE(succeeded(launched));
-  ASSERT_DRIVER(api_->graph_instantiate(&graph, recorded, 0));
-  ASSERT_DRIVER(api_->graph_destroy(recorded));
+  ASSERT_NO_FATAL_FAILURE(record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph, [this] {
+    return layer_->layer().update_weights(layer_->tensors(), stream_);
+  }));
 
   std::vector<uint8_t> current = layer_->read<uint8_t>("w1_q");
   for (const uint32_t skip : {1u, 0u, 1u, 0u}) {
@@ -203,13 +163,11 @@ TEST_F(GraphTest, IsRecordedInEveryModeOfCapture) {
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {
     // A new layer. (driver_rules_test.cpp records kernels that have never run.)
-    auto layer = TestLayer::create(kShape, {.max_tokens = kTokens, .keep_intermediates = false});
-    ASSERT_TRUE(succeeded(layer));
-    layer_ = std::move(*layer);
+    ASSERT_NO_FATAL_FAILURE(make(kShape, {.max_tokens = kTokens, .keep_intermediates = false}));
     ASSERT_TRUE(succeeded(layer_->set_weights(random_inputs(kShape, kTokens, 1))));
     ASSERT_TRUE(succeeded(layer_->set_inputs(inputs)));
     CUgraphExec graph = nullptr;
-    ASSERT_NO_FATAL_FAILURE(record(mode, graph));
+    ASSERT_NO_FATAL_FAILURE(record_forward(mode, graph));
     ASSERT_TRUE(succeeded(layer_->poison()));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
     ASSERT_DRIVER(api_->graph_launch(graph, stream_));

@@ -22,7 +22,7 @@ struct GatedGradientParams {
   float* output_dprobs;             // [P, B], parts of the probability's gradient
   uint8_t* output_colwise;          // e4m3 [Pc / 128, 2C', 128], the same gradients
   float* output_colwise_scale_inv;  // [2B, Pc / 128], of each 128x128 tile
-  uint8_t* act_colwise;             // e4m3 [Pc / 128, C, 128], the activation times p
+  uint8_t* act_colwise;             // e4m3 [Pc / 128, C, 128], act times the probability
   float* act_colwise_scale_inv;     // [B, Pc / 128]
   int64_t rows;                     // P, may be 0; no row from P on is read, whatever counts say
   int64_t output_columns;           // Pc, a multiple of 128, may be 0

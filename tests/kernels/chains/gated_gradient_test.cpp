@@ -5,7 +5,7 @@
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/column_blocks.h"
+#include "tests/support/reference/column_blocks.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/quantize.h"
 #include "tests/support/reference/random_inputs.h"
@@ -166,7 +166,8 @@ class GatedGradientKernel : public Chains {
           reference::transpose(rows, in.groups, columns, reference::Fp8Format::kE4m3,
                                reference::TransposeRule::kIdeal, kUntouched);
       EXPECT_TRUE(matches(compare_e4m3(
-          {"q", columns}, from_column_blocks(q.download<uint8_t>(), columns), transposed.bytes)));
+          {"q", columns}, reference::from_column_blocks(q.download<uint8_t>(), columns),
+          transposed.bytes)));
       EXPECT_TRUE(matches(compare_f32({"scale_inv", columns / 128}, scale_inv.download<float>(),
                                       transposed.scale_inv)));
     };

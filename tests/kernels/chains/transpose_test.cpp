@@ -5,8 +5,8 @@
 #include "templates/moejit_device/params/route_params.h"
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/column_blocks.h"
 #include "tests/support/crc32.h"
+#include "tests/support/reference/column_blocks.h"
 #include "tests/support/reference/quantize.h"
 #include "tests/support/reference/random_inputs.h"
 
@@ -145,11 +145,12 @@ class TransposeKernel : public Chains {
     EXPECT_TRUE(untouched_from(all, kGuard + rows.cols * columns));
     EXPECT_TRUE(untouched_from(output_scale_inv.download<float>(),
                                block_count(rows.cols) * (columns / 128)));
-    return {.bytes = from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
-            .scale_inv =
-                head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
-            .flushed = flushed.download<uint64_t>()[0],
-            .status = status.download<uint32_t>()[0]};
+    return {
+        .bytes = reference::from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
+        .scale_inv =
+            head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
+        .flushed = flushed.download<uint64_t>()[0],
+        .status = status.download<uint32_t>()[0]};
   }
 };
 

@@ -4,7 +4,7 @@
 #include "compiler/planner/contraction_grouped_gemm.h"
 #include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
 #include "tests/kernels/gemm/tile_errors.h"
-#include "tests/support/column_blocks.h"
+#include "tests/support/reference/column_blocks.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 #include "tests/support/reference/scaled_dot.h"
@@ -143,7 +143,7 @@ std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
                                         const QuantizedRows& a, const QuantizedRows& b,
                                         const std::vector<float>& old, int64_t ctas) {
   const auto operand = [&](const QuantizedRows& matrix) -> Operand {
-    return {to_column_blocks(matrix.q, matrix.cols), stored_scales(spec, matrix)};
+    return {reference::to_column_blocks(matrix.q, matrix.cols), stored_scales(spec, matrix)};
   };
   return launch(spec, route, a.cols, operand(a), operand(b), old, ctas);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/column_blocks.h"
 
-#include "tests/support/column_blocks.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference/column_blocks.h"
+#include "tests/unit/cli/kernel_compiles.h"
 
 #include <gtest/gtest.h>
 #include <vector>
@@ -28,19 +29,11 @@ TEST(ColumnBlocks, FollowEachOther) {
       succeeded(put_in_column_blocks(*matrix, kRows, kColumns, *blocks, **engine, **device)));
   std::vector<uint8_t> got(values.size());
   ASSERT_TRUE(succeeded((*device)->copy_to_host(got.data(), blocks->address(), blocks->bytes)));
-  EXPECT_EQ(got, testing::to_column_blocks(values, kColumns));
-  EXPECT_EQ(testing::from_column_blocks(got, kColumns), values);
+  EXPECT_EQ(got, reference::to_column_blocks(values, kColumns));
+  EXPECT_EQ(reference::from_column_blocks(got, kColumns), values);
 }
 
-TEST(ColumnBlocks, HaveAKernelThatCompiles) {
-  const auto engine = runtime::Engine::create({.use_cache = false});
-  ASSERT_TRUE(succeeded(engine));
-  const auto binary = (*engine)->binary(column_blocks_source({}));
-  if (!binary && binary.error().code == ErrorCode::kCompilerMissing)
-    GTEST_SKIP() << to_string(binary.error());
-  ASSERT_TRUE(succeeded(binary));
-  EXPECT_EQ((*binary)->usage->spill_store_bytes, 0);
-}
+TEST(ColumnBlocks, HaveAKernelThatCompiles) { testing::expect_compiles(column_blocks_source({})); }
 
 }  // namespace
 }  // namespace moejit::cli

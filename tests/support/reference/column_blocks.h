@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+// Bytes of operands of wgrad: as a matrix [rows, columns], and with the columns in blocks of 128,
+// [columns / 128, rows, 128], as kernels take them. `columns` is a multiple of 128.
+namespace moejit::reference {
+
+namespace detail {
+
+// [outer, inner, 128] as [inner, outer, 128].
+inline std::vector<std::uint8_t> exchange_runs(const std::vector<std::uint8_t>& bytes,
+                                               std::int64_t outer, std::int64_t inner) {
+  std::vector<std::uint8_t> exchanged(bytes.size());
+  for (std::int64_t i = 0; i < outer * inner; ++i) {
+    const std::int64_t to = i % inner * outer + i / inner;
+    std::copy_n(bytes.begin() + 128 * i, 128, exchanged.begin() + 128 * to);
+  }
+  return exchanged;
+}
+
+}  // namespace detail
+
+inline std::vector<std::uint8_t> to_column_blocks(const std::vector<std::uint8_t>& matrix,
+                                                  std::int64_t columns) {
+  return detail::exchange_runs(matrix, std::ssize(matrix) / columns, columns / 128);
+}
+
+inline std::vector<std::uint8_t> from_column_blocks(const std::vector<std::uint8_t>& blocks,
+                                                    std::int64_t columns) {
+  return detail::exchange_runs(blocks, columns / 128, std::ssize(blocks) / columns);
+}
+
+}  // namespace moejit::reference
