@@ -26,8 +26,10 @@ struct LoadCombinedRows {
     Fetched sum = {};
     constexpr int32_t kWhole = kTopK / kRowsInFlight * kRowsInFlight;
 #pragma unroll kUnrolled
-    for (int32_t k = 0; k < kWhole; k += kRowsInFlight) add<kRowsInFlight>(params, at, rows, sum);
-    add<kTopK - kWhole>(params, at, rows, sum);
+    for (int32_t k = 0; k < kWhole; k += kRowsInFlight) {
+      add_next<kRowsInFlight>(params, at, rows, sum);
+    }
+    if constexpr (kTopK > kWhole) add_next<kTopK - kWhole>(params, at, rows, sum);
     return sum;
   }
   MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return fetched; }
@@ -36,23 +38,45 @@ struct LoadCombinedRows {
   // The sorted list is indexed by compile-time constants; longer lists are scanned in a loop.
   static constexpr int32_t kUnrolled = kTopK <= 32 ? 4 : 1;
 
-  // Adds the next kCount rows. A row of -1 adds 0, which changes no sum that started from +0.
   template <int32_t kCount>
+  MOEJIT_DEVICE static void add_next(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at,
+                                     DescendingRows<kTopK>& rows, Fetched& sum) {
+    int32_t row[kCount];
+#pragma unroll
+    for (int32_t i = 0; i < kCount; ++i) row[i] = rows.next();
+    int32_t any = row[0];  // of the warp
+#pragma unroll
+    for (int32_t mask = kSegmentLanes; mask < 32; mask *= 2) {
+      any = larger(any, ptx::shuffle_xor(any, mask));
+    }
+    if (any >= 0) add<kCount>(params, at, row, any, sum);
+  }
+
+  // Adds the first kCount rows of those given. Rows of -1 come last; where no lane has others, half
+  // as many are loaded. Else `any` is read in their place, which another lane has: loads that
+  // depend on a condition of their own would be started one by one.
+  template <int32_t kCount, int32_t kGiven>
   MOEJIT_DEVICE static void add(const RowChainParams& params, const SegmentPosition<kColumns>& at,
-                                DescendingRows<kTopK>& rows, Fetched& sum) {
+                                const int32_t (&row)[kGiven], int32_t any, Fetched& sum) {
+    if constexpr (kCount > 1) {
+      constexpr int32_t kHalf = kCount / 2;
+      if (ptx::ballot(row[kHalf] >= 0) == 0) return add<kHalf>(params, at, row, any, sum);
+    }
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
-    Bf16Segment segment[kCount > 0 ? kCount : 1];
+    SegmentPosition<kColumns> from = at;
+    from.index = smaller(at.index, at.kPerRow - 1);  // absent ones may lie behind a row
+    Bf16Segment segment[kCount];
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) {
-      const int32_t row = rows.next();
-      segment[i] = fetch_runs(input, at, row, row >= 0);
+      segment[i] = fetch_runs(input, from, row[i] >= 0 ? row[i] : any, true);
     }
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) {
       const ValueSegment values = unpack_bf16(segment[i]);
 #pragma unroll
       for (int32_t v = 0; v < kLaneColumns; ++v) {
-        sum.value[v] = ptx::add(sum.value[v], values.value[v]);
+        if (row[i] >= 0) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
       }
     }
   }
