@@ -113,11 +113,14 @@ std::vector<char> make_cubin(const Program& program, int64_t seed) {
   image.add(".symtab", SHT_SYMTAB, bytes_of(symbols));
   image.add(".nv.info", SHT_PROGBITS, bytes_of(registers));
   if (const int64_t taken = param_bytes_of(program.entry); taken > 0) {
-    // Of two bytes: the size of all parameters.
+    // Of 12 bytes: the only parameter, number 0 at offset 0; its size are bits 18 to 31.
     struct {
-      uint8_t format = 3, kind = 0x19;
-      uint16_t size;
-    } const params{.size = static_cast<uint16_t>(taken)};
+      uint8_t format = 4, kind = 0x17;
+      uint16_t bytes = 12;
+      uint32_t index = 0;
+      uint16_t ordinal = 0, offset = 0;
+      uint32_t size;
+    } const params{.size = static_cast<uint32_t>(taken) << 18U};
     image.add(".nv.info." + program.entry, SHT_PROGBITS, bytes_of(params));
   }
   image.add(".text." + program.entry, SHT_PROGBITS, code);

@@ -24,14 +24,16 @@ std::string_view part(std::string_view bytes, std::size_t at, std::size_t length
   return at > bytes.size() ? std::string_view() : bytes.substr(at, length);
 }
 
-// Attribute 0x19 of a kernel: the bytes of its parameters.
+// Attribute 0x17 tells of a parameter: its number and offset, and in bits 18 to 31 of the last word
+// its size. (0x19 has the size of all with what is left free before the first.)
 std::size_t param_bytes_of(std::string_view info) {
-  for (std::size_t at = 0; at + 4 <= info.size();) {
+  constexpr std::size_t kHeader = 4, kLastWord = kHeader + 8;
+  for (std::size_t at = 0; at + kHeader <= info.size();) {
     const auto format = static_cast<uint8_t>(info[at]);
     const auto kind = static_cast<uint8_t>(info[at + 1]);
     const uint16_t value = *read<uint16_t>(info, at + 2);
-    if (format == 3 && kind == 0x19) return value;
-    at += 4 + (format == 4 ? value : 0);
+    if (format == 4 && kind == 0x17) return read<uint32_t>(info, at + kLastWord).value_or(0) >> 18U;
+    at += kHeader + (format == 4 ? value : 0);
   }
   return 0;
 }
