@@ -10,6 +10,7 @@
 #include "compiler/support/env.h"
 #include "compiler/support/file.h"
 #include "runtime/device.h"
+#include "runtime/driver/driver_api.h"
 #include "runtime/engine.h"
 #include "runtime/prepared_layer.h"
 #include "tests/support/temp_dir.h"
@@ -19,7 +20,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cuda.h>
 #include <deque>
 #include <dlfcn.h>
 #include <filesystem>
