@@ -112,8 +112,9 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
   const std::vector<std::byte> file = encode_entry(key, metadata, payload);
   std::vector<std::byte> present;
   const bool is_present = folder_.read(name_of(key), present) == 0;
-  if (is_present && present == file) return true;  // another process was faster
-  if (is_present && decode_entry(present, key)) {
+  if (const auto there = decode_entry(present, key); is_present && there) {
+    // Another process was faster; one of another version may describe the same in other words.
+    if (std::ranges::equal(there->payload, payload)) return true;
     add(Count::kNondeterministic);
     warn_once("nondeterministic",
               fmt::format("cache entry {}: what was made anew under its key has other bytes, which "

@@ -83,9 +83,10 @@ class KernelCache {
 
   std::optional<Entry> get(const Digest& key);
 
-  // Publishes an entry, replacing what is there; returns whether the folder has it. The caller goes
-  // on with its own bytes: on some file systems a new file is not seen at once. Where the cache has
-  // grown too large for its limits, entries that were used longest ago are evicted.
+  // Publishes an entry, replacing what is there unless that has the same payload; returns whether
+  // the folder has it. The caller goes on with its own bytes: on some file systems a new file is
+  // not seen at once. Where the cache has grown too large for its limits, entries that were used
+  // longest ago are evicted.
   bool put(const Digest& key, std::string_view metadata, std::span<const std::byte> payload);
 
   // Counts what put() counts where it finds other bytes: for a caller that looked itself, and

@@ -12,7 +12,9 @@
 
 namespace moejit::cache {
 
-// Entries in the order of their keys, each once. Error kInvalidValue: one key with two contents.
+// Entries in the order of their keys, each once; of several with the same payload that with the
+// shortest metadata, of these the first in the order of bytes. Error kInvalidValue: one key with
+// two payloads.
 Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries);
 
 // The bytes of a pack (cache/pack/pack_format.h): a function of the set of entries and of the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/kernel_entry.h"
 
+#include "runtime/fold_headers.h"
+
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -49,7 +51,7 @@ std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler
     for (const UsageField& field : kUsageFields)
       object["usage"][field.name] = (*binary.usage).*field.member;
   object["key"] = json::array();
-  for (const HashedField& field : key.fields)
+  for (const HashedField& field : fold_headers(key.fields))
     object["key"].push_back(json::array({field.name, field.value}));
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -80,7 +82,7 @@ std::vector<HashedField> key_fields_of(std::string_view metadata) {
       return {};
     fields.push_back({field[0].get<std::string>(), field[1].get<std::string>()});
   }
-  return fields;
+  return unfold_headers(fields);
 }
 
 }  // namespace moejit::runtime

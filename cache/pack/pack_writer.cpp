@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <string_view>
+#include <tuple>
 
 namespace moejit::cache {
 namespace {
@@ -40,9 +42,12 @@ void put_page_table(std::span<std::byte> pack, const PackHeader& header) {
 }  // namespace
 
 Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries) {
-  std::ranges::sort(entries, {}, &Entry::key);
+  // Versions of moejit may describe the same payload in other words: the shortest is taken.
+  std::ranges::sort(entries, {}, [](const Entry& entry) {
+    return std::tuple(entry.key, entry.metadata.size(), std::string_view(entry.metadata));
+  });
   for (std::size_t i = 1; i < entries.size(); ++i)
-    if (entries[i].key == entries[i - 1].key && entries[i] != entries[i - 1])
+    if (entries[i].key == entries[i - 1].key && entries[i].payload != entries[i - 1].payload)
       return invalid(fmt::format("key {} stands for two different contents", entries[i].key.hex()));
   const auto has_same_key = [](const Entry& a, const Entry& b) { return a.key == b.key; };
   entries.erase(std::unique(entries.begin(), entries.end(), has_same_key), entries.end());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/cache_entries.h"
 
+#include "runtime/fold_headers.h"
+
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
@@ -91,7 +93,7 @@ std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
   std::vector<FieldDifference> result;
   for (const auto& [place, value] : left) {
     const std::string* other = value_in(right, place);
-    if (other == nullptr || *other != value)
+    if (other == nullptr || !runtime::is_same_value(place.first, value, *other))
       result.push_back({place.first, value, other == nullptr ? "" : *other});
   }
   for (const auto& [place, value] : right)

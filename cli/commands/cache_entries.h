@@ -34,7 +34,7 @@ struct FieldDifference {
   std::string a, b;
 };
 // In the order of the fields of `a`, then those that only `b` has. Fields of the same name are
-// compared in turn.
+// compared in turn, digests of headers as far as both were stored.
 std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
                                               std::span<const HashedField> b);
 

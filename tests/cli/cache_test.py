@@ -96,6 +96,19 @@ class CacheTest(tool.ToolTest):
         other = self.put("other")
         self.refuse(["cache", "diff", a, other], TOOLCHAIN, "does not tell the fields")
 
+    def test_folded_headers_are_those_of_earlier_versions(self):
+        digests = ["a" * 64, "b" * 64]
+        names = [f"header:moejit_device/core/{name}.cuh" for name in ("math", "types")]
+        whole = self.put("whole", zip(names, digests))
+        same = self.put("same", [("header:*", "core/ math aaaaaaaa types bbbbbbbb")])
+        other = self.put("other", [("header:*", "core/ math aaaaaaaa types cccccccc")])
+        self.assertEqual(self.succeed_json("cache", "show", same)["fields"],
+                         [{"field": names[0], "value": "a" * 8}, {"field": names[1], "value": "b" * 8}])
+        self.assertIn("the same fields", self.succeed("cache", "diff", whole, same).stdout)
+        found = self.succeed_json("cache", "diff", other, whole)["differing"]
+        self.assertEqual([(item["field"], item["a"], item["b"]) for item in found],
+                         [(names[1], "c" * 8, digests[1])])
+
     def why(self, *arguments):
         return self.succeed_json("cache", "why", TINY, "--target", "sim", *arguments)
 

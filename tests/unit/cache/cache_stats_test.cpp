@@ -153,6 +153,16 @@ TEST_F(SharedStatsTest, TellOfKernelsThatWereMadeAnewWithOtherBytes) {
   EXPECT_EQ(cache->statistics().counted.total[Count::kNondeterministic], 1);
 }
 
+TEST_F(SharedStatsTest, DoNotCallOtherWordsForTheSameKernelOtherBytes) {
+  const Digest key = sha256("key");
+  open()->put(key, "{\"of\":\"an earlier version\"}", payload(10, 1));
+  const auto cache = open();
+  EXPECT_TRUE(cache->put(key, "{}", payload(10, 1)));
+  EXPECT_EQ(cache->counters().nondeterministic, 0);
+  EXPECT_EQ(warnings_, std::vector<std::string>());
+  EXPECT_EQ(cache->get(key)->metadata, "{\"of\":\"an earlier version\"}");
+}
+
 TEST(CacheSettings, ReadLimits) {
   EXPECT_EQ(parse_limit("65536"), 65536);
   EXPECT_EQ(parse_limit("4G"), std::int64_t{4} << 30);

@@ -75,6 +75,19 @@ TEST_F(PackTest, RefusesTwoContentsOfOneKey) {
             fmt::format("key {} stands for two different contents", both[0].key.hex()));
 }
 
+TEST_F(PackTest, TakesTheShortestMetadataOfOnePayload) {
+  std::vector<Entry> all = entries(1);
+  for (const char* metadata : {"{\"b\":1}", "{\"a\":1}", "{\"of\":\"an earlier version\"}"}) {
+    all.push_back(all[0]);
+    all.back().metadata = metadata;
+  }
+  all.erase(all.begin());
+  const auto unique = unique_entries(all);
+  ASSERT_TRUE(unique) << message_of(unique.error());
+  ASSERT_EQ(unique->size(), 1u);
+  EXPECT_EQ((*unique)[0].metadata, "{\"a\":1}");
+}
+
 TEST_F(PackTest, AlignsEntriesAsFilesOfTheirOwn) {
   const Bytes bytes = write(100);
   const auto pack = Pack::open(file()).value();

@@ -25,6 +25,17 @@ TEST(DifferingFields, AreToldInTheOrderOfTheKey) {
   EXPECT_EQ(text(differing_fields(a, a)), "");
 }
 
+TEST(DifferingFields, ComparesDigestsOfHeadersAsFarAsTheyWereStored) {
+  const std::string digest = sha256("header").hex(), first = digest.substr(0, 8);
+  const std::vector<HashedField> whole = {{"source", digest}, {"header:a/b.cuh", digest}};
+  const std::vector<HashedField> stored = {{"source", digest}, {"header:a/b.cuh", first}};
+  const std::vector<HashedField> other = {{"source", first}, {"header:a/b.cuh", "00000000"}};
+  EXPECT_EQ(text(differing_fields(whole, stored)), "");
+  EXPECT_EQ(text(differing_fields(stored, whole)), "");
+  EXPECT_EQ(text(differing_fields(whole, other)),
+            fmt::format("source:{}/{} header:a/b.cuh:{}/00000000 ", digest, first, digest));
+}
+
 TEST(ReasonOf, TellsTheLongerNameFirst) {
   EXPECT_EQ(reason_of("compiler_build_id"), "another build of NVRTC");
   EXPECT_EQ(reason_of("compiler"), "another compiler");

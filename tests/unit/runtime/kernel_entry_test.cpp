@@ -21,6 +21,15 @@ TEST(KernelMetadata, IsCanonicalJson) {
             R"("stack_bytes":0,"static_shared_bytes":0}})");
 }
 
+TEST(KernelMetadata, HasTheFirstDigitsOfHeaders) {
+  compiler::KernelKey key = kKey;
+  key.fields.push_back({"header:moejit_device/core/math.cuh", sha256("math").hex()});
+  const std::string metadata = kernel_metadata(kBinary, key);
+  EXPECT_NE(metadata.find(R"(["header:*","core/ math )"), std::string::npos) << metadata;
+  key.fields.back().value.resize(8);
+  EXPECT_EQ(key_fields_of(metadata), key.fields);
+}
+
 TEST(KernelOf, GivesBackTheKernel) {
   const auto kernel =
       kernel_of({kKey.digest, kernel_metadata(kBinary, kKey), kBinary.bytes}, kSource);
@@ -51,6 +60,10 @@ TEST(KernelOf, RefusesEntriesThatAreNotOfThisKernel) {
 
 TEST(KeyFieldsOf, GivesBackTheFields) {
   EXPECT_EQ(key_fields_of(kernel_metadata(kBinary, kKey)), kKey.fields);
+  const std::string digest = sha256("math").hex();
+  // As earlier versions stored it.
+  EXPECT_EQ(key_fields_of(R"({"key":[["header:moejit_device/a.cuh",")" + digest + R"("]]})"),
+            (std::vector<HashedField>{{"header:moejit_device/a.cuh", digest}}));
   for (const char* text : {"", "{", "[]", "{}", R"({"key":1})", R"({"key":[1]})",
                            R"({"key":[["a"]]})", R"({"key":[["a",1]]})"})
     EXPECT_TRUE(key_fields_of(text).empty()) << text;
