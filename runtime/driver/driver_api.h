@@ -3,9 +3,17 @@
 
 #include "compiler/support/error.h"
 
+#include <cstddef>
 #include <cuda.h>
 #include <string>
 
+#if CUDA_VERSION < 12000
+#error "moejit is built with the cuda.h of CUDA 12.0 or later: older ones know no tensor maps"
+#endif
+#if CUDA_VERSION < 12040
+// What headers do not declare yet that drivers may have.
+extern "C" CUresult CUDAAPI cuKernelGetParamInfo(CUkernel, std::size_t, std::size_t*, std::size_t*);
+#endif
 #ifndef cuStreamGetCaptureInfo_v2
 // Not declared by the cuda.h of CUDA 12.3 and later, which means its successor.
 extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
