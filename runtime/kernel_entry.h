@@ -13,9 +13,8 @@
 
 namespace moejit::runtime {
 
-// Most bytes of a kernel's cache entry beside its machine code: header, metadata, padding,
-// checksum. Of metadata that holds for the kernels of all layers in docs/examples/layers, whatever
-// is fused.
+// Most bytes that a kernel's cache entry has beside its machine code: header, metadata, padding and
+// checksum. It holds for every kernel of the layers in docs/examples/layers, fused or apart.
 inline constexpr std::size_t kMostEntryOverheadBytes = 2048;
 
 // The metadata that a kernel's cache entry carries: canonical JSON (keys sorted, no blanks) of
