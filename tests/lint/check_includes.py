@@ -24,7 +24,7 @@ RULES = {
 }
 # The CPU reference must not share code with what it judges.
 RULES["tests/support/reference"] = ["tests/support/"]
-CUDA_FOLDERS = ("runtime/", "tests/bench/", "tests/fakes/")
+CUDA_FOLDERS = ("runtime/", "tests/fakes/")
 CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_fp8.h", "cuda_bf16.h", "nvrtc.h")
 
 
@@ -52,7 +52,7 @@ def findings_of(name, text):
             continue
         quote, included = match.groups()
         if included in CUDA_HEADERS and not name.startswith(CUDA_FOLDERS):
-            found.append(f"{name}:{number}: <{included}>: only runtime/, tests/bench/ and tests/fakes/ include CUDA headers")
+            found.append(f"{name}:{number}: <{included}>: only runtime/ and tests/fakes/ include CUDA headers")
         elif quote == '"' and not any(fits(included, entry) for entry in allowed):
             found.append(f'{name}:{number}: "{included}": may include only {", ".join(allowed)}')
         elif quote == "<" and name.startswith("templates/moejit_device/") and included != "cstdint":
