@@ -8,6 +8,10 @@
 //   GatheredRows    each is the row of its token, which row_tokens names; rows that were permuted
 //                   as zeros, whose tokens it gives as ~token, are zeros here too
 //   GatheredRowsOfAll  likewise, but zeros none
+//
+// kBandTiles is how many tiles side by side are moved before those of the next rows. Rows in order
+// are read once, best from end to end. Of gathered rows every expert of a token reads a part: in a
+// narrow band all tokens' parts stay in L2 until the last of them has, in half a KiB of each row.
 
 #include "moejit_device/transpose/byte_block.cuh"
 #include "moejit_device/transpose/row_shifts.cuh"
@@ -17,6 +21,7 @@ namespace moejit::device {
 template <int32_t kColumns>
 struct RowsInOrder {
   static constexpr int32_t kBlocks = ceil_div(kColumns, int32_t{128});
+  static constexpr int32_t kBandTiles = kBlocks;
 
   // Rows of this warp from `first` on, `count` of them; the scales of block `block` of columns.
   MOEJIT_DEVICE RowsInOrder(const TransposeParams&, int64_t first, int32_t count)
@@ -48,6 +53,8 @@ class GatheredRowsOf {
   static constexpr int32_t kNone = -0x7fffffff - 1;  // there is no such row
 
  public:
+  static constexpr int32_t kBandTiles = 4;
+
   MOEJIT_DEVICE GatheredRowsOf(const TransposeParams& params, int64_t first, int32_t count) {
     const auto tokens = ptx::global(params.row_tokens) + first;
     const int32_t row = 2 * ptx::lane_index();

@@ -16,9 +16,9 @@
 //   lane l of warp w:  rows [64w + 16(l/8), + 16), columns [16(l%8), + 16), scales of the rows
 //                      64w + 2l and 64w + 2l + 1
 //
-// A pair of warps has one tile, along a row of tiles first: CTAs that run together read whole rows,
-// use every sector of scales, and write blocks of columns from end to end. No pair takes a second
-// tile: the registers for that are missed where 16 loads are in flight, by a sixth of the speed.
+// A pair of warps has one tile, along a band of the row of tiles first: CTAs that run together read
+// neighbouring columns and write neighbouring tiles. No pair takes a second tile: the registers for
+// that are missed where 16 loads are in flight, by a sixth of the speed.
 //
 // Emitted kernels look like this:
 //
@@ -60,16 +60,39 @@ struct Transpose {
 
   // As many CTAs as there are tiles for, or more.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
-    const int64_t tile = int64_t{ptx::cta_index()} * kPairs + pair();
-    const int64_t tile_row = tile / kTilesPerRow;
-    if (tile_row >= params.output_columns / 128) return;
-    const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
+    const TilePlace tile =
+        place_of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
+                 static_cast<uint32_t>(params.output_columns / 128));
+    if (tile.column >= kTilesPerRow) return;
+    const RowTile rows = find_row_tile<kGroups>(params, tile.row * 128);
     if (rows.count <= 0) return;
-    move_tile(params, rows, tile_row, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    move_tile(params, rows, tile.row, tile.column);
   }
 
  private:
   static constexpr int32_t kTilesPerRow = ceil_div(kColumns, int32_t{128});
+
+  struct TilePlace {
+    int64_t row;
+    int32_t column;  // kTilesPerRow: there is no such tile
+  };
+
+  // Tiles of a band of columns, row after row, then those of the next band.
+  MOEJIT_DEVICE static TilePlace place_of(uint32_t tile, uint32_t rows) {
+    constexpr uint32_t kTiles = kTilesPerRow;
+    constexpr uint32_t kBand = smaller(Source::kBandTiles, kTilesPerRow);
+    constexpr uint32_t kLast = kTiles - (kTiles - 1) / kBand * kBand;  // tiles of the last band
+    uint32_t first = 0;
+    if constexpr (kBand < kTiles) {
+      first = tile / larger(rows * kBand, 1u) * kBand;
+      tile -= first * rows;
+    }
+    const bool is_last = first + kLast == kTiles;
+    const uint32_t row = is_last ? tile / kLast : tile / kBand;
+    const uint32_t column = first + tile - row * (is_last ? kLast : kBand);
+    if (row >= rows || column >= kTiles) return {0, kTilesPerRow};
+    return {row, static_cast<int32_t>(column)};
+  }
 
   // Of warps in the CTA; their barrier is one of its number.
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }

@@ -17,6 +17,7 @@ namespace moejit::testing {
 namespace {
 
 using compiler::DType;
+using compiler::RowSource;
 using compiler::TransposeRule;
 using compiler::TransposeSpec;
 using reference::block_count;
@@ -68,7 +69,39 @@ struct Choice {
   TransposeSpec spec;
   bool shares_offs = false;  // output_offs is offs
   bool reports = true;       // else there is no counter and no status word
+  // Of tokens' rows: whose row each permuted one is, and which rows of zeros are ~token.
+  std::vector<int32_t> row_tokens;
 };
+
+// The rows of random tokens, and every fifth one as zeros.
+std::vector<int32_t> random_row_tokens(const TransposeGroups& groups, int64_t tokens,
+                                       uint64_t seed) {
+  std::vector<int32_t> row_tokens(static_cast<size_t>(groups.offs.back() + 16), 0x7fffffff);
+  const reference::RandomStream random(seed, 2);
+  for (size_t e = 0; e < groups.counts.size(); ++e)
+    for (int32_t row = groups.offs[e]; row < groups.offs[e] + groups.counts[e]; ++row) {
+      const auto token = static_cast<int32_t>(random.below(row, tokens));
+      row_tokens[static_cast<size_t>(row)] = row % 5 == 0 ? ~token : token;
+    }
+  return row_tokens;
+}
+
+// What permuting makes of tokens' rows: those of ~token become zeros and keep their scales.
+QuantizedRows permuted(const QuantizedRows& tokens, const TransposeGroups& groups,
+                       const std::vector<int32_t>& row_tokens, bool has_zeros) {
+  QuantizedRows rows = random_rows(groups, tokens.cols, 0, 0);
+  const int64_t columns = tokens.cols, blocks = block_count(columns);
+  for (size_t e = 0; e < groups.counts.size(); ++e)
+    for (int64_t row = groups.offs[e]; row < groups.offs[e] + groups.counts[e]; ++row) {
+      const int32_t of = row_tokens[static_cast<size_t>(row)];
+      const int64_t token = of < 0 ? ~of : of;
+      std::copy_n(tokens.q.begin() + token * columns, columns, rows.q.begin() + row * columns);
+      if (of < 0 && has_zeros) std::fill_n(rows.q.begin() + row * columns, columns, uint8_t{0});
+      std::copy_n(tokens.scale_inv.begin() + token * blocks, blocks,
+                  rows.scale_inv.begin() + row * blocks);
+    }
+  return rows;
+}
 
 class TransposeKernel : public Chains {
  protected:
@@ -114,6 +147,7 @@ class TransposeKernel : public Chains {
                     int64_t columns) {
     const DeviceBuffer q = input("q", rows.q);
     const DeviceBuffer scale_inv = input("q_scale_inv", rows.scale_inv);
+    const DeviceBuffer row_tokens = input("row_tokens", choice.row_tokens);
     const DeviceBuffer counts = input("counts", groups.counts);
     const DeviceBuffer offs = input("offs", groups.offs);
     const DeviceBuffer output_offs = input("output_offs", groups.output_offs);
@@ -127,6 +161,7 @@ class TransposeKernel : public Chains {
     const device::TransposeParams params{
         .input = q.as<const uint8_t>(),
         .input_scale_inv = scale_inv.as<const float>(),
+        .row_tokens = row_tokens.as<const int32_t>(),
         .counts = counts.as<const int32_t>(),
         .offs = offs.as<const int32_t>(),
         .output_offs =
@@ -135,11 +170,11 @@ class TransposeKernel : public Chains {
         .output_scale_inv = output_scale_inv.as<float>(),
         .flushed = choice.reports ? flushed.as<uint64_t>() : nullptr,
         .status = choice.reports ? status.as<uint32_t>() : nullptr,
-        .rows = rows.rows,
+        .rows = choice.row_tokens.empty() ? rows.rows : std::ssize(choice.row_tokens),
         .output_columns = columns};
     run(choice.spec, compiler::busy_ctas(choice.spec, columns), params,
-        {&q, &scale_inv, &counts, &offs, &output_offs, &output, &output_scale_inv, &flushed,
-         &status});
+        {&q, &scale_inv, &row_tokens, &counts, &offs, &output_offs, &output, &output_scale_inv,
+         &flushed, &status});
     const std::vector<uint8_t> all = output.download<uint8_t>();
     EXPECT_TRUE(untouched_from(head(all, kGuard), 0));
     EXPECT_TRUE(untouched_from(all, kGuard + rows.cols * columns));
@@ -287,6 +322,32 @@ TEST_F(TransposeKernel, ReadsNoRowsBeyondTheLast) {
                                            reference::TransposeRule::kIdeal, kUntouched);
   EXPECT_TRUE(matches(compare_e4m3({"q", 128}, got.bytes, wanted.bytes)));
   EXPECT_TRUE(matches(compare_f32({"q_scale_inv", 1}, got.scale_inv, wanted.scale_inv)));
+}
+
+// In bands of four tiles: fewer, whole ones, and ends of one tile to three.
+TEST_F(TransposeKernel, GathersRowsOfAnyLength) {
+  const TransposeGroups groups = groups_of({130, 0, 17, 300}, 16);
+  constexpr int64_t kTokens = 70;
+  const std::vector<int32_t> row_tokens = random_row_tokens(groups, kTokens, 14);
+  for (const int64_t columns : {16, 272, 512, 528, 784, 1024, 1424})
+    for (const bool has_zeros : {true, false}) {
+      SCOPED_TRACE(columns);
+      const QuantizedRows tokens = random_rows(groups_of({kTokens}, 1), columns, 4, 15);
+      const int64_t output_columns = groups.output_offs.back() + 128;
+      const auto wanted = reference::transpose(permuted(tokens, groups, row_tokens, has_zeros),
+                                               groups, output_columns, reference::Fp8Format::kE4m3,
+                                               reference::TransposeRule::kIdeal, kUntouched);
+      const Outputs got =
+          transpose(tokens, groups,
+                    {.spec = {.source = has_zeros ? RowSource::kGathered : RowSource::kGatheredAll,
+                              .local_experts = static_cast<int32_t>(groups.counts.size()),
+                              .columns = static_cast<int32_t>(columns)},
+                     .row_tokens = row_tokens},
+                    output_columns);
+      EXPECT_TRUE(matches(compare_e4m3({"q", output_columns}, got.bytes, wanted.bytes)));
+      EXPECT_TRUE(matches(
+          compare_f32({"q_scale_inv", output_columns / 128}, got.scale_inv, wanted.scale_inv)));
+    }
 }
 
 // Groups farther apart than their columns reach: what is between belongs to none.
