@@ -109,10 +109,9 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
     return false;
   }
   if (!has_swept_.exchange(true)) add(Count::kSwept, folder_.sweep_temporaries());
-  const std::vector<std::byte> file = encode_entry(key, metadata, payload);
   std::vector<std::byte> present;
   const bool is_present = folder_.read(name_of(key), present) == 0;
-  if (const auto there = decode_entry(present, key); is_present && there) {
+  if (const auto there = decode_entry(present, key)) {
     // Another process was faster; one of another version may describe the same in other words.
     if (std::ranges::equal(there->payload, payload)) return true;
     add(Count::kNondeterministic);
@@ -121,6 +120,7 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
                           "must not be; the new one is kept",
                           folder_.path_of(name_of(key))));
   }
+  const std::vector<std::byte> file = encode_entry(key, metadata, payload);
   if (const int error = folder_.publish(name_of(key), file); error != 0) {
     report_failed_write(error);
     return false;

@@ -82,7 +82,6 @@ TEST(Keys, AreTheGoldenOnes) {
       << "caches of users would miss; after a wanted change run key_golden_test --update";
 }
 
-// A label reaches neither source nor key.
 // Text of any kind, much of it what C++, the preprocessor or fmt would take for their own.
 std::string random_label(std::mt19937& random) {
   constexpr std::array kParts = {
@@ -94,6 +93,7 @@ std::string random_label(std::mt19937& random) {
   return label;
 }
 
+// A label reaches neither source nor key.
 TEST(Keys, AreThoseOfALayerOfAnyName) {
   auto layer = compiler::parse_layer(read_file(kLayers / "tiny.json"), "tiny.json").value();
   const std::string plain = line_of(layer, "tiny", "sim");

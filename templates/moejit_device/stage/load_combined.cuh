@@ -38,6 +38,7 @@ struct LoadCombinedRows {
   // The sorted list is indexed by compile-time constants; longer lists are scanned in a loop.
   static constexpr int32_t kUnrolled = kTopK <= 32 ? 4 : 1;
 
+  // The next kCount rows.
   template <int32_t kCount>
   MOEJIT_DEVICE static void add_next(const RowChainParams& params,
                                      const SegmentPosition<kColumns>& at,

@@ -7,9 +7,9 @@
 // those of the row chains and of the scaling-aware transposes.
 //
 // A CTA takes tiles of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
-// segment as in the row chain, and leave its codes and scales in shared memory; then two warps take
-// each of the three tiles of codes as in the transpose. Neither access to shared memory meets a
-// bank twice: eight lanes take the 128 bytes of a row.
+// segment as in the row chain, and leave its codes and scales in shared memory; then pairs of warps
+// take the three tiles of codes as in the transpose. Neither access to shared memory meets a bank
+// twice: eight lanes take the 128 bytes of a row.
 //
 // Emitted kernels look like this:
 //
@@ -21,7 +21,7 @@
 //   constexpr int32_t kColumns = 2048;
 //   constexpr int32_t kPitch = 2048;
 //   constexpr uint32_t kEpsilonBits = 0x00000000u;  // 0
-//   constexpr int32_t kThreads = 256;
+//   constexpr int32_t kThreads = 128;
 //
 //   struct Activation { ... };  // value() and gradients()
 //

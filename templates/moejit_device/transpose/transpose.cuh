@@ -28,7 +28,7 @@
 //
 //   constexpr int32_t kGroups = 8;
 //   constexpr int32_t kColumns = 7168;
-//   constexpr int32_t kThreads = 256;
+//   constexpr int32_t kThreads = 128;
 //
 //   using Kernel = Transpose<kGroups, kColumns, RowsInOrder<kColumns>, IdealRescale<E4m3>,
 //                            IgnoreFlushed, kThreads>;

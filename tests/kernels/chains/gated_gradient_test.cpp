@@ -116,7 +116,8 @@ class GatedGradientKernel : public Chains {
 
   // All in one kernel: the same rows, and what the transpose makes of them. What belongs to no
   // group is left alone.
-  void expect_bits_of_rows_and_transposes(const Inputs& in) {
+  void expect_bits_of_rows_and_transposes(const Inputs& in,
+                                          int32_t threads = compiler::GatedGradientSpec{}.threads) {
     const Rows wanted = rows_of(in);
     const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
     const int64_t columns = in.output_columns();
@@ -148,7 +149,8 @@ class GatedGradientKernel : public Chains {
     const compiler::GatedGradientSpec spec{
         .local_experts = static_cast<int32_t>(in.groups.counts.size()),
         .columns = static_cast<int32_t>(in.columns),
-        .epsilon = reference::kActivationEps};
+        .epsilon = reference::kActivationEps,
+        .threads = threads};
     run(spec, compiler::busy_ctas(spec, columns) + 1, params,
         {&up.h1, &up.dact, &up.probs, &up.counts, &up.offs, &output_offs, &dh1, &dh1_scales,
          &dprobs, &dh1_colwise, &dh1_tiles, &act_colwise, &act_tiles});
@@ -202,6 +204,14 @@ TEST_F(GatedGradientKernel, DoesNotDependOnTheOrderOfThreads) {
     SCOPED_TRACE(seed);
     open(seed);
     expect_bits_of_rows_and_transposes(in);
+  }
+}
+
+// Of a pair of warps, which takes all three tiles, and of more pairs than there are tiles.
+TEST_F(GatedGradientKernel, HasTheseBitsForAnyNumberOfThreads) {
+  for (const int32_t threads : {64, 256}) {
+    SCOPED_TRACE(threads);
+    expect_bits_of_rows_and_transposes(random(kCounts, 272), threads);
   }
 }
 
