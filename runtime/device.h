@@ -84,6 +84,8 @@ class Device {
   // bytes that nothing wrote.
   virtual Result<void*> allocate(int64_t bytes) = 0;
   virtual void release(void* address) = 0;
+  // Copies between host and device wait for what was started before on the default stream, and are
+  // complete when they return, for any stream.
   virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;
   virtual Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) = 0;
   // Copies between two places of device memory on the stream, in order with launches; they must

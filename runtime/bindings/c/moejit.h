@@ -132,8 +132,8 @@ MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
-// Copies wait for what was started before on the default stream; fill does not, and is in order
-// with the other work of `stream`.
+// Copies wait for what was started before on the default stream and are complete when they return,
+// for any stream; fill does not wait, and is in order with the other work of `stream`.
 MOEJIT_API moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
                                                           const void* source, int64_t bytes);
 MOEJIT_API moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,

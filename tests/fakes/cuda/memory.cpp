@@ -2,9 +2,11 @@
 // Memory of the fake driver: the host's, so that copies really copy, with bounds and owners.
 #include "tests/fakes/cuda/driver_state.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <vector>
 
 namespace moejit::testing::fake {
 namespace {
@@ -25,6 +27,17 @@ std::map<CUdeviceptr, Block>& blocks() {
   return all;
 }
 std::array<std::size_t, FakeCudaControl::kDevices> used{};
+
+// From memory of the host that is pageable, as all is here, a copy returns when its bytes are
+// staged; they land before whatever the legacy stream does next. Under memory_mutex().
+struct StagedCopy {
+  CUdeviceptr destination = 0;
+  std::vector<std::byte> bytes;
+};
+std::vector<StagedCopy>& staged_copies() {
+  static auto& all = *new std::vector<StagedCopy>;
+  return all;
+}
 
 std::size_t memory_bytes() {
   const int64_t bytes = control().memory_bytes;
@@ -73,6 +86,15 @@ void give_memory(CUdevice device, std::size_t bytes) {
   used[static_cast<std::size_t>(device)] -= bytes;
 }
 
+void land_copies() {
+  const std::lock_guard lock(memory_mutex());
+  for (const StagedCopy& copy : staged_copies()) {
+    if (find_block(copy.destination) != blocks().end())
+      std::memcpy(pointer(copy.destination), copy.bytes.data(), copy.bytes.size());
+  }
+  staged_copies().clear();
+}
+
 }  // namespace moejit::testing::fake
 
 using namespace moejit::testing;
@@ -119,7 +141,10 @@ FAKE CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::
   if (const CUresult result = check_context(); result != CUDA_SUCCESS) return result;
   if (const CUresult result = check_unsafe_call(); result != CUDA_SUCCESS) return result;
   if (!holds(destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(pointer(destination), source, bytes);
+  land_copies();
+  const auto* first = static_cast<const std::byte*>(source);
+  const std::lock_guard lock(memory_mutex());
+  staged_copies().push_back({destination, {first, first + bytes}});
   return CUDA_SUCCESS;
 }
 
@@ -128,6 +153,7 @@ FAKE CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t
   if (const CUresult result = check_context(); result != CUDA_SUCCESS) return result;
   if (const CUresult result = check_unsafe_call(); result != CUDA_SUCCESS) return result;
   if (!holds(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  land_copies();
   std::memcpy(destination, pointer(source), bytes);
   return CUDA_SUCCESS;
 }
