@@ -13,12 +13,6 @@ MOEJIT_DEVICE T shuffle(T value, int32_t source) {
   return __shfl_sync(0xffffffffu, value, source);
 }
 
-// The same within each kWidth neighbouring lanes, a power of two; `source` counts from their first.
-template <int32_t kWidth, typename T>
-MOEJIT_DEVICE T shuffle_within(T value, int32_t source) {
-  return __shfl_sync(0xffffffffu, value, source, kWidth);
-}
-
 // Value of lane (own lane ^ mask).
 template <typename T>
 MOEJIT_DEVICE T shuffle_xor(T value, int32_t mask) {

@@ -5,6 +5,7 @@
 // bytes of each column. Nothing is exchanged with other threads.
 
 #include "moejit_device/core/byte_transpose.cuh"
+#include "moejit_device/ptx/warp.cuh"
 
 namespace moejit::device {
 
@@ -13,6 +14,23 @@ inline constexpr int32_t kBlockBytes = 16;  // rows, and bytes of a row
 struct ByteBlock {
   Bytes16 row[kBlockBytes];
 };
+
+// A warp holds 64 rows of 128 columns, four groups of rows by eight of columns; which of these 32
+// blocks are this lane's. Row by row, and column by column, they are the same lines of memory in
+// whatever order lanes have them. But 16 bytes of eight neighbouring lanes are one access to L1,
+// whose banks are the 128 bytes of a line: as it is, rows never meet in a bank and columns, which
+// begin in the same one, two and two, where all eight would if they had the same group of rows.
+MOEJIT_DEVICE int32_t row_group_of(int32_t lane) { return (lane ^ (lane / 8)) % 4; }
+MOEJIT_DEVICE int32_t column_group_of(int32_t lane) { return lane % 8; }
+MOEJIT_DEVICE int32_t block_row() { return row_group_of(ptx::lane_index()) * kBlockBytes; }
+MOEJIT_DEVICE int32_t block_column() { return column_group_of(ptx::lane_index()) * kBlockBytes; }
+
+// The value that the lane which is the `index`th of eight in this lane's group of rows, by number,
+// holds: lane 8 * group + index.
+template <typename T>
+MOEJIT_DEVICE T shuffle_in_row_group(T value, int32_t index) {
+  return ptx::shuffle(value, 8 * row_group_of(ptx::lane_index()) + index);
+}
 
 // The first `rows` rows from `source` on, kPitch bytes from one to the next; zeros below.
 template <int32_t kPitch>

@@ -227,8 +227,8 @@ struct GatedGradientTiles {
       const int32_t tile_in_output = tile_column + (part == kUp ? kPitch / 128 : 0);
       const int32_t lane = ptx::lane_index();
       const int32_t half = ptx::warp_index() % 2;
-      const int32_t row = 64 * half + lane / 8 * kBlockBytes;
-      const int32_t column = lane % 8 * kBlockBytes;
+      const int32_t row = 64 * half + block_row();
+      const int32_t column = block_column();
       const RowScalePair scale = staged(part).load_scales(half);
       ByteBlock block = staged(part).load_block(row, column);
       const auto slots = ptx::shared<uint32_t>(kParts * StagedRows::kBytes) + pair() * 2;

@@ -6,8 +6,8 @@
 // which have the same shift. A rule has
 //
 //   kPassesOverZeroRows  whether S is the largest scale of the rows that hold more than zeros
-//   kWords, pack()       the shifts of two rows, 0 to 255, as words that one thread makes and
-//                        others get by shuffles
+//   pack()               the shifts of two rows, 0 to 255, as a word that one thread makes and
+//                        others get by a shuffle
 //   apply<kRow>()        four bytes of row 0 or 1 of the two
 //
 // Shifting the exponent field does where both exponents are those of normal numbers. In half
@@ -54,15 +54,14 @@ struct IdealRescale;
 template <>
 struct IdealRescale<E4m3> {
   static constexpr bool kPassesOverZeroRows = true;
-  static constexpr int32_t kWords = 1;
 
   // From 20 on even 448 becomes 0.
-  MOEJIT_DEVICE static void pack(int32_t shift0, int32_t shift1, uint32_t (&packed)[kWords]) {
-    packed[0] = detail::f16_powers(smaller(shift0, int32_t{24}), smaller(shift1, int32_t{24}));
+  MOEJIT_DEVICE static uint32_t pack(int32_t shift0, int32_t shift1) {
+    return detail::f16_powers(smaller(shift0, int32_t{24}), smaller(shift1, int32_t{24}));
   }
   template <int32_t kRow>
-  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, const uint32_t (&packed)[kWords]) {
-    const auto product = ptx::multiply<kRow>(ptx::f16_from_e4m3(bytes), packed[0]);
+  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, uint32_t packed) {
+    const auto product = ptx::multiply<kRow>(ptx::f16_from_e4m3(bytes), packed);
     return detail::with_signs_of(ptx::e4m3_from_f16(product), bytes);  // NaN has lost its sign
   }
 };
@@ -70,19 +69,21 @@ struct IdealRescale<E4m3> {
 template <>
 struct IdealRescale<E5m2> {
   static constexpr bool kPassesOverZeroRows = true;
-  static constexpr int32_t kWords = 2;
 
-  // From 34 on even 57344 becomes 0. Two factors: 2^-33 is no f16.
-  MOEJIT_DEVICE static void pack(int32_t shift0, int32_t shift1, uint32_t (&packed)[kWords]) {
+  // From 33 on even 57344 becomes 0. Two factors for each row, since 2^-32 is no f16: powers down
+  // to 2^-16, which are the upper byte of an f16 each, and 0 where the shift is larger still.
+  MOEJIT_DEVICE static uint32_t pack(int32_t shift0, int32_t shift1) {
     const int32_t first0 = smaller(shift0, int32_t{16}), first1 = smaller(shift1, int32_t{16});
-    packed[0] = detail::f16_powers(first0, first1);
-    packed[1] = detail::f16_powers(smaller(shift0 - first0, int32_t{24}),
-                                   smaller(shift1 - first1, int32_t{24}));
+    const uint32_t first = detail::f16_powers(first0, first1);
+    const uint32_t second = detail::f16_powers(smaller(shift0 - first0, int32_t{17}),
+                                               smaller(shift1 - first1, int32_t{17}));
+    return ptx::permute_bytes<0x7351>(first, second);
   }
   template <int32_t kRow>
-  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, const uint32_t (&packed)[kWords]) {
+  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, uint32_t packed) {
+    const uint32_t factors = ptx::permute_bytes<(kRow == 0 ? 0x1404 : 0x3424)>(packed, 0);
     const auto product =
-        ptx::multiply<kRow>(ptx::multiply<kRow>(ptx::f16_from_e5m2(bytes), packed[0]), packed[1]);
+        ptx::multiply<1>(ptx::multiply<0>(ptx::f16_from_e5m2(bytes), factors), factors);
     const uint32_t rounded = ptx::e5m2_from_f16(product);
     // Infinities and NaN: the exponent field is full, adding 1 to it reaches the byte's top bit.
     const uint32_t special = (bytes & 0x7f7f7f7fu) + 0x04040404u;
@@ -97,17 +98,16 @@ struct IdealRescale<E5m2> {
 template <typename Format>
 struct ForkCompatRescale {
   static constexpr bool kPassesOverZeroRows = false;
-  static constexpr int32_t kWords = 1;
 
   // The shift in units of the exponent field, in bytes 0 and 2. 128 lowers any field to 0.
-  MOEJIT_DEVICE static void pack(int32_t shift0, int32_t shift1, uint32_t (&packed)[kWords]) {
+  MOEJIT_DEVICE static uint32_t pack(int32_t shift0, int32_t shift1) {
     const int32_t most = 128 / kUnit;
-    packed[0] = static_cast<uint32_t>(smaller(shift0, most) * kUnit) |
-                (static_cast<uint32_t>(smaller(shift1, most) * kUnit) << 16);
+    return static_cast<uint32_t>(smaller(shift0, most) * kUnit) |
+           (static_cast<uint32_t>(smaller(shift1, most) * kUnit) << 16);
   }
   template <int32_t kRow>
-  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, const uint32_t (&packed)[kWords]) {
-    const uint32_t units = ptx::permute_bytes<(kRow == 0 ? 0x0000 : 0x2222)>(packed[0], 0);
+  MOEJIT_DEVICE static uint32_t apply(uint32_t bytes, uint32_t packed) {
+    const uint32_t units = ptx::permute_bytes<(kRow == 0 ? 0x0000 : 0x2222)>(packed, 0);
     // With the top bit set no byte borrows from the next, and the bit stays where the field does
     // not fall below 0.
     const uint32_t lowered = (bytes | 0x80808080u) - units;

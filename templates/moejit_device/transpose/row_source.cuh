@@ -36,7 +36,7 @@ struct RowsInOrder {
   }
   MOEJIT_DEVICE ByteBlock fetch_block(const TransposeParams& params, int32_t column,
                                       bool has_column) const {
-    const int32_t row = ptx::lane_index() / 8 * kBlockBytes;
+    const int32_t row = block_row();
     return device::fetch_block<kColumns>(
         ptx::global(params.input) + ((first_ + row) * kColumns + column),
         has_column ? count_ - row : 0);
@@ -80,7 +80,7 @@ class GatheredRowsOf {
     ByteBlock block;
 #pragma unroll
     for (int32_t i = 0; i < kBlockBytes; ++i) {
-      int32_t token = ptx::shuffle_within<8>(token_[i % 2], i / 2);
+      int32_t token = shuffle_in_row_group(token_[i % 2], i / 2);
       if (!kZeroes && token < 0 && token != kNone) token = ~token;
       const auto run = ptx::as<const Bytes16>(source + int64_t{token} * kColumns);
       block.row[i] = has_column && token >= 0 ? ptx::load(run) : Bytes16{};

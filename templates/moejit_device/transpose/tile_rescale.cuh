@@ -18,10 +18,7 @@ struct TileRescale {
                                               ptx::SharedPtr<uint32_t> slots, int32_t barrier) {
     uint32_t counts = 0;  // bits 0 and 1: whether this lane's rows do
     if constexpr (Rescale::kPassesOverZeroRows) {
-      counts = nonzero_rows(block);
-#pragma unroll
-      for (int32_t mask = 4; mask > 0; mask /= 2) counts |= ptx::shuffle_xor(counts, mask);
-      counts >>= 2 * (ptx::lane_index() % 8);
+      counts = nonzero_rows_of_lane(block);
     }
     const uint32_t own = larger(rank_of(scale.bits[0], (counts & 1u) != 0),
                                 rank_of(scale.bits[1], (counts & 2u) != 0));
@@ -35,25 +32,32 @@ struct TileRescale {
   template <typename Flushed>
   MOEJIT_DEVICE static void rescale(ByteBlock& block, const RowScalePair& scale,
                                     uint32_t tile_scale, Flushed& flushed) {
-    uint32_t own[Rescale::kWords];
-    Rescale::pack(shift_between(scale.bits[0], tile_scale),
-                  shift_between(scale.bits[1], tile_scale), own);
+    const uint32_t own = Rescale::pack(shift_between(scale.bits[0], tile_scale),
+                                       shift_between(scale.bits[1], tile_scale));
 #pragma unroll
     for (int32_t i = 0; i < kBlockBytes / 2; ++i) {
-      uint32_t packed[Rescale::kWords];
-#pragma unroll
-      for (int32_t w = 0; w < Rescale::kWords; ++w) {
-        packed[w] = ptx::shuffle_within<8>(own[w], i);
-      }
+      const uint32_t packed = shuffle_in_row_group(own, i);
       rescale_row<0>(block.row[2 * i], packed, flushed);
       rescale_row<1>(block.row[2 * i + 1], packed, flushed);
     }
   }
 
  private:
+  // Bits 0 and 1: whether the rows 2l and 2l + 1 of the warp's, l this lane, hold something else
+  // than zeros.
+  MOEJIT_DEVICE static uint32_t nonzero_rows_of_lane(const ByteBlock& block) {
+    uint32_t rows = nonzero_rows(block);
+    // To the eight lanes of a group of rows: these exchanges keep row_group_of().
+    rows |= ptx::shuffle_xor(rows, 4);
+    rows |= ptx::shuffle_xor(rows, 8 | 1);
+    rows |= ptx::shuffle_xor(rows, 16 | 2);
+    // And to the lane whose scales they have: lane g is of group g, for g below 4.
+    const int32_t lane = ptx::lane_index();
+    return ptx::shuffle(rows, lane / 8) >> (2 * (lane % 8));
+  }
+
   template <int32_t kRow, typename Flushed>
-  MOEJIT_DEVICE static void rescale_row(Bytes16& bytes, const uint32_t (&packed)[Rescale::kWords],
-                                        Flushed& flushed) {
+  MOEJIT_DEVICE static void rescale_row(Bytes16& bytes, uint32_t packed, Flushed& flushed) {
 #pragma unroll
     for (int32_t w = 0; w < 4; ++w) {
       const uint32_t before = bytes.word[w];

@@ -101,8 +101,8 @@ struct Transpose {
                                       int64_t tile_row, int32_t tile_column) {
     const int32_t lane = ptx::lane_index();
     const int32_t half = ptx::warp_index() % 2;
-    const int32_t row = half * 64 + lane / 8 * kBlockBytes;
-    const int32_t column = tile_column * 128 + lane % 8 * kBlockBytes;
+    const int32_t row = half * 64 + block_row();
+    const int32_t column = tile_column * 128 + block_column();
     const bool has_column = kColumns % 128 == 0 || column < kColumns;
 
     const Source source(params, rows.first + half * 64, rows.count - half * 64);

@@ -36,12 +36,6 @@ MOEJIT_DEVICE T shuffle(T value, int32_t source, Site site = Site::here()) {
   return shuffle_from(value, source & 31, Collective::kShuffle, site);
 }
 
-template <int32_t kWidth, typename T>
-MOEJIT_DEVICE T shuffle_within(T value, int32_t source, Site site = Site::here()) {
-  const int32_t first = lane_index() / kWidth * kWidth;
-  return shuffle_from(value, first + (source & (kWidth - 1)), Collective::kShuffle, site);
-}
-
 template <typename T>
 MOEJIT_DEVICE T shuffle_xor(T value, int32_t mask, Site site = Site::here()) {
   Machine* m = machine();
