@@ -63,8 +63,8 @@ struct RowChainSpec {
   float epsilon = 0.0f;       // smallest amax of the quantize stage
   bool moves_probs = true;    // a permuting store moves probabilities, and zeros rows without one
   bool tells_tokens = false;  // and writes down whose row each permuted one is
-  int32_t threads = 256;
-  int32_t segments_in_flight = 2;  // 128-column segments that a lane loads before it uses the first
+  int32_t threads = 128;
+  int32_t segments_in_flight = 1;  // 128-column segments that a lane loads before it uses the first
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   bool adds_bias_dprobs = false;   // kRowsAndProbs: and what the biases add to them
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns

@@ -72,7 +72,10 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
                     LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
-                     .rows = {.tokens = tokens, .routed = rows.routed, .padded = rows.padded}};
+                     .rows = {.tokens = tokens,
+                              .routed_tokens = rows.tokens,
+                              .routed = rows.routed,
+                              .padded = rows.padded}};
   MOEJIT_TRY(measure(command, *session, *engine, device, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));

@@ -133,6 +133,7 @@ std::string bench_json(const Plan& plan, const BenchReport& report) {
   json["target"] = compiler::to_string(plan.target);
   add_run(json, report.run);
   json["tokens"] = report.rows.tokens;
+  json["routed_tokens"] = report.rows.routed_tokens;
   json["routed_rows"] = report.rows.routed;
   json["padded_rows"] = report.rows.padded;
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;

@@ -14,7 +14,9 @@ RoutedRows count_routed_rows(const compiler::Layer& layer, const TensorMap& inpu
                                                    .intermediate = layer.intermediate,
                                                    .alignment = layer.splits_alignment,
                                                    .max_rows = layer.max_permuted_rows});
-  return {route.routed_rows(), route.rows()};
+  return {.tokens = route.routed_tokens(layer.top_k),
+          .routed = route.routed_rows(),
+          .padded = route.rows()};
 }
 
 }  // namespace moejit::cli

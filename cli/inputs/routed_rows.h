@@ -8,8 +8,9 @@
 
 namespace moejit::cli {
 
-// How many permuted rows the routing of `inputs` gives, counted on the host.
+// How many permuted rows the routing of `inputs` gives and to how many tokens, counted on the host.
 struct RoutedRows {
+  int64_t tokens = 0;  // that have a row at least
   int64_t routed = 0;  // (token, k) that have a row
   int64_t padded = 0;  // offs[E]
 };

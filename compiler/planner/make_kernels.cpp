@@ -72,7 +72,7 @@ KernelPlan activation(const Layer& layer) {
                            .columns = layer.intermediate,
                            .local_experts = layer.local_experts,
                            .epsilon = smallest_amax(layer),
-                           .threads = 128,
+                           .segments_in_flight = 2,
                            .is_interleaved = has_interleaved_h1(layer),
                            .activation = layer.activation},
       .arguments = {{"input", "h1"},
@@ -90,12 +90,13 @@ KernelPlan activation(const Layer& layer) {
 
 KernelPlan unpermute(const Layer& layer) {
   return {
-      .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
-                           .quantize = QuantizeStage::kNone,
-                           .columns = layer.hidden,
-                           .top_k = layer.top_k,
-                           .threads = 128,
-                           .segments_in_flight = 1},
+      .spec =
+          RowChainSpec{
+              .load = LoadStage::kCombinedRows,
+              .quantize = QuantizeStage::kNone,
+              .columns = layer.hidden,
+              .top_k = layer.top_k,
+          },
       .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
       .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
   };

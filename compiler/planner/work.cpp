@@ -8,10 +8,6 @@ namespace {
 
 int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-bool is_permuted_store(const RowChainSpec& spec) {
-  return spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted;
-}
-
 int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) {
   if (spec.store != StoreStage::kRowsAndProbs) return 0;
   return 4 * (routed * spec.dprobs_columns + choices);
@@ -47,10 +43,11 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
     case LoadStage::kQuantizedRows: break;
   }
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
-  Work total{.min_bytes = rows.tokens * input_row};
-  if (spec.store != StoreStage::kPermuted) total.min_bytes += rows.tokens * row_bytes;
-  if (is_permuted_store(spec)) total.min_bytes += rows.padded * (row_bytes + 4) + 2 * 4 * choices;
-  return total;
+  const int64_t permuted = rows.padded * (row_bytes + 4) + 2 * 4 * choices;
+  if (spec.store == StoreStage::kPermuted)
+    return {.min_bytes = rows.routed_tokens * input_row + permuted};
+  return {.min_bytes = rows.tokens * (input_row + row_bytes) +
+                       (spec.store == StoreStage::kRowsAndPermuted ? permuted : 0)};
 }
 
 Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
@@ -91,11 +88,12 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
   return count_work(spec, rows);
 }
 
-// Every real row in and out, its scales, and a scale for each tile. Gathered, a token is read once.
+// Every real row in and out, its scales, and a scale for each tile. Gathered, a token that has rows
+// is read once.
 Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t columns = spec.columns;
   const bool gathers = spec.source != RowSource::kInOrder;
-  const int64_t read = gathers ? std::min(rows.tokens, rows.routed) : rows.routed;
+  const int64_t read = gathers ? rows.routed_tokens : rows.routed;
   const int64_t scales = ceil_div(columns, 128) * (read + ceil_div(rows.routed, 128));
   return {.min_bytes =
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};

@@ -12,7 +12,9 @@
 //             that share one, a warp holds all.
 //   Store     fetch() starts the loads that say where to, store() writes. Rows is the set of rows
 //             that the chain walks over; finish() writes rows that have no input. With kHasPads
-//             a warp that holds pad rows alone computes nothing and stores a record of zeros.
+//             a warp that holds pad rows alone computes nothing and stores a record of zeros. Where
+//             it has has_destination(), that tells whether a segment will be written anywhere: if
+//             not, its data is not loaded.
 //
 // Lanes of a warp arrive together: all of them call every function, also for segments that do
 // not exist, and functions may exchange between lanes.

@@ -10,13 +10,17 @@ namespace moejit::device {
 
 // fp32 sum of the bf16 rows of a token, in descending row order, from 0; a token without rows
 // gives 0. Uses input [P, C], row_map [T, K].
-template <int32_t kColumns_, int32_t kTopK, int32_t kRowsInFlight_ = 8>
+//
+// Four rows are in flight at a time. With eight, half as many threads have room on an SM: that is
+// as fast where all eight are there, and a seventh slower where, as on one rank of many, most are
+// not.
+template <int32_t kColumns_, int32_t kTopK, int32_t kRowsInFlight_ = 4>
 struct LoadCombinedRows {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr int32_t kSegmentsInFlight = 1;  // the rows of one segment are many loads
-  static constexpr int32_t kThreadsPerSm = 512;
+  static constexpr int32_t kThreadsPerSm = 1024;
   static constexpr int32_t kRowsInFlight = smaller(kTopK, kRowsInFlight_);
   using Fetched = ValueSegment;
 

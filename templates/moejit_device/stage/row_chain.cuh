@@ -5,8 +5,8 @@
 // in registers. Memory-bound, so what matters is bytes in flight: a warp holds 4 neighbouring
 // segments (contiguous memory) and loads kSegmentsInFlight of those sets before it uses the first.
 //
-// The segments of all rows form one list. Each CTA takes a contiguous part of it and deals it out
-// to its warps. The number of CTAs changes who does what, never a result.
+// The segments of all rows form one list. The CTAs take steps of it in turn, so that those that run
+// together work on neighbours. Their number changes who does what, never a result.
 //
 // Emitted kernels look like this (one for each composition that the planner makes):
 //
@@ -79,38 +79,28 @@
 
 namespace moejit::device {
 
-// This warp's steps through the list of segments. A step is kSegments sets of 4 segments; set s
-// of it holds the segments 4s to 4s + 3, one for each eight lanes. Rows are filled up with absent
-// segments to a multiple of kTogether, so that no group of so many is parted.
+// This CTA's steps through the list of segments. In a step each warp has kSegments sets of 4
+// segments; set s of it holds the segments 4s to 4s + 3, one for each eight lanes. Rows are filled
+// up with absent segments to a multiple of kTogether, so that no group of so many is parted.
 template <int32_t kColumns, int32_t kThreads, int32_t kSegments, int32_t kTogether>
 class SegmentWalk {
   static_assert(kWarpSegments % kTogether == 0, "a warp holds whole groups of segments");
 
  public:
-  MOEJIT_DEVICE explicit SegmentWalk(int64_t rows) : rows_(rows) {
-    constexpr int32_t kStepSegments = kWarpSegments * kSegments;
-    const int64_t steps = ceil_div(rows * kPerRow, int64_t{kStepSegments});
-    const int64_t steps_per_cta = ceil_div(steps, int64_t{ptx::cta_count()});
-    const int64_t first = ptx::cta_index() * steps_per_cta;
-    end_ = smaller(first + steps_per_cta, steps);
-    step_ = first + ptx::warp_index();
-    const int64_t segment = step_ * kStepSegments + segment_of_lane();
-    row_ = segment / kPerRow;
-    index_ = static_cast<int32_t>(segment - row_ * kPerRow);
-  }
+  MOEJIT_DEVICE explicit SegmentWalk(int64_t rows) : rows_(rows) { move_to(ptx::cta_index()); }
 
-  MOEJIT_DEVICE bool has_work() const { return step_ < end_; }
+  MOEJIT_DEVICE bool has_work() const { return first_row_ < rows_; }
 
-  MOEJIT_DEVICE void next() {
-    step_ += kWarps;
-    advance<kWarps * kWarpSegments * kSegments>(row_, index_);
-  }
+  MOEJIT_DEVICE void next() { move_to(step_ + ptx::cta_count()); }
 
   // Where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
   template <int32_t kSet, typename Rows>
   MOEJIT_DEVICE SegmentPosition<kColumns> position(Rows& kinds) const {
-    SegmentPosition<kColumns> at{row_, index_, RowKind::kAbsent};
-    advance<kSet * kWarpSegments>(at.row, at.index);
+    const auto of_warp = static_cast<uint32_t>(ptx::warp_index() * kSegments + kSet);
+    const uint32_t segment = first_ + of_warp * kWarpSegments + segment_of_lane();
+    const uint32_t rows = segment / kPerRow;
+    SegmentPosition<kColumns> at{first_row_ + rows, static_cast<int32_t>(segment - rows * kPerRow),
+                                 RowKind::kAbsent};
     const bool is_filler = kPerRow > kExisting && at.index >= kExisting;
     if (at.row < rows_ && !is_filler) at.kind = kinds.kind_of(at.row);
     return at;
@@ -118,24 +108,21 @@ class SegmentWalk {
 
  private:
   static constexpr int32_t kExisting = SegmentPosition<kColumns>::kPerRow;
-  static constexpr int32_t kPerRow = align_up(kExisting, kTogether);
-  static constexpr int32_t kWarps = kThreads / 32;
+  static constexpr uint32_t kPerRow = align_up(kExisting, kTogether);
+  static constexpr uint32_t kStepSegments = kThreads / kSegmentLanes * kSegments;
 
-  // Moves on by kCount segments: no division, the quotients are constants.
-  template <int32_t kCount>
-  MOEJIT_DEVICE static void advance(int64_t& row, int32_t& index) {
-    constexpr int32_t kRows = kCount / kPerRow;
-    index += kCount % kPerRow;
-    const bool wraps = index >= kPerRow;
-    row += wraps ? kRows + 1 : kRows;
-    index -= wraps ? kPerRow : 0;
+  // One division of 64 bits by a constant, for all threads alike.
+  MOEJIT_DEVICE void move_to(int64_t step) {
+    step_ = step;
+    const uint64_t segment = static_cast<uint64_t>(step) * kStepSegments;
+    first_row_ = static_cast<int64_t>(segment / kPerRow);
+    first_ = static_cast<uint32_t>(segment - static_cast<uint64_t>(first_row_) * kPerRow);
   }
 
   int64_t rows_;
   int64_t step_;
-  int64_t end_;
-  int64_t row_;    // of this lane's segment in set 0
-  int32_t index_;  // likewise
+  int64_t first_row_;  // of the step's first segment
+  uint32_t first_;     // which one of its row that is
 };
 
 template <typename Load, typename Transform, typename Quantize, typename Store, int32_t kThreads_,
@@ -188,7 +175,11 @@ struct RowChain {
       if constexpr (kSet < kSegments) {
         at[kSet] = walk.template position<kSet>(rows);
         where[kSet] = Store::fetch(params, at[kSet]);
-        fetched[kSet] = Load::fetch(params, at[kSet]);
+        SegmentPosition<kColumns> from = at[kSet];
+        if constexpr (requires { Store::has_destination(where[kSet]); }) {
+          if (!Store::has_destination(where[kSet])) from.kind = RowKind::kAbsent;
+        }
+        fetched[kSet] = Load::fetch(params, from);
         fetch<kSet + 1>(params, walk, rows);
       }
     }

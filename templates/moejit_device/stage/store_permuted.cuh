@@ -78,6 +78,12 @@ struct StorePermuted {
                                      const SegmentPosition<kColumns>& at) {
     return fetch_batch(params, at, 0);
   }
+  // On one rank of several many tokens have no row. Where a segment may have more destinations than
+  // the first batch tells, it is taken to have one.
+  MOEJIT_DEVICE static bool has_destination(const Fetched& first) {
+    const uint32_t lanes = ptx::ballot(first.row >= 0) >> (segment_of_lane() * kSegmentLanes);
+    return kTopK > kSegmentLanes || (lanes & ((1u << kSegmentLanes) - 1)) != 0;
+  }
   template <typename Segment>
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& first, const Segment& segment) {

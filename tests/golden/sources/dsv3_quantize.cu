@@ -1,20 +1,20 @@
 // quantize: bf16 rows, to e4m3, one power-of-two scale for 128 columns of a row, stored in their
 //   order
 // row_chain load=rows transform=identity quantize=1x128 store=rows columns=7168 local_experts=0
-//   top_k=0 epsilon=1e-10 threads=256 segments_in_flight=2
+//   top_k=0 epsilon=1e-10 threads=128 segments_in_flight=1
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
 
 constexpr int32_t kColumns = 7168;              // of a row that is stored
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
-constexpr int32_t kThreads = 256;               // per CTA
-constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is used
+constexpr int32_t kThreads = 128;               // per CTA
+constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_450b0f3f,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_bf16_e4m3_1x128_117d652d,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -1,7 +1,7 @@
 // quantize_permute_pad: bf16 rows, to e4m3, one power-of-two scale for 128 columns of a row, stored
 //   to every destination of the row, and pad rows
 // row_chain load=rows transform=identity quantize=1x128 store=permuted columns=2880
-//   local_experts=32 top_k=4 epsilon=1e-10 threads=256 segments_in_flight=1
+//   local_experts=32 top_k=4 epsilon=1e-10 threads=128 segments_in_flight=1
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -10,13 +10,13 @@ constexpr int32_t kColumns = 2880;              // of a row that is stored
 constexpr int32_t kTopK = 4;                    // experts that a token is routed to
 constexpr int32_t kLocalExperts = 32;           // groups of rows
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
-constexpr int32_t kThreads = 256;               // per CTA
+constexpr int32_t kThreads = 128;               // per CTA
 constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is used
 
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
                         StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_quantize_permute_pad_bf16_e4m3_1x128_f171cb6f, RowChainParams) {
+              moejit_quantize_permute_pad_bf16_e4m3_1x128_3a3481da, RowChainParams) {
   Kernel::run(params);
 }

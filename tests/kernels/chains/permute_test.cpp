@@ -5,6 +5,8 @@
 #include "tests/support/reference/random_inputs.h"
 #include "tests/support/reference/route.h"
 
+#include <algorithm>
+
 namespace moejit::testing {
 namespace {
 
@@ -32,8 +34,10 @@ compiler::RowChainSpec spec_of(Composition composition, const reference::LayerSh
 
 class PermuteKernel : public Chains {
  protected:
+  // Of the input no more than the first `tokens_in_memory` tokens are there: what reads others ends
+  // the simulator's launch.
   void expect_equal(Composition composition, const reference::LayerShape& shape,
-                    const reference::LayerInputs& inputs, int64_t ctas) {
+                    const reference::LayerInputs& inputs, int64_t ctas, int64_t tokens_in_memory) {
     const int64_t hidden = shape.hidden;
     const int64_t blocks = block_count(hidden);
     const auto route = reference::route(inputs.topk_ids, inputs.tokens, shape);
@@ -41,9 +45,10 @@ class PermuteKernel : public Chains {
                                                      reference::kActivationEps, shape.sharing);
     const auto wanted = reference::permute_pad(quantized, inputs.topk_probs, route, shape.top_k);
 
-    const DeviceBuffer x = input("x", inputs.x);
-    const DeviceBuffer x_q = input("x_q", quantized.q);
-    const DeviceBuffer x_scale_inv = input("x_scale_inv", quantized.scale_inv);
+    const DeviceBuffer x = input("x", head(inputs.x, tokens_in_memory * hidden));
+    const DeviceBuffer x_q = input("x_q", head(quantized.q, tokens_in_memory * hidden));
+    const DeviceBuffer x_scale_inv =
+        input("x_scale_inv", head(quantized.scale_inv, tokens_in_memory * blocks));
     const DeviceBuffer probs = input("topk_probs", inputs.topk_probs);
     const DeviceBuffer row_map = input("row_map", route.row_map);
     const DeviceBuffer counts = input("counts", route.counts);
@@ -104,7 +109,7 @@ class PermuteKernel : public Chains {
     for (const Composition composition : {Composition::kPermute, Composition::kQuantizePermute,
                                           Composition::kQuantizePermuteKeep}) {
       SCOPED_TRACE(static_cast<int>(composition));
-      expect_equal(composition, shape, inputs, ctas);
+      expect_equal(composition, shape, inputs, ctas, tokens);
     }
   }
 };
@@ -113,7 +118,7 @@ TEST_F(PermuteKernel, EqualsTheReferenceOnTheEdgeCases) {
   for (const std::string& name : edge_case_names()) {
     SCOPED_TRACE(name);
     const EdgeCase layer = edge_case(name).value();
-    expect_equal(Composition::kQuantizePermute, layer.shape, layer.inputs, 3);
+    expect_equal(Composition::kQuantizePermute, layer.shape, layer.inputs, 3, layer.inputs.tokens);
   }
 }
 
@@ -124,6 +129,21 @@ TEST_F(PermuteKernel, GivesTheSameForAnyNumberOfCtasAndOrderOfThreads) {
     open(seed);
     expect_equal_on_random(shape, 37, ctas, seed++);
   }
+}
+
+TEST_F(PermuteKernel, DoesNotReadTokensWithoutARow) {
+  constexpr int64_t kRouted = 21, kTokens = 37;
+  reference::LayerShape shape{.experts = 7, .top_k = 8, .hidden = 272, .alignment = 16};
+  shape.max_rows = reference::enough_rows(kTokens, shape);
+  reference::LayerInputs inputs;
+  inputs.tokens = kTokens;
+  inputs.x = reference::random_activations(kTokens, shape.hidden, 1);
+  inputs.topk_ids = reference::random_routing(kTokens, shape.experts, shape.top_k, 1,
+                                              {.unrouted_share = 0.5, .may_repeat = true});
+  std::fill(inputs.topk_ids.begin() + kRouted * shape.top_k, inputs.topk_ids.end(), -1);
+  inputs.topk_probs = reference::random_probs(kTokens, shape.top_k, 1);
+  expect_equal(Composition::kPermute, shape, inputs, 5, kRouted);
+  expect_equal(Composition::kQuantizePermute, shape, inputs, 5, kRouted);
 }
 
 TEST_F(PermuteKernel, TakesMoreDestinationsThanASegmentHasLanes) {

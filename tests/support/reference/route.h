@@ -4,6 +4,7 @@
 #include "tests/support/reference/layer_shape.h"
 #include "tests/support/reference/quantize.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -27,6 +28,13 @@ struct Route {
   // Without pad rows.
   std::int64_t routed_rows() const {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  }
+  // Tokens with at least one row.
+  std::int64_t routed_tokens(std::int64_t top_k) const {
+    std::int64_t tokens = 0;
+    for (auto token = row_map.begin(); token != row_map.end(); token += top_k)
+      tokens += std::any_of(token, token + top_k, [](std::int32_t row) { return row >= 0; });
+    return tokens;
   }
 };
 

@@ -199,8 +199,8 @@ TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   const Plan plan = plan_of(layer);
   // 128 choices reach 128 experts with 127 pad rows each, 8 to a row's share; 56 segments of 128
-  // columns a row, 32 a CTA.
-  EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 32);
+  // columns a row, 16 a CTA.
+  EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 16);
 }
 
 TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {

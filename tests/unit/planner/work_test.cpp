@@ -27,5 +27,21 @@ TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
             rows_alone + 4 * (31 * 5 + 10 * 4));
 }
 
+TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
+  const CallRows rows{.tokens = 10, .routed_tokens = 6, .routed = 31, .padded = 48};
+  RowChainSpec permute{.load = LoadStage::kQuantizedRows,
+                       .quantize = QuantizeStage::kKeep,
+                       .store = StoreStage::kPermuted,
+                       .columns = 272};
+  const int64_t row = 272 + 4 * 3, choices = 10 * 4;
+  const int64_t written = 48 * (row + 4) + 2 * 4 * choices;
+  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 6 * row + written);
+  permute.load = LoadStage::kRows;
+  permute.quantize = QuantizeStage::k1x128;
+  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 6 * 2 * 272 + written);
+  permute.store = StoreStage::kRowsAndPermuted;
+  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 10 * (2 * 272 + row) + written);
+}
+
 }  // namespace
 }  // namespace moejit::compiler
