@@ -234,7 +234,7 @@ struct GatedGradientSpec {
   int32_t local_experts = 0;
   int32_t columns = 0;  // of gate and of up; halves of what is stored are multiples of 128
   float epsilon = 0.0f;
-  int32_t threads = 128;
+  int32_t threads = 256;
   Activation activation = {};
   bool operator==(const GatedGradientSpec&) const = default;
 };

@@ -72,7 +72,9 @@ LaunchShape shape(const TransposeSpec& spec) {
 
 LaunchShape shape(const GatedGradientSpec& spec) {
   constexpr int32_t kTiles = 3, kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of rows
-  return {.threads = spec.threads, .shared_bytes = kTiles * kTileBytes + 8 * (spec.threads / 64)};
+  constexpr int32_t kRowBytes = 6 * 16;  // of a thread, on their way from memory
+  return {.threads = spec.threads,
+          .shared_bytes = kTiles * kTileBytes + spec.threads * kRowBytes + 8 * (spec.threads / 64)};
 }
 
 LaunchShape shape(const MultiCastTransposeSpec& spec) {

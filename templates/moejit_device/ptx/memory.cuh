@@ -89,12 +89,6 @@ MOEJIT_DEVICE T load_streaming(GlobalPtr<const T> pointer) {
   return value;
 }
 
-// Brings the line of an address to L2.
-template <typename T>
-MOEJIT_DEVICE void prefetch(GlobalPtr<const T> pointer) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer.address));
-}
-
 template <typename T>
 MOEJIT_DEVICE void store(GlobalPtr<T> pointer, T value) {
   *pointer.address = value;

@@ -6,9 +6,10 @@
 // them, and the transposes of these and of the activation, which is computed again. The bits are
 // those of the row chains and of the scaling-aware transposes.
 //
-// A CTA takes tiles of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
-// segment as in the row chain, and leave its codes and scales in shared memory; then pairs of warps
-// take the three tiles of codes as in the transpose. Neither access to shared memory meets a bank
+// A CTA takes a tile of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
+// segment as in the row chain, and leave its codes and scales in shared memory; the next one is on
+// its way there meanwhile, for registers are few. Then pairs of warps take the three tiles of codes
+// as in the transpose. Neither access to shared memory meets a bank
 // twice: eight lanes take the 128 bytes of a row.
 //
 // Emitted kernels look like this:
@@ -21,7 +22,7 @@
 //   constexpr int32_t kColumns = 2048;
 //   constexpr int32_t kPitch = 2048;
 //   constexpr uint32_t kEpsilonBits = 0x00000000u;  // 0
-//   constexpr int32_t kThreads = 128;
+//   constexpr int32_t kThreads = 256;
 //
 //   struct Activation { ... };  // value() and gradients()
 //
@@ -34,6 +35,7 @@
 //   }
 
 #include "moejit_device/params/gated_gradient_params.h"
+#include "moejit_device/ptx/async_copy.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/quantize.cuh"
 #include "moejit_device/stage/store_gated_rows.cuh"
@@ -87,9 +89,11 @@ struct GatedGradientTiles {
 
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kPairs = kThreads / 64;
-  // For the launch bounds: leaves a thread the registers that a row in flight and its work need.
+  static constexpr int32_t kRuns = 6;  // of 16 bytes: two of gate, of up and of the gradient
+  // For the launch bounds: leaves a thread the registers that a row and its work need.
   static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
-  static constexpr int32_t kSharedBytes = kParts * StagedRows::kBytes + kPairs * 2 * 4;
+  static constexpr int32_t kSharedBytes =
+      kParts * StagedRows::kBytes + kThreads * kRuns * 16 + kPairs * 2 * 4;
 
   // As many CTAs as there are tiles, or more.
   MOEJIT_DEVICE static void run(const GatedGradientParams& params) {
@@ -102,19 +106,18 @@ struct GatedGradientTiles {
     const TileOfRows at(params, rows, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     if (at.existing <= 0 && at.rows.count <= 0) return;
     const RowChainParams chain = chain_params(params);
-    // The next rows are on their way to L2 while these are worked on: registers are few.
+    float prob = fetch_ahead(params, at.position(row_of_turn(0)));
 #pragma unroll 1
     for (int32_t turn = 0; turn < kTurns; ++turn) {
-      if (turn + 1 < kTurns) prefetch_rows(params, at.position(row_of_turn(turn + 1)));
-      stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn));
+      const GatedGradientSegment segment = take_fetched(prob);
+      if (turn + 1 < kTurns) prob = fetch_ahead(params, at.position(row_of_turn(turn + 1)));
+      stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn), segment);
     }
     ptx::sync_cta();  // the tiles are staged
     store_transposed(params, tile_row, at.column);
   }
 
  private:
-  using Load = LoadGatedGradientRows<kColumns>;
-
   static constexpr int32_t kRowsPerTurn = kThreads / kSegmentLanes;
   static constexpr int32_t kTurns = 128 / kRowsPerTurn;
 
@@ -185,24 +188,48 @@ struct GatedGradientTiles {
     return turn * kRowsPerTurn + ptx::thread_index() / kSegmentLanes;
   }
 
-  // The six lines that eight lanes will read, one each.
-  MOEJIT_DEVICE static void prefetch_rows(const GatedGradientParams& params,
-                                          const SegmentPosition<kColumns>& at) {
-    const int32_t lane = segment_lane();
-    const int32_t column = lane % 2 * (kSegmentColumns / 2);
-    if (!at.is_real() || lane >= 6 || !at.is_inside(column)) return;
-    const auto* matrix = static_cast<const Bf16*>(lane < 4 ? params.input : params.gradient);
-    const int64_t row = lane < 4 ? 2 * at.row + lane / 2 : at.row;
-    ptx::prefetch(ptx::global(matrix) + at.offset_in_row(row, column));
+  // 16 bytes of gate, up and the gradient, two runs each, that only this thread writes and reads.
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> ahead(int32_t run) {
+    return ptx::shared<Bytes16>(static_cast<uint32_t>(kParts * StagedRows::kBytes)) +
+           (run * kThreads + ptx::thread_index());
+  }
+
+  // Starts the copies of this thread's part of a row, zeros where it is not real, and gives the
+  // row's factor.
+  MOEJIT_DEVICE static float fetch_ahead(const GatedGradientParams& params,
+                                         const SegmentPosition<kColumns>& at) {
+    const auto input = ptx::global(static_cast<const Bf16*>(params.input));
+    const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
+#pragma unroll
+    for (int32_t run = 0; run < 2; ++run) {
+      const int32_t column = run_column(run);
+      const bool reads = at.is_real() && at.is_inside(column);
+      const auto copy = [&](int32_t part, ptx::GlobalPtr<const Bf16> matrix, int64_t row) {
+        ptx::copy_async_16(ahead(2 * part + run),
+                           ptx::as<const Bytes16>(matrix + at.offset_in_row(row, column)), reads);
+      };
+      copy(0, input, 2 * at.row);
+      copy(1, input, 2 * at.row + 1);
+      copy(2, gradient, at.row);
+    }
+    ptx::commit_async_copies();
+    return at.is_real() ? ptx::load(ptx::global(params.probs) + at.row) : 0.0f;
+  }
+  MOEJIT_DEVICE static GatedGradientSegment take_fetched(float prob) {
+    ptx::wait_async_copies<0>();
+    return {.forward = {.gate = {{ptx::load(ahead(0)), ptx::load(ahead(1))}},
+                        .up = {{ptx::load(ahead(2)), ptx::load(ahead(3))}},
+                        .prob = prob},
+            .gradient = {{ptx::load(ahead(4)), ptx::load(ahead(5))}}};
   }
 
   // A row segment of every eight lanes.
   MOEJIT_DEVICE static void stage_rows(const RowChainParams& chain,
-                                       const SegmentPosition<kColumns>& at, int32_t row) {
+                                       const SegmentPosition<kColumns>& at, int32_t row,
+                                       const GatedGradientSegment& segment) {
     QuantizedGatedGradient gradient = {};
     QuantizedSegment act = {};
     if (ptx::ballot(at.is_real()) != 0) {
-      const GatedGradientSegment segment = Load::unpack(Load::fetch(chain, at));
       const Transformed values = transform(segment);
       act = Quantize::apply(values.act);
       gradient = Quantize::apply(values.gradient);
@@ -231,7 +258,7 @@ struct GatedGradientTiles {
       const int32_t column = block_column();
       const RowScalePair scale = staged(part).load_scales(half);
       ByteBlock block = staged(part).load_block(row, column);
-      const auto slots = ptx::shared<uint32_t>(kParts * StagedRows::kBytes) + pair() * 2;
+      const auto slots = ptx::shared<uint32_t>(kSharedBytes - kPairs * 2 * 4) + pair() * 2;
       const uint32_t tile_scale = Rescale::scale_of_tile(scale, block, slots, 1 + pair());
       IgnoreFlushed flushed;
       Rescale::rescale(block, scale, tile_scale, flushed);

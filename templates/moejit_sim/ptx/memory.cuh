@@ -80,10 +80,6 @@ MOEJIT_DEVICE T load_streaming(GlobalPtr<const T> pointer, Site site = Site::her
   return load(pointer, site);
 }
 
-// Moves nothing that a kernel can see.
-template <typename T>
-MOEJIT_DEVICE void prefetch(GlobalPtr<const T>) {}
-
 template <typename T>
 MOEJIT_DEVICE void store(GlobalPtr<T> pointer, T value, Site site = Site::here()) {
   static_assert(kIsAccessSize<T>, "an access moves 1, 2, 4, 8 or 16 bytes");

@@ -1,7 +1,7 @@
 // activation_backward_quantize_transpose: gradients of gate, up and probability from bf16 rows, to
 //   e4m3 rows with 1x128 scales and, with the activation itself, to columns of their experts with
 //   128x128 scales
-// gated_gradient local_experts=8 columns=2048 activation=swiglu epsilon=1e-10 threads=128
+// gated_gradient local_experts=8 columns=2048 activation=swiglu epsilon=1e-10 threads=256
 #include "moejit_device/transpose/gated_gradient_tiles.cuh"
 
 using namespace moejit::device;
@@ -10,7 +10,7 @@ constexpr int32_t kLocalExperts = 8;            // groups of rows
 constexpr int32_t kColumns = 2048;              // of gate and of up
 constexpr int32_t kPitch = 2048;                // of a half that is stored, with zeros behind
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
-constexpr int32_t kThreads = 128;               // per CTA
+constexpr int32_t kThreads = 256;               // per CTA
 
 // silu(gate) * up
 struct Activation {
@@ -37,7 +37,7 @@ using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
                                   Quantize1x128<kEpsilonBits>, kThreads>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_2f5cb16b,
+              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_208c1d43,
               GatedGradientParams) {
   Kernel::run(params);
 }
