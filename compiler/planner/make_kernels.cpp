@@ -90,13 +90,10 @@ KernelPlan activation(const Layer& layer) {
 
 KernelPlan unpermute(const Layer& layer) {
   return {
-      .spec =
-          RowChainSpec{
-              .load = LoadStage::kCombinedRows,
-              .quantize = QuantizeStage::kNone,
-              .columns = layer.hidden,
-              .top_k = layer.top_k,
-          },
+      .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
+                           .quantize = QuantizeStage::kNone,
+                           .columns = layer.hidden,
+                           .top_k = layer.top_k},
       .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
       .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
   };

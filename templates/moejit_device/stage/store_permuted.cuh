@@ -66,8 +66,8 @@ struct StorePermuted {
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
 
-  // Lane l of a segment knows destination l of a batch of eight. The first batch is loaded
-  // together with the data.
+  // Lane l of a segment knows destination l of a batch of eight. The first batch is loaded before
+  // the data.
   struct Batch {
     int32_t row;  // -1: none
     float prob;

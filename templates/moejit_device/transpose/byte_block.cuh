@@ -15,18 +15,18 @@ struct ByteBlock {
   Bytes16 row[kBlockBytes];
 };
 
-// A warp holds 64 rows of 128 columns, four groups of rows by eight of columns; which of these 32
-// blocks are this lane's. Row by row, and column by column, they are the same lines of memory in
-// whatever order lanes have them. But 16 bytes of eight neighbouring lanes are one access to L1,
-// whose banks are the 128 bytes of a line: as it is, rows never meet in a bank and columns, which
-// begin in the same one, two and two, where all eight would if they had the same group of rows.
+// A warp holds 64 rows of 128 columns: four groups of rows by eight of columns, a block to a lane.
+// It touches the same lines of memory whichever lane has which. But 16 bytes of eight lanes that
+// follow each other are one access to L1, whose banks are the 128 bytes of a line. In this order
+// their rows never meet in a bank, and their columns, which lie 2 KiB apart, two and two; if they
+// had the same rows, all eight would.
 MOEJIT_DEVICE int32_t row_group_of(int32_t lane) { return (lane ^ (lane / 8)) % 4; }
 MOEJIT_DEVICE int32_t column_group_of(int32_t lane) { return lane % 8; }
 MOEJIT_DEVICE int32_t block_row() { return row_group_of(ptx::lane_index()) * kBlockBytes; }
 MOEJIT_DEVICE int32_t block_column() { return column_group_of(ptx::lane_index()) * kBlockBytes; }
 
-// The value that the lane which is the `index`th of eight in this lane's group of rows, by number,
-// holds: lane 8 * group + index.
+// The value of lane 8g + index, index from 0 to 7, where g is this lane's group of rows: what a
+// warp keeps for pairs of rows, lane l for the rows 2l and 2l + 1.
 template <typename T>
 MOEJIT_DEVICE T shuffle_in_row_group(T value, int32_t index) {
   return ptx::shuffle(value, 8 * row_group_of(ptx::lane_index()) + index);

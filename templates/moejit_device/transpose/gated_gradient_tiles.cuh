@@ -9,8 +9,8 @@
 // A CTA takes a tile of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
 // segment as in the row chain, and leave its codes and scales in shared memory; the next one is on
 // its way there meanwhile, for registers are few. Then pairs of warps take the three tiles of codes
-// as in the transpose. Neither access to shared memory meets a bank
-// twice: eight lanes take the 128 bytes of a row.
+// as in the transpose. No access to shared memory meets a bank twice: eight lanes take the 128
+// bytes of a row.
 //
 // Emitted kernels look like this:
 //

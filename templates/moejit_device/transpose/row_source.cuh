@@ -2,7 +2,7 @@
 #pragma once
 
 // Where the rows of a tile come from. A warp has 64 rows; fetch_scales() gives lane l those of the
-// rows 2l and 2l + 1, fetch_block() a lane's 16 bytes of the 16 rows of its eight lanes.
+// rows 2l and 2l + 1, fetch_block() a lane's 16 bytes of the 16 rows of its group.
 //
 //   RowsInOrder     they lie side by side
 //   GatheredRows    each is the row of its token, which row_tokens names; rows that were permuted

@@ -9,12 +9,12 @@
 // Memory-bound, so again what matters is bytes in flight and full lines. Two warps hold a tile:
 // each thread 16 rows of 16 bytes, which it fetches with 16 loads that are all in flight at once,
 // rescales while they lie as rows, transposes in its registers, and stores as 16 runs of 16 bytes.
-// Eight lanes read a whole line of a row; the four row groups of a warp write 64 contiguous bytes
-// of a column and the other warp the other 64. Data never pass through shared memory: the two warps
-// only exchange the largest scale of their rows.
+// The eight lanes of a group of rows read a whole line of each; the four groups of a warp write 64
+// contiguous bytes of a column and the other warp the other 64. Data never pass through shared
+// memory: the two warps only exchange the largest scale of their rows.
 //
-//   lane l of warp w:  rows [64w + 16(l/8), + 16), columns [16(l%8), + 16), scales of the rows
-//                      64w + 2l and 64w + 2l + 1
+//   lane l of warp w:  rows [64w + 16g, + 16) with g = (l xor l/8) % 4, columns [16(l%8), + 16),
+//                      scales of the rows 64w + 2l and 64w + 2l + 1
 //
 // A pair of warps has one tile, along a band of the row of tiles first: CTAs that run together read
 // neighbouring columns and write neighbouring tiles. No pair takes a second tile: the registers for
