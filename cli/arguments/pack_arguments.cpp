@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/add_command.h"
+#include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 
 namespace moejit::cli {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/arguments.h"
+#include "cli/commands/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -30,7 +31,23 @@ std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std
   return command;
 }
 
-// moejit pack and its verbs, in cli/pack_arguments.cpp.
+inline constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
+
+// Where the kernels of a command come from.
+void add_cache_options(CLI::App& sub, CacheOptions& cache);
+
+// Each declares a command of moejit, with its verbs. In layer_arguments.cpp:
+void add_layer(CLI::App& app, Action& action);
+void add_activation(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_emit(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+// In kernel_arguments.cpp; what is printed of a measurement says how it was called:
+void add_build(CLI::App& app, Action& action);
+void add_run(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action, const std::string& command_line);
+// In cache_arguments.cpp and pack_arguments.cpp:
+void add_cache(CLI::App& app, Action& action);
 void add_pack(CLI::App& app, Action& action);
 
 }  // namespace moejit::cli

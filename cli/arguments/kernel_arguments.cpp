@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that make kernels and run them.
+#include "cli/arguments/add_command.h"
+#include "cli/commands/commands.h"
+
+#include <string>
+
+namespace moejit::cli {
+namespace {
+
+constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
+
+}  // namespace
+
+void add_cache_options(CLI::App& sub, CacheOptions& cache) {
+  sub.add_option("--cache-dir", cache.dir, "Folder of the kernel cache (see docs/environment.md)");
+  sub.add_flag("--no-cache", cache.is_disabled, "Neither read nor write a cache on disk");
+  sub.add_flag("--frozen", cache.is_frozen,
+               "Compile nothing: a kernel not in the cache is an error");
+  sub.add_option("--packs", cache.packs, "Packs to take kernels from, separated by ':'")
+      ->delimiter(':')
+      ->excludes("--no-cache");
+  sub.add_option("--pack-keys", cache.pack_keys,
+                 "Key ring: file or folder of public keys, one of which has to have signed a pack");
+}
+
+void add_build(CLI::App& app, Action& action) {
+  const auto command = add_command<BuildCommand>(
+      app, action, "build", "Compile layers into the kernel cache; needs no GPU",
+      "  moejit build layer.json\n"
+      "  moejit build *.json --cache-dir kernels --jobs 8 --json\n"
+      "  moejit build *.json --arch sm_90a --pack kernels.moejitpack\n",
+      run_build);
+  CLI::App* sub = app.get_subcommand("build");
+  sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
+  CLI::Option* target =
+      sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_option_function<std::string>(
+         "--arch", [command](const std::string& arch) { command->target = "cuda:" + arch; },
+         "sm_90a: short for --target cuda:sm_90a")
+      ->excludes(target);
+  add_cache_options(*sub, command->cache);
+  sub->add_option("-j,--jobs", command->jobs,
+                  "Kernels compiled at a time; 0: as cores and memory allow")
+      ->capture_default_str();
+  sub->add_flag("--with-intermediates", command->with_intermediates,
+                "Also the kernels that run --dump-intermediates and --check use");
+  sub->add_option("--variants", command->variants,
+                  "described: what the descriptions say; all: all passes, kernels fused and apart, "
+                  "with and without intermediates. Default: all with --pack, else described")
+      ->check(CLI::IsMember({"described", "all"}));
+  sub->add_option("--pack", command->pack, "Write the kernels to this file, too")
+      ->check(&check_name)
+      ->excludes("--packs");
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_run(CLI::App& app, Action& action) {
+  const auto command = add_command<RunCommand>(
+      app, action, "run", "Run a layer on given or random tokens",
+      "  moejit run layer.json --check\n"
+      "  moejit run layer.json --pass backward --check\n"
+      "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
+      "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
+      run_run);
+  CLI::App* sub = app.get_subcommand("run");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kRunTargetHelp)->capture_default_str();
+  sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
+      ->check(CLI::IsMember({"forward", "backward"}))
+      ->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  InputOptions& inputs = command->inputs;
+  CLI::Option* input = sub->add_option("--input", inputs.input_path,
+                                       "safetensors file with x, topk_ids, topk_probs, w1, w2; dy");
+  sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
+      ->excludes(input);
+  sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  CLI::Option* weights =
+      sub->add_option("--weights", inputs.checkpoint.shards, "Shards of a Hugging Face checkpoint");
+  sub->add_option("--prefix", inputs.checkpoint.prefix,
+                  "What stands before .experts.N in tensor names: model.layers.3.mlp")
+      ->needs(weights);
+  sub->add_option("--first-expert", inputs.checkpoint.first_expert,
+                  "Number in the checkpoint of the first local expert")
+      ->needs(weights)
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "safetensors file for y; dx, dprobs, dw1, dw2")
+      ->check(&check_name);
+  sub->add_flag("--dump-intermediates", command->dump_intermediates,
+                "Write every intermediate tensor beside y");
+  sub->add_flag("--check", command->check, "Compare every kernel with the CPU reference");
+  sub->add_flag("--strict", command->is_strict, "Bad expert ids and too many rows are errors");
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
+  const auto command = add_command<BenchCommand>(
+      app, action, "bench", "Time each kernel of a layer on the GPU, or grouped GEMMs without one",
+      "  moejit bench layer.json\n"
+      "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
+      "  moejit bench layer.json --pass training\n"
+      "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
+      run_bench);
+  command->command_line = command_line;
+  CLI::App* sub = app.get_subcommand("bench");
+  sub->add_option("LAYER", command->layer, "Layer description");
+  CLI::Option* gemms =
+      sub->add_option("--gemms", command->gemms, "File of GEMM cases (docs/cli.md)");
+  sub->add_option("--case", command->cases, "Only the case of this name; may be repeated")
+      ->needs(gemms);
+  sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_option("--pass", command->pass, "forward, or training: forward and backward")
+      ->check(CLI::IsMember({"forward", "training"}))
+      ->excludes(gemms)
+      ->capture_default_str();
+  sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
+  sub->add_option("--repeat", command->repeat, "Cool launches whose median counts")
+      ->capture_default_str();
+  sub->add_option("--hot-seconds", command->hot_seconds,
+                  "How long each kernel is launched back to back, at least")
+      ->capture_default_str();
+  sub->add_option("--seed", command->seed, "Of the random data")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that look at a layer or at the kernels it gets.
+#include "cli/arguments/add_command.h"
+#include "cli/commands/commands.h"
+
+
+namespace moejit::cli {
+
+void add_layer(CLI::App& app, Action& action) {
+  const auto command = add_command<LayerCommand>(
+      app, action, "layer", "Check a layer description, or make one from a model's config.json",
+      "  moejit layer layer.json\n"
+      "  moejit layer --from-hf config.json --expert-parallel 8 --output layer.json\n",
+      run_layer);
+  CLI::App* sub = app.get_subcommand("layer");
+  sub->add_option("LAYER", command->file, "Description to check; printed with all fields");
+  sub->add_option("--from-hf", command->from_hugging_face,
+                  "config.json of a model on Hugging Face");
+  sub->add_option("--expert-parallel,--ep", command->expert_parallel,
+                  "Ranks that share the experts")
+      ->capture_default_str();
+  sub->add_option("--max-tokens", command->max_tokens, "Largest number of tokens of one call")
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "Write to this file instead of printing")
+      ->check(&check_name);
+}
+
+void add_activation(CLI::App& app, Action& action) {
+  const auto command = add_command<ActivationCommand>(
+      app, action, "activation",
+      "Show an activation's derivatives, its code, and where it is not finite",
+      "  moejit activation clamped_swiglu\n"
+      "  moejit activation 'tanh(gate) * up'\n",
+      run_activation);
+  app.get_subcommand("activation")
+      ->add_option("FORMULA", command->formula, "Formula over gate and up, or a preset's name")
+      ->required();
+}
+
+void add_plan(CLI::App& app, Action& action) {
+  const auto command = add_command<PlanCommand>(
+      app, action, "plan", "Show kernels, tensors, memory and launches of a layer",
+      "  moejit plan layer.json\n"
+      "  moejit plan layer.json --explain\n"
+      "  moejit plan layer.json --target sim --json\n",
+      run_plan);
+  CLI::App* sub = app.get_subcommand("plan");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_flag("--json", command->is_json, "Print JSON");
+  sub->add_flag("--explain", command->explain, "Add the reason for each choice");
+}
+
+void add_emit(CLI::App& app, Action& action) {
+  const auto command =
+      add_command<EmitCommand>(app, action, "emit", "Print the CUDA source of a layer's kernels",
+                               "  moejit emit layer.json --operation gemm_fc2\n"
+                               "  moejit emit layer.json --output-dir sources\n",
+                               run_emit);
+  CLI::App* sub = app.get_subcommand("emit");
+  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  sub->add_option("--operation", command->operation, "Only this kernel of the plan");
+  sub->add_option("--output-dir", command->output_dir, "One file OPERATION.cu per kernel there")
+      ->check(&check_name);
+}
+
+void add_inspect(CLI::App& app, Action& action) {
+  const auto command = add_command<InspectCommand>(
+      app, action, "inspect",
+      "Show registers, shared memory, spills, code size and matrix instructions",
+      "  moejit inspect layer.json\n"
+      "  moejit inspect layer.json --sass\n"
+      "  moejit inspect kernel.cubin\n",
+      run_inspect);
+  CLI::App* sub = app.get_subcommand("inspect");
+  sub->add_option("FILE", command->file, "Layer description, cubin or cache entry")->required();
+  sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+}  // namespace moejit::cli
