@@ -3,7 +3,6 @@
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 
-
 namespace moejit::cli {
 
 void add_layer(CLI::App& app, Action& action) {
