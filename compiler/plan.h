@@ -157,21 +157,5 @@ std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);
 std::string_view to_string(GradientMode mode);
-std::string_view to_string(LoadStage stage);
-std::string_view to_string(TransformStage stage);
-std::string_view to_string(QuantizeStage stage);
-std::string_view to_string(StoreStage stage);
-std::string_view to_string(GemmScales scales);
-std::string_view to_string(GemmAccumulation accumulation);
-std::string_view to_string(GemmEpilogue epilogue);
-std::string_view to_string(GemmBias bias);
-std::string_view to_string(GradientScales scales);
-std::string_view to_string(Major major);
-std::string_view to_string(GradientOutput output);
-std::string_view to_string(TransposeRule rule);
-std::string_view to_string(RowSource source);
-
-// The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
-std::string to_string(const KernelSpec& spec);
 
 }  // namespace moejit::compiler

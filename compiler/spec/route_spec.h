@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace moejit::compiler {
+
+struct RouteSpec {
+  int32_t local_experts = 0;
+  int32_t top_k = 0;
+  int32_t splits_alignment = 0;
+  bool has_colwise_offs = false;  // also where groups of columns start, multiples of 128
+  int32_t warps = 0;              // of a CTA
+  bool operator==(const RouteSpec&) const = default;
+};
+
+std::string to_string(const RouteSpec& spec);
+
+}  // namespace moejit::compiler
