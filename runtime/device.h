@@ -81,9 +81,11 @@ class Device {
                                                       const void* address) const = 0;
 
   // Uninitialised memory, 256-byte aligned; zero bytes give null. The simulator reports reads of
-  // bytes that nothing wrote.
+  // bytes that nothing wrote, and copies and fills that go beyond the memory they begin in. Each
+  // address is released once; null is fine. Error of what is no such address: kInvalidValue on the
+  // simulator, kDriver on a GPU.
   virtual Result<void*> allocate(int64_t bytes) = 0;
-  virtual void release(void* address) = 0;
+  virtual Result<void> release(void* address) = 0;
   // Copies between host and device wait for what was started before on the default stream, and are
   // complete when they return, for any stream.
   virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;

@@ -4,6 +4,7 @@
 #include "runtime/driver/check_pointer.h"
 #include "runtime/driver/context.h"
 #include "runtime/driver/driver_api.h"
+#include "runtime/driver/gpu_properties.h"
 #include "runtime/driver/kernel_libraries.h"
 #include "runtime/driver/tensor_map.h"
 
@@ -39,18 +40,11 @@ CUstream stream_of(Stream stream) { return static_cast<CUstream>(stream); }
 
 class CudaDevice final : public Device {
  public:
-  struct Properties {
-    std::string name;
-    int32_t sm_count = 0;
-    int32_t most_shared_bytes = 0;  // dynamic and static, per CTA
-    bool checks_pointers = false;
-    GpuFacts facts;
-  };
-
-  CudaDevice(std::shared_ptr<const Context> context, Properties properties)
+  CudaDevice(std::shared_ptr<const Context> context, GpuProperties properties)
       : context_(std::move(context)),
         libraries_(std::make_shared<KernelLibraries>(context_, properties.most_shared_bytes)),
-        properties_(std::move(properties)) {}
+        properties_(std::move(properties)),
+        checks_pointers_(environment(Variable::kCheckPointers) == "1") {}
 
   compiler::Target target() const override { return {}; }
   std::string name() const override { return properties_.name; }
@@ -66,7 +60,7 @@ class CudaDevice final : public Device {
     return encode_cuda_tensor_map(api(), box, address);
   }
 
-  bool checks_memory() const override { return properties_.checks_pointers; }
+  bool checks_memory() const override { return checks_pointers_; }
   Result<void> check_memory(const MemoryRegion& region) const override {
     const CurrentContext current(*context_);
     MOEJIT_TRY(current.check(Stage::kLaunch));
@@ -74,7 +68,7 @@ class CudaDevice final : public Device {
   }
 
   Result<void*> allocate(int64_t bytes) override;
-  void release(void* address) override;
+  Result<void> release(void* address) override;
   Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override;
   Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) override;
   Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
@@ -92,7 +86,8 @@ class CudaDevice final : public Device {
 
   std::shared_ptr<const Context> context_;
   std::shared_ptr<KernelLibraries> libraries_;
-  Properties properties_;
+  GpuProperties properties_;
+  bool checks_pointers_;
 };
 
 Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBinary& binary) {
@@ -164,10 +159,12 @@ Result<void*> CudaDevice::allocate(int64_t bytes) {
   return tl::make_unexpected(std::move(error));
 }
 
-void CudaDevice::release(void* address) {
-  if (address == nullptr) return;
+Result<void> CudaDevice::release(void* address) {
+  if (address == nullptr) return {};
   const CurrentContext current(*context_);
-  if (current.is_current()) api().mem_free(device_address(address));
+  MOEJIT_TRY(current.check(Stage::kLoad));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLoad, mem_free, (device_address(address)));
+  return {};
 }
 
 Result<void> CudaDevice::copy_to_device(void* destination, const void* source, int64_t bytes) {
@@ -176,8 +173,8 @@ Result<void> CudaDevice::copy_to_device(void* destination, const void* source, i
   MOEJIT_TRY(current.check(Stage::kLaunch));
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_htod,
                     (device_address(destination), source, static_cast<size_t>(bytes)));
-  // From pageable memory it returns when the bytes are staged, and other streams do not wait for
-  // them to land (CUDA driver API, "API synchronization behavior").
+  // From pageable memory it returns when the bytes are staged, and non-blocking streams do not wait
+  // for them to land (CUDA driver API, "API synchronization behavior").
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_synchronize, (nullptr));
   return {};
 }
@@ -246,62 +243,12 @@ void CudaDevice::release_mark(void* mark) {
   if (current.is_current()) api().event_destroy(static_cast<CUevent>(mark));
 }
 
-Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
-  int value = 0;
-  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_attribute,
-                    (&value, which, context.device()));
-  return value;
-}
-
-// The place of the context's GPU among those of this process.
-Result<int32_t> ordinal_of(const Context& context) {
-  int count = 0;
-  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_count, (&count));
-  for (int32_t ordinal = 0; ordinal < count; ++ordinal) {
-    CUdevice device = 0;
-    MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get, (&device, ordinal));
-    if (device == context.device()) return ordinal;
-  }
-  return fail(Stage::kLoad, ErrorCode::kNoDevice,
-              "the GPU of the current context is none that this process sees");
-}
-
-Result<GpuFacts> facts_of(const Context& context) {
-  MOEJIT_TRY_ASSIGN(const int32_t ordinal, ordinal_of(context));
-  MOEJIT_TRY_ASSIGN(const int32_t domain, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
-  MOEJIT_TRY_ASSIGN(const int32_t bus, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
-  MOEJIT_TRY_ASSIGN(const int32_t device, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
-  return GpuFacts{.ordinal = ordinal,
-                  .pci_bus_id = fmt::format("{:08x}:{:02x}:{:02x}.0", domain, bus, device),
-                  .cuda_version = cuda_version_text(context.api().version)};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
   MOEJIT_TRY_ASSIGN(const DriverApi* api, driver_api());
   MOEJIT_TRY_ASSIGN(const auto context, Context::adopt(*api, ordinal));
-  std::array<char, 256> name{};
-  MOEJIT_TRY_DRIVER(*api, Stage::kLoad, device_get_name,
-                    (name.data(), static_cast<int>(name.size()), context->device()));
-  MOEJIT_TRY_ASSIGN(const int32_t major,
-                    attribute(*context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
-  MOEJIT_TRY_ASSIGN(const int32_t minor,
-                    attribute(*context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-  // The "a" of sm_90a: its code runs on compute capability 9.0 and nothing newer.
-  if (major != 9 || minor != 0)
-    return fail(Stage::kLoad, ErrorCode::kUnsupported,
-                fmt::format("the GPU {} has compute capability {}.{}, wanted 9.0 (H100, H200, H20) "
-                            "for the target cuda:sm_90a",
-                            name.data(), major, minor),
-                "run without this GPU: --target sim");
-  CudaDevice::Properties properties{
-      .name = name.data(), .checks_pointers = environment(Variable::kCheckPointers) == "1"};
-  MOEJIT_TRY_ASSIGN(properties.sm_count,
-                    attribute(*context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,
-                    attribute(*context, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
-  MOEJIT_TRY_ASSIGN(properties.facts, facts_of(*context));
+  MOEJIT_TRY_ASSIGN(auto properties, gpu_properties(*context));
   return std::make_unique<CudaDevice>(context, std::move(properties));
 }
 

@@ -22,6 +22,7 @@ class InitialisedBits {
   InitialisedBits(const InitialisedBits&) = delete;
   InitialisedBits& operator=(const InitialisedBits&) = delete;
 
+  uint64_t bytes() const { return bytes_; }
   bool contains(uintptr_t address, uint64_t bytes) const {
     return address >= address_ && address - address_ + bytes <= bytes_;
   }
@@ -42,12 +43,14 @@ class Allocations {
  public:
   ~Allocations();
   Result<void*> allocate(int64_t bytes);
-  void release(void* address);
+  Result<void> release(void* address);
+  // Whether bytes that begin in an allocation end in it too. Other memory is the host's own.
+  Result<void> check(const void* address, int64_t bytes) const;
   // The bits of the allocation that holds all these bytes, or nullptr.
   InitialisedBits* find(const void* address, int64_t bytes);
 
  private:
-  std::shared_mutex mutex_;
+  mutable std::shared_mutex mutex_;
   std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
 };
 

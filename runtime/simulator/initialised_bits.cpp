@@ -2,7 +2,7 @@
 #include "runtime/simulator/global_memory.h"
 
 #include <cstring>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <mutex>
 #include <new>
 #include <sys/mman.h>
@@ -98,13 +98,29 @@ Result<void*> Allocations::allocate(int64_t bytes) {
   return address;
 }
 
-void Allocations::release(void* address) {
-  if (address == nullptr) return;
+Result<void> Allocations::release(void* address) {
+  if (address == nullptr) return {};
   {
     const std::unique_lock lock(mutex_);
-    if (allocations_.erase(reinterpret_cast<uintptr_t>(address)) == 0) return;
+    if (allocations_.erase(reinterpret_cast<uintptr_t>(address)) == 0)
+      return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+                  fmt::format("{} is no memory of the simulator, or was released already",
+                              fmt::ptr(address)));
   }
   ::operator delete (address, std::align_val_t{kAlignment});
+  return {};
+}
+
+Result<void> Allocations::check(const void* address, int64_t bytes) const {
+  const auto key = reinterpret_cast<uintptr_t>(address);
+  const std::shared_lock lock(mutex_);
+  auto next = allocations_.upper_bound(key);
+  if (bytes <= 0 || next == allocations_.begin()) return {};
+  const auto& [begin, bits] = *std::prev(next);
+  if (!bits->contains(key, 1) || bits->contains(key, static_cast<uint64_t>(bytes))) return {};
+  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+              fmt::format("{} bytes from byte {} of an allocation of {} bytes on", bytes,
+                          key - begin, bits->bytes()));
 }
 
 InitialisedBits* Allocations::find(const void* address, int64_t bytes) {

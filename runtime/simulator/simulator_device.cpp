@@ -114,23 +114,25 @@ class Simulator final : public Device {
   }
 
   Result<void*> allocate(int64_t bytes) override { return allocations_.allocate(bytes); }
-  void release(void* address) override { allocations_.release(address); }
+  Result<void> release(void* address) override { return allocations_.release(address); }
   Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override {
-    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    MOEJIT_TRY(allocations_.check(destination, bytes));
+    copy(destination, source, bytes);
     mark_written(destination, bytes);
     return {};
   }
   Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) override {
-    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    MOEJIT_TRY(allocations_.check(source, bytes));
+    copy(destination, source, bytes);
     return {};
   }
   Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
                               Stream /*stream*/) override {
-    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
-    mark_written(destination, bytes);
-    return {};
+    MOEJIT_TRY(allocations_.check(source, bytes));
+    return copy_to_device(destination, source, bytes);
   }
   Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream /*stream*/) override {
+    MOEJIT_TRY(allocations_.check(destination, bytes));
     if (bytes > 0) {
       std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
     }
@@ -150,6 +152,9 @@ class Simulator final : public Device {
   void release_mark(void* mark) override { delete static_cast<Clock::time_point*>(mark); }
 
  private:
+  static void copy(void* destination, const void* source, int64_t bytes) {
+    if (bytes > 0) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+  }
   void mark_written(void* address, int64_t bytes) {
     if (bytes <= 0) return;
     if (InitialisedBits* bits = allocations_.find(address, bytes)) {

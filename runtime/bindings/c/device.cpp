@@ -113,10 +113,8 @@ moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes, v
 }
 
 moejit_error_code moejit_device_release(moejit_device* device, void* address) {
-  return with_memory(device, 0, "moejit_device_release", [&](Device& memory) -> Result<void> {
-    memory.release(address);
-    return {};
-  });
+  return with_memory(device, 0, "moejit_device_release",
+                     [&](Device& memory) { return memory.release(address); });
 }
 
 moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,

@@ -27,7 +27,9 @@ TEST_F(DriverApiTest, SaysWhichLibraryItTriedAndWhatWorksWithoutOne) {
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().code, ErrorCode::kDriverMissing);
   EXPECT_EQ(device.error().message, "no CUDA driver library found, tried /nowhere/libcuda.so.1");
-  EXPECT_EQ(device.error().hint, "install the NVIDIA driver, or run without a GPU: --target sim");
+  EXPECT_EQ(device.error().hint,
+            "install the NVIDIA driver, or run on the simulator: --target sim of the tool, in C "
+            "moejit_device_open_simulator()");
 }
 
 TEST_F(DriverApiTest, NamesTheFunctionThatALibraryLacks) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/driver/gpu_properties.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+namespace {
+
+Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
+  int value = 0;
+  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_attribute,
+                    (&value, which, context.device()));
+  return value;
+}
+
+// The place of the context's GPU among those of this process.
+Result<int32_t> ordinal_of(const Context& context) {
+  int count = 0;
+  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_count, (&count));
+  for (int32_t ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get, (&device, ordinal));
+    if (device == context.device()) return ordinal;
+  }
+  return fail(Stage::kLoad, ErrorCode::kNoDevice,
+              "the GPU of the current context is none that this process sees");
+}
+
+Result<GpuFacts> facts_of(const Context& context) {
+  MOEJIT_TRY_ASSIGN(const int32_t ordinal, ordinal_of(context));
+  MOEJIT_TRY_ASSIGN(const int32_t domain, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
+  MOEJIT_TRY_ASSIGN(const int32_t bus, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
+  MOEJIT_TRY_ASSIGN(const int32_t device, attribute(context, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  return GpuFacts{.ordinal = ordinal,
+                  .pci_bus_id = fmt::format("{:08x}:{:02x}:{:02x}.0", domain, bus, device),
+                  .cuda_version = cuda_version_text(context.api().version)};
+}
+
+}  // namespace
+
+Result<GpuProperties> gpu_properties(const Context& context) {
+  std::array<char, 256> name{};
+  MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_name,
+                    (name.data(), static_cast<int>(name.size()), context.device()));
+  MOEJIT_TRY_ASSIGN(const int32_t major,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+  MOEJIT_TRY_ASSIGN(const int32_t minor,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  // The "a" of sm_90a: its code runs on compute capability 9.0 and nothing newer.
+  if (major != 9 || minor != 0)
+    return fail(
+        Stage::kLoad, ErrorCode::kUnsupported,
+        fmt::format("the GPU {} has compute capability {}.{}, wanted 9.0 (H100, H200, H20) "
+                    "for the target cuda:sm_90a",
+                    name.data(), major, minor),
+        "run on the simulator: --target sim of the tool, in C moejit_device_open_simulator()");
+  GpuProperties properties{.name = name.data()};
+  MOEJIT_TRY_ASSIGN(properties.sm_count,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  MOEJIT_TRY_ASSIGN(properties.facts, facts_of(context));
+  return properties;
+}
+
+}  // namespace moejit::runtime

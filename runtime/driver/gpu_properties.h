@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/driver/context.h"
+
+#include <cstdint>
+#include <string>
+
+namespace moejit::runtime {
+
+// What the driver tells of a GPU, asked once.
+struct GpuProperties {
+  std::string name;
+  int32_t sm_count = 0;
+  int32_t most_shared_bytes = 0;  // dynamic and static, per CTA
+  GpuFacts facts;
+};
+
+// Of the context's GPU. Errors: kUnsupported where its compute capability is not 9.0; kNoDevice;
+// kDriver.
+Result<GpuProperties> gpu_properties(const Context& context);
+
+}  // namespace moejit::runtime
