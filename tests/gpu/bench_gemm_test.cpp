@@ -203,6 +203,13 @@ TEST_F(BenchGemm, HotRunsCountTheirClock) {
   expect_correct(*session);
 }
 
+// A kernel that learns to spare reads must not spare these.
+TEST_F(BenchGemm, SweepsReadEveryByte) {
+  auto sweep = cli::CacheSweep::create(*test_device().engine, device(), 100'000);
+  ASSERT_TRUE(succeeded(sweep));
+  EXPECT_TRUE(succeeded(sweep->run()));
+}
+
 TEST_F(BenchGemm, CoolRunsHaveTimeAndClock) {
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
   const std::unique_ptr<GemmSession> session = launched(small());

@@ -84,7 +84,7 @@ class Performance(unittest.TestCase):
     """The page of a folder with a result as `moejit bench --json` prints it."""
 
     GEMM = {"operation": "gemm_fc1", "multiply_adds": 1000, "cool_us": 812.34, "cool_mhz": 1755.0,
-            "hot_us": 1043.2, "hot_mhz": 1410.4, "min_bytes": 3 << 20, "share_of_copy": 0.046,
+            "hot_us": 1043.2, "hot_mhz": 1410.4, "min_bytes": 3 << 30, "share_of_copy": 0.954,
             "flops_cool": 1.5014e15, "flops_hot": 1.1e15, "util_cool": 0.7654, "util_hot": 0.81}
     ROUTE = {"operation": "route", "multiply_adds": 0, "cool_us": 11.2, "cool_mhz": 1980.0,
              "hot_us": 10.8, "hot_mhz": 1980.0, "min_bytes": 1000, "share_of_copy": 0.01}
@@ -110,17 +110,24 @@ class Performance(unittest.TestCase):
         self.assertIn("## dsv3, 4096 tokens\n\nNVIDIA H200, 132 SMs, 700 W, driver 580.1, 2026-11-21.", page)
         self.assertIn("Copy bandwidth 4.15 TB/s. A forward pass, hot: 3.46 ms at 1600 MHz.", page)
         self.assertIn("```sh\nmoejit bench dsv3.json --json\n```", page)
-        self.assertIn("| gemm_fc1 | 812.3 us | 1755 | 1.04 ms | 1410 | 3.0 MiB | 0.05 | 1501 | 0.765 | "
+        self.assertIn("| gemm_fc1 | 812.3 us | 1755 | 1.04 ms | 1410 | 3.0 GiB | 0.95 | 0.74 | 1501 | 0.765 | "
                       "1100 | 0.810 |\n", page)
-        self.assertIn("| route | 11.2 us | 1980 | 10.8 us | 1980 | 1000 B | 0.01 | | | | |\n", page)
+        self.assertIn("| route | 11.2 us | 1980 | 10.8 us | 1980 | 1000 B | 0.01 | 0.00 | | | | |\n", page)
 
     def test_leaves_out_what_the_driver_did_not_tell(self):
         self.assertNotIn("W, hot", self.page(self.GEMM))
         watched = dict(self.GEMM, hot_watts=698.7, hot_throttle_reasons=["sw_power_cap"])
         page = self.page(watched, self.ROUTE)
-        self.assertIn("| 1410 | 699 | 3.0 MiB |", page)
+        self.assertIn("| 1410 | 699 | 3.0 GiB |", page)
         self.assertIn("| 1980 | | 1000 B |", page)
         self.assertIn("\n\n`sw_power_cap` held down the clock of gemm_fc1.\n", page)
+
+    def test_has_no_cool_columns_where_those_figures_were_withdrawn(self):
+        kernels = [{name: value for name, value in kernel.items() if "cool" not in name and name != "share_of_copy"}
+                   for kernel in (self.GEMM, self.ROUTE)]
+        page = self.page(*kernels)
+        self.assertNotIn("cool", page)
+        self.assertIn("| gemm_fc1 | 1.04 ms | 1410 | 3.0 GiB | 0.74 | 1100 | 0.810 |\n", page)
 
     def test_has_a_section_for_each_operation_on_gemms(self):
         measured = {"ragged": True, "n": 7168, "cool_us": 1500.0, "flops_cool": 1.28e15, "util_cool": 0.8,
