@@ -62,4 +62,9 @@ struct ActivationGradients {
 };
 ActivationGradients gradients_of(const Activation& activation);
 
+// Whether the value is +0 where gate and up are, and the gradients where their own is 0 as well.
+// What lies outside of rows has zeros, and needs no attention then.
+bool has_zero_value_at_zero(const Activation& activation);
+bool has_zero_gradients_at_zero(const Activation& activation);
+
 }  // namespace moejit::compiler

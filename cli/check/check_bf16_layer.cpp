@@ -134,13 +134,18 @@ class Bf16Check {
     results_.add(std::move(check));
   }
 
-  // Pad rows have probability 0, and so are zeros.
   void check_activation() {
     const int64_t intermediate = shape_.intermediate;
+    const std::vector<uint8_t> is_real = reference::real_rows(route_);
     const std::span<const uint16_t> h1 = bits("h1");
     const std::span<const float> probs = elements<float>(results_.at("permuted_probs"));
     std::vector<double> values, bounds;
     for (int64_t row = 0; row < route_.rows(); ++row) {
+      if (is_real[row] == 0) {
+        values.insert(values.end(), intermediate, 0.0);
+        bounds.insert(bounds.end(), intermediate, 0.0);
+        continue;
+      }
       for (int64_t i = 0; i < intermediate; ++i) {
         const auto [gate, up] = gate_and_up(h1, row, i);
         const double prob = probs[row];
@@ -165,11 +170,14 @@ class Bf16Check {
     const std::vector<uint16_t> sorted = shape_.is_interleaved
                                              ? reference::gate_first<uint16_t>(h1, intermediate, 1)
                                              : std::vector<uint16_t>(h1.begin(), h1.end());
-    const reference::ActivationGradients wanted = reference::activation_backward(
+    reference::ActivationGradients wanted = reference::activation_backward(
         sorted, dact, probs, route_.rows(), intermediate, activation_);
+    reference::clear_pad_rows(wanted, route_, intermediate);
+    const std::vector<uint8_t> is_real = reference::real_rows(route_);
     std::vector<double> values(static_cast<size_t>(route_.rows() * h1_columns()));
     std::vector<double> bounds = values;
     for (int64_t row = 0; row < route_.rows(); ++row) {
+      if (is_real[row] == 0) continue;
       for (const bool is_up : {false, true}) {
         if (!is_up && !shape_.has_gate) continue;
         for (int64_t i = 0; i < intermediate; ++i) {

@@ -86,9 +86,11 @@ Body body_of(const StraightLine& code) {
   return body;
 }
 
-std::string type_text(const Activation& activation, std::string_view functions) {
-  return fmt::format("// {}\nstruct Activation {{\n{}}};\n", to_string(activation.formula),
-                     functions);
+std::string type_text(const Activation& activation, std::string_view functions,
+                      bool is_zero_at_zero) {
+  return fmt::format(
+      "// {}\nstruct Activation {{\n  static constexpr bool kIsZeroAtZero = {};\n{}}};\n",
+      to_string(activation.formula), is_zero_at_zero, functions);
 }
 
 // Functions of up alone have no parameter for the gate.
@@ -118,15 +120,17 @@ std::string gradients_function(const Activation& activation) {
 }  // namespace
 
 std::string value_type_text(const Activation& activation) {
-  return type_text(activation, value_function(activation));
+  return type_text(activation, value_function(activation), has_zero_value_at_zero(activation));
 }
 
 std::string gradients_type_text(const Activation& activation) {
-  return type_text(activation, gradients_function(activation));
+  return type_text(activation, gradients_function(activation),
+                   has_zero_gradients_at_zero(activation));
 }
 
 std::string value_and_gradients_type_text(const Activation& activation) {
-  return type_text(activation, value_function(activation) + gradients_function(activation));
+  return type_text(activation, value_function(activation) + gradients_function(activation),
+                   has_zero_value_at_zero(activation) && has_zero_gradients_at_zero(activation));
 }
 
 }  // namespace moejit::compiler

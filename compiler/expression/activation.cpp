@@ -169,4 +169,23 @@ ActivationGradients gradients_of(const Activation& activation) {
           .dprob = add_to_dprob(of, value)};
 }
 
+namespace {
+
+bool is_zero_at_zero(const Expression& expression) {
+  const double value =
+      evaluate(expression, {{"gate", 0.0}, {"up", 0.0}, {"gradient", 0.0}, {"dprob", 0.0}});
+  return value == 0.0 && !std::signbit(value);
+}
+
+}  // namespace
+
+bool has_zero_value_at_zero(const Activation& activation) {
+  return is_zero_at_zero(activation.formula);
+}
+
+bool has_zero_gradients_at_zero(const Activation& activation) {
+  const ActivationGradients of = gradients_of(activation);
+  return is_zero_at_zero(of.gate) && is_zero_at_zero(of.up) && is_zero_at_zero(of.dprob);
+}
+
 }  // namespace moejit::compiler

@@ -255,6 +255,17 @@ class SimulatedRuns(tool.ToolTest):
         offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
         self.assertEqual((offs[0], offs[-1]), (0, rows))
 
+    def test_formulas_that_are_not_finite_at_zero_leave_pad_rows_alone(self):
+        layer = {"name": "pads", "experts": 4, "top_k": 2, "hidden": 128, "intermediate": 144, "splits_alignment": 64,
+                 "max_tokens": 16, "passes": ["forward", "backward"]}
+        for recipe, formula in (("bf16", "sqrt(abs(gate)) * up"), ("fp8_flow", "log(abs(gate)) * up"),
+                                ("fp8_flow", "sqrt(abs(up))")):
+            with self.subTest(recipe=recipe, formula=formula):
+                description = {**layer, "recipe": recipe, "activation": {"expression": formula}}
+                report = self.succeed_json("run", self.write("pads.json", json.dumps(description)), "--target", "sim",
+                                           "--pass", "backward", "--tokens", "9", "--check")
+                self.assertTrue(report["check"]["passed"])
+
     def test_a_backward_pass_gives_gradients_and_dumps_what_it_made(self):
         tokens = 5
         tensors = {**token_tensors(tokens), **weight_tensors(),
@@ -301,6 +312,15 @@ class SimulatedRuns(tool.ToolTest):
         done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('"dy"', done.stderr)
+        quantized = {"w1_q": ("F8_E4M3", [E, 2 * I, H], bytes(E * 2 * I * H)),
+                     "w1_scale_inv": ("F32", [E, 2, 2], bytes(16 * E)),
+                     "w2_q": ("F8_E4M3", [E, H, I], bytes(E * H * I)),
+                     "w2_scale_inv": ("F32", [E, 2, 1], bytes(8 * E))}
+        tensors = {**token_tensors(1), **quantized, "dy": ("BF16", [1, H], bytes(2 * H))}
+        path = self.write("in.safetensors", safetensors(tensors))
+        done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("the weights are quantised already", done.stderr)
         done = self.run_tool("run", TINY, "--pass", "sideways")
         self.assertEqual(done.returncode, 2)
 

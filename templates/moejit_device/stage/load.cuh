@@ -61,6 +61,7 @@ struct GatedSegment {
   Bf16Segment gate;
   Bf16Segment up;
   float prob;
+  ExistingRuns exists;
 };
 
 // bf16 rows of 2C columns, gate in the first half, or with kInterleaved gate and up in turn. Uses
@@ -78,6 +79,7 @@ struct LoadGatedRows {
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     const int64_t gate_row = 2 * at.row;
     Fetched fetched = {};
+    fetched.exists = at.existing_runs();
     if constexpr (kInterleaved) {
       fetch_pairs(input, at, fetched.gate, fetched.up);
     } else {
@@ -94,6 +96,7 @@ struct LoadGatedRows {
 struct UpSegment {
   Bf16Segment up;
   float prob;
+  ExistingRuns exists;
 };
 
 // bf16 rows. Uses input [P, C], probs [P].
@@ -108,6 +111,7 @@ struct LoadUpRows {
                                      const SegmentPosition<kColumns>& at) {
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     Fetched fetched = {};
+    fetched.exists = at.existing_runs();
     fetched.up = fetch_runs(input, at, at.row, at.is_real());
     if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
     return fetched;

@@ -13,6 +13,14 @@ enum class RowKind {
   kReal,
 };
 
+// Which of this lane's two runs of values are of a real row, and inside it.
+struct ExistingRuns {
+  bool run[2];
+
+  // Of lane value `i`.
+  MOEJIT_DEVICE bool has(int32_t i) const { return run[i / kRunColumns]; }
+};
+
 template <int32_t kColumns>
 struct SegmentPosition {
   static_assert(kColumns > 0 && kColumns % kLaneColumns == 0,
@@ -29,6 +37,9 @@ struct SegmentPosition {
   // Column `column` of the segment lies inside the row.
   MOEJIT_DEVICE bool is_inside(int32_t column) const {
     return kLastColumns == kSegmentColumns || index + 1 < kPerRow || column < kLastColumns;
+  }
+  MOEJIT_DEVICE ExistingRuns existing_runs() const {
+    return {{is_real() && is_inside(run_column(0)), is_real() && is_inside(run_column(1))}};
   }
   // Offset of that element, and of the segment's compact scale, in this row or in another one.
   MOEJIT_DEVICE int64_t offset(int32_t column) const { return offset_in_row(row, column); }

@@ -38,7 +38,7 @@ struct StoreGroupedGatedRows {
     const int32_t lane = segment_lane();
     if (at.exists() && lane % (kSegmentLanes / 2) == 0) {
       const auto scales = ptx::global(params.output_scale_inv) + gate.scale_offset();
-      // Load stages give zeros for pad rows, of which everything but the scale is zero by itself.
+      // Transform stages give zeros for pad rows, of which everything but the scale is zero.
       ptx::store(scales + (lane == 0 ? 0 : gate.kPerRow), at.is_real() ? segment.scale_inv : 0.0f);
     }
     store_dprob(params, at, segment.dprob);

@@ -17,6 +17,15 @@ struct TransformIdentity {
   }
 };
 
+namespace detail {
+// Whether lane value `i` may be what the activation makes of it. Pad rows and columns outside the
+// row have zeros, and become zeros: an activation which does not do that by itself is set to them.
+template <typename Activation>
+MOEJIT_DEVICE bool counts(const ExistingRuns& exists, int32_t i) {
+  return Activation::kIsZeroAtZero || exists.has(i);
+}
+}  // namespace detail
+
 // The activation times the row's probability.
 template <typename Activation>
 struct TransformActivationProbability {
@@ -26,7 +35,9 @@ struct TransformActivationProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      result.value[i] = ptx::multiply(Activation::value(gate.value[i], up.value[i]), segment.prob);
+      const float value = Activation::value(gate.value[i], up.value[i]);
+      result.value[i] =
+          detail::counts<Activation>(segment.exists, i) ? ptx::multiply(value, segment.prob) : 0.0f;
     }
     return result;
   }
@@ -36,7 +47,9 @@ struct TransformActivationProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      result.value[i] = ptx::multiply(Activation::value(up.value[i]), segment.prob);
+      const float value = Activation::value(up.value[i]);
+      result.value[i] =
+          detail::counts<Activation>(segment.exists, i) ? ptx::multiply(value, segment.prob) : 0.0f;
     }
     return result;
   }
@@ -57,7 +70,9 @@ struct TransformActivationBackward {
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
       const ActivationGradients of =
-          Activation::gradients(gate.value[i], up.value[i], gradient.value[i], result.dprob);
+          detail::counts<Activation>(segment.forward.exists, i)
+              ? Activation::gradients(gate.value[i], up.value[i], gradient.value[i], result.dprob)
+              : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.dprob};
       result.gate.value[i] = of.gate;
       result.up.value[i] = of.up;
       result.dprob = of.dprob;
@@ -74,7 +89,9 @@ struct TransformActivationBackward {
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
       const ActivationGradients of =
-          Activation::gradients(up.value[i], gradient.value[i], result.dprob);
+          detail::counts<Activation>(segment.forward.exists, i)
+              ? Activation::gradients(up.value[i], gradient.value[i], result.dprob)
+              : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.dprob};
       result.up.value[i] = of.up;
       result.dprob = of.dprob;
     }

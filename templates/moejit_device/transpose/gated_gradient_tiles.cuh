@@ -9,8 +9,8 @@
 // A CTA takes a tile of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
 // segment as in the row chain, and leave its codes and scales in shared memory; the next one is on
 // its way there meanwhile, for registers are few. Then pairs of warps take the three tiles of codes
-// as in the transpose. No access to shared memory meets a bank twice: eight lanes take the 128
-// bytes of a row.
+// as in the transpose. No access to shared memory meets a bank twice: eight lanes take 16 columns
+// each of a row's 128, all of one row or each of another.
 //
 // Emitted kernels look like this:
 //
@@ -24,7 +24,7 @@
 //   constexpr uint32_t kEpsilonBits = 0x00000000u;  // 0
 //   constexpr int32_t kThreads = 256;
 //
-//   struct Activation { ... };  // value() and gradients()
+//   struct Activation { ... };  // kIsZeroAtZero, value() and gradients()
 //
 //   using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
 //                                     Quantize1x128<kEpsilonBits>, kThreads>;
@@ -144,12 +144,9 @@ struct GatedGradientTiles {
     return {ptx::shared<uint8_t>(static_cast<uint32_t>(part * StagedRows::kBytes))};
   }
 
-  // What the stages of the row chain use.
+  // What the store stage of the row chain uses.
   MOEJIT_DEVICE static RowChainParams chain_params(const GatedGradientParams& params) {
     RowChainParams chain = {};
-    chain.input = params.input;
-    chain.gradient = params.gradient;
-    chain.probs = params.probs;
     chain.output = params.output;
     chain.output_scale_inv = params.output_scale_inv;
     chain.output_dprobs = params.output_dprobs;
@@ -163,7 +160,8 @@ struct GatedGradientTiles {
 
   // What TransformActivationProbability and TransformActivationBackward compute, a column after the
   // other: what they share would otherwise wait in registers, for all columns, until act is stored.
-  MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment) {
+  MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment,
+                                             const ExistingRuns& exists) {
     const ValueSegment gate = unpack_bf16(segment.forward.gate);
     const ValueSegment up = unpack_bf16(segment.forward.up);
     const ValueSegment gradient = unpack_bf16(segment.gradient);
@@ -172,10 +170,13 @@ struct GatedGradientTiles {
     result.gradient.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      result.act.value[i] =
-          ptx::multiply(Activation::value(gate.value[i], up.value[i]), segment.forward.prob);
-      const ActivationGradients of = Activation::gradients(
-          gate.value[i], up.value[i], gradient.value[i], result.gradient.dprob);
+      const bool counts = detail::counts<Activation>(exists, i);
+      const float value = Activation::value(gate.value[i], up.value[i]);
+      result.act.value[i] = counts ? ptx::multiply(value, segment.forward.prob) : 0.0f;
+      const ActivationGradients of =
+          counts ? Activation::gradients(gate.value[i], up.value[i], gradient.value[i],
+                                         result.gradient.dprob)
+                 : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.gradient.dprob};
       result.gradient.gate.value[i] = of.gate;
       result.gradient.up.value[i] = of.up;
       result.gradient.dprob = of.dprob;
@@ -219,7 +220,8 @@ struct GatedGradientTiles {
     ptx::wait_async_copies<0>();
     return {.forward = {.gate = {{ptx::load(ahead(0)), ptx::load(ahead(1))}},
                         .up = {{ptx::load(ahead(2)), ptx::load(ahead(3))}},
-                        .prob = prob},
+                        .prob = prob,
+                        .exists = {}},  // transform() is told
             .gradient = {{ptx::load(ahead(4)), ptx::load(ahead(5))}}};
   }
 
@@ -230,7 +232,7 @@ struct GatedGradientTiles {
     QuantizedGatedGradient gradient = {};
     QuantizedSegment act = {};
     if (ptx::ballot(at.is_real()) != 0) {
-      const Transformed values = transform(segment);
+      const Transformed values = transform(segment, at.existing_runs());
       act = Quantize::apply(values.act);
       gradient = Quantize::apply(values.gradient);
     }

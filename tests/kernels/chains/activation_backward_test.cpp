@@ -161,6 +161,16 @@ TEST_F(ActivationBackwardKernel, IsWithinOneCodeForEveryActivation) {
   }
 }
 
+// Columns past the end of a row do not count, and pad rows are zeros, whatever it makes of zeros.
+TEST_F(ActivationBackwardKernel, LeavesOutWhatIsOutsideOfRows) {
+  for (const ActivationCase& activation : cases_not_zero_at_zero()) {
+    SCOPED_TRACE(activation.name);
+    for (const int64_t sharing : {1, 2})
+      expect_close(random({3, 0, 17, 1}, 272, 20, activation.reference.has_gate), 3, sharing,
+                   activation);
+  }
+}
+
 TEST_F(ActivationBackwardKernel, GivesEqualBitsForAnyNumberOfCtasAndOrderOfThreads) {
   const Gradients in = random({0, 3, 40, 1, 16}, 272, 3);
   const Results first = run_on(in, 1);

@@ -36,6 +36,52 @@ inline reference::GatedActivation exp_relu() {
           .value_error = [=](double gate, double up) { return 3 * 0x1p-23 * value(gate, up); }};
 }
 
+// log(abs(gate)) * up, which is no number where both are 0, as its derivatives; or log(abs(up)).
+// logf is off by a unit in the last place, a product by half of one, and what is left is for the
+// next.
+inline reference::GatedActivation log_abs(bool has_gate) {
+  const auto log_of = [=](double gate, double up) {
+    return std::log(std::fabs(has_gate ? gate : up));
+  };
+  const auto value = [=](double gate, double up) {
+    return log_of(gate, up) * (has_gate ? up : 1.0);
+  };
+  return {
+      .value = value,
+      .fp32_value = [=](float gate, float up) { return static_cast<float>(value(gate, up)); },
+      .gate_gradient = [](double gate, double up, double gradient) { return gradient / gate * up; },
+      .up_gradient =
+          [=](double gate, double up, double gradient) {
+            return has_gate ? gradient * log_of(gate, up) : gradient / up;
+          },
+      .value_error = [=](double gate, double up) { return 0x1p-22 * std::fabs(value(gate, up)); },
+      .has_gate = has_gate};
+}
+
+// 1 / (gate * gate + 1e-4) + up, which is 10^4 where both are 0: far more than elsewhere. Its
+// denominator is rounded twice, the quotient and the sum once each.
+inline reference::GatedActivation spike() {
+  const auto below = [](double gate) { return gate * gate + double{1e-4F}; };
+  const auto value = [=](double gate, double up) { return 1.0 / below(gate) + up; };
+  return {.value = value,
+          .fp32_value = [=](float gate, float up) { return static_cast<float>(value(gate, up)); },
+          .gate_gradient =
+              [=](double gate, double, double gradient) {
+                return -gradient * 2.0 * gate / (below(gate) * below(gate));
+              },
+          .up_gradient = [](double, double, double gradient) { return gradient; },
+          .value_error = [=](double gate,
+                             double up) { return 0x1p-22 * (1.0 / below(gate) + std::fabs(up)); }};
+}
+
+// Of zeros they do not make zeros.
+inline std::vector<ActivationCase> cases_not_zero_at_zero() {
+  const auto formula = [](const char* text) { return compiler::parse_activation(text).value(); };
+  return {{"log(abs(gate)) * up", formula("log(abs(gate)) * up"), log_abs(true)},
+          {"log(abs(up))", formula("log(abs(up))"), log_abs(false)},
+          {"1 / (gate * gate + 1e-4) + up", formula("1 / (gate * gate + 0.0001) + up"), spike()}};
+}
+
 // Of gate and up; whole layers are tested with the others.
 inline std::vector<ActivationCase> activation_cases() {
   const auto preset = [](std::string_view name,

@@ -69,6 +69,7 @@ class ActivationKernel : public Chains {
                                       .columns = static_cast<int32_t>(intermediate),
                                       .local_experts = static_cast<int32_t>(experts),
                                       .epsilon = reference::kActivationEps,
+                                      .segments_in_flight = 2,  // as planned
                                       .is_interleaved = is_interleaved,
                                       .activation = activation.compiled};
     run(spec, ctas, params, {&h1, &probs, &counts, &offs, &q, &scale_inv});
@@ -127,6 +128,17 @@ TEST_F(ActivationKernel, IsWithinOneCodeForEveryActivation) {
       for (size_t i = 128; i < 256; ++i) in.h1[row * columns + up + i] = value;
     }
     expect_close(in, 3, 272, 2, 2, activation);
+  }
+}
+
+// Columns past the end of a row do not count, and pad rows are zeros, whatever it makes of zeros.
+TEST_F(ActivationKernel, LeavesOutWhatIsOutsideOfRows) {
+  reference::LayerShape shape{.experts = 7, .top_k = 2, .intermediate = 272, .alignment = 16};
+  for (const ActivationCase& activation : cases_not_zero_at_zero()) {
+    SCOPED_TRACE(activation.name);
+    shape.has_gate = activation.reference.has_gate;
+    for (const int64_t sharing : {1, 2})
+      expect_close(random(shape, 25, 7), 7, 272, 3, sharing, activation);
   }
 }
 

@@ -75,19 +75,32 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
   return result;
 }
 
+void clear_pad_rows(ActivationGradients& gradients, const Route& route, std::int64_t intermediate) {
+  const std::vector<std::uint8_t> is_real = real_rows(route);
+  const auto clear = [&](auto& values, std::int64_t columns) {
+    if (values.empty()) return;
+    for (std::int64_t row = 0; row < route.rows(); ++row)
+      if (is_real[row] == 0) std::fill_n(values.begin() + row * columns, columns, 0);
+  };
+  clear(gradients.gate, intermediate);
+  clear(gradients.up, intermediate);
+  clear(gradients.dprobs_blocks, block_count(intermediate));
+  clear(gradients.dprobs_bounds, block_count(intermediate));
+}
+
 QuantizedActivationGradients activation_backward_quantize(
     std::span<const std::uint16_t> h1, std::span<const std::uint16_t> dact,
     std::span<const float> probs, const Route& route, std::int64_t intermediate,
     std::int64_t sharing, const GatedActivation& activation) {
   const std::int64_t blocks = block_count(intermediate);
-  const ActivationGradients exact =
+  ActivationGradients exact =
       activation_backward(h1, dact, probs, route.rows(), intermediate, activation);
+  clear_pad_rows(exact, route, intermediate);
   std::vector<QuantizedRows> halves;
   if (activation.has_gate)
     halves.push_back(quantize_activation(exact.gate, route, intermediate, sharing));
   halves.push_back(quantize_activation(exact.up, route, intermediate, sharing));
   QuantizedActivationGradients result{{}, {}, exact.dprobs_blocks, exact.dprobs_bounds};
-  const std::vector<std::uint8_t> is_real = real_rows(route);
   for (std::int64_t row = 0; row < route.rows(); ++row) {
     for (const QuantizedRows& half : halves) {
       const auto q = half.q.begin() + row * intermediate;
@@ -95,9 +108,6 @@ QuantizedActivationGradients activation_backward_quantize(
       result.q.insert(result.q.end(), q, q + intermediate);
       result.scale_inv.insert(result.scale_inv.end(), scale_inv, scale_inv + blocks);
     }
-    if (is_real[row] != 0) continue;
-    std::fill_n(result.dprobs_blocks.begin() + row * blocks, blocks, 0.0);
-    std::fill_n(result.dprobs_bounds.begin() + row * blocks, blocks, 0.0);
   }
   return result;
 }

@@ -32,6 +32,9 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
                                         std::int64_t intermediate,
                                         const GatedActivation& activation = swiglu_activation());
 
+// Makes the pad rows of the route 0 in everything.
+void clear_pad_rows(ActivationGradients& gradients, const Route& route, std::int64_t intermediate);
+
 // The same quantised, gate and up each by blocks of its own as in quantize_activation(). Pad rows
 // of the route are 0 in everything.
 struct QuantizedActivationGradients {

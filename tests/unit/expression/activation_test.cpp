@@ -58,6 +58,23 @@ TEST(Activation, OfReluSquaredHasNoGate) {
   EXPECT_TRUE(has_gate(parse_activation("silu(gate)").value()));
 }
 
+TEST(Activation, OfZerosIsZeroButForSomeFormulas) {
+  for (const std::string_view name : preset_names()) {
+    EXPECT_TRUE(has_zero_value_at_zero(preset(name))) << name;
+    EXPECT_TRUE(has_zero_gradients_at_zero(preset(name))) << name;
+  }
+  const auto expect = [](const char* formula, bool value, bool gradients) {
+    const Activation activation = parse_activation(formula).value();
+    EXPECT_EQ(has_zero_value_at_zero(activation), value) << formula;
+    EXPECT_EQ(has_zero_gradients_at_zero(activation), gradients) << formula;
+  };
+  expect("tanh(gate) * up", true, true);
+  expect("exp(gate) + up", false, true);
+  expect("sqrt(abs(gate)) * up", true, false);  // 0 / 0
+  expect("log(abs(gate)) * up", false, false);
+  expect("-gate * up", false, false);  // -0
+}
+
 // The order of roundings that kernels and recipes.md have.
 TEST(ActivationGradients, OfSwigluKeepTheirOrderOfRoundings) {
   for (const Activation& activation :
