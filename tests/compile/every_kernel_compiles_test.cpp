@@ -154,7 +154,7 @@ void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
                                   .threads = 256 * sharing});
     }
   }
-  for (const int32_t top_k : {1, 4, 8}) {
+  for (const int32_t top_k : {1, 4, 8, 10, 16, 17, 22, 32, 40}) {
     for (const int32_t columns : {1, 6, 16, 23}) {
       add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
                                  .quantize = compiler::QuantizeStage::kNone,
@@ -307,9 +307,10 @@ void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
 
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
-// of 384 whose warps trade registers among themselves. A transpose has 64 in flight on 512 threads;
-// one that counts, on 256. A gated gradient's tile takes as many. A cast of bf16 has half of that
-// in flight, on 1024 threads, and so has the sum of a token's rows, four at a time.
+// of 384 whose warps trade registers among themselves. A transpose has 64 in flight on 512 threads,
+// and a gated gradient's tile is on as many; a transpose that counts is on 256. A cast of bf16 has
+// half of that in flight, on 1024 threads, and so has the sum of a token's rows, four at a time; a
+// list of more than eight rows takes registers too.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
@@ -319,7 +320,7 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;
   if (const auto* rows = std::get_if<compiler::RowChainSpec>(&spec))
-    return rows->load == compiler::LoadStage::kCombinedRows ? 64 : 96;
+    return rows->load == compiler::LoadStage::kCombinedRows && rows->top_k <= 8 ? 64 : 80;
   return std::holds_alternative<compiler::TileChainSpec>(spec) ? 128 : 96;
 }
 

@@ -8,7 +8,8 @@
 namespace moejit::device::ptx {
 
 // Starts a copy of 16 bytes; where `valid` is false, 16 zero bytes are written and nothing is
-// read. The data may be used after wait_async_copies() and a barrier.
+// read. After wait_async_copies() the data may be used by this thread, and behind a barrier by
+// others.
 MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const Bytes16> source,
                                  bool valid) {
   const int32_t source_bytes = valid ? 16 : 0;

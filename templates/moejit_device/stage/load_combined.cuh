@@ -13,14 +13,14 @@ namespace moejit::device {
 //
 // Four rows are in flight at a time. With eight, half as many threads have room on an SM: that is
 // as fast where all eight are there, and a seventh slower where, as on one rank of many, most are
-// not.
+// not. A sorted list of more than eight rows takes registers that so many threads do not have.
 template <int32_t kColumns_, int32_t kTopK, int32_t kRowsInFlight_ = 4>
 struct LoadCombinedRows {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr int32_t kSegmentsInFlight = 1;  // the rows of one segment are many loads
-  static constexpr int32_t kThreadsPerSm = 1024;
+  static constexpr int32_t kThreadsPerSm = kTopK <= 8 ? 1024 : 768;
   static constexpr int32_t kRowsInFlight = smaller(kTopK, kRowsInFlight_);
   using Fetched = ValueSegment;
 
@@ -40,7 +40,7 @@ struct LoadCombinedRows {
 
  private:
   // The sorted list is indexed by compile-time constants; longer lists are scanned in a loop.
-  static constexpr int32_t kUnrolled = kTopK <= 32 ? 4 : 1;
+  static constexpr int32_t kUnrolled = kTopK <= 32 ? ceil_div(kTopK, kRowsInFlight) : 1;
 
   // The next kCount rows.
   template <int32_t kCount>

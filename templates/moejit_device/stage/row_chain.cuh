@@ -18,8 +18,8 @@
 //   constexpr int32_t kTopK = 8;
 //   constexpr int32_t kLocalExperts = 32;
 //   constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10
-//   constexpr int32_t kThreads = 256;
-//   constexpr int32_t kSegmentsInFlight = 2;
+//   constexpr int32_t kThreads = 128;
+//   constexpr int32_t kSegmentsInFlight = 1;  // activation_quantize: 2
 //
 //   quantize:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,

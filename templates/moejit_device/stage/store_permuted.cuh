@@ -81,8 +81,8 @@ struct StorePermuted {
   // On one rank of several many tokens have no row. Where a segment may have more destinations than
   // the first batch tells, it is taken to have one.
   MOEJIT_DEVICE static bool has_destination(const Fetched& first) {
-    const uint32_t lanes = ptx::ballot(first.row >= 0) >> (segment_of_lane() * kSegmentLanes);
-    return kTopK > kSegmentLanes || (lanes & ((1u << kSegmentLanes) - 1)) != 0;
+    if constexpr (kTopK > kSegmentLanes) return true;
+    return (ballot_of_segment(first.row >= 0) & ((1u << kSegmentLanes) - 1)) != 0;
   }
   template <typename Segment>
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
@@ -97,6 +97,11 @@ struct StorePermuted {
   }
 
  private:
+  // Bit l: of this segment's lane l. Bits from 8 on are of other segments.
+  MOEJIT_DEVICE static uint32_t ballot_of_segment(bool value) {
+    return ptx::ballot(value) >> (segment_of_lane() * kSegmentLanes);
+  }
+
   MOEJIT_DEVICE static Batch fetch_batch(const RowChainParams& params,
                                          const SegmentPosition<kColumns>& at, int32_t first_k) {
     const int32_t k = first_k + segment_lane();
@@ -114,7 +119,7 @@ struct StorePermuted {
     // Bit k: destination k of this segment gets zeros.
     uint32_t zeros = 0;
     if constexpr (kMovesProbs) {
-      zeros = ptx::ballot(batch.prob == 0.0f) >> (segment_of_lane() * kSegmentLanes);
+      zeros = ballot_of_segment(batch.prob == 0.0f);
     }
 #pragma unroll
     for (int32_t k = 0; k < kCount; ++k) {

@@ -2,7 +2,7 @@
 #pragma once
 
 // 16 rows of 16 bytes in the registers of one thread: read as 16 bytes of each row, written as 16
-// bytes of each column. Nothing is exchanged with other threads.
+// bytes of each column. A block's bytes never go through another thread.
 
 #include "moejit_device/core/byte_transpose.cuh"
 #include "moejit_device/ptx/warp.cuh"

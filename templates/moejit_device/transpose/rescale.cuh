@@ -55,7 +55,7 @@ template <>
 struct IdealRescale<E4m3> {
   static constexpr bool kPassesOverZeroRows = true;
 
-  // From 20 on even 448 becomes 0.
+  // From 19 on even 448 becomes 0.
   MOEJIT_DEVICE static uint32_t pack(int32_t shift0, int32_t shift1) {
     return detail::f16_powers(smaller(shift0, int32_t{24}), smaller(shift1, int32_t{24}));
   }
