@@ -41,14 +41,17 @@ struct PreparedLayer::Impl {
 
   Plan plan;
   Device* device = nullptr;
-  std::vector<KernelCall> calls;          // one for each of plan.kernels
-  std::array<TensorSet, 3> call_tensors;  // by phase
+  std::vector<KernelCall> calls;             // one for each of plan.kernels
+  std::array<TensorSet, 3> call_tensors;     // by phase
+  std::array<TensorSet, 3> written_tensors;  // likewise
 };
 
 Result<void> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
                                        const CallMemory& memory, BoundTensors& bound) const {
   MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
   if (phase != Phase::kWeights) MOEJIT_TRY(bind_memory(plan, memory, bound));
+  MOEJIT_TRY(
+      check_overlaps(plan, phase, written_tensors[static_cast<std::size_t>(phase)], memory, bound));
   return device->checks_memory() ? check_memory(bound) : Result<void>();
 }
 
@@ -101,8 +104,10 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
   auto impl = std::make_unique<Impl>();
   impl->plan = plan;
   impl->device = &device;
-  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
+  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward}) {
     impl->call_tensors[static_cast<std::size_t>(phase)] = tensors_of_call(plan, phase);
+    impl->written_tensors[static_cast<std::size_t>(phase)] = tensors_written(plan, phase);
+  }
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call, KernelCall::resolve(impl->plan, i, std::move(loaded)));

@@ -114,7 +114,7 @@ Result<void> check_block(std::string_view name, const void* address, int64_t byt
   if (bytes < wanted_bytes)
     return fail(Stage::kLaunch, ErrorCode::kWorkspaceTooSmall,
                 fmt::format("the {} has {} bytes, wanted {}", name, bytes, wanted_bytes),
-                "ask for workspace_bytes() and saved_bytes() of the prepared layer");
+                "the plan, and what the prepared layer or its info say of it, have the sizes");
   if (address == nullptr && wanted_bytes > 0)
     return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
                 fmt::format("the {}'s address is null, wanted {} bytes", name, wanted_bytes));
@@ -125,12 +125,69 @@ Result<void> check_block(std::string_view name, const void* address, int64_t byt
   return {};
 }
 
+// Memory of a call: a tensor, or one of the two blocks.
+struct Range {
+  std::uintptr_t begin, end;
+  std::size_t slot;  // of the plan; behind all: the workspace, and behind that the saved block
+};
+
+std::string name_of(const Plan& plan, const Range& range) {
+  if (range.slot < plan.tensors.size()) return "tensor " + plan.tensors[range.slot].name;
+  return range.slot == plan.tensors.size() ? "the workspace" : "the saved block";
+}
+
+tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& other) {
+  return fail(
+      Stage::kLaunch, ErrorCode::kTensorMismatch,
+      fmt::format("{}, at {:#x} to {:#x}, overlaps {}, at {:#x} to {:#x}", name_of(plan, one),
+                  one.begin, one.end, name_of(plan, other), other.begin, other.end),
+      "give outputs, workspace and saved block memory of their own");
+}
+
+// What a call uses, in no order, what it writes first. On the stack, and no more of it touched than
+// is used.
+class Ranges {
+ public:
+  void add(std::size_t slot, const void* address, int64_t bytes, bool is_written) {
+    if (bytes <= 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    ranges_[count_] = {begin, begin + static_cast<std::uintptr_t>(bytes), slot};
+    if (is_written) std::swap(ranges_[count_], ranges_[written_++]);
+    ++count_;
+  }
+  // A few against a few dozen.
+  Result<void> check(const Plan& plan) const {
+    for (std::size_t i = 0; i < written_; ++i)
+      for (std::size_t j = i + 1; j < count_; ++j) {
+        const Range &one = ranges_[i], &other = ranges_[j];
+        if (one.begin < other.end && other.begin < one.end)
+          return one.slot < other.slot ? overlap(plan, one, other) : overlap(plan, other, one);
+      }
+    return {};
+  }
+
+ private:
+  std::array<Range, kMostTensors + 2> ranges_;
+  std::size_t count_ = 0, written_ = 0;
+};
+
 }  // namespace
 
 TensorSet tensors_of_call(const Plan& plan, compiler::Phase phase) {
   TensorSet set;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
     set[slot] = is_callers(plan.tensors[slot].role) && is_used(plan, plan.tensors[slot], phase);
+  return set;
+}
+
+TensorSet tensors_written(const Plan& plan, compiler::Phase phase) {
+  TensorSet set = tensors_of_call(plan, phase);
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    const TensorRole role = plan.tensors[slot].role;
+    const bool is_quantized_now =
+        role == TensorRole::kQuantized && phase == compiler::Phase::kWeights;
+    set[slot] = set[slot] && (role == TensorRole::kOutput || is_quantized_now);
+  }
   return set;
 }
 
@@ -169,6 +226,20 @@ Result<void> bind_memory(const Plan& plan, const CallMemory& memory, BoundTensor
     bound.is_bound[slot] = true;
   }
   return {};
+}
+
+Result<void> check_overlaps(const Plan& plan, compiler::Phase phase, const TensorSet& written,
+                            const CallMemory& memory, const BoundTensors& bound) {
+  Ranges ranges;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    if (bound.is_bound[slot] && is_callers(plan.tensors[slot].role))
+      ranges.add(slot, bound.address[slot], bound.bytes[slot], written[slot]);
+  if (phase != compiler::Phase::kWeights) {
+    ranges.add(plan.tensors.size(), memory.workspace, plan.workspace_bytes, true);
+    ranges.add(plan.tensors.size() + 1, memory.saved, plan.saved_bytes,
+               phase == compiler::Phase::kForward);
+  }
+  return ranges.check(plan);
 }
 
 }  // namespace moejit::runtime

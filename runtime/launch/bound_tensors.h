@@ -21,6 +21,9 @@ using TensorSet = std::bitset<kMostTensors>;
 // The caller's tensors that a call of this phase touches.
 TensorSet tensors_of_call(const compiler::Plan& plan, compiler::Phase phase);
 
+// Those of them that its kernels write.
+TensorSet tensors_written(const compiler::Plan& plan, compiler::Phase phase);
+
 // Where the tensors of a plan are during one call, in the order of Plan::tensors. An optional one
 // that the call leaves out stays at null, with 0 bytes.
 struct BoundTensors {
@@ -40,5 +43,12 @@ Result<void> bind_tensors(const compiler::Plan& plan, const TensorSet& wanted,
 // Binds the tensors that live in the workspace and in what is saved. Errors: kWorkspaceTooSmall,
 // kTensorMismatch (alignment, null).
 Result<void> bind_memory(const compiler::Plan& plan, const CallMemory& memory, BoundTensors& bound);
+
+// Whether what a call writes has memory of its own: the tensors `written`, the workspace and, in a
+// forward call, what is saved overlap nothing that the call uses. What it only reads may be the
+// same memory. Error kTensorMismatch names both. Allocates only for errors.
+Result<void> check_overlaps(const compiler::Plan& plan, compiler::Phase phase,
+                            const TensorSet& written, const CallMemory& memory,
+                            const BoundTensors& bound);
 
 }  // namespace moejit::runtime

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between host and device. The fake driver's device memory is the host's, so a test sees
 // there what a kernel on any stream would.
-#include "runtime/driver/driver_api.h"
 #include "tests/driver/driver_fixture.h"
 
 #include <array>
+#include <cstring>
 
 namespace moejit::testing {
 namespace {
@@ -26,6 +26,30 @@ TEST_F(CopiesTest, HaveArrivedWhenTheyReturn) {
   ASSERT_TRUE(succeeded(device->copy_to_host(got.data(), *memory, 4)));
   EXPECT_EQ(got, given);
   device->release(*memory);
+}
+
+TEST_F(CopiesTest, FailWhereTheCopyOrTheWaitForItDoes) {
+  const CUcontext own = create_context(0);  // so that none has to be pushed and popped
+  {
+    const auto device = open();
+    const auto memory = device->allocate(4);
+    ASSERT_TRUE(succeeded(memory));
+    const Bytes given{1, 2, 3, 4};
+    const int64_t before = cuda()->calls;
+    ASSERT_TRUE(succeeded(device->copy_to_device(*memory, given.data(), 4)));
+    const int64_t calls = cuda()->calls - before;
+    EXPECT_EQ(calls, 3);  // asks for the context, copies, waits
+    for (int64_t number = 1; number <= calls; ++number) {
+      cuda()->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+      cuda()->fail_at = cuda()->calls + number;
+      const auto copied = device->copy_to_device(*memory, given.data(), 4);
+      cuda()->fail_at = 0;
+      ASSERT_FALSE(copied) << number;
+      EXPECT_EQ(copied.error().code, ErrorCode::kDriver);
+    }
+    device->release(*memory);
+  }
+  destroy_context(own);
 }
 
 TEST_F(CopiesTest, OfNothingCallNothing) {

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <future>
 #include <map>
+#include <pthread.h>
 #include <string>
 #include <thread>
 
@@ -122,6 +123,48 @@ void closes_the_library(const char* path) {
   ::dlclose(library);
 }
 
+// Errors of a library whose text is gone with its thread: a code, and a sentence that says so.
+struct LibraryErrors {
+  decltype(&::moejit_status_check) check = nullptr;
+  decltype(&::moejit_last_error) last = nullptr;
+
+  void expect(uint32_t status, moejit_error_code code, std::size_t least_length) const {
+    if (check(status) != code) std::_Exit(5);
+    const moejit_error* const error = last();
+    if (error->code != code || std::strlen(error->message) < least_length) std::_Exit(6);
+  }
+  void use() const {
+    expect(MOEJIT_STATUS_BAD_SCALE, MOEJIT_ERROR_DEVICE_STATUS, 20);
+    expect(0, MOEJIT_OK, 0);
+    expect(MOEJIT_STATUS_BAD_SCALE, MOEJIT_ERROR_DEVICE_STATUS, 20);
+  }
+};
+LibraryErrors& library_errors() {
+  static LibraryErrors& errors = *new LibraryErrors;
+  return errors;
+}
+
+void errors_of_the_library(const char* path) {
+  leaked().open();
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) std::abort();
+  library_errors().check =
+      reinterpret_cast<decltype(&::moejit_status_check)>(::dlsym(library, "moejit_status_check"));
+  library_errors().last =
+      reinterpret_cast<decltype(&::moejit_last_error)>(::dlsym(library, "moejit_last_error"));
+  std::atexit([] { library_errors().use(); });
+  static const struct Static {
+    ~Static() { library_errors().use(); }
+  } destroyed_late;
+  static pthread_key_t key;
+  if (::pthread_key_create(&key, [](void*) { library_errors().use(); }) != 0) std::abort();
+  std::thread([] {
+    library_errors().use();
+    ::pthread_setspecific(key, &key);
+  }).join();
+  library_errors().use();
+}
+
 using Order = void (*)();
 const std::map<std::string, Order> kOrders = {
     {"destroys_everything", destroys_everything},
@@ -140,8 +183,9 @@ const std::map<std::string, Order> kOrders = {
 
 int main(int argc, char** argv) {
   using namespace moejit::testing;
-  if (argc == 3 && std::strcmp(argv[1], "closes_the_library") == 0) {
-    closes_the_library(argv[2]);
+  if (argc == 3) {
+    const bool closes = std::strcmp(argv[1], "closes_the_library") == 0;
+    (closes ? closes_the_library : errors_of_the_library)(argv[2]);
     return 0;
   }
   const auto order = argc == 2 ? kOrders.find(argv[1]) : kOrders.end();

@@ -60,9 +60,12 @@ bool is_contiguous(const DLTensor& tensor) {
 }
 
 Result<void> check(const DLTensor& tensor, const TensorPlan& plan, DLDevice place) {
-  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr))
-    return mismatch(plan.name, fmt::format("it has {} dimensions and {} shape", tensor.ndim,
-                                           tensor.shape == nullptr ? "no" : "a"));
+  // First of all: it says how much of shape and strides may be read.
+  if (tensor.ndim != static_cast<int64_t>(plan.shape.size()))
+    return mismatch(plan.name,
+                    fmt::format("it has {} dimensions, wanted {}", tensor.ndim, plan.shape.size()));
+  if (tensor.ndim > 0 && tensor.shape == nullptr)
+    return mismatch(plan.name, fmt::format("it has {} dimensions and no shape", tensor.ndim));
   if (!stands_for(tensor.dtype, plan.dtype))
     return mismatch(plan.name,
                     fmt::format("its dtype is {}, wanted {} ({})", to_string(tensor.dtype),

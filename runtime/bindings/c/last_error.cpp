@@ -17,7 +17,14 @@ constexpr moejit_error kOutOfMemory = {.code = MOEJIT_ERROR_OUT_OF_MEMORY,
                                        .hint = "",
                                        .detail = ""};
 
+// Handlers of the process's end, static objects and destructors of thread-specific data run after
+// a thread's LastError is gone, and may call us: from then on errors are codes without a text.
+thread_local moejit_error error_at_the_end = kSuccess;
+thread_local bool is_at_the_end = false;  // neither has a destructor: both stay to the very end
+
 struct LastError {
+  ~LastError() { is_at_the_end = true; }
+
   moejit_error view = kSuccess;
   std::string message, hint, detail;  // what it points to
 };
@@ -25,6 +32,20 @@ struct LastError {
 LastError& last_error() {
   thread_local LastError last;
   return last;
+}
+
+// The last error; `error` becomes it, its strings literals.
+moejit_error_code set_view(const moejit_error& error) {
+  (is_at_the_end ? error_at_the_end : last_error().view) = error;
+  return error.code;
+}
+
+moejit_error without_text(const Error& error) {
+  return {.code = number_of(error.code),
+          .stage = to_string(error.stage).data(),  // of a literal
+          .message = "the thread or the process is ending, where errors have no text",
+          .hint = "",
+          .detail = ""};
 }
 
 // Errors quote what the caller wrote, which may be anything: bytes that are not UTF-8 become
@@ -39,17 +60,12 @@ std::string c_text(const std::string& text) {
 
 }  // namespace
 
-moejit_error_code set_success() noexcept {
-  last_error().view = kSuccess;
-  return MOEJIT_OK;
-}
+moejit_error_code set_success() noexcept { return set_view(kSuccess); }
 
-moejit_error_code set_out_of_memory() noexcept {
-  last_error().view = kOutOfMemory;
-  return MOEJIT_ERROR_OUT_OF_MEMORY;
-}
+moejit_error_code set_out_of_memory() noexcept { return set_view(kOutOfMemory); }
 
 moejit_error_code set_error(Error error) noexcept {
+  if (is_at_the_end) return set_view(without_text(error));
   LastError& last = last_error();
   try {
     last.message = c_text(error.message);
@@ -58,12 +74,11 @@ moejit_error_code set_error(Error error) noexcept {
   } catch (const std::exception&) {  // nothing but memory can be lacking
     return set_out_of_memory();
   }
-  last.view = {.code = number_of(error.code),
-               .stage = to_string(error.stage).data(),  // of a literal
-               .message = last.message.c_str(),
-               .hint = last.hint.c_str(),
-               .detail = last.detail.c_str()};
-  return last.view.code;
+  moejit_error view = without_text(error);
+  view.message = last.message.c_str();
+  view.hint = last.hint.c_str();
+  view.detail = last.detail.c_str();
+  return set_view(view);
 }
 
 moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept {
@@ -76,4 +91,7 @@ moejit_error_code set_exception(Stage stage, const std::exception& exception) no
 
 }  // namespace moejit::bindings
 
-const moejit_error* moejit_last_error(void) { return &moejit::bindings::last_error().view; }
+const moejit_error* moejit_last_error(void) {
+  namespace bindings = moejit::bindings;
+  return bindings::is_at_the_end ? &bindings::error_at_the_end : &bindings::last_error().view;
+}

@@ -6,8 +6,9 @@
 //
 // Errors. A function that returns a moejit_error_code sets the last error of its thread, MOEJIT_OK
 // where it did not fail; the others leave that alone. A failed function sets handles that it would
-// have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL where something
-// is needed is MOEJIT_ERROR_INVALID_VALUE.
+// have made to NULL and does nothing else. Nothing throws, prints or aborts. (One exception: where
+// the host has no memory left while JSON is freed, in preparing a layer and in its plan as JSON,
+// the process ends.) NULL where something is needed is MOEJIT_ERROR_INVALID_VALUE.
 // Records. Set struct_size to sizeof() of the record and every byte that you do not use to 0, which
 // is the default of each option. So programs run with older and newer libraries: fields that the
 // program does not know are 0, fields that the library does not know have to be.
@@ -103,7 +104,8 @@ typedef struct moejit_device moejit_device;
 // The GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current context
 // where that is of this GPU, else in its primary context, which is retained until the device and
 // its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the first one
-// where no context is current. A context that is adopted has to outlive device and layers.
+// where no context is current. A context that is adopted has to outlive device and layers. Errors:
+// MOEJIT_ERROR_DRIVER_MISSING, _NO_DEVICE, _UNSUPPORTED (not of compute capability 9.0), _DRIVER.
 MOEJIT_API moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device);
 
 typedef struct moejit_simulator_options {
@@ -128,7 +130,9 @@ MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
 // Memory for programs that have no allocator of their own; calls take any. Uninitialised, 256-byte
-// aligned; zero bytes give NULL. Release it before the device is destroyed; NULL is fine.
+// aligned; zero bytes give NULL. Release it once, before the device is destroyed; NULL is fine.
+// Errors of another address, and of a copy or fill that goes beyond the memory that it begins in:
+// MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which need not find the latter.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
@@ -217,6 +221,8 @@ typedef struct moejit_layer_options {
 
 // Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
 // target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
+// Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which
+// name the place in the description; _UNSUPPORTED where the target cannot run it.
 MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
                                                  const char* target,
                                                  const moejit_layer_options* options,
@@ -283,7 +289,10 @@ MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer,
                                                       moejit_tensor_info* info);
 
 // Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Once per
-// layer; where it fails it may be tried again. The engine is not needed afterwards.
+// layer; where it fails it may be tried again. The engine is not needed afterwards. Errors: those
+// of the compiler (MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT), of the cache
+// (_CACHE_MISS, _CACHE_UNUSABLE) and of the device (_DRIVER, _OUT_OF_MEMORY, _STREAM_CAPTURE);
+// _UNSUPPORTED where the layer is planned for another target.
 MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
                                                   moejit_device* device);
 
@@ -292,6 +301,13 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // the device, never wait for it, and may be recorded into a CUDA graph. On the host a call without
 // an error allocates nothing but, in a thread's first call, its last error. (The simulator does
 // allocate, and returns when the kernels are done.)
+//
+// What a call writes, which are its outputs, its workspace, what a forward call saves and the
+// weights that update_weights quantises, overlaps nothing else that it uses. What it only reads may
+// be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
+// _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After one of launching
+// (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) part of the kernels may run: what the call writes is
+// then undefined.
 
 // A tensor by its name in the plan. On the layer's device: kDLCUDA with its ordinal or
 // kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. Row-major and contiguous, where strides
@@ -313,9 +329,15 @@ typedef struct moejit_call {
   void* stream;  // a CUstream; NULL: the default stream
 } moejit_call;
 
-// Quantises w1 and w2, after each change of theirs. Needs no workspace.
+// Quantises w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place, after each change of
+// theirs. Needs no workspace. The optional tensor "skip_update" U32 [1] is a word of the caller's
+// on the device: where the kernels find another value than 0 in it when they run, they leave the
+// quantised weights as they are.
 MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
                                                          const moejit_call* call);
+
+// One forward pass over T tokens, T from 0 to max_tokens: "y" from "x", "topk_ids", "topk_probs"
+// and the weights; "status" gets bits (below). Fills call->saved for backward.
 MOEJIT_API moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call);
 
 typedef enum moejit_gradient_mode {
@@ -323,7 +345,11 @@ typedef enum moejit_gradient_mode {
   MOEJIT_GRADIENT_ADD = 1         // add to what they hold
 } moejit_gradient_mode;
 
-// The backward pass of the forward call that filled call->saved.
+// The backward pass of the forward call that filled call->saved: "dx", "dprobs" and the weights'
+// gradients from "dy". T has to be that of the forward call: the host cannot see what was saved, so
+// another T is no error but gives garbage, and may touch memory beyond the tensors. Neither the
+// saved block nor the forward call's inputs may change in between. MOEJIT_ERROR_UNSUPPORTED: the
+// layer's passes have no backward.
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                                    const moejit_call* call);
 
@@ -331,7 +357,8 @@ MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_g
 enum {
   MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1 or not below E; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4       // a scale that is neither a power of two nor 0
+  MOEJIT_STATUS_BAD_SCALE = 4  // a scale that is neither a power of two nor 0; not from layers,
+                               // which make theirs
 };
 
 // What one bit means, or NULL where it is none of them.

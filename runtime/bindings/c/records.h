@@ -17,11 +17,13 @@ namespace moejit::bindings {
 inline constexpr std::size_t kMostRecordBytes = 4096;
 
 // The struct_size of the caller's record of type `type`, of which this version knows `known` bytes.
+// Records are as aligned as their struct_size, so no version's size is another than a multiple of
+// that, nor parts a field.
 inline Result<std::size_t> read_struct_size(Stage stage, const void* record, std::size_t known,
                                             std::string_view type) {
   std::size_t size = 0;
   std::memcpy(&size, record, sizeof(size));
-  if (size >= sizeof(size) && size <= kMostRecordBytes) return size;
+  if (size > 0 && size % sizeof(size) == 0 && size <= kMostRecordBytes) return size;
   return fail(stage, ErrorCode::kInvalidValue,
               fmt::format("struct_size of {} is {}, wanted {}", type, size, known),
               fmt::format("set it to sizeof({})", type));
@@ -33,6 +35,7 @@ template <typename Record>
 Result<Record> read_record(Stage stage, const Record* given, std::string_view type) {
   // Else bytes between fields, which nobody sets, could become fields of a later version.
   static_assert(std::has_unique_object_representations_v<Record>);
+  static_assert(alignof(Record) == alignof(std::size_t));
   Record record{};
   if (given == nullptr) return record;
   MOEJIT_TRY_ASSIGN(const std::size_t size, read_struct_size(stage, given, sizeof(Record), type));

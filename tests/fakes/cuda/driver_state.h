@@ -128,7 +128,7 @@ CUresult launch_or_capture(Library& library, Stream& stream);
 // Memory that images take.
 bool take_memory(CUdevice device, std::size_t bytes);
 void give_memory(CUdevice device, std::size_t bytes);
-// What was copied to devices arrives there.
-void land_copies();
+// What was copied in this context to its device arrives there.
+void land_copies(const Context* context);
 
 }  // namespace moejit::testing::fake

@@ -29,8 +29,10 @@ std::map<CUdeviceptr, Block>& blocks() {
 std::array<std::size_t, FakeCudaControl::kDevices> used{};
 
 // From memory of the host that is pageable, as all is here, a copy returns when its bytes are
-// staged; they land before whatever the legacy stream does next. Under memory_mutex().
+// staged. They land, as late as may be, when the legacy stream of its context copies again or is
+// waited for. Under memory_mutex().
 struct StagedCopy {
+  const Context* context = nullptr;
   CUdeviceptr destination = 0;
   std::vector<std::byte> bytes;
 };
@@ -86,13 +88,13 @@ void give_memory(CUdevice device, std::size_t bytes) {
   used[static_cast<std::size_t>(device)] -= bytes;
 }
 
-void land_copies() {
+void land_copies(const Context* context) {
   const std::lock_guard lock(memory_mutex());
-  for (const StagedCopy& copy : staged_copies()) {
-    if (find_block(copy.destination) != blocks().end())
-      std::memcpy(pointer(copy.destination), copy.bytes.data(), copy.bytes.size());
-  }
-  staged_copies().clear();
+  std::erase_if(staged_copies(), [&](const StagedCopy& copy) {
+    if (copy.context != context) return false;
+    std::memcpy(pointer(copy.destination), copy.bytes.data(), copy.bytes.size());
+    return true;
+  });
 }
 
 }  // namespace moejit::testing::fake
@@ -120,6 +122,10 @@ FAKE CUresult cuMemFree_v2(CUdeviceptr address) {
   const std::lock_guard lock(memory_mutex());
   const auto block = blocks().find(address);
   if (block == blocks().end()) return CUDA_ERROR_INVALID_VALUE;
+  const CUdeviceptr end = address + block->second.bytes;
+  std::erase_if(staged_copies(), [&](const StagedCopy& copy) {
+    return copy.destination >= address && copy.destination < end;
+  });
   used[static_cast<std::size_t>(block->second.device)] -= block->second.bytes;
   blocks().erase(block);
   std::free(pointer(address));
@@ -141,10 +147,10 @@ FAKE CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::
   if (const CUresult result = check_context(); result != CUDA_SUCCESS) return result;
   if (const CUresult result = check_unsafe_call(); result != CUDA_SUCCESS) return result;
   if (!holds(destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  land_copies();
+  land_copies(current_context());
   const auto* first = static_cast<const std::byte*>(source);
   const std::lock_guard lock(memory_mutex());
-  staged_copies().push_back({destination, {first, first + bytes}});
+  staged_copies().push_back({current_context(), destination, {first, first + bytes}});
   return CUDA_SUCCESS;
 }
 
@@ -153,7 +159,7 @@ FAKE CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t
   if (const CUresult result = check_context(); result != CUDA_SUCCESS) return result;
   if (const CUresult result = check_unsafe_call(); result != CUDA_SUCCESS) return result;
   if (!holds(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  land_copies();
+  land_copies(current_context());
   std::memcpy(destination, pointer(source), bytes);
   return CUDA_SUCCESS;
 }

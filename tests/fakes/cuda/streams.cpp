@@ -85,7 +85,7 @@ FAKE CUresult cuStreamSynchronize(CUstream handle) {
     invalidate(*stream);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) land_copies();
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) land_copies(context);
   finish_launches(*stream);
   return CUDA_SUCCESS;
 }

@@ -118,13 +118,24 @@ TEST_F(CApiCalls, NameTheTensorThatIsNotRight) {
   refuse(
       "x", [](DLTensor& x) { x.shape = nullptr; }, "no shape");
   refuse(
-      "x", [](DLTensor& x) { x.ndim = 1; }, "[11]", "[T <= 16, 256]");
+      "x", [](DLTensor& x) { x.ndim = 1; }, "1 dimensions, wanted 2");
+  refuse(
+      "x", [](DLTensor& x) { x.ndim = 1'000'000'000; }, "wanted 2");  // never read that far
   refuse(
       "x", [&](DLTensor& x) { x.shape = many.data(); }, "[17, 256]");
   refuse(
       "x", [](DLTensor& x) { x.byte_offset += 8; }, "not a multiple of 16");
   refuse(
       "x", [](DLTensor& x) { x.data = nullptr; }, "null");
+}
+
+TEST_F(CApiCalls, WantMemoryOfItsOwnForWhatTheyWrite) {
+  ASSERT_TRUE(is_ok(update()));
+  DLTensor& status = change("status");
+  status.data = sim_->tensor("y").data;
+  EXPECT_TRUE(
+      is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "tensor y,", "overlaps tensor status"));
+  EXPECT_NE(std::string_view(moejit_last_error()->hint), "");
 }
 
 TEST_F(CApiCalls, LeaveTensorsOfOtherCallsUnchecked) {

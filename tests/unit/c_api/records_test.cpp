@@ -71,6 +71,10 @@ TEST_F(CApiRecords, AreRefusedWithoutASize) {
                        std::to_string(sizeof(options))));
   options.struct_size = sizeof(std::size_t) - 1;
   EXPECT_TRUE(is_error(moejit_engine_create(&options, &engine_), MOEJIT_ERROR_INVALID_VALUE));
+  for (const std::size_t bytes : {12, 20, 52}) {  // of no version; half of a pointer
+    options.struct_size = bytes;
+    EXPECT_TRUE(is_error(moejit_engine_create(&options, &engine_), MOEJIT_ERROR_INVALID_VALUE));
+  }
   options.struct_size = std::size_t{1} << 40;  // never read that far
   EXPECT_TRUE(is_error(moejit_engine_create(&options, &engine_), MOEJIT_ERROR_INVALID_VALUE));
   moejit_simulator_options simulator = {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/c_api/last_error.h"
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -67,8 +68,18 @@ TEST(Wrapper, MovesMemoryThroughTheDevice) {
   device.copy_to_device(memory, &given, 4);
   device.synchronize();
   device.copy_to_host(&got, memory, 4);
-  device.release(memory);
   EXPECT_EQ(got, 42);
+  std::array<int, 2> more{};  // than there are
+  const auto second = static_cast<char*>(memory) + 2;
+  EXPECT_EQ(error_of([&] { device.copy_to_host(more.data(), memory, 5); }).code(),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(error_of([&] { device.copy_to_device(second, more.data(), 4); }).code(),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(error_of([&] { device.fill(second, 0, 3); }).code(), MOEJIT_ERROR_INVALID_VALUE);
+  device.fill(second, 0, 2);
+  device.release(memory);
+  EXPECT_EQ(error_of([&] { device.release(memory); }).code(), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(error_of([&] { device.release(&got); }).code(), MOEJIT_ERROR_INVALID_VALUE);
   EXPECT_EQ(error_of([&] { device.allocate(-1); }).code(), MOEJIT_ERROR_INVALID_VALUE);
 }
 

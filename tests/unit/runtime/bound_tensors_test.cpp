@@ -189,5 +189,86 @@ TEST_F(BoundTensorsTest, ChecksWhatIsSaved) {
   EXPECT_EQ(code_of(nullptr, plan_.saved_bytes), "tensor_mismatch");
 }
 
+TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
+  plan_.tensors.push_back({.name = "w1_q", .role = TensorRole::kQuantized});
+  plan_.kernels = {
+      {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}, {"output", "w1_q"}}},
+      {.phase = compiler::Phase::kForward,
+       .arguments = {{"input", "x"}, {"b", "w1_q"}, {"output", "x_q"}, {"d", "y"}}}};
+  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kWeights), TensorSet("100000"));
+  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kForward), TensorSet("1000"));
+  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kBackward), TensorSet());
+}
+
+// x, topk_ids and y of 5 tokens, a workspace and a saved block, one behind the other.
+class OverlapsTest : public BoundTensorsTest {
+ protected:
+  void SetUp() override {
+    BoundTensorsTest::SetUp();
+    plan_.saved_bytes = 512;
+    place(0, 0);
+    place(1, 320);
+    place(2, 384);
+    memory_of_call_ = {memory_.data() + 1024, plan_.workspace_bytes, memory_.data() + 4096, 512};
+  }
+  void place(std::size_t tensor, std::size_t at) { tensors_[tensor].data = memory_.data() + at; }
+  // "" or the message, without addresses.
+  std::string check(compiler::Phase phase = compiler::Phase::kForward) {
+    EXPECT_TRUE(moejit::testing::succeeded(bind()));
+    const auto result =
+        check_overlaps(plan_, phase, TensorSet("1000"), memory_of_call_, bound_);  // y
+    if (result) return "";
+    EXPECT_EQ(result.error().code, ErrorCode::kTensorMismatch);
+    const std::string& message = result.error().message;
+    const auto word = [&](std::size_t from) {
+      return message.substr(from, message.find(',', from) - from);
+    };
+    const std::size_t other = message.find("overlaps ");
+    return other == std::string::npos ? message : word(0) + " overlaps " + word(other + 9);
+  }
+  CallMemory memory_of_call_;
+};
+
+TEST_F(OverlapsTest, AreNoneWhereMemoryFollowsMemory) { EXPECT_EQ(check(), ""); }
+
+TEST_F(OverlapsTest, OfWhatIsOnlyReadAreFine) {
+  place(1, 0);
+  EXPECT_EQ(check(), "");
+}
+
+TEST_F(OverlapsTest, OfAnOutputAreRefused) {
+  place(1, 768);
+  place(2, 304);
+  EXPECT_EQ(check(), "tensor x overlaps tensor y");
+  place(2, 0);
+  EXPECT_EQ(check(), "tensor x overlaps tensor y");
+  place(1, 320);
+  place(2, 352);  // behind x, from the last 8 bytes of topk_ids on
+  EXPECT_EQ(check(), "tensor topk_ids overlaps tensor y");
+}
+
+TEST_F(OverlapsTest, OfNoTokensAreNone) {
+  x_shape_[0] = ids_shape_[0] = y_shape_[0] = 0;
+  place(2, 0);
+  EXPECT_EQ(check(), "");
+}
+
+TEST_F(OverlapsTest, OfTheWorkspaceAreRefused) {
+  memory_of_call_.workspace = memory_.data() + 512;  // y ends behind it
+  EXPECT_EQ(check(), "tensor y overlaps the workspace");
+  memory_of_call_.workspace = memory_of_call_.saved;
+  EXPECT_EQ(check(), "the workspace overlaps the saved block");
+}
+
+TEST_F(OverlapsTest, OfWhatIsSavedAreRefusedWhereItIsWritten) {
+  memory_of_call_.saved = memory_.data();
+  EXPECT_EQ(check(), "tensor y overlaps the saved block");
+  place(2, 512);
+  EXPECT_NE(check(), "");  // x or topk_ids
+  EXPECT_EQ(check(compiler::Phase::kBackward), "");
+  place(2, 384);
+  EXPECT_EQ(check(compiler::Phase::kBackward), "tensor y overlaps the saved block");
+}
+
 }  // namespace
 }  // namespace moejit::runtime
