@@ -49,9 +49,9 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
 // What a call asks of its kernels: rows of experts, with and without the pad rows among them.
 struct CallRows {
   int64_t tokens = 0;         // T
-  int64_t routed_tokens = 0;  // of these, the ones with a row
   int64_t routed = 0;         // sum of counts
   int64_t padded = 0;         // offs[E]
+  int64_t routed_tokens = 0;  // those of the T that have a row
 };
 
 // Least traffic and arithmetic of a kernel for such a call: each input read once, each output

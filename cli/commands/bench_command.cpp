@@ -5,8 +5,8 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/execution/open_engine.h"
+#include "cli/inputs/call_rows.h"
 #include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/routed_rows.h"
 #include "cli/terminal/shell_word.h"
 
 #include <algorithm>
@@ -67,15 +67,11 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
   cache.build_arguments = shell_word(command.layer) + " --variants all";
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
-  const RoutedRows rows = count_routed_rows(layer, inputs);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
-                     .rows = {.tokens = tokens,
-                              .routed_tokens = rows.tokens,
-                              .routed = rows.routed,
-                              .padded = rows.padded}};
+                     .rows = count_call_rows(layer, inputs)};
   MOEJIT_TRY(measure(command, *session, *engine, device, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));

@@ -8,7 +8,7 @@
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
-#include "cli/inputs/routed_rows.h"
+#include "cli/inputs/call_rows.h"
 #include "cli/safetensors/write_safetensors.h"
 #include "cli/tensors/colwise_slices.h"
 #include "cli/tensors/padded_halves.h"
@@ -94,7 +94,7 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   if (is_backward) MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &timer));
   MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   MOEJIT_TRY_ASSIGN(report.status, session.status());
-  report.rows = count_routed_rows(session.plan().layer, inputs).padded;
+  report.rows = count_call_rows(session.plan().layer, inputs).padded;
   MOEJIT_TRY_ASSIGN(TensorMap results,
                     read_results(session, command.check || command.dump_intermediates));
   report.tokens = session.tokens();

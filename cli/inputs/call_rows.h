@@ -2,18 +2,11 @@
 #pragma once
 
 #include "cli/tensors/host_tensor.h"
-#include "compiler/layer.h"
-
-#include <cstdint>
+#include "compiler/compiler.h"
 
 namespace moejit::cli {
 
-// How many permuted rows the routing of `inputs` gives and to how many tokens, counted on the host.
-struct RoutedRows {
-  int64_t tokens = 0;  // that have a row at least
-  int64_t routed = 0;  // (token, k) that have a row
-  int64_t padded = 0;  // offs[E]
-};
-RoutedRows count_routed_rows(const compiler::Layer& layer, const TensorMap& inputs);
+// What the routing of `inputs` gives the kernels of a call to do, counted on the host.
+compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs);
 
 }  // namespace moejit::cli

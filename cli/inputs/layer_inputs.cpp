@@ -39,19 +39,27 @@ bool fits(const SafetensorsEntry& entry, const TensorPlan& plan, int64_t tokens)
   return true;
 }
 
+tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t tokens) {
+  error.message += fmt::format(", wanted {}", wanted_type(plan, tokens));
+  if (plan.name == "dy") error.hint = "add the gradient of y, or leave --pass backward out";
+  return tl::make_unexpected(std::move(error));
+}
+
 Result<void> read_tensor(const SafetensorsFile& file, const Plan& plan, std::string_view name,
                          int64_t tokens, TensorMap& inputs) {
-  MOEJIT_TRY_ASSIGN(const SafetensorsEntry* entry, file.at(name));
   const TensorPlan* wanted = compiler::find_tensor(plan, name);
   if (wanted == nullptr)
     return fail(Stage::kFile, ErrorCode::kInternal,
                 fmt::format("the plan has no tensor \"{}\"", name));
-  if (!fits(*entry, *wanted, tokens))
+  const auto found = file.at(name);
+  if (!found) return missing(found.error(), *wanted, tokens);
+  const SafetensorsEntry& entry = **found;
+  if (!fits(entry, *wanted, tokens))
     return fail(
         Stage::kFile, ErrorCode::kTensorMismatch,
-        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry->dtype_name,
-                    shape_text(entry->shape), wanted_type(*wanted, tokens)));
-  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(*entry));
+        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry.dtype_name,
+                    shape_text(entry.shape), wanted_type(*wanted, tokens)));
+  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(entry));
   inputs.emplace(name, std::move(tensor));
   return {};
 }
@@ -73,13 +81,13 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   TensorMap inputs;
   for (const std::string_view name : kTokenTensors)
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  const bool has_backward = compiler::find_tensor(plan, "dy") != nullptr;
-  if (has_backward) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
+  if (compiler::find_tensor(plan, "dy") != nullptr)
+    MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   if (!with_weights) return inputs;
   if (plan.layer.biases)
     for (const std::string_view name : kBiases)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (!has_backward && file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
+  if (is_quantized(plan.layer) && file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
     return inputs;

@@ -33,9 +33,9 @@ CallRows largest_call(const Layer& layer) {
   const int64_t choices = layer.max_tokens * layer.top_k;
   const int64_t routed = std::min(choices, layer.max_permuted_rows);
   return {.tokens = layer.max_tokens,
-          .routed_tokens = std::min(layer.max_tokens, routed),
           .routed = routed,
-          .padded = layer.max_permuted_rows};
+          .padded = layer.max_permuted_rows,
+          .routed_tokens = std::min(layer.max_tokens, routed)};
 }
 
 }  // namespace

@@ -132,9 +132,9 @@ class LayerErrors(Refusal):
 
 
 class InputFileErrors(Refusal):
-    def refuse_input(self, content, status, *words):
+    def refuse_input(self, content, status, *words, options=()):
         path = self.write("in.safetensors", content)
-        self.refuse(["run", TINY, "--target", "sim", "--input", path, "--output", "out.safetensors"],
+        self.refuse(["run", TINY, "--target", "sim", "--input", path, "--output", "out.safetensors", *options],
                     status, "in.safetensors", *words)
 
     def inputs(self, **changes):
@@ -190,6 +190,15 @@ class InputFileErrors(Refusal):
         self.refuse_input(safetensors(self.inputs(w1=tensor("BF16", [E, I, H]))), FILE, '"w1"')
         self.refuse_input(safetensors(self.inputs(w1=None, w1_q=tensor("F8_E4M3", [E, 2 * I, H]))),
                           FILE, '"w1_scale_inv"')
+
+    def test_tensors_of_a_backward_pass_that_do_not_fit(self):
+        def refuse(*words, **changes):
+            content = safetensors(self.inputs(**{"dy": tensor("BF16", [T, H]), **changes}))
+            self.refuse_input(content, FILE, *words, options=["--pass", "backward"])
+
+        refuse('"dy" is missing', f"BF16 [{T}, {H}]", "--pass backward", dy=None)
+        refuse('"dy" is F32', f"BF16 [{T}, {H}]", dy=tensor("F32", [T, H]))
+        refuse('"dy"', f"[{T + 1}, {H}]", f"[{T}, {H}]", dy=tensor("BF16", [T + 1, H]))
 
     def test_files(self):
         run = ["run", TINY, "--target", "sim", "--output", "out.safetensors", "--input"]

@@ -40,7 +40,7 @@ BenchReport report() {
                              .sm_count = 100,
                              .repeat = 20,
                              .hot_seconds = 0.35},
-                     .rows = {.tokens = 1000, .routed = 1000, .padded = 1024},
+                     .rows = {.tokens = 1000, .routed = 1000, .padded = 1024, .routed_tokens = 990},
                      .copy_bytes_per_second = 4e12};
   // The GEMM multiplies 1000 x 1024 x 1024 = 1 048 576 000 times; 100 SMs at their peak do that in
   // 2560 cycles: 2 us at 1280 MHz.
@@ -93,6 +93,10 @@ TEST(BenchReport, SaysHowItWasMade) {
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
   EXPECT_EQ(json["gpu"]["sm_count"], 100);
   EXPECT_EQ(json["copy_bytes_per_second"], 4e12);
+  EXPECT_EQ(json["tokens"], 1000);
+  EXPECT_EQ(json["routed_tokens"], 990);
+  EXPECT_EQ(json["routed_rows"], 1000);
+  EXPECT_EQ(json["padded_rows"], 1024);
   EXPECT_EQ(json["hot_seconds"], 0.35);
   EXPECT_EQ(json["repeat"], 20);
   EXPECT_EQ(json["forward_hot_us"], 100.0);

@@ -28,7 +28,7 @@ TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
 }
 
 TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
-  const CallRows rows{.tokens = 10, .routed_tokens = 6, .routed = 31, .padded = 48};
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   RowChainSpec permute{.load = LoadStage::kQuantizedRows,
                        .quantize = QuantizeStage::kKeep,
                        .store = StoreStage::kPermuted,
