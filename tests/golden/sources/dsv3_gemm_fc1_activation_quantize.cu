@@ -23,6 +23,7 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 
 // silu(gate) * up
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float gate, float up) {
     const float t1 = sigmoid(gate);
     const float t2 = ptx::multiply(gate, t1);
@@ -39,7 +40,7 @@ using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
                            EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_ceabe9f1,
+              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_44cbc69d,
               GroupedGemmParams) {
   Kernel::run(params);
 }

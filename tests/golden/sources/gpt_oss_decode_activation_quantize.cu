@@ -15,6 +15,7 @@ constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is
 
 // min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1)
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float gate, float up) {
     const float t1 = ptx::min_or_nan(gate, 7.0f);
     const float t2 = ptx::multiply(1.702f, t1);
@@ -33,6 +34,6 @@ using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability<
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_quantize_clamped_swiglu_bf16_e4m3_1x128_54ac1b3d, RowChainParams) {
+              moejit_activation_quantize_clamped_swiglu_bf16_e4m3_1x128_7d7fe0dd, RowChainParams) {
   Kernel::run(params);
 }

@@ -15,6 +15,7 @@ constexpr int32_t kSegmentsInFlight = 2;  // segments loaded before one is used
 
 // silu(gate) * up
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float gate, float up) {
     const float t1 = sigmoid(gate);
     const float t2 = ptx::multiply(gate, t1);
@@ -28,6 +29,6 @@ using Kernel = RowChain<LoadGatedRows<kColumns, kInterleaved>,
                         StoreGroupedRows<kColumns, kLocalExperts>, kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_swiglu_bf16_bf16_1x128_cdf71a2d, RowChainParams) {
+              moejit_activation_swiglu_bf16_bf16_1x128_4fede937, RowChainParams) {
   Kernel::run(params);
 }

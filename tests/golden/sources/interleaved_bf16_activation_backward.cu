@@ -16,6 +16,7 @@ constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 
 // silu(gate) * up
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static ActivationGradients gradients(float gate, float up, float gradient,
                                                      float dprob) {
     const float t1 = sigmoid(gate);
@@ -35,6 +36,6 @@ using Kernel = RowChain<LoadGatedGradientRows<kColumns, kInterleaved>,
                         kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_backward_swiglu_bf16_bf16_1x128_7c1f377f, RowChainParams) {
+              moejit_activation_backward_swiglu_bf16_bf16_1x128_f7b59b93, RowChainParams) {
   Kernel::run(params);
 }

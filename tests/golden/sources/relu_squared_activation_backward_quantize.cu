@@ -16,6 +16,7 @@ constexpr int32_t kSegmentsInFlight = 1;        // segments loaded before one is
 
 // relu(up) * relu(up)
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static ActivationGradients gradients(float up, float gradient,
                                                      float dprob) {
     const float t1 = ptx::max_or_nan(up, 0.0f);
@@ -33,7 +34,7 @@ using Kernel = RowChain<LoadUpGradientRows<kColumns>, TransformActivationBackwar
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_backward_quantize_relu_squared_bf16_e4m3_1x128_2d5fca02,
+              moejit_activation_backward_quantize_relu_squared_bf16_e4m3_1x128_e0fab7e7,
               RowChainParams) {
   Kernel::run(params);
 }

@@ -15,6 +15,7 @@ constexpr int32_t kSegmentsInFlight = 2;        // segments loaded before one is
 
 // relu(up) * relu(up)
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float up) {
     const float t1 = ptx::max_or_nan(up, 0.0f);
     const float t2 = ptx::multiply(t1, t1);
@@ -27,6 +28,6 @@ using Kernel = RowChain<LoadUpRows<kColumns>, TransformActivationProbability<Act
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_quantize_relu_squared_bf16_e4m3_1x128_8a723116, RowChainParams) {
+              moejit_activation_quantize_relu_squared_bf16_e4m3_1x128_63ac9c17, RowChainParams) {
   Kernel::run(params);
 }

@@ -14,6 +14,7 @@ constexpr int32_t kThreads = 256;               // per CTA
 
 // silu(gate) * up
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float gate, float up) {
     const float t1 = sigmoid(gate);
     const float t2 = ptx::multiply(gate, t1);
@@ -37,7 +38,7 @@ using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
                                   Quantize1x128<kEpsilonBits>, kThreads>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_208c1d43,
+              moejit_activation_backward_quantize_transpose_swiglu_bf16_e4m3_128x128_5e787d8b,
               GatedGradientParams) {
   Kernel::run(params);
 }

@@ -24,6 +24,7 @@ constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a
 
 // silu(gate) * up
 struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
   MOEJIT_DEVICE static float value(float gate, float up) {
     const float t1 = sigmoid(gate);
     const float t2 = ptx::multiply(gate, t1);
@@ -40,7 +41,7 @@ using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
                            EpilogueStoreAndActivationQuantize<Problem, Activation, kEpsilonBits>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_78bf0011,
+              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_358b059f,
               GroupedGemmParams) {
   Kernel::run(params);
 }
