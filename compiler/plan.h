@@ -54,7 +54,7 @@ struct TensorPlan {
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // likewise of kSaved tensors
   int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
-  int32_t last_use = -1;          // touches it; workspace of disjoint lifetimes may overlap
+  int32_t last_use = -1;  // touches it; workspace that no phase has in use together may overlap
   bool operator==(const TensorPlan&) const = default;
 };
 

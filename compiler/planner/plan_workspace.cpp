@@ -2,7 +2,12 @@
 #include "compiler/planner/plan_workspace.h"
 
 #include <algorithm>
-#include <numeric>
+#include <array>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
 
 namespace moejit::compiler {
 namespace {
@@ -22,38 +27,89 @@ void find_lifetimes(Plan& plan) {
   }
 }
 
-bool lifetimes_overlap(const TensorPlan& a, const TensorPlan& b) {
-  return a.first_use <= b.last_use && b.first_use <= a.last_use;
+// The kernels of each phase from the first to the last that touch a tensor. The workspace is free
+// between calls, so a tensor that two phases have lives twice.
+struct Lifetime {
+  struct Span {
+    int32_t first = -1, last = -1;
+  };
+  std::array<Span, 3> of_phase;
+
+  bool overlaps(const Lifetime& other) const {
+    for (size_t phase = 0; phase < of_phase.size(); ++phase) {
+      const Span &a = of_phase[phase], &b = other.of_phase[phase];
+      if (a.first >= 0 && b.first >= 0 && a.first <= b.last && b.first <= a.last) return true;
+    }
+    return false;
+  }
+};
+
+Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
+  Lifetime lifetime;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    if (!touches(plan.kernels[i], tensor)) continue;
+    Lifetime::Span& span = lifetime.of_phase[static_cast<size_t>(plan.kernels[i].phase)];
+    if (span.first < 0) span.first = static_cast<int32_t>(i);
+    span.last = static_cast<int32_t>(i);
+  }
+  return lifetime;
 }
 
-// Lowest offset at which the tensor meets none of the placed tensors that live at the same time.
-int64_t lowest_free_offset(const TensorPlan& tensor, std::vector<const TensorPlan*> placed,
-                           bool share) {
-  std::ranges::sort(placed, {}, &TensorPlan::workspace_offset);
+struct Placed {
+  TensorPlan* tensor = nullptr;
+  Lifetime lifetime;
   int64_t offset = 0;
-  for (const TensorPlan* other : placed) {
-    if (share && !lifetimes_overlap(tensor, *other)) continue;
-    if (offset + tensor.bytes <= other->workspace_offset) break;
-    offset = std::max(offset, align_up(other->workspace_offset + other->bytes));
+
+  int64_t end() const { return align_up(offset + tensor->bytes); }
+};
+
+// Lowest offset at which it meets none of those before it that live at the same time.
+int64_t lowest_free_offset(const Placed& item, std::span<const Placed> before, bool shares) {
+  std::vector<const Placed*> others;
+  for (const Placed& other : before)
+    if (!shares || item.lifetime.overlaps(other.lifetime)) others.push_back(&other);
+  std::ranges::sort(others, {}, &Placed::offset);
+  int64_t offset = 0;
+  for (const Placed* other : others) {
+    if (offset + item.tensor->bytes <= other->offset) break;
+    offset = std::max(offset, other->end());
   }
   return offset;
 }
 
+// Gives each its offset, in this order; the index of the first one that ends last.
+size_t place(std::vector<Placed>& items, bool shares) {
+  size_t highest = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].offset = lowest_free_offset(items[i], std::span(items).first(i), shares);
+    if (items[i].end() > items[highest].end()) highest = i;
+  }
+  return highest;
+}
+
 }  // namespace
 
+// Largest first, which leaves gaps. What ends highest then goes first of all, some times over: it
+// was what did not fit. The best of these orders is taken.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
+  constexpr int kOrders = 64;
   find_lifetimes(plan);
-  std::vector<TensorPlan*> largest_first;
+  std::vector<Placed> items;
   for (TensorPlan& tensor : plan.tensors)
-    if (tensor.role == TensorRole::kWorkspace) largest_first.push_back(&tensor);
-  std::ranges::stable_sort(largest_first, std::greater<>{}, &TensorPlan::bytes);
-
-  std::vector<const TensorPlan*> placed;
-  int64_t total = 0;
-  for (TensorPlan* tensor : largest_first) {
-    tensor->workspace_offset = lowest_free_offset(*tensor, placed, !options.keep_intermediates);
-    total = std::max(total, align_up(tensor->workspace_offset + tensor->bytes));
-    placed.push_back(tensor);
+    if (tensor.role == TensorRole::kWorkspace)
+      items.push_back({&tensor, lifetime_of(plan, tensor.name)});
+  if (items.empty()) return 0;
+  std::ranges::stable_sort(items, std::greater<>{},
+                           [](const Placed& item) { return item.tensor->bytes; });
+  int64_t total = std::numeric_limits<int64_t>::max();
+  for (int order = 0; order < kOrders; ++order) {
+    const size_t highest = place(items, !options.keep_intermediates);
+    if (items[highest].end() < total) {
+      total = items[highest].end();
+      for (const Placed& item : items) item.tensor->workspace_offset = item.offset;
+    }
+    std::rotate(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(highest),
+                items.begin() + static_cast<std::ptrdiff_t>(highest) + 1);
   }
   return total;
 }
