@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <numeric>
 
 namespace moejit::compiler {
 namespace {
@@ -92,7 +93,7 @@ Result<Activation> make_activation(std::string_view name,
     const double value = given == chosen.end() ? parameter.value : given->value;
     if (std::fabs(value) > double{FLT_MAX})
       return refuse(fmt::format("got {} for {}, wanted a number of fp32", value, parameter.name));
-    if (parameter.is_positive && !(value > 0.0))
+    if (parameter.is_positive && !(static_cast<float>(value) > 0.0F))
       return refuse(fmt::format("got {} for {}, wanted a number above 0", value, parameter.name));
     activation.parameters.push_back({std::string(parameter.name), value});
     names.constants.emplace(parameter.name, value);
@@ -171,10 +172,17 @@ ActivationGradients gradients_of(const Activation& activation) {
 
 namespace {
 
+// In double, whose zeros are those of fp32 where no step leaves fp32's range.
 bool is_zero_at_zero(const Expression& expression) {
-  const double value =
-      evaluate(expression, {{"gate", 0.0}, {"up", 0.0}, {"gradient", 0.0}, {"dprob", 0.0}});
-  return value == 0.0 && !std::signbit(value);
+  StraightLine code = straight_line({&expression, 1});
+  const auto result = static_cast<std::size_t>(code.results.front());
+  code.results.resize(code.assignments.size());
+  std::iota(code.results.begin(), code.results.end(), 0);
+  const std::vector<double> values =
+      evaluate(code, {{"gate", 0.0}, {"up", 0.0}, {"gradient", 0.0}, {"dprob", 0.0}});
+  return values[result] == 0.0 && !std::signbit(values[result]) &&
+         std::ranges::all_of(values,
+                             [](double value) { return std::fabs(value) <= double{FLT_MAX}; });
 }
 
 }  // namespace

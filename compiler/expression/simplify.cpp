@@ -2,6 +2,7 @@
 #include "compiler/expression/functions.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <optional>
 #include <unordered_map>
@@ -13,7 +14,8 @@ bool is_where(const Expression& e) {
   return e.op() == Operator::kWhereLess || e.op() == Operator::kWhereLessEqual;
 }
 
-// The value of an operation on numbers, unless it is not finite: that stays as it was written.
+// The value of an operation on numbers, unless it is no finite number of fp32: that stays as it was
+// written.
 std::optional<Expression> folded(Operator op, const std::vector<Expression>& operands) {
   std::vector<double> numbers;
   for (const Expression& operand : operands) {
@@ -21,7 +23,7 @@ std::optional<Expression> folded(Operator op, const std::vector<Expression>& ope
     numbers.push_back(operand.number());
   }
   const double value = compute(op, numbers);
-  if (!std::isfinite(value)) return std::nullopt;
+  if (!(std::fabs(value) <= double{FLT_MAX})) return std::nullopt;
   return value;
 }
 

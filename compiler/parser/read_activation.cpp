@@ -67,7 +67,16 @@ Result<Activation> read_expression(const JsonView& view) {
   return activation;
 }
 
+// Of an object that names no preset: a key that no object has is the likelier mistake.
+Result<void> check_any_key(const JsonView& object) {
+  std::vector<std::string_view> known = {kPresetKey, kExpressionKey};
+  for (const std::string_view preset : preset_names())
+    for (const std::string_view parameter : parameter_names(preset)) known.push_back(parameter);
+  return object.check_keys(known);
+}
+
 Result<Activation> read_chosen_preset(const JsonView& object) {
+  if (!object.find(kPresetKey)) MOEJIT_TRY(check_any_key(object));
   MOEJIT_TRY_ASSIGN(const JsonView view, object.at(kPresetKey));
   MOEJIT_TRY_ASSIGN(const std::string_view preset, read_preset(view));
   std::vector<std::string_view> known = parameter_names(preset);

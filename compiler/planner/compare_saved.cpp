@@ -16,6 +16,10 @@ std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
       if (recipe == Recipe::kBf16) {  // which has no such choices
         layer.scale_sharing_k = 1;
         layer.dispatch = Dispatch::kNone;
+        // Its wgrad takes rows 64 at a time.
+        const int32_t alignment = (layer.splits_alignment + 63) / 64 * 64;
+        layer.splits_alignment = alignment;
+        layer.max_permuted_rows = (layer.max_permuted_rows + alignment - 1) / alignment * alignment;
       }
       const Result<Plan> other = plan_layer(layer, plan.target);
       if (other) all.push_back({recipe, recompute, other->saved_bytes});

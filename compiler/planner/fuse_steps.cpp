@@ -34,7 +34,7 @@ void fuse_quantize(std::vector<Step>& steps, const Layer& layer,
   }
   reasons.push_back(fmt::format(
       "quantize and permute_pad are one kernel: nothing is dispatched in between, and x_q "
-      "[T, {0}] is neither written nor read, which saves {1} bytes a token",
+      "[T, {0}] is not read, and not written but where backward wants it: {1} bytes a token less",
       layer.hidden, 2 * layer.hidden));
   using enum Operation;
   join(steps, kQuantize, kPermutePad, kQuantizePermutePad);
@@ -110,6 +110,18 @@ bool saves_h1(const Layer& layer) {
   return has_backward(layer) && layer.recompute == Recompute::kNone;
 }
 
+// Of the CUDA math library, some 3 s of assembling each in an epilogue.
+constexpr int kMostLibraryFunctions = 2;
+
+int library_functions(const Activation& activation) {
+  using enum Operator;
+  constexpr Operator kFunctions[] = {kTanh, kExp, kLog, kErf, kDivide, kSqrt};
+  int count = 0;
+  for (const Assignment& assignment : straight_line({&activation.formula, 1}).assignments)
+    count += static_cast<int>(std::ranges::count(kFunctions, assignment.op));
+  return count;
+}
+
 void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons) {
   if (!is_quantized(layer)) {
@@ -139,6 +151,14 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
         fmt::format("gemm_fc1 and activation_quantize stay apart: {0} neighbouring blocks of act "
                     "share a scale, and the tiles that compute them belong to {0} CTAs",
                     layer.scale_sharing_k));
+    return;
+  }
+  if (const int count = library_functions(layer.activation); count > kMostLibraryFunctions) {
+    reasons.push_back(fmt::format(
+        "gemm_fc1 and activation_quantize stay apart: the activation calls {} functions that are "
+        "no instructions, and an epilogue has them for each of a thread's 64 columns: compiling it "
+        "would take minutes",
+        count));
     return;
   }
   if (mean_rows(layer) <= kMostSwappedRows) {

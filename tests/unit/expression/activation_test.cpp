@@ -35,6 +35,7 @@ TEST(ActivationPresets, RefuseWhatTheirFormulaCannotTake) {
     return activation ? std::string() : activation.error().message;
   };
   EXPECT_EQ(error_of("limit", 0.0), "got 0 for limit, wanted a number above 0");
+  EXPECT_EQ(error_of("limit", 1e-50), "got 1e-50 for limit, wanted a number above 0");
   EXPECT_EQ(error_of("limit", -1.0), "got -1 for limit, wanted a number above 0");
   EXPECT_EQ(error_of("alpha", 1e39), "got 1e+39 for alpha, wanted a number of fp32");
   EXPECT_EQ(error_of("slope", 1.0), "clamped_swiglu has no parameter slope");
@@ -72,7 +73,8 @@ TEST(Activation, OfZerosIsZeroButForSomeFormulas) {
   expect("exp(gate) + up", false, true);
   expect("sqrt(abs(gate)) * up", true, false);  // 0 / 0
   expect("log(abs(gate)) * up", false, false);
-  expect("-gate * up", false, false);  // -0
+  expect("-gate * up", false, false);            // -0
+  expect("exp(100 + gate) * up", false, false);  // infinity * 0 in fp32
 }
 
 // The order of roundings that kernels and recipes.md have.

@@ -20,6 +20,12 @@ TEST(Simplify, ComputesWhatIsNumbersAlone) {
   EXPECT_EQ(simplified_text("sqrt(16) * gate"), "4 * gate");
 }
 
+TEST(Simplify, LeavesNumbersAloneThatFp32DoesNotHave) {
+  EXPECT_EQ(simplified_text("exp(100) * gate"), "exp(100) * gate");
+  EXPECT_EQ(simplified_text("1e38 * 1e38 * gate"), "1e+38 * 1e+38 * gate");
+  EXPECT_EQ(simplified_text("exp(88) * gate").substr(0, 5), "1.651");
+}
+
 TEST(Simplify, LeavesOutZerosAndOnes) {
   for (const char* text : {"gate + 0", "0 + gate", "gate - 0", "1 * gate", "gate * 1", "gate / 1",
                            "--gate", "gate + 0 * up"})
