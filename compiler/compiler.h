@@ -89,6 +89,15 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
 Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
                                              std::span<const MatrixSize> sizes);
 
+// One scaling-aware transpose without a layer: the kernel that a layer gets for the same problem
+// (format, rule, source, local_experts, columns), and others: E5M2, the rule kForkCompat, and with
+// counts_flushed a counter of values that became 0. `rows` is P, `output_columns` Pc. Its arguments
+// are the pointers of params/transpose_params.h, bound to tensors of their own names. Launch and
+// work are for P rows, of as many tokens. Errors: parts of the problem that it cannot do
+// (kUnsupported).
+Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
+                                  int64_t output_columns);
+
 // What layers like this one would save from a forward to its backward pass: with the plan's recipe
 // and with bf16, without and with recomputation. Empty without a backward pass; what the target
 // cannot run is left out.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+Result<void> check(const TransposeSpec& problem, int64_t output_columns) {
+  const auto refuse = [](std::string_view what, const auto& got, std::string_view wanted) {
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("a transpose with {} {}: wanted {}", what, got, wanted));
+  };
+  if (problem.format != DType::kF8E4M3 && problem.format != DType::kF8E5M2)
+    return refuse("format", to_string(problem.format), "F8_E4M3 or F8_E5M2");
+  if (problem.columns <= 0 || problem.columns % 16 != 0)
+    return refuse("columns", problem.columns, "a multiple of 16");
+  if (problem.local_experts <= 0)
+    return refuse("local_experts", problem.local_experts, "1 or more");
+  if (output_columns < 0 || output_columns % 128 != 0)
+    return refuse("output columns", output_columns, "a multiple of 128");
+  return {};
+}
+
+}  // namespace
+
+Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
+                                  int64_t output_columns) {
+  MOEJIT_TRY(check(problem, output_columns));
+  TransposeSpec spec = problem;
+  spec.threads = TransposeSpec{}.threads;
+  KernelPlan kernel{
+      .operation = "transpose",
+      .spec = spec,
+      .launch = launch_shape(spec),
+      .arguments = {{"input", "input"},
+                    {"input_scale_inv", "input_scale_inv"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"output_offs", "output_offs"},
+                    {"output", "output"},
+                    {"output_scale_inv", "output_scale_inv"},
+                    {"status", "status"}},
+      .reasons = {"bytes are multiplied by powers of two: nothing is quantised again"},
+  };
+  if (spec.source != RowSource::kInOrder) kernel.arguments.push_back({"row_tokens", "row_tokens"});
+  if (spec.counts_flushed) kernel.arguments.push_back({"flushed", "flushed"});
+  kernel.launch.max_ctas = busy_ctas(spec, output_columns);
+  const CallRows all{.tokens = rows, .routed = rows, .padded = rows, .routed_tokens = rows};
+  kernel.min_bytes = count_work(kernel, {}, all).min_bytes;
+  return kernel;
+}
+
+}  // namespace moejit::compiler
