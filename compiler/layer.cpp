@@ -37,6 +37,8 @@ bool has_backward(const Layer& layer) {
   return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
 }
 
+bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype::kF32; }
+
 bool is_quantized(const Layer& layer) { return layer.recipe != Recipe::kBf16; }
 
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
@@ -72,6 +74,14 @@ std::string_view to_string(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone: return "none";
     case Recompute::kMoeExpert: return "moe_expert";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(WgradDtype dtype) {
+  switch (dtype) {
+    case WgradDtype::kF32: return "f32";
+    case WgradDtype::kBf16: return "bf16";
   }
   return "unknown";
 }
@@ -124,6 +134,7 @@ std::string to_json(const Layer& layer) {
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("passes", json_list(layer.passes));
   add("recompute", json_string(to_string(layer.recompute)));
+  add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));
   add("fuse_activation", layer.fuse_activation ? "true" : "false");
   add("fuse_transpose", layer.fuse_transpose ? "true" : "false");
   add("fuse_activation_transpose", layer.fuse_activation_transpose ? "true" : "false", true);

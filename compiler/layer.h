@@ -26,6 +26,10 @@ enum class Recipe {
 enum class Pass { kForward, kBackward };
 enum class Recompute { kNone, kMoeExpert };
 
+// Element type of dw1 and dw2. What is bf16 is overwritten by every call: added to, it would be
+// rounded each time.
+enum class WgradDtype { kF32, kBf16 };
+
 // What travels between ranks before the experts see it. kNone: the tokens given to the layer are
 // already those that the local experts serve, so quantize and permute_pad may be one kernel.
 enum class Dispatch { kNone, kFp8 };
@@ -58,6 +62,7 @@ struct Layer {
   Dispatch dispatch = Dispatch::kNone;
   std::vector<Pass> passes = {Pass::kForward};
   Recompute recompute = Recompute::kNone;
+  WgradDtype wgrad_dtype = WgradDtype::kF32;
   bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
   bool fuse_transpose = true;   // backward may permute and transpose x and dy in one kernel
   // The activation's gradient may be transposed, with the activation, by the kernel that makes it.
@@ -67,6 +72,9 @@ struct Layer {
 };
 
 bool has_backward(const Layer& layer);
+
+// Whether backward calls may add to the gradients of weights, and of biases.
+bool adds_gradients(const Layer& layer);
 
 // Whether GEMMs multiply quantised numbers; otherwise bf16 as it comes.
 bool is_quantized(const Layer& layer);
@@ -81,6 +89,7 @@ int32_t padded_intermediate(const Layer& layer);
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Recompute recompute);
+std::string_view to_string(WgradDtype dtype);
 std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(GateUpLayout layout);
 

@@ -145,6 +145,11 @@ Result<void> PreparedLayer::backward(std::span<const TensorRef> tensors, Gradien
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
                 fmt::format("the layer {} has no backward pass", impl_->plan.layer.name),
                 "add \"backward\" to \"passes\" in its description");
+  if (mode == GradientMode::kAdd && !adds_gradients(impl_->plan.layer))
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+                fmt::format("the layer {} writes dw1 and dw2 in bf16 and adds nothing to them",
+                            impl_->plan.layer.name),
+                "overwrite them, or leave \"wgrad_dtype\" out of its description");
   BoundTensors bound;
   MOEJIT_TRY(impl_->bind(Phase::kBackward, tensors, memory, bound));
   return impl_->run(Phase::kBackward, mode, bound, stream, observer);

@@ -89,7 +89,7 @@ class PreparedLayer {
   // The backward pass of the forward pass that filled memory.saved, with the same T: dy and the
   // column-wise quantised weights give dx, dprobs, dw1 and dw2. These last are overwritten (zeros
   // for experts without tokens) or, with kAdd, added to. Error kUnsupported: the layer's passes
-  // have no backward.
+  // have no backward, or kAdd where its gradients are bf16.
   Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
                         const CallMemory& memory, Stream stream,
                         LaunchObserver* observer = nullptr);

@@ -89,6 +89,7 @@ Result<void> run_all(LayerSession& session, runtime::LaunchObserver* observer = 
   MOEJIT_TRY(session.forward(observer));
   if (!has_backward(session.plan().layer)) return {};
   MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, observer));
+  if (!adds_gradients(session.plan().layer)) return {};
   return session.backward(compiler::GradientMode::kAdd, observer);
 }
 
@@ -139,7 +140,9 @@ Result<HotRun> measure_step(LayerSession& session, runtime::Device& device, Cloc
                             double seconds, GpuMonitor* monitor) {
   const auto step = [&]() -> Result<void> {
     MOEJIT_TRY(session.forward());
-    return session.backward(compiler::GradientMode::kAdd);
+    return session.backward(adds_gradients(session.plan().layer)
+                                ? compiler::GradientMode::kAdd
+                                : compiler::GradientMode::kOverwrite);
   };
   return run_hot(step, device, &probe, seconds, monitor);
 }

@@ -40,7 +40,7 @@ Result<std::vector<HotRun>> measure_hot(LayerSession& session, runtime::Device& 
 Result<HotRun> measure_forward(LayerSession& session, runtime::Device& device, ClockProbe& probe,
                                double seconds, GpuMonitor* monitor = nullptr);
 
-// Forward and backward passes that add to dw1 and dw2, in turn, for `seconds`.
+// Forward and backward passes that add to dw1 and dw2, where they do, in turn, for `seconds`.
 Result<HotRun> measure_step(LayerSession& session, runtime::Device& device, ClockProbe& probe,
                             double seconds, GpuMonitor* monitor = nullptr);
 

@@ -2,6 +2,7 @@
 #include "cli/check/check_bf16_layer.h"
 
 #include "cli/check/bias.h"
+#include "cli/check/check_weight_gradient.h"
 #include "cli/check/choose.h"
 #include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
@@ -221,8 +222,7 @@ class Bf16Check {
     const auto chosen = [&](int64_t cols, uint64_t number) {
       return choose_affordable(reference::RandomStream(0, number), affordable, cols);
     };
-    const std::span<const float> all = elements<float>(results_.at(tensor));
-    std::vector<float> got;
+    std::vector<size_t> at;
     std::vector<double> wanted, bound;
     for (size_t e = 0; e < route_.counts.size(); ++e) {
       const std::vector<int64_t> of_a = chosen(a_cols, 2 * e), of_b = chosen(b_cols, 2 * e + 1);
@@ -233,15 +233,12 @@ class Bf16Check {
           {.counts = {count}, .offs = {0, count}, .row_map = {}});
       wanted.insert(wanted.end(), exact.value.begin(), exact.value.end());
       bound.insert(bound.end(), exact.bound.begin(), exact.bound.end());
-      const auto matrix = all.subspan(e * static_cast<size_t>(a_cols * b_cols));
       for (const int64_t row : of_a)
         for (const int64_t column : of_b)
-          got.push_back(matrix[static_cast<size_t>(row * b_cols + column)]);
+          at.push_back(e * static_cast<size_t>(a_cols * b_cols) +
+                       static_cast<size_t>(row * b_cols + column));
     }
-    TensorCheck check =
-        check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
-    check.verdict += sampled_text(std::ssize(got), std::ssize(all), "elements");
-    results_.add(std::move(check));
+    results_.add(check_gradient_elements(results_, tensor, at, wanted, std::move(bound)));
   }
 
   const compiler::Layer& layer_;

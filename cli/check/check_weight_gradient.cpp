@@ -3,6 +3,7 @@
 
 #include "cli/check/choose.h"
 #include "cli/tensors/colwise_slices.h"
+#include "tests/support/reference/scaled_dot.h"
 #include "tests/support/reference/weight_gradient.h"
 
 #include <algorithm>
@@ -43,7 +44,34 @@ struct Operand {
   }
 };
 
+template <typename T>
+std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
+  const std::span<const T> all = elements<T>(tensor);
+  std::vector<T> chosen;
+  for (const size_t i : at) chosen.push_back(all[i]);
+  return chosen;
+}
+
 }  // namespace
+
+TensorCheck check_gradient_elements(const LayerResults& results, std::string_view tensor,
+                                    std::span<const size_t> at, const std::vector<double>& wanted,
+                                    std::vector<double> bounds) {
+  const HostTensor& gradient = results.at(tensor);
+  const bool is_bf16 = gradient.dtype == compiler::DType::kBF16;
+  int64_t all = 1;
+  for (const int64_t size : gradient.shape) all *= size;
+  if (is_bf16)
+    for (size_t i = 0; i < bounds.size(); ++i)
+      bounds[i] = reference::with_bf16_rounding(bounds[i], wanted[i]);
+  TensorCheck check = check_within(
+      tensor,
+      is_bf16
+          ? testing::compare_bf16_within({tensor}, gather<uint16_t>(gradient, at), wanted, bounds)
+          : testing::compare_f32_within({tensor}, gather<float>(gradient, at), wanted, bounds));
+  check.verdict += sampled_text(std::ssize(at), all, "elements");
+  return check;
+}
 
 TensorCheck check_weight_gradient(const LayerResults& results, std::string_view tensor,
                                   std::string_view a, std::string_view b,
@@ -60,9 +88,8 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
     const auto number = 2 * static_cast<uint64_t>(expert) + purpose;
     return choose_affordable(RandomStream(0, number), affordable, of.rows());
   };
-  const std::span<const float> all = elements<float>(results.at(tensor));
   const auto gradient_rows = static_cast<size_t>(sections.gradient_rows(rows.rows()));
-  std::vector<float> got;
+  std::vector<size_t> at;
   std::vector<double> wanted, bound;
   for (size_t e = 0; e < route.counts.size(); ++e) {
     std::vector<int64_t> of_a = chosen(rows, e, 0);
@@ -77,14 +104,11 @@ TensorCheck check_weight_gradient(const LayerResults& results, std::string_view 
     bound.insert(bound.end(), exact.bound.begin(), exact.bound.end());
     for (const int64_t row : of_a)
       for (const int64_t column : of_b)
-        got.push_back(all[(e * gradient_rows + static_cast<size_t>(sections.gradient_row(row))) *
-                              static_cast<size_t>(columns.rows()) +
-                          static_cast<size_t>(column)]);
+        at.push_back((e * gradient_rows + static_cast<size_t>(sections.gradient_row(row))) *
+                         static_cast<size_t>(columns.rows()) +
+                     static_cast<size_t>(column));
   }
-  TensorCheck check =
-      check_within(tensor, testing::compare_f32_within({tensor}, got, wanted, bound));
-  check.verdict += sampled_text(std::ssize(got), std::ssize(all), "elements");
-  return check;
+  return check_gradient_elements(results, tensor, at, wanted, std::move(bound));
 }
 
 }  // namespace moejit::cli

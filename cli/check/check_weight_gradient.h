@@ -3,9 +3,11 @@
 
 #include "cli/check/layer_results.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace moejit::cli {
 
@@ -23,7 +25,13 @@ struct RowSections {
   int64_t gradient_rows(int64_t a_rows) const { return a_rows / padded_rows * rows; }
 };
 
-// Whether `tensor` F32 [E, a.rows without those that fill up, b.rows] is a * b^T over each expert's
+// Whether the elements `at` of a weight's gradient, F32 or BF16, are the wanted ones, which before
+// a rounding to bf16 may be off by `bounds`.
+TensorCheck check_gradient_elements(const LayerResults& results, std::string_view tensor,
+                                    std::span<const size_t> at, const std::vector<double>& wanted,
+                                    std::vector<double> bounds);
+
+// Whether `tensor` [E, a.rows without those that fill up, b.rows] is a * b^T over each expert's
 // columns, with the operands
 // "<a>_colwise_q" and "<b>_colwise_q" and one scale for each 128x128 tile. Experts' columns start
 // at `offs`. Some rows and columns of every expert where the CPU would take too long.

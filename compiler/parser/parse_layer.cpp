@@ -33,6 +33,7 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "dispatch",
                                                               "passes",
                                                               "recompute",
+                                                              "wgrad_dtype",
                                                               "fuse_activation",
                                                               "fuse_transpose",
                                                               "fuse_activation_transpose"});
@@ -42,6 +43,7 @@ constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recip
                                  Recipe::kMxfp8,      Recipe::kNvfp4};
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
+constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
 constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
 constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
@@ -221,6 +223,8 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
+  MOEJIT_TRY_ASSIGN(layer.wgrad_dtype,
+                    read_enum_at(root, "wgrad_dtype", kWgradDtypes, WgradDtype::kF32));
   MOEJIT_TRY_ASSIGN(layer.fuse_activation,
                     read_bool_at(root, "fuse_activation", layer.fuse_activation));
   MOEJIT_TRY_ASSIGN(layer.fuse_transpose,

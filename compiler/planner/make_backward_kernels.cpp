@@ -124,7 +124,9 @@ KernelPlan wgrad(const Layer& layer, ContractionGroupedGemmSpec problem, Gradien
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(layer.max_tokens * layer.top_k, padded) / layer.local_experts);
   problem.scales = is_quantized(layer) ? GradientScales::kTile : GradientScales::kNone;
-  problem.output = mode == GradientMode::kAdd ? GradientOutput::kF32Add : GradientOutput::kF32;
+  problem.output = layer.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
+                   : mode == GradientMode::kAdd           ? GradientOutput::kF32Add
+                                                          : GradientOutput::kF32;
   problem.local_experts = layer.local_experts;
   const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
   KernelPlan kernel{.gradient_mode = mode,

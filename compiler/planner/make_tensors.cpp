@@ -153,8 +153,9 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
   list.add("dprobs", kF32, kOutput, {d.t, d.k});
-  list.add("dw1", kF32, kOutput, {d.e, d.h1, d.h});
-  list.add("dw2", kF32, kOutput, {d.e, d.h, d.i});
+  const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
+  list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});
+  list.add("dw2", wgrad, kOutput, {d.e, d.h, d.i});
   if (layer.biases) {
     list.add("db1", kF32, kOutput, {d.e, d.h1});
     list.add("db2", kF32, kOutput, {d.e, d.h});

@@ -171,11 +171,19 @@ void add_bias_steps(std::vector<Step>& steps) {
       {kFc1BiasGrad, kFc1BiasGradAdd});
 }
 
+bool adds(Operation operation) {
+  using enum Operation;
+  return operation == kGemmFc1WgradAdd || operation == kGemmFc2WgradAdd ||
+         operation == kFc1BiasGradAdd || operation == kFc2BiasGradAdd;
+}
+
 }  // namespace
 
 std::vector<Step> layer_steps(const Layer& layer) {
   std::vector<Step> steps = is_quantized(layer) ? quantized_steps(layer) : bf16_steps(layer);
   if (layer.biases && has_backward(layer)) add_bias_steps(steps);
+  if (!adds_gradients(layer))
+    std::erase_if(steps, [](const Step& step) { return adds(step.operation); });
   return steps;
 }
 

@@ -258,6 +258,28 @@ TEST_P(EveryVariant, AddsExactlyWhatItWouldWrite) {
     EXPECT_TRUE(matches(compare_f32({"gradient"}, got[i], wanted[i]))) << i;
 }
 
+TEST_P(EveryVariant, RoundsGradientsOfBf16Once) {
+  const auto rounded = [&](std::string_view name) {
+    std::vector<uint16_t> values;
+    for (const float value : layer_->read<float>(name))
+      values.push_back(reference::bf16_from_float(value));
+    return values;
+  };
+  ASSERT_NO_FATAL_FAILURE(make(of(), recipe(), random_case(9)));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  const auto dw1 = rounded("dw1"), dw2 = rounded("dw2");
+  ASSERT_NO_FATAL_FAILURE(
+      make(of(), recipe(), random_case(9), {.wgrad_dtype = compiler::WgradDtype::kBf16}));
+  ASSERT_NO_FATAL_FAILURE(backward());
+  EXPECT_TRUE(matches(compare_bf16({"dw1", shape_.hidden}, layer_->read<uint16_t>("dw1"), dw1)));
+  EXPECT_TRUE(
+      matches(compare_bf16({"dw2", shape_.intermediate}, layer_->read<uint16_t>("dw2"), dw2)));
+  expect_reference();
+  const auto added = layer_->backward(GradientMode::kAdd);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kUnsupported);
+}
+
 // Quantised copies of w1 do not know in which order its rows came, and a GEMM's column or row does
 // not depend on its neighbours. In bf16 the contraction of dx has another order.
 TEST_F(ExpertVariant, GivesTheSameBitsInEitherLayout) {

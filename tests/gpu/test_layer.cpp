@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/test_layer.h"
 
+#include "tests/support/reference/number_formats.h"
+
 #include <algorithm>
 #include <array>
 
@@ -51,6 +53,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .dispatch = options.dispatch,
           .passes = passes_of(options),
           .recompute = options.recompute,
+          .wgrad_dtype = options.wgrad_dtype,
           .fuse_activation = options.fuse_activation,
           .fuse_transpose = options.fuse_transpose,
           .fuse_activation_transpose = options.fuse_activation_transpose};
@@ -166,6 +169,12 @@ Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {
 Result<void> TestLayer::set_weight_gradients(float value) {
   for (const std::string_view name : {"dw1", "dw2", "db1", "db2"}) {
     if (find(name) == nullptr) continue;
+    if (find(name)->plan->dtype == compiler::DType::kBF16) {
+      const std::vector<uint16_t> values(static_cast<std::size_t>(find(name)->buffer.bytes()) / 2,
+                                         reference::bf16_from_float(value));
+      MOEJIT_TRY(upload(name, values.data(), 2 * values.size()));
+      continue;
+    }
     const std::vector<float> values(static_cast<std::size_t>(find(name)->buffer.bytes()) / 4,
                                     value);
     MOEJIT_TRY(upload(name, values.data(), 4 * values.size()));

@@ -64,6 +64,7 @@ class TestLayer {
     bool fuse_activation_transpose = true;
     bool has_backward = false;
     compiler::Recompute recompute = compiler::Recompute::kNone;
+    compiler::WgradDtype wgrad_dtype = compiler::WgradDtype::kF32;
     compiler::Recipe recipe = compiler::Recipe::kFp8Flow;
     compiler::Activation activation = {};
     compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;

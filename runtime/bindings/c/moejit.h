@@ -348,8 +348,9 @@ typedef enum moejit_gradient_mode {
 // The backward pass of the forward call that filled call->saved: "dx", "dprobs" and the weights'
 // gradients from "dy". T has to be that of the forward call: the host cannot see what was saved, so
 // another T is no error but gives garbage, and may touch memory beyond the tensors. Neither the
-// saved block nor the forward call's inputs may change in between. MOEJIT_ERROR_UNSUPPORTED: the
-// layer's passes have no backward.
+// saved block nor the inputs of forward that backward takes again (used_by) may change in between.
+// MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or its gradients are bf16 and are
+// to be added to.
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                                    const moejit_call* call);
 

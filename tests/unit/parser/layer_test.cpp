@@ -61,6 +61,7 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .dispatch = Dispatch::kNone,
                     .passes = {Pass::kForward, Pass::kBackward},
                     .recompute = Recompute::kMoeExpert,
+                    .wgrad_dtype = WgradDtype::kBf16,
                     .fuse_activation = false,
                     .fuse_transpose = false,
                     .fuse_activation_transpose = false};
@@ -119,6 +120,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "dispatch": "fp8",
   "passes": ["forward"],
   "recompute": "none",
+  "wgrad_dtype": "f32",
   "fuse_activation": true,
   "fuse_transpose": true,
   "fuse_activation_transpose": true

@@ -40,6 +40,7 @@ TEST(Parser, FillsInDefaults) {
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward},
                        .recompute = Recompute::kNone,
+                       .wgrad_dtype = WgradDtype::kF32,
                        .fuse_activation = true,
                        .fuse_transpose = true,
                        .fuse_activation_transpose = true};
@@ -52,6 +53,7 @@ TEST(Parser, ReadsEveryField) {
     "intermediate": 1408, "activation": "swiglu", "gate_up_layout": "interleaved", "biases": true, "dtype": "bf16", "recipe": "fp8_flow",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
+    "wgrad_dtype": "bf16",
     "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
   const Layer expected{.name = "all",
                        .experts = 16,
@@ -68,6 +70,7 @@ TEST(Parser, ReadsEveryField) {
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward, Pass::kBackward},
                        .recompute = Recompute::kMoeExpert,
+                       .wgrad_dtype = WgradDtype::kBf16,
                        .fuse_activation = false,
                        .fuse_transpose = false,
                        .fuse_activation_transpose = false};
@@ -132,7 +135,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 22u);
+  EXPECT_EQ(layer_keys().size(), 23u);
 }
 
 }  // namespace

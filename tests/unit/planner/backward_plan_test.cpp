@@ -235,6 +235,26 @@ TEST(BackwardPlan, HasAKernelForEachWayToLeaveAWeightGradient) {
   EXPECT_EQ(find_kernel(plan, "gemm_fc1_dgrad")->gradient_mode, std::nullopt);
 }
 
+TEST(BackwardPlan, OverwritesWeightGradientsOfBf16) {
+  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+    Layer layer = training_layer();
+    layer.recipe = recipe;
+    layer.biases = true;
+    layer.wgrad_dtype = WgradDtype::kBf16;
+    const Plan plan = plan_of(layer);
+    EXPECT_EQ(find_tensor(plan, "dw1")->dtype, DType::kBF16);
+    EXPECT_EQ(find_tensor(plan, "dw2")->dtype, DType::kBF16);
+    EXPECT_EQ(find_tensor(plan, "db1")->dtype, DType::kF32);
+    for (const std::string name : {"gemm_fc1_wgrad", "gemm_fc2_wgrad"}) {
+      const KernelPlan* kernel = find_kernel(plan, name);
+      ASSERT_NE(kernel, nullptr);
+      EXPECT_EQ(std::get<ContractionGroupedGemmSpec>(kernel->spec).output, GradientOutput::kBf16);
+    }
+    for (const KernelPlan& kernel : plan.kernels)
+      EXPECT_NE(kernel.gradient_mode, GradientMode::kAdd) << kernel.operation;
+  }
+}
+
 TEST(BackwardPlan, StartsColumnsElsewhereOnlyWhereRowsDoNotStartAtMultiplesOf128) {
   Layer layer = training_layer();
   EXPECT_EQ(find_tensor(plan_of(layer), "colwise_offs"), nullptr);
@@ -332,6 +352,13 @@ TEST(SavedMemory, IsComparedWithBf16AndWithRecomputation) {
   EXPECT_EQ(all[2].bytes, plan_of(bf16_layer()).saved_bytes);
   EXPECT_NE(print_plan(plan, false).find("bf16       with recompute none"), std::string::npos);
   EXPECT_EQ(compare_saved_memory(plan_of(dsv3_like_layer())).size(), 0U);
+}
+
+TEST(SavedMemory, IsComparedWithBf16WhateverTheAlignment) {
+  Layer layer = training_layer();
+  layer.splits_alignment = 16;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  EXPECT_EQ(compare_saved_memory(plan_of(layer)).size(), 4U);
 }
 
 }  // namespace
