@@ -59,8 +59,6 @@ TensorCheck check_gradient_elements(const LayerResults& results, std::string_vie
                                     std::vector<double> bounds) {
   const HostTensor& gradient = results.at(tensor);
   const bool is_bf16 = gradient.dtype == compiler::DType::kBF16;
-  int64_t all = 1;
-  for (const int64_t size : gradient.shape) all *= size;
   if (is_bf16)
     for (size_t i = 0; i < bounds.size(); ++i)
       bounds[i] = reference::with_bf16_rounding(bounds[i], wanted[i]);
@@ -69,7 +67,7 @@ TensorCheck check_gradient_elements(const LayerResults& results, std::string_vie
       is_bf16
           ? testing::compare_bf16_within({tensor}, gather<uint16_t>(gradient, at), wanted, bounds)
           : testing::compare_f32_within({tensor}, gather<float>(gradient, at), wanted, bounds));
-  check.verdict += sampled_text(std::ssize(at), all, "elements");
+  check.verdict += sampled_text(std::ssize(at), element_count(gradient.shape), "elements");
   return check;
 }
 

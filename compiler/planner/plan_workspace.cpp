@@ -17,16 +17,6 @@ constexpr int64_t kAlignment = 256;
 
 int64_t align_up(int64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-void find_lifetimes(Plan& plan) {
-  for (TensorPlan& tensor : plan.tensors) {
-    for (size_t i = 0; i < plan.kernels.size(); ++i) {
-      if (!touches(plan.kernels[i], tensor.name)) continue;
-      if (tensor.first_use < 0) tensor.first_use = static_cast<int32_t>(i);
-      tensor.last_use = static_cast<int32_t>(i);
-    }
-  }
-}
-
 // The kernels of each phase from the first to the last that touch a tensor. The workspace is free
 // between calls, so a tensor that two phases have lives twice.
 struct Lifetime {
@@ -53,6 +43,15 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
     span.last = static_cast<int32_t>(i);
   }
   return lifetime;
+}
+
+// First and last use of all.
+void set_uses(TensorPlan& tensor, const Lifetime& lifetime) {
+  for (const Lifetime::Span& span : lifetime.of_phase) {
+    if (span.first < 0) continue;
+    tensor.first_use = tensor.first_use < 0 ? span.first : std::min(tensor.first_use, span.first);
+    tensor.last_use = std::max(tensor.last_use, span.last);
+  }
 }
 
 struct Placed {
@@ -93,11 +92,12 @@ size_t place(std::vector<Placed>& items, bool shares) {
 // was what did not fit. The best of these orders is taken.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
   constexpr int kOrders = 64;
-  find_lifetimes(plan);
   std::vector<Placed> items;
-  for (TensorPlan& tensor : plan.tensors)
-    if (tensor.role == TensorRole::kWorkspace)
-      items.push_back({&tensor, lifetime_of(plan, tensor.name)});
+  for (TensorPlan& tensor : plan.tensors) {
+    const Lifetime lifetime = lifetime_of(plan, tensor.name);
+    set_uses(tensor, lifetime);
+    if (tensor.role == TensorRole::kWorkspace) items.push_back({&tensor, lifetime});
+  }
   if (items.empty()) return 0;
   std::ranges::stable_sort(items, std::greater<>{},
                            [](const Placed& item) { return item.tensor->bytes; });

@@ -22,6 +22,7 @@ class InitialisedBits {
   InitialisedBits(const InitialisedBits&) = delete;
   InitialisedBits& operator=(const InitialisedBits&) = delete;
 
+  uintptr_t address() const { return address_; }
   uint64_t bytes() const { return bytes_; }
   bool contains(uintptr_t address, uint64_t bytes) const {
     return address >= address_ && address - address_ + bytes <= bytes_;
@@ -50,6 +51,9 @@ class Allocations {
   InitialisedBits* find(const void* address, int64_t bytes);
 
  private:
+  // The allocation that the address lies in, or nullptr. Under the lock.
+  InitialisedBits* allocation_of(uintptr_t address) const;
+
   mutable std::shared_mutex mutex_;
   std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
 };

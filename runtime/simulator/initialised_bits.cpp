@@ -111,25 +111,28 @@ Result<void> Allocations::release(void* address) {
   return {};
 }
 
+InitialisedBits* Allocations::allocation_of(uintptr_t address) const {
+  const auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) return nullptr;
+  InitialisedBits* const bits = std::prev(next)->second.get();
+  return bits->contains(address, 1) ? bits : nullptr;
+}
+
 Result<void> Allocations::check(const void* address, int64_t bytes) const {
   const auto key = reinterpret_cast<uintptr_t>(address);
   const std::shared_lock lock(mutex_);
-  auto next = allocations_.upper_bound(key);
-  if (bytes <= 0 || next == allocations_.begin()) return {};
-  const auto& [begin, bits] = *std::prev(next);
-  if (!bits->contains(key, 1) || bits->contains(key, static_cast<uint64_t>(bytes))) return {};
+  const InitialisedBits* const bits = bytes > 0 ? allocation_of(key) : nullptr;
+  if (bits == nullptr || bits->contains(key, static_cast<uint64_t>(bytes))) return {};
   return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
               fmt::format("{} bytes from byte {} of an allocation of {} bytes on", bytes,
-                          key - begin, bits->bytes()));
+                          key - bits->address(), bits->bytes()));
 }
 
 InitialisedBits* Allocations::find(const void* address, int64_t bytes) {
   const auto key = reinterpret_cast<uintptr_t>(address);
   const std::shared_lock lock(mutex_);
-  auto next = allocations_.upper_bound(key);
-  if (next == allocations_.begin()) return nullptr;
-  InitialisedBits* bits = std::prev(next)->second.get();
-  return bits->contains(key, static_cast<uint64_t>(bytes)) ? bits : nullptr;
+  InitialisedBits* const bits = allocation_of(key);
+  return bits != nullptr && bits->contains(key, static_cast<uint64_t>(bytes)) ? bits : nullptr;
 }
 
 }  // namespace moejit::runtime

@@ -165,6 +165,10 @@ void errors_of_the_library(const char* path) {
   library_errors().use();
 }
 
+// Orders that take the path of libmoejit.so.
+const std::map<std::string, void (*)(const char*)> kLibraryOrders = {
+    {"closes_the_library", closes_the_library}, {"errors_of_the_library", errors_of_the_library}};
+
 using Order = void (*)();
 const std::map<std::string, Order> kOrders = {
     {"destroys_everything", destroys_everything},
@@ -184,8 +188,9 @@ const std::map<std::string, Order> kOrders = {
 int main(int argc, char** argv) {
   using namespace moejit::testing;
   if (argc == 3) {
-    const bool closes = std::strcmp(argv[1], "closes_the_library") == 0;
-    (closes ? closes_the_library : errors_of_the_library)(argv[2]);
+    const auto library_order = kLibraryOrders.find(argv[1]);
+    if (library_order == kLibraryOrders.end()) return 2;
+    library_order->second(argv[2]);
     return 0;
   }
   const auto order = argc == 2 ? kOrders.find(argv[1]) : kOrders.end();

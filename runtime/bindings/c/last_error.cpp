@@ -34,18 +34,19 @@ LastError& last_error() {
   return last;
 }
 
-// The last error; `error` becomes it, its strings literals.
-moejit_error_code set_view(const moejit_error& error) {
-  (is_at_the_end ? error_at_the_end : last_error().view) = error;
-  return error.code;
+// Makes it the last error. Its strings stay: literals, or those of last_error().
+moejit_error_code set_view(const moejit_error& view) {
+  (is_at_the_end ? error_at_the_end : last_error().view) = view;
+  return view.code;
 }
 
-moejit_error without_text(const Error& error) {
+moejit_error view_of(const Error& error, const char* message, const char* hint,
+                     const char* detail) {
   return {.code = number_of(error.code),
           .stage = to_string(error.stage).data(),  // of a literal
-          .message = "the thread or the process is ending, where errors have no text",
-          .hint = "",
-          .detail = ""};
+          .message = message,
+          .hint = hint,
+          .detail = detail};
 }
 
 // Errors quote what the caller wrote, which may be anything: bytes that are not UTF-8 become
@@ -65,7 +66,9 @@ moejit_error_code set_success() noexcept { return set_view(kSuccess); }
 moejit_error_code set_out_of_memory() noexcept { return set_view(kOutOfMemory); }
 
 moejit_error_code set_error(Error error) noexcept {
-  if (is_at_the_end) return set_view(without_text(error));
+  if (is_at_the_end)
+    return set_view(
+        view_of(error, "the thread or the process is ending, where errors have no text", "", ""));
   LastError& last = last_error();
   try {
     last.message = c_text(error.message);
@@ -74,11 +77,7 @@ moejit_error_code set_error(Error error) noexcept {
   } catch (const std::exception&) {  // nothing but memory can be lacking
     return set_out_of_memory();
   }
-  moejit_error view = without_text(error);
-  view.message = last.message.c_str();
-  view.hint = last.hint.c_str();
-  view.detail = last.detail.c_str();
-  return set_view(view);
+  return set_view(view_of(error, last.message.c_str(), last.hint.c_str(), last.detail.c_str()));
 }
 
 moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept {

@@ -17,14 +17,30 @@ struct TransformIdentity {
   }
 };
 
-namespace detail {
-// Whether lane value `i` may be what the activation makes of it. Pad rows and columns outside the
-// row have zeros, and become zeros: an activation which does not do that by itself is set to them.
+// An activation of lane values `i`: gate and up, or up alone. Pad rows and columns outside the row
+// have zeros, and become zeros: what does not do that by itself is set to them.
 template <typename Activation>
-MOEJIT_DEVICE bool counts(const ExistingRuns& exists, int32_t i) {
-  return Activation::kIsZeroAtZero || exists.has(i);
-}
-}  // namespace detail
+struct ActivationInside {
+  // Times the row's probability.
+  template <typename... Inputs>
+  MOEJIT_DEVICE static float value(const ExistingRuns& exists, int32_t i, float prob,
+                                   Inputs... inputs) {
+    const float value = ptx::multiply(Activation::value(inputs...), prob);
+    return counts(exists, i) ? value : 0.0f;
+  }
+  // `inputs` end with the gradient of the value; `dprob` is the probability's so far.
+  template <typename... Inputs>
+  MOEJIT_DEVICE static ActivationGradients gradients(const ExistingRuns& exists, int32_t i,
+                                                     float dprob, Inputs... inputs) {
+    const ActivationGradients outside = {.gate = 0.0f, .up = 0.0f, .dprob = dprob};
+    return counts(exists, i) ? Activation::gradients(inputs..., dprob) : outside;
+  }
+
+ private:
+  MOEJIT_DEVICE static bool counts(const ExistingRuns& exists, int32_t i) {
+    return Activation::kIsZeroAtZero || exists.has(i);
+  }
+};
 
 // The activation times the row's probability.
 template <typename Activation>
@@ -35,9 +51,8 @@ struct TransformActivationProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const float value = Activation::value(gate.value[i], up.value[i]);
-      result.value[i] =
-          detail::counts<Activation>(segment.exists, i) ? ptx::multiply(value, segment.prob) : 0.0f;
+      result.value[i] = ActivationInside<Activation>::value(segment.exists, i, segment.prob,
+                                                            gate.value[i], up.value[i]);
     }
     return result;
   }
@@ -47,9 +62,8 @@ struct TransformActivationProbability {
     ValueSegment result;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const float value = Activation::value(up.value[i]);
       result.value[i] =
-          detail::counts<Activation>(segment.exists, i) ? ptx::multiply(value, segment.prob) : 0.0f;
+          ActivationInside<Activation>::value(segment.exists, i, segment.prob, up.value[i]);
     }
     return result;
   }
@@ -69,10 +83,8 @@ struct TransformActivationBackward {
     result.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const ActivationGradients of =
-          detail::counts<Activation>(segment.forward.exists, i)
-              ? Activation::gradients(gate.value[i], up.value[i], gradient.value[i], result.dprob)
-              : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.dprob};
+      const ActivationGradients of = ActivationInside<Activation>::gradients(
+          segment.forward.exists, i, result.dprob, gate.value[i], up.value[i], gradient.value[i]);
       result.gate.value[i] = of.gate;
       result.up.value[i] = of.up;
       result.dprob = of.dprob;
@@ -88,10 +100,8 @@ struct TransformActivationBackward {
     result.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const ActivationGradients of =
-          detail::counts<Activation>(segment.forward.exists, i)
-              ? Activation::gradients(up.value[i], gradient.value[i], result.dprob)
-              : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.dprob};
+      const ActivationGradients of = ActivationInside<Activation>::gradients(
+          segment.forward.exists, i, result.dprob, up.value[i], gradient.value[i]);
       result.up.value[i] = of.up;
       result.dprob = of.dprob;
     }

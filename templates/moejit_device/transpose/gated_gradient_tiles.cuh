@@ -160,8 +160,7 @@ struct GatedGradientTiles {
 
   // What TransformActivationProbability and TransformActivationBackward compute, a column after the
   // other: what they share would otherwise wait in registers, for all columns, until act is stored.
-  MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment,
-                                             const ExistingRuns& exists) {
+  MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.forward.gate);
     const ValueSegment up = unpack_bf16(segment.forward.up);
     const ValueSegment gradient = unpack_bf16(segment.gradient);
@@ -170,13 +169,11 @@ struct GatedGradientTiles {
     result.gradient.dprob = 0.0f;
 #pragma unroll
     for (int32_t i = 0; i < kLaneColumns; ++i) {
-      const bool counts = detail::counts<Activation>(exists, i);
-      const float value = Activation::value(gate.value[i], up.value[i]);
-      result.act.value[i] = counts ? ptx::multiply(value, segment.forward.prob) : 0.0f;
+      result.act.value[i] = Inside::value(segment.forward.exists, i, segment.forward.prob,
+                                          gate.value[i], up.value[i]);
       const ActivationGradients of =
-          counts ? Activation::gradients(gate.value[i], up.value[i], gradient.value[i],
-                                         result.gradient.dprob)
-                 : ActivationGradients{.gate = 0.0f, .up = 0.0f, .dprob = result.gradient.dprob};
+          Inside::gradients(segment.forward.exists, i, result.gradient.dprob, gate.value[i],
+                            up.value[i], gradient.value[i]);
       result.gradient.gate.value[i] = of.gate;
       result.gradient.up.value[i] = of.up;
       result.gradient.dprob = of.dprob;
@@ -216,23 +213,25 @@ struct GatedGradientTiles {
     ptx::commit_async_copies();
     return at.is_real() ? ptx::load(ptx::global(params.probs) + at.row) : 0.0f;
   }
+  // Of the row that was fetched last; stage_rows() knows which of its columns exist.
   MOEJIT_DEVICE static GatedGradientSegment take_fetched(float prob) {
     ptx::wait_async_copies<0>();
     return {.forward = {.gate = {{ptx::load(ahead(0)), ptx::load(ahead(1))}},
                         .up = {{ptx::load(ahead(2)), ptx::load(ahead(3))}},
                         .prob = prob,
-                        .exists = {}},  // transform() is told
+                        .exists = {}},
             .gradient = {{ptx::load(ahead(4)), ptx::load(ahead(5))}}};
   }
 
   // A row segment of every eight lanes.
   MOEJIT_DEVICE static void stage_rows(const RowChainParams& chain,
                                        const SegmentPosition<kColumns>& at, int32_t row,
-                                       const GatedGradientSegment& segment) {
+                                       GatedGradientSegment segment) {
     QuantizedGatedGradient gradient = {};
     QuantizedSegment act = {};
     if (ptx::ballot(at.is_real()) != 0) {
-      const Transformed values = transform(segment, at.existing_runs());
+      segment.forward.exists = at.existing_runs();
+      const Transformed values = transform(segment);
       act = Quantize::apply(values.act);
       gradient = Quantize::apply(values.gradient);
     }
@@ -283,6 +282,7 @@ struct GatedGradientTiles {
 
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }
 
+  using Inside = ActivationInside<Activation>;
   using Rescale = TileRescale<IdealRescale<E4m3>>;
 };
 

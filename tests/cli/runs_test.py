@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `moejit run` does in the simulator: results, dumps, gradients, and weights from checkpoints."""
+import json
+import math
+import os
+import random
+import struct
+
+import tool
+from tool import TINY, read_safetensors, safetensors
+
+E, K, H, I = 8, 2, 256, 128
+DUMPED = ["act_q", "act_scale_inv", "counts", "h1", "h2", "offs", "permuted_probs", "permuted_q",
+          "permuted_scale_inv", "row_map", "w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv", "x_q",
+          "x_scale_inv", "y"]
+
+
+def bf16(values):
+    return b"".join(struct.pack("<f", value)[2:] for value in values)
+
+
+def numbers(seed, count, scale=1.0):
+    stream = random.Random(seed)
+    return bf16(stream.gauss(0, scale) for _ in range(count))
+
+
+def token_tensors(tokens, ids=None):
+    ids = ids if ids is not None else [(3 * t + k) % E for t in range(tokens) for k in range(K)]
+    return {"x": ("BF16", [tokens, H], numbers(1, tokens * H)),
+            "topk_ids": ("I32", [tokens, K], struct.pack(f"<{len(ids)}i", *ids)),
+            "topk_probs": ("F32", [tokens, K], struct.pack("<f", 0.5) * (tokens * K))}
+
+
+def weight_tensors():
+    return {"w1": ("BF16", [E, 2 * I, H], numbers(2, E * 2 * I * H, 0.05)),
+            "w2": ("BF16", [E, H, I], numbers(3, E * H * I, 0.05))}
+
+
+class SimulatedRuns(tool.ToolTest):
+    def run_tiny(self, *arguments):
+        return self.succeed_json("run", TINY, "--target", "sim", *arguments)
+
+    def run_file(self, tensors, *arguments):
+        path = self.write("in.safetensors", safetensors(tensors))
+        report = self.run_tiny("--input", path, "--check", "--dump-intermediates", "--output",
+                               "out.safetensors", *arguments)
+        self.assertTrue(report["check"]["passed"])
+        return report, read_safetensors(self.folder / "out.safetensors")
+
+    def test_a_second_run_compiles_nothing(self):
+        first = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((first["compiled"], first["from_cache"]), (len(first["kernels"]), 0))
+        second = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((second["compiled"], second["from_cache"]), (0, len(first["kernels"])))
+
+        # A flipped bit anywhere is found, told once and made good.
+        entries = self.succeed_json("cache", "ls", "--cache-dir", "own")["entries"]
+        path = entries[3]["path"]
+        with open(path, "r+b") as file:
+            content = bytearray(file.read())
+            content[len(content) // 2] ^= 0x10
+            file.seek(0)
+            file.write(content)
+        damaged = self.run_tool("cache", "verify", "--cache-dir", "own")
+        self.assertEqual(damaged.returncode, 4)
+        self.assertIn(os.path.basename(path), damaged.stderr)
+        third = self.succeed("run", TINY, "--target", "sim", "--cache-dir", "own", "--check", "--json")
+        report = json.loads(third.stdout)
+        self.assertEqual((report["compiled"], report["corrupt"]), (1, 1))
+        self.assertEqual(third.stderr.count("warning"), 1, third.stderr)
+        fourth = self.run_tiny("--cache-dir", "own", "--check")
+        self.assertEqual((fourth["compiled"], fourth["corrupt"]), (0, 0))
+        self.succeed("cache", "verify", "--cache-dir", "own")
+
+    def test_a_dump_has_the_documented_tensors(self):
+        tokens = 5
+        report, out = self.run_file({**token_tensors(tokens), **weight_tensors()})
+        rows = report["rows"]
+        shapes = {"x_q": ("F8_E4M3", [tokens, H]), "x_scale_inv": ("F32", [tokens, H // 128]),
+                  "counts": ("I32", [E]), "offs": ("I32", [E + 1]), "row_map": ("I32", [tokens, K]),
+                  "permuted_q": ("F8_E4M3", [rows, H]), "permuted_probs": ("F32", [rows]),
+                  "permuted_scale_inv": ("F32", [rows, H // 128]),
+                  "w1_q": ("F8_E4M3", [E, 2 * I, H]), "w1_scale_inv": ("F32", [E, 2, 2]),
+                  "w2_q": ("F8_E4M3", [E, H, I]), "w2_scale_inv": ("F32", [E, 2, 1]),
+                  "h1": ("BF16", [rows, 2 * I]), "act_q": ("F8_E4M3", [rows, I]),
+                  "act_scale_inv": ("F32", [rows, 1]), "h2": ("BF16", [rows, H]),
+                  "y": ("BF16", [tokens, H])}
+        self.assertEqual(sorted(out), DUMPED)
+        self.assertEqual({name: (dtype, shape) for name, (dtype, shape, _) in out.items()}, shapes)
+        offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
+        self.assertEqual((offs[0], offs[-1]), (0, rows))
+
+    def test_formulas_that_are_not_finite_at_zero_leave_pad_rows_alone(self):
+        layer = {"name": "pads", "experts": 4, "top_k": 2, "hidden": 128, "intermediate": 144, "splits_alignment": 64,
+                 "max_tokens": 16, "passes": ["forward", "backward"]}
+        for recipe, formula in (("bf16", "sqrt(abs(gate)) * up"), ("fp8_flow", "log(abs(gate)) * up"),
+                                ("fp8_flow", "sqrt(abs(up))")):
+            with self.subTest(recipe=recipe, formula=formula):
+                description = {**layer, "recipe": recipe, "activation": {"expression": formula}}
+                report = self.succeed_json("run", self.write("pads.json", json.dumps(description)), "--target", "sim",
+                                           "--pass", "backward", "--tokens", "9", "--check")
+                self.assertTrue(report["check"]["passed"])
+
+    def test_a_backward_pass_gives_gradients_and_dumps_what_it_made(self):
+        tokens = 5
+        tensors = {**token_tensors(tokens), **weight_tensors(),
+                   "dy": ("BF16", [tokens, H], numbers(4, tokens * H))}
+        report, out = self.run_file(tensors, "--pass", "backward")
+        rows, counts = report["rows"], struct.unpack(f"<{E}i", out["counts"][2])
+        shapes = {"dx": ("BF16", [tokens, H]), "dprobs": ("F32", [tokens, K]),
+                  "dw1": ("F32", [E, 2 * I, H]), "dw2": ("F32", [E, H, I]),
+                  "w1_colwise_q": ("F8_E4M3", [E, H, 2 * I]),
+                  "w1_colwise_scale_inv": ("F32", [E, 2, 2]),
+                  "w2_colwise_q": ("F8_E4M3", [E, I, H]),
+                  "w2_colwise_scale_inv": ("F32", [E, 1, 2]),
+                  "dy_q": ("F8_E4M3", [tokens, H]), "dy_scale_inv": ("F32", [tokens, 2]),
+                  "grad_permuted_q": ("F8_E4M3", [rows, H]),
+                  "grad_permuted_scale_inv": ("F32", [rows, 2]),
+                  "dact": ("BF16", [rows, I]), "dh1_q": ("F8_E4M3", [rows, 2 * I]),
+                  "dh1_scale_inv": ("F32", [rows, 2]), "dprobs_blocks": ("F32", [rows, 1]),
+                  "dx_permuted": ("BF16", [rows, H])}
+        for operand, width in {"x": H, "grad": H, "act": I, "dh1": 2 * I}.items():
+            for expert, count in enumerate(counts):
+                blocks = (count + 127) // 128
+                shapes[f"{operand}_colwise_q.{expert}"] = ("F8_E4M3", [width, count])
+                shapes[f"{operand}_colwise_scale_inv.{expert}"] = ("F32", [blocks, width])
+        for name, wanted in shapes.items():
+            self.assertEqual(out[name][:2], wanted, name)
+        # The only row of an expert becomes its only column, with the same scales.
+        offs = struct.unpack(f"<{E + 1}i", out["offs"][2])
+        single = [expert for expert, count in enumerate(counts) if count == 1]
+        self.assertGreater(len(single), 1)
+        for operand, rows_of in {"x": "permuted", "grad": "grad_permuted", "act": "act",
+                                 "dh1": "dh1"}.items():
+            width = out[f"{rows_of}_q"][1][1]
+            for expert in single:
+                row = offs[expert]
+                codes = out[f"{rows_of}_q"][2][row * width:(row + 1) * width]
+                self.assertEqual(out[f"{operand}_colwise_q.{expert}"][2], codes, operand)
+                blocks = width // 128
+                scales = out[f"{rows_of}_scale_inv"][2][4 * row * blocks:4 * (row + 1) * blocks]
+                wanted = b"".join(scales[4 * block:4 * block + 4] * 128 for block in range(blocks))
+                self.assertEqual(out[f"{operand}_colwise_scale_inv.{expert}"][2], wanted, operand)
+
+    def test_a_backward_pass_needs_dy_and_bf16_weights(self):
+        path = self.write("in.safetensors", safetensors({**token_tensors(1), **weight_tensors()}))
+        done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('"dy"', done.stderr)
+        quantized = {"w1_q": ("F8_E4M3", [E, 2 * I, H], bytes(E * 2 * I * H)),
+                     "w1_scale_inv": ("F32", [E, 2, 2], bytes(16 * E)),
+                     "w2_q": ("F8_E4M3", [E, H, I], bytes(E * H * I)),
+                     "w2_scale_inv": ("F32", [E, 2, 1], bytes(8 * E))}
+        tensors = {**token_tensors(1), **quantized, "dy": ("BF16", [1, H], bytes(2 * H))}
+        path = self.write("in.safetensors", safetensors(tensors))
+        done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the weights are quantised already", done.stderr)
+        done = self.run_tool("run", TINY, "--pass", "sideways")
+        self.assertEqual(done.returncode, 2)
+
+    def test_no_tokens_are_a_valid_input(self):
+        report, out = self.run_file({**token_tensors(0), **weight_tensors()})
+        self.assertEqual((report["tokens"], report["rows"]), (0, 0))
+        self.assertEqual(out["y"], ("BF16", [0, H], b""))
+
+    def test_bad_expert_ids_are_told_and_not_routed(self):
+        tensors = {**token_tensors(2, [0, 8, -2, 3]), **weight_tensors()}
+        report, out = self.run_file(tensors)
+        self.assertTrue(report["status"]["bad_expert_id"])
+        self.assertEqual([v < 0 for v in struct.unpack("<4i", out["row_map"][2])],
+                         [False, True, True, False])
+        strict = self.run_tool("run", TINY, "--target", "sim", "--input", "in.safetensors", "--strict")
+        self.assertEqual(strict.returncode, 6)
+        self.assertIn("topk_ids", strict.stderr)
+
+    def test_a_seed_gives_the_same_file(self):
+        for name in ("a", "b"):
+            self.run_tiny("--seed", "7", "--tokens", "9", "--output", name)
+        self.run_tiny("--seed", "8", "--tokens", "9", "--output", "c")
+        first, second, other = ((self.folder / name).read_bytes() for name in "abc")
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
+
+    def test_a_failed_write_leaves_nothing(self):
+        self.run_tiny("--tokens", "1", "--output", "y")
+        self.assertEqual(os.listdir(self.folder), ["y"])
+
+
+class Checkpoints(tool.ToolTest):
+    """Experts from shards give what the same experts in an input file give."""
+
+    def run_shards(self, shards, prefix, *arguments):
+        paths = [self.write(f"shard{i}.safetensors", safetensors(s)) for i, s in enumerate(shards)]
+        path = self.write("in.safetensors", safetensors(token_tensors(4)))
+        report = self.succeed_json("run", TINY, "--target", "sim", "--input", path, "--check",
+                                   "--dump-intermediates", "--output", "out.safetensors",
+                                   "--weights", *paths, "--prefix", prefix, *arguments)
+        self.assertTrue(report["check"]["passed"])
+        return report, read_safetensors(self.folder / "out.safetensors")
+
+    def test_bf16_experts_of_both_namings(self):
+        weights = weight_tensors()
+        path = self.write("whole.safetensors", safetensors({**token_tensors(4), **weights}))
+        self.succeed("run", TINY, "--target", "sim", "--input", path, "--check", "--output", "y")
+        wanted = read_safetensors(self.folder / "y")["y"]
+        half, whole = I * H * 2, H * I * 2
+        for prefix, names in (("model.layers.3.mlp", ("gate_proj", "up_proj", "down_proj")),
+                              ("model.layers.3.block_sparse_moe", ("w1", "w3", "w2"))):
+            shards = [{}, {}]
+            for n in range(E):
+                w1 = weights["w1"][2][2 * n * half:2 * (n + 1) * half]
+                w2 = weights["w2"][2][n * whole:(n + 1) * whole]
+                parts = ([I, H], w1[:half]), ([I, H], w1[half:]), ([H, I], w2)
+                for name, (shape, content) in zip(names, parts):
+                    shards[n % 2][f"{prefix}.experts.{n + 3}.{name}.weight"] = "BF16", shape, content
+            _, out = self.run_shards(shards, prefix, "--first-expert", "3")
+            self.assertEqual(out["y"], wanted)
+
+    def test_fp8_experts_are_used_as_they_are(self):
+        stream = random.Random(5)
+        prefix, shard, codes, scales = "model.layers.3.mlp", {}, [], []
+        for n in range(E):
+            for name, shape in (("gate_proj", [I, H]), ("up_proj", [I, H]), ("down_proj", [H, I])):
+                blocks = [math.ceil(d / 128) for d in shape]
+                # Finite codes only; scales that are no powers of two, as DeepSeek publishes them.
+                code = bytes(stream.randrange(0x60) | stream.choice((0, 0x80))
+                             for _ in range(math.prod(shape)))
+                scale = struct.pack(f"<{math.prod(blocks)}f",
+                                    *(stream.uniform(1e-3, 2e-3) for _ in range(math.prod(blocks))))
+                shard[f"{prefix}.experts.{n}.{name}.weight"] = "F8_E4M3", shape, code
+                shard[f"{prefix}.experts.{n}.{name}.weight_scale_inv"] = "F32", blocks, scale
+                codes.append(code)
+                scales.append(scale)
+        report, out = self.run_shards([shard], prefix)
+        self.assertNotIn("quantize_w1", [kernel["operation"] for kernel in report["kernels"]])
+        self.assertEqual(out["w1_q"][2], b"".join(c for i, c in enumerate(codes) if i % 3 != 2))
+        self.assertEqual(out["w2_q"][2], b"".join(codes[2::3]))
+        self.assertEqual(out["w1_scale_inv"][2],
+                         b"".join(s for i, s in enumerate(scales) if i % 3 != 2))
+
+
+if __name__ == "__main__":
+    tool.main()
