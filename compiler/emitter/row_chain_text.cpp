@@ -232,6 +232,11 @@ KernelText describe(const RowChainSpec& spec) {
   text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
   text.constants.push_back(integer_constant("kSegmentsInFlight", spec.segments_in_flight,
                                             "segments loaded before one is used"));
+  if (spec.rows_per_burst > 0) {
+    text.constants.push_back(
+        integer_constant("kRowsPerBurst", spec.rows_per_burst, "that L2 is asked for at once"));
+    text.types_used.back().arguments.emplace_back("kRowsPerBurst");
+  }
   return text;
 }
 

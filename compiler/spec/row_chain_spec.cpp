@@ -72,15 +72,17 @@ std::string to_string(const RowChainSpec& s) {
   const std::string dprobs = s.store == StoreStage::kRowsAndProbs
                                  ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
                                  : std::string();
+  const std::string burst =
+      s.rows_per_burst > 0 ? fmt::format(" rows_per_burst={}", s.rows_per_burst) : std::string();
   const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
   const std::string activation =
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
-      s.segments_in_flight, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
+      s.segments_in_flight, burst, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
       s.adds_bias_dprobs ? " bias_dprobs" : "");
 }
 

@@ -53,6 +53,7 @@ struct RowChainSpec {
   bool tells_tokens = false;  // and writes down whose row each permuted one is
   int32_t threads = 128;
   int32_t segments_in_flight = 1;  // 128-column segments that a lane loads before it uses the first
+  int32_t rows_per_burst = 0;      // permuting stores: that L2 is asked for at once, ahead; 0: none
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   bool adds_bias_dprobs = false;   // kRowsAndProbs: and what the biases add to them
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns

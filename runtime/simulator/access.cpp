@@ -57,6 +57,19 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
   return const_cast<void*>(address);
 }
 
+// Nothing is read: bytes that nothing wrote, or that others write, are fine.
+void Cta::prefetch_global(const void* address, uint32_t bytes, sim::Site site) {
+  const auto number = reinterpret_cast<uintptr_t>(address);
+  if (number % 16 != 0 || bytes % 16 != 0) {
+    report(site, fmt::format("prefetches {} bytes of global memory at address {:#x}: not both are "
+                             "multiples of 16",
+                             bytes, number));
+  }
+  if (!launch_->memory->contains(number, bytes)) {
+    report(site, launch_->memory->explain(number, bytes, sim::Access::kRead, global_actor()));
+  }
+}
+
 // The hardware may complete a copy at any time between here and the wait that covers it. Both ends
 // of that interval are tried, by a random choice for each copy; either way the target counts as
 // pending until the wait.

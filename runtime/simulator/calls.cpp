@@ -18,6 +18,8 @@ constexpr sim::Calls kCalls{
                         Site site) { return cta_of(m).access_shared(address, bytes, kind, site); },
     .access_global = [](Machine* m, const void* address, uint32_t bytes, sim::Access kind,
                         Site site) { return cta_of(m).access_global(address, bytes, kind, site); },
+    .prefetch_global = [](Machine* m, const void* address, uint32_t bytes,
+                          Site site) { cta_of(m).prefetch_global(address, bytes, site); },
     .copy_async = [](Machine* m, uint32_t destination, const void* source, uint32_t bytes,
                      Site site) { cta_of(m).copy_async(destination, source, bytes, site); },
     .commit_async_copies = [](Machine* m) { cta_of(m).commit_async_copies(); },

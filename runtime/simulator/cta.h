@@ -50,6 +50,7 @@ class Cta {
   // access.cpp
   void* access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site);
   void* access_global(const void* address, uint32_t bytes, sim::Access kind, sim::Site site);
+  void prefetch_global(const void* address, uint32_t bytes, sim::Site site);
   void copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site);
   void commit_async_copies() { copies_.commit(thread()); }
   void wait_async_copies(int32_t pending_groups);

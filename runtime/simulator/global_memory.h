@@ -79,6 +79,10 @@ class LaunchMemory {
   std::string explain(uintptr_t address, uint32_t bytes, sim::Access kind,
                       const GlobalActor& actor) const;
 
+  // Do these bytes lie in one region?
+  bool contains(uintptr_t address, uint64_t bytes) const {
+    return find(address, bytes, false) != nullptr;
+  }
   // For tensor copies, which may read bytes that nothing has written. Is the access fine apart from
   // that? Any address and number of bytes.
   bool may_copy_from(uintptr_t address, uint64_t bytes, const GlobalActor& actor) const;

@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 2;
+inline constexpr uint32_t kMachineVersion = 3;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -108,6 +108,7 @@ struct Calls {
   // Checks an access and gives the host address of its bytes.
   void* (*access_shared)(Machine*, uint32_t address, uint32_t bytes, Access, Site);
   void* (*access_global)(Machine*, const void* address, uint32_t bytes, Access, Site);
+  void (*prefetch_global)(Machine*, const void* address, uint32_t bytes, Site);
 
   // `source` may be null: zeros.
   void (*copy_async)(Machine*, uint32_t destination, const void* source, uint32_t bytes, Site);

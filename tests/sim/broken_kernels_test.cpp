@@ -64,6 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BrokenKernel{"atomic_race", "no barrier since", 64},
                     BrokenKernel{"load_matrices_race", "was written by thread"},
                     BrokenKernel{"global_out_of_bounds", "reads 4 bytes at byte 256 of input", 64},
+                    BrokenKernel{"prefetch_out_of_bounds", "272 bytes at byte 0 of input", 32},
+                    BrokenKernel{"prefetch_misaligned", "prefetches 64 bytes.*multiples of 16", 32},
                     BrokenKernel{"misaligned_global", "not a multiple of 8", 8},
                     BrokenKernel{"write_to_read_only", "of input, which this kernel may only read"},
                     BrokenKernel{"uninitialised_global_read", "of output that nothing has written",

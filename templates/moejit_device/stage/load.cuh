@@ -3,7 +3,8 @@
 
 // Load stages of the row chain that read one segment for each segment of the output.
 // kSegmentsInFlight: how many segments a lane loads before it uses the first. kThreadsPerSm: how
-// many threads an SM should hold, with the registers that this leaves to each.
+// many threads an SM should hold, with the registers that this leaves to each. kRowBytes: of a row
+// of `input`, where L2 may be asked for whole ones.
 
 #include "moejit_device/stage/contract.cuh"
 #include "moejit_device/stage/interleaved.cuh"
@@ -14,6 +15,7 @@ namespace moejit::device {
 template <int32_t kColumns_>
 struct LoadRows {
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kRowBytes = kColumns * 2;
   static constexpr int32_t kSegmentsInFlight = 2;
   static constexpr int32_t kThreadsPerSm = 1024;
   using Fetched = Bf16Segment;
@@ -36,6 +38,7 @@ struct LoadUnchangedRows : LoadRows<kColumns_> {
 template <int32_t kColumns_>
 struct LoadQuantizedRows {
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kRowBytes = kColumns;
   static constexpr int32_t kSegmentsInFlight = 2;
   static constexpr int32_t kThreadsPerSm = 1024;
   using Fetched = QuantizedSegment;

@@ -8,6 +8,10 @@
 // The segments of all rows form one list. The CTAs take steps of it in turn, so that those that run
 // together work on neighbours. Their number changes who does what, never a result.
 //
+// Where each row is read once and written many times, reads are few, and memory loses more time by
+// turning between both than by reading. With kRowsPerBurst L2 is asked for so many rows at once,
+// before those that use them come: stage/burst.cuh.
+//
 // Emitted kernels look like this (one for each composition that the planner makes):
 //
 //   #include "moejit_device/stage/row_chain.cuh"
@@ -27,7 +31,7 @@
 //   permute_pad:
 //     using Kernel = RowChain<LoadQuantizedRows<kColumns>, TransformIdentity, QuantizeKeep,
 //                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads,
-//                             kSegmentsInFlight>;
+//                             kSegmentsInFlight, kRowsPerBurst>;
 //   quantize_permute_pad:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
 //                             StorePermuted<kColumns, kTopK, kLocalExperts>, kThreads,
@@ -67,6 +71,7 @@
 //     Kernel::run(params);
 //   }
 
+#include "moejit_device/stage/burst.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/load_combined.cuh"
 #include "moejit_device/stage/quantize.cuh"
@@ -91,6 +96,12 @@ class SegmentWalk {
 
   MOEJIT_DEVICE bool has_work() const { return first_row_ < rows_; }
 
+  // Of the list.
+  MOEJIT_DEVICE int64_t step() const { return step_; }
+  static constexpr int32_t kStepSegments = kThreads / kSegmentLanes * kSegments;
+  static constexpr int32_t kSegmentsPerRow =
+      align_up(SegmentPosition<kColumns>::kPerRow, kTogether);
+
   MOEJIT_DEVICE void next() { move_to(step_ + ptx::cta_count()); }
 
   // Where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
@@ -108,13 +119,12 @@ class SegmentWalk {
 
  private:
   static constexpr int32_t kExisting = SegmentPosition<kColumns>::kPerRow;
-  static constexpr uint32_t kPerRow = align_up(kExisting, kTogether);
-  static constexpr uint32_t kStepSegments = kThreads / kSegmentLanes * kSegments;
+  static constexpr uint32_t kPerRow = kSegmentsPerRow;
 
   // One division of 64 bits by a constant, for all threads alike.
   MOEJIT_DEVICE void move_to(int64_t step) {
     step_ = step;
-    const uint64_t segment = static_cast<uint64_t>(step) * kStepSegments;
+    const uint64_t segment = static_cast<uint64_t>(step) * static_cast<uint32_t>(kStepSegments);
     first_row_ = static_cast<int64_t>(segment / kPerRow);
     first_ = static_cast<uint32_t>(segment - static_cast<uint64_t>(first_row_) * kPerRow);
   }
@@ -126,7 +136,7 @@ class SegmentWalk {
 };
 
 template <typename Load, typename Transform, typename Quantize, typename Store, int32_t kThreads_,
-          int32_t kSegments = Load::kSegmentsInFlight>
+          int32_t kSegments = Load::kSegmentsInFlight, int32_t kRowsPerBurst = 0>
 struct RowChain {
   static_assert(LoadStage<Load>,
                 "the first stage is a load stage: kColumns, kSegmentsInFlight, Fetched, "
@@ -154,8 +164,9 @@ struct RowChain {
 
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
     typename Store::Rows rows = Store::Rows::of(params);
-    SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale> walk(rows.count);
-    for (; walk.has_work(); walk.next()) {
+    using Walk = SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale>;
+    for (Walk walk(rows.count); walk.has_work(); walk.next()) {
+      if constexpr (kRowsPerBurst > 0) Bursts<Load, Walk, kRowsPerBurst>::ask(params, walk.step());
       Step step;
       step.template fetch<0>(params, walk, rows);
 #pragma unroll

@@ -80,6 +80,12 @@ MOEJIT_DEVICE T load_streaming(GlobalPtr<const T> pointer, Site site = Site::her
   return load(pointer, site);
 }
 
+MOEJIT_DEVICE void prefetch_to_l2(GlobalPtr<const Bytes16> source, uint32_t bytes,
+                                  Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->prefetch_global(m, source.address, bytes, site);
+}
+
 template <typename T>
 MOEJIT_DEVICE void store(GlobalPtr<T> pointer, T value, Site site = Site::here()) {
   static_assert(kIsAccessSize<T>, "an access moves 1, 2, 4, 8 or 16 bytes");

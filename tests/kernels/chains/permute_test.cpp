@@ -73,7 +73,9 @@ class PermuteKernel : public Chains {
         .kept_output = kept_q.as<void>(),
         .kept_scale_inv = kept_scale_inv.as<float>(),
         .rows = inputs.tokens};
-    run(spec_of(composition, shape), ctas, params,
+    compiler::RowChainSpec spec = spec_of(composition, shape);
+    spec.rows_per_burst = rows_per_burst_;
+    run(spec, ctas, params,
         {&x, &x_q, &x_scale_inv, &probs, &row_map, &counts, &offs, &q, &scale_inv, &out_probs,
          &kept_q, &kept_scale_inv});
 
@@ -112,6 +114,8 @@ class PermuteKernel : public Chains {
       expect_equal(composition, shape, inputs, ctas, tokens);
     }
   }
+
+  int32_t rows_per_burst_ = 0;
 };
 
 TEST_F(PermuteKernel, EqualsTheReferenceOnTheEdgeCases) {
@@ -156,6 +160,17 @@ TEST_F(PermuteKernel, GivesPairsOfBlocksTheScaleOfBoth) {
     SCOPED_TRACE(hidden);
     expect_equal_on_random(
         {.experts = 7, .top_k = 3, .hidden = hidden, .alignment = 16, .sharing = 2}, 37, 3, 1);
+  }
+}
+
+// The last burst is not whole, and behind the last row there is nothing.
+TEST_F(PermuteKernel, AsksL2ForRowsThatExist) {
+  for (const auto& [hidden, rows] : {std::pair{16, 48}, {272, 16}, {1040, 32}}) {
+    SCOPED_TRACE(hidden);
+    rows_per_burst_ = rows;
+    expect_equal_on_random({.experts = 7, .top_k = 3, .hidden = hidden, .alignment = 16}, 71, 90,
+                           1);
+    expect_equal_on_random({.experts = 7, .top_k = 3, .hidden = hidden, .alignment = 16}, 71, 2, 1);
   }
 }
 

@@ -23,6 +23,8 @@ std::vector<KernelPlan> kernels() {
   kept.load = LoadStage::kQuantizedRows;
   kept.quantize = QuantizeStage::kKeep;
   kept.store = StoreStage::kPermuted;
+  RowChainSpec in_bursts = kept;
+  in_bursts.rows_per_burst = 48;
   RowChainSpec gated = rows;
   gated.load = LoadStage::kGatedRows;
   gated.transform = TransformStage::kActivationProbability;
@@ -87,6 +89,7 @@ std::vector<KernelPlan> kernels() {
       {.operation = "multi_cast_transpose", .spec = MultiCastTransposeSpec{}},
       {.operation = "multi_cast_transpose",
        .spec = MultiCastTransposeSpec{.input = DType::kF32, .output = DType::kF8E5M2}},
+      {.operation = "permute_pad", .spec = in_bursts},
   };
 }
 
@@ -113,6 +116,20 @@ TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
     EXPECT_TRUE(source.entry.starts_with("moejit_" + kernel.operation + "_")) << source.entry;
     EXPECT_NE(source.text.find(source.entry), std::string::npos);
   }
+}
+
+TEST(Emitter, SaysHowManyRowsL2IsAskedForAtOnce) {
+  RowChainSpec spec{.load = LoadStage::kQuantizedRows,
+                    .quantize = QuantizeStage::kKeep,
+                    .store = StoreStage::kPermuted,
+                    .columns = 272,
+                    .local_experts = 7,
+                    .top_k = 8};
+  const auto text = [&] { return emitted({.operation = "permute_pad", .spec = spec}).text; };
+  EXPECT_EQ(text().find("kRowsPerBurst"), std::string::npos);
+  spec.rows_per_burst = 48;
+  EXPECT_NE(text().find("constexpr int32_t kRowsPerBurst = 48;"), std::string::npos) << text();
+  EXPECT_NE(text().find(" kRowsPerBurst>;"), std::string::npos) << text();
 }
 
 TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
