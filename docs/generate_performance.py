@@ -43,22 +43,21 @@ def table(rows):
 
 
 def kernel_row(kernel, copy_bytes_per_second):
-    """A line of a layer's table. Of results whose cool figures were withdrawn, without them."""
+    """A line of a layer's table."""
     multiplies = kernel["multiply_adds"] > 0
-    is_cool = "cool_us" in kernel
     hot_bytes_per_second = 1e6 * kernel["min_bytes"] / kernel["hot_us"]
     return {
         "kernel": kernel["operation"],
-        "cool": time_text(kernel["cool_us"]) if is_cool else "",
-        "MHz, cool": f"{kernel['cool_mhz']:.0f}" if is_cool else "",
+        "cool": time_text(kernel["cool_us"]),
+        "MHz, cool": f"{kernel['cool_mhz']:.0f}",
         "hot": time_text(kernel["hot_us"]),
         "MHz, hot": f"{kernel['hot_mhz']:.0f}",
         "W, hot": f"{kernel['hot_watts']:.0f}" if "hot_watts" in kernel else "",
         "least bytes": bytes_text(kernel["min_bytes"]),
-        "share of copy, cool": f"{kernel['share_of_copy']:.2f}" if is_cool else "",
+        "share of copy, cool": f"{kernel['share_of_copy']:.2f}",
         "share of copy, hot": f"{hot_bytes_per_second / copy_bytes_per_second:.2f}",
-        "TFLOP/s, cool": f"{kernel['flops_cool'] * 1e-12:.0f}" if multiplies and is_cool else "",
-        "util, cool": f"{kernel['util_cool']:.3f}" if multiplies and is_cool else "",
+        "TFLOP/s, cool": f"{kernel['flops_cool'] * 1e-12:.0f}" if multiplies else "",
+        "util, cool": f"{kernel['util_cool']:.3f}" if multiplies else "",
         "TFLOP/s, hot": f"{kernel['flops_hot'] * 1e-12:.0f}" if multiplies else "",
         "util, hot": f"{kernel['util_hot']:.3f}" if multiplies else "",
     }

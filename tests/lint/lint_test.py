@@ -122,13 +122,6 @@ class Performance(unittest.TestCase):
         self.assertIn("| 1980 | | 1000 B |", page)
         self.assertIn("\n\n`sw_power_cap` held down the clock of gemm_fc1.\n", page)
 
-    def test_has_no_cool_columns_where_those_figures_were_withdrawn(self):
-        kernels = [{name: value for name, value in kernel.items() if "cool" not in name and name != "share_of_copy"}
-                   for kernel in (self.GEMM, self.ROUTE)]
-        page = self.page(*kernels)
-        self.assertNotIn("cool", page)
-        self.assertIn("| gemm_fc1 | 1.04 ms | 1410 | 3.0 GiB | 0.74 | 1100 | 0.810 |\n", page)
-
     def test_has_a_section_for_each_operation_on_gemms(self):
         measured = {"ragged": True, "n": 7168, "cool_us": 1500.0, "flops_cool": 1.28e15, "util_cool": 0.8,
                     "hot_us": 1700.0, "hot_mhz": 1300.0, "flops_hot": 1.13e15, "util_hot": 0.79, "min_bytes": 1.7e9}
