@@ -131,9 +131,10 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
-// Weights in both orientations, and unpermute with gradients of probabilities: whole and partial
-// tiles, sections and rows of tiles, and blocks that are and are not loaded four at a time.
-void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
+// Weights in both orientations, unpermute with gradients of probabilities, and permute_pad that
+// asks L2 for rows in bursts: whole and partial tiles, sections and rows of tiles, and blocks that
+// are and are not loaded four at a time.
+void add_chains(std::map<std::string, PlannedKernel>& all) {
   const auto add = [&](const compiler::KernelSpec& spec) {
     const auto source = compiler::emit_kernel({.operation = "chain", .spec = spec}, {});
     EXPECT_TRUE(succeeded(source));
@@ -154,6 +155,14 @@ void add_backward_chains(std::map<std::string, PlannedKernel>& all) {
                                   .threads = 256 * sharing});
     }
   }
+  for (const auto load : {compiler::LoadStage::kQuantizedRows, compiler::LoadStage::kRows})
+    add(compiler::RowChainSpec{.load = load,
+                               .quantize = compiler::QuantizeStage::kKeep,
+                               .store = compiler::StoreStage::kPermuted,
+                               .columns = 7168,
+                               .local_experts = 8,
+                               .top_k = 8,
+                               .rows_per_burst = 208});
   for (const int32_t top_k : {1, 4, 8, 10, 16, 17, 22, 32, 40}) {
     for (const int32_t columns : {1, 6, 16, 23}) {
       add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
@@ -349,7 +358,7 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
 TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   auto all = kernels();
   add_gradients(all);
-  add_backward_chains(all);
+  add_chains(all);
   add_lone_gemms(all);
   add_activation_gradients(all);
   add_activations(all);

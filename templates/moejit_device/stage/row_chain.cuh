@@ -8,9 +8,9 @@
 // The segments of all rows form one list. The CTAs take steps of it in turn, so that those that run
 // together work on neighbours. Their number changes who does what, never a result.
 //
-// Where each row is read once and written many times, reads are few, and memory loses more time by
-// turning between both than by reading. With kRowsPerBurst L2 is asked for so many rows at once,
-// before those that use them come: stage/burst.cuh.
+// Where each row is read once and written many times, reading by turns with writing costs more than
+// the reads. With kRowsPerBurst L2 is asked for so many rows at once, before the CTAs that use them
+// come: stage/burst.cuh.
 //
 // Emitted kernels look like this (one for each composition that the planner makes):
 //
@@ -24,6 +24,8 @@
 //   constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10
 //   constexpr int32_t kThreads = 128;
 //   constexpr int32_t kSegmentsInFlight = 1;  // activation_quantize: 2
+//   constexpr int32_t kRowsPerBurst = 432;    // permute_pad where tokens have many rows, or left
+//   out
 //
 //   quantize:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,
@@ -92,16 +94,15 @@ class SegmentWalk {
   static_assert(kWarpSegments % kTogether == 0, "a warp holds whole groups of segments");
 
  public:
+  static constexpr int32_t kExisting = SegmentPosition<kColumns>::kPerRow;
+  static constexpr uint32_t kPerRow = align_up(kExisting, kTogether);
+  static constexpr uint32_t kStepSegments = kThreads / kSegmentLanes * kSegments;
+
   MOEJIT_DEVICE explicit SegmentWalk(int64_t rows) : rows_(rows) { move_to(ptx::cta_index()); }
 
   MOEJIT_DEVICE bool has_work() const { return first_row_ < rows_; }
 
-  // Of the list.
   MOEJIT_DEVICE int64_t step() const { return step_; }
-  static constexpr int32_t kStepSegments = kThreads / kSegmentLanes * kSegments;
-  static constexpr int32_t kSegmentsPerRow =
-      align_up(SegmentPosition<kColumns>::kPerRow, kTogether);
-
   MOEJIT_DEVICE void next() { move_to(step_ + ptx::cta_count()); }
 
   // Where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
@@ -118,13 +119,10 @@ class SegmentWalk {
   }
 
  private:
-  static constexpr int32_t kExisting = SegmentPosition<kColumns>::kPerRow;
-  static constexpr uint32_t kPerRow = kSegmentsPerRow;
-
   // One division of 64 bits by a constant, for all threads alike.
   MOEJIT_DEVICE void move_to(int64_t step) {
     step_ = step;
-    const uint64_t segment = static_cast<uint64_t>(step) * static_cast<uint32_t>(kStepSegments);
+    const uint64_t segment = static_cast<uint64_t>(step) * kStepSegments;
     first_row_ = static_cast<int64_t>(segment / kPerRow);
     first_ = static_cast<uint32_t>(segment - static_cast<uint64_t>(first_row_) * kPerRow);
   }
