@@ -6,6 +6,7 @@
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 #include "tests/support/reference/column_blocks.h"
+#include "tests/support/test_engine.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -94,7 +95,7 @@ TEST_F(BenchGemm, ListsEveryKernelThatItNeeds) {
   GemmCase tensor = small();
   tensor.scales = compiler::GemmScales::kTensor;
   for (const GemmCase& gemm : {small(), tensor, small_gradient(compiler::GradientOutput::kF32)}) {
-    const auto engine = runtime::Engine::create({.use_cache = false});
+    const auto engine = make_test_engine();
     ASSERT_TRUE(succeeded(engine));
     const auto sources = GemmSession::sources(gemm, device().target());
     ASSERT_TRUE(succeeded(sources));

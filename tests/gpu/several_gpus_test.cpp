@@ -3,6 +3,7 @@
 #include "cli/execution/layer_session.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 
 #include <gtest/gtest.h>
 #include <mutex>
@@ -38,7 +39,7 @@ struct Gpu {
 class SeveralGpusTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto engine = runtime::Engine::create({.use_cache = false});
+    auto engine = make_test_engine();
     ASSERT_TRUE(succeeded(engine));
     engine_ = std::move(*engine);
     while (auto device = runtime::open_cuda_device(static_cast<int32_t>(gpus_.size()))) {

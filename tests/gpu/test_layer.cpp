@@ -2,6 +2,7 @@
 #include "tests/gpu/test_layer.h"
 
 #include "tests/support/reference/number_formats.h"
+#include "tests/support/test_engine.h"
 
 #include <algorithm>
 #include <array>
@@ -24,7 +25,7 @@ Result<std::unique_ptr<runtime::Device>> open_device() {
 
 TestDevice open_test_device() {
   auto device = open_device();
-  auto engine = runtime::Engine::create({.use_cache = false});
+  auto engine = make_test_engine();
   if (!device) return {.reason = to_string(device.error())};
   if (!engine) return {.reason = to_string(engine.error())};
   return {.device = device->release(), .engine = engine->release()};

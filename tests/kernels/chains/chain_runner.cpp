@@ -3,23 +3,18 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-
-#include <map>
+#include "tests/support/test_engine.h"
 
 namespace moejit::testing {
 namespace {
 
 constexpr std::string_view kTarget = MOEJIT_CHAINS_TARGET;
 
-Result<compiler::KernelBinary> compile(const compiler::KernelSpec& spec,
-                                       const compiler::Target& target) {
-  static std::map<std::string, compiler::KernelBinary> compiled;
-  const std::string key = to_string(target) + to_string(spec);
-  if (const auto known = compiled.find(key); known != compiled.end()) return known->second;
+Result<std::shared_ptr<const compiler::KernelBinary>> compile(const compiler::KernelSpec& spec,
+                                                              const compiler::Target& target) {
   const compiler::KernelPlan plan{.operation = "chain", .spec = spec};
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(plan, target));
-  MOEJIT_TRY_ASSIGN(compiler::KernelBinary binary, compile_kernel(source));
-  return compiled.emplace(key, std::move(binary)).first->second;
+  return test_engine().binary(source);
 }
 
 }  // namespace
@@ -70,9 +65,9 @@ void Chains::open(uint64_t seed) {
 void Chains::run_bytes(const compiler::KernelSpec& spec, int64_t ctas,
                        std::span<const std::byte> params,
                        const std::vector<const DeviceBuffer*>& buffers) {
-  const Result<compiler::KernelBinary> binary = compile(spec, device_->target());
+  const auto binary = compile(spec, device_->target());
   ASSERT_TRUE(succeeded(binary));
-  const auto kernel = device_->load(*binary);
+  const auto kernel = device_->load(**binary);
   ASSERT_TRUE(succeeded(kernel));
   std::vector<runtime::MemoryRegion> regions;
   for (const DeviceBuffer* buffer : buffers) regions.push_back(buffer->region());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/support/sim_kernel.h"
 
+#include "tests/support/test_engine.h"
+
 namespace moejit::runtime {
 namespace {
 
@@ -75,17 +77,11 @@ class DeviceBuffers {
 }  // namespace
 
 Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(const std::string& body) {
-  static std::map<std::string, std::shared_ptr<const compiler::KernelBinary>> compiled;
-  std::shared_ptr<const compiler::KernelBinary>& binary = compiled[body];
-  if (binary == nullptr) {
-    compiler::KernelSource source;
-    source.entry = "test_kernel";
-    source.text = std::string(kIncludes) + body;
-    source.target = {.kind = compiler::TargetKind::kSim, .arch = "host"};
-    MOEJIT_TRY_ASSIGN(compiler::KernelBinary made, compiler::compile_for_simulator(source));
-    binary = std::make_shared<const compiler::KernelBinary>(std::move(made));
-  }
-  return binary;
+  compiler::KernelSource source;
+  source.entry = "test_kernel";
+  source.text = std::string(kIncludes) + body;
+  source.target = {.kind = compiler::TargetKind::kSim, .arch = "host"};
+  return testing::test_engine().binary(source);
 }
 
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,

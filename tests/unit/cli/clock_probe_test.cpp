@@ -3,6 +3,7 @@
 #include "cli/bench/clock_probe.h"
 
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/cli/kernel_compiles.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ class ClockProbeTest : public ::testing::Test {
     auto device = runtime::open_simulator();
     ASSERT_TRUE(succeeded(device));
     device_ = std::move(*device);
-    auto engine = runtime::Engine::create({.use_cache = false});
+    auto engine = testing::make_test_engine();
     ASSERT_TRUE(succeeded(engine));
     engine_ = std::move(*engine);
   }

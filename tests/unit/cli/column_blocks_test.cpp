@@ -3,6 +3,7 @@
 
 #include "tests/support/matchers.h"
 #include "tests/support/reference/column_blocks.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/cli/kernel_compiles.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ using testing::succeeded;
 TEST(ColumnBlocks, FollowEachOther) {
   const auto device = runtime::open_simulator();
   ASSERT_TRUE(succeeded(device));
-  const auto engine = runtime::Engine::create({.use_cache = false});
+  const auto engine = testing::make_test_engine();
   ASSERT_TRUE(succeeded(engine));
   constexpr int64_t kRows = 9, kColumns = 384;
   std::vector<uint8_t> values(kRows * kColumns);

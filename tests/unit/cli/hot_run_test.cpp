@@ -4,6 +4,7 @@
 #include "cli/bench/hot_run.h"
 
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 
 #include <chrono>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ class HotRunTest : public ::testing::Test {
     auto device = runtime::open_simulator();
     ASSERT_TRUE(succeeded(device));
     device_ = std::move(*device);
-    auto engine = runtime::Engine::create({.use_cache = false});
+    auto engine = testing::make_test_engine();
     ASSERT_TRUE(succeeded(engine));
     auto probe = ClockProbe::create(**engine, *device_);
     ASSERT_TRUE(succeeded(probe));

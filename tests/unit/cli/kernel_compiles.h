@@ -3,12 +3,13 @@
 
 #include "runtime/engine.h"
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 
 namespace moejit::testing {
 
 // A kernel becomes a cubin that keeps everything in registers. Skips where there is no NVRTC.
 inline void expect_compiles(const compiler::KernelSource& source) {
-  const auto engine = runtime::Engine::create({.use_cache = false});
+  const auto engine = make_test_engine();
   ASSERT_TRUE(succeeded(engine));
   const auto binary = (*engine)->binary(source);
   if (!binary && binary.error().code == ErrorCode::kCompilerMissing)

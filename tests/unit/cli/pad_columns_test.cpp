@@ -2,6 +2,7 @@
 #include "cli/bench/pad_columns.h"
 
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/cli/kernel_compiles.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ using testing::succeeded;
 TEST(PadColumns, BecomeZerosAndOthersStay) {
   const auto device = runtime::open_simulator();
   ASSERT_TRUE(succeeded(device));
-  const auto engine = runtime::Engine::create({.use_cache = false});
+  const auto engine = testing::make_test_engine();
   ASSERT_TRUE(succeeded(engine));
   // A full group, one with more pad columns than lanes, and an empty one.
   const GemmGroups groups{.counts = {8, 3, 0}, .offs = {0, 8, 48, 56}};

@@ -3,6 +3,7 @@
 
 #include "tests/support/matchers.h"
 #include "tests/support/reference/number_formats.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/cli/kernel_compiles.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ class RandomValuesTest : public ::testing::Test {
     auto device = runtime::open_simulator();
     ASSERT_TRUE(succeeded(device));
     device_ = std::move(*device);
-    auto engine = runtime::Engine::create({.use_cache = false});
+    auto engine = testing::make_test_engine();
     ASSERT_TRUE(succeeded(engine));
     engine_ = std::move(*engine);
   }

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/compile/planned_kernels.h"
+
+#include "compiler/compiler.h"
+#include "compiler/launch.h"
+#include "compiler/planner/contraction_grouped_gemm.h"
+#include "tests/support/matchers.h"
+
+#include <fmt/core.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::Dispatch;
+using compiler::KernelPlan;
+using compiler::KernelSource;
+
+std::vector<compiler::Layer> layers() {
+  std::vector<compiler::Layer> all;
+  for (const char* name : {"deepseek-v3-ep8", "gpt-oss-20b", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
+    const std::string path =
+        std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/layers/" + name + ".json";
+    std::ifstream file(path);
+    const std::string json{std::istreambuf_iterator<char>(file), {}};
+    auto layer = compiler::parse_layer(json, path);
+    EXPECT_TRUE(succeeded(layer));
+    if (!layer) continue;
+    for (const Dispatch dispatch : {Dispatch::kNone, Dispatch::kFp8}) {
+      layer->dispatch = dispatch;
+      layer->scale_sharing_k = 1;
+      layer->fuse_activation = dispatch == Dispatch::kNone;
+      all.push_back(*layer);
+    }
+    if (layer->experts >= 128) {  // the others have the same kernels, or no backward pass
+      compiler::Layer training = *layer;
+      training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
+      all.push_back(training);
+      training.recipe = compiler::Recipe::kBf16;
+      training.dispatch = Dispatch::kNone;
+      all.push_back(training);
+    }
+    if (layer->biases) {  // gpt-oss; and its biases without the fused activation
+      compiler::Layer training = *layer;
+      training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
+      training.dispatch = Dispatch::kNone;
+      training.fuse_activation = true;
+      all.push_back(training);
+      training.recipe = compiler::Recipe::kBf16;
+      all.push_back(training);
+      training.activation = compiler::make_activation("relu_squared").value();
+      training.gate_up_layout = compiler::GateUpLayout::kConcat;
+      all.push_back(training);
+      training.recipe = compiler::Recipe::kFp8Flow;
+      all.push_back(training);
+    }
+    layer->scale_sharing_k = 2;
+    all.push_back(*layer);
+    // Swapped tiles of each size.
+    for (const auto& [tokens, sharing] : {std::pair{16, 1}, {32, 2}, {64, 1}}) {
+      layer->max_tokens = tokens;
+      layer->max_permuted_rows = worst_case_permuted_rows(*layer);
+      layer->scale_sharing_k = sharing;
+      all.push_back(*layer);
+    }
+  }
+  return all;
+}
+
+// Each text once, by its entry's name.
+std::map<std::string, PlannedKernel> kernels() {
+  std::map<std::string, PlannedKernel> all;
+  for (const compiler::Layer& layer : layers()) {
+    for (const bool keep_intermediates : {false, true}) {
+      const auto plan = plan_layer(layer, {}, {.keep_intermediates = keep_intermediates});
+      EXPECT_TRUE(succeeded(plan));
+      if (!plan) continue;
+      for (const KernelPlan& kernel : plan->kernels) {
+        const auto source = emit_kernel(kernel, plan->target);
+        EXPECT_TRUE(succeeded(source));
+        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+      }
+    }
+  }
+  return all;
+}
+
+// Weight gradients with both kinds of scales, in every output and each of the planner's ways to
+// add.
+void add_gradients(std::map<std::string, PlannedKernel>& all) {
+  using compiler::GradientOutput;
+  using compiler::GradientScales;
+  struct Case {
+    GradientOutput output;
+    int64_t mean_columns;
+    int32_t rows, n;
+  };
+  constexpr Case kCases[] = {
+      {GradientOutput::kBf16, 4096, 4096, 7168},   {GradientOutput::kF32, 4096, 4096, 7168},
+      {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
+      {GradientOutput::kF32Add, 256, 2048, 768},
+  };
+  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
+    for (const Case& one : kCases) {
+      const compiler::KernelSpec spec =
+          compiler::choose_tiles(compiler::ContractionGroupedGemmSpec{.scales = scales,
+                                                                      .output = one.output,
+                                                                      .local_experts = 8,
+                                                                      .rows = one.rows,
+                                                                      .n = one.n},
+                                 one.mean_columns);
+      const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
+  }
+}
+
+// Weights in both orientations, unpermute with gradients of probabilities, and permute_pad that
+// asks L2 for rows in bursts: whole and partial tiles, sections and rows of tiles, and blocks that
+// are and are not loaded four at a time.
+void add_chains(std::map<std::string, PlannedKernel>& all) {
+  const auto add = [&](const compiler::KernelSpec& spec) {
+    const auto source = compiler::emit_kernel({.operation = "chain", .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  };
+  struct Weights {
+    int32_t sections, section_rows, columns;
+  };
+  constexpr Weights kWeights[] = {
+      {2, 2048, 7168}, {1, 7168, 2048}, {2, 2880, 2880}, {1, 2880, 2880}, {2, 176, 144}};
+  for (const Weights& one : kWeights) {
+    for (const int32_t sharing : {1, 2}) {
+      add(compiler::TileChainSpec{.sections = one.sections,
+                                  .section_rows = one.section_rows,
+                                  .columns = one.columns,
+                                  .tiles_per_scale = sharing,
+                                  .writes_colwise = true,
+                                  .threads = 256 * sharing});
+    }
+  }
+  for (const auto load : {compiler::LoadStage::kQuantizedRows, compiler::LoadStage::kRows})
+    add(compiler::RowChainSpec{.load = load,
+                               .quantize = compiler::QuantizeStage::kKeep,
+                               .store = compiler::StoreStage::kPermuted,
+                               .columns = 7168,
+                               .local_experts = 8,
+                               .top_k = 8,
+                               .rows_per_burst = 208});
+  for (const int32_t top_k : {1, 4, 8, 10, 16, 17, 22, 32, 40}) {
+    for (const int32_t columns : {1, 6, 16, 23}) {
+      add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,
+                                 .quantize = compiler::QuantizeStage::kNone,
+                                 .store = compiler::StoreStage::kRowsAndProbs,
+                                 .columns = top_k == 8 ? 7168 : 2880,
+                                 .top_k = top_k,
+                                 .threads = 128,
+                                 .segments_in_flight = 1,
+                                 .dprobs_columns = columns});
+    }
+  }
+}
+
+// Gradients of the activation with scales of blocks and of pairs.
+void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
+  using compiler::QuantizeStage;
+  for (const QuantizeStage quantize : {QuantizeStage::k1x128, QuantizeStage::k1x128Pairs}) {
+    for (const int32_t columns : {2048, 768, 2880}) {
+      const compiler::KernelSpec spec =
+          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                                 .transform = compiler::TransformStage::kActivationBackward,
+                                 .quantize = quantize,
+                                 .store = compiler::StoreStage::kGroupedGatedRows,
+                                 .columns = columns,
+                                 .local_experts = 8,
+                                 .epsilon = 1e-10f,
+                                 .segments_in_flight = 1};
+      const auto source =
+          compiler::emit_kernel({.operation = "activation_backward", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
+  }
+}
+
+// Every activation where it stands alone, in the GEMM's epilogue and backward; the last ones have
+// the functions that presets have not, but for division and square root, whose slow paths spill a
+// few bytes where each stands alone.
+void add_activations(std::map<std::string, PlannedKernel>& all) {
+  std::vector<compiler::Activation> activations;
+  for (const char* preset : {"clamped_swiglu", "geglu", "quick_geglu"})
+    activations.push_back(compiler::make_activation(preset).value());
+  for (const char* formula :
+       {"gelu_tanh(gate) * up", "tanh(gate) * up", "exp(min(gate, 2)) * relu(up)", "erf(gate) * up",
+        "log(1 + abs(gate)) * up"})
+    activations.push_back(compiler::parse_activation(formula).value());
+  compiler::Layer layer{.experts = 8,
+                        .local_experts = 8,
+                        .top_k = 2,
+                        .hidden = 2048,
+                        .intermediate = 768,
+                        .max_tokens = 8192,
+                        .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  for (const compiler::Activation& activation : activations)
+    for (const bool is_fused : {true, false}) {
+      layer.activation = activation;
+      layer.fuse_activation = is_fused;
+      layer.fuse_activation_transpose = is_fused;
+      const auto plan = plan_layer(layer, {});
+      EXPECT_TRUE(succeeded(plan));
+      if (!plan) continue;
+      for (const KernelPlan& kernel : plan->kernels) {
+        if (kernel.operation.find("activation") == std::string::npos) continue;
+        const auto source = emit_kernel(kernel, plan->target);
+        EXPECT_TRUE(succeeded(source));
+        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+      }
+    }
+}
+
+// Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
+void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::GemmAccumulation;
+  using compiler::GemmScales;
+  struct Kind {
+    DType operands;
+    GemmScales scales;
+    GemmAccumulation accumulation;
+  };
+  constexpr Kind kKinds[] = {
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFast},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFp32},
+      {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFast},
+      {DType::kBF16, GemmScales::kNone, GemmAccumulation::kFp32},
+  };
+  struct Size {
+    int32_t section_n, k;
+    int64_t rows;  // 8 experts: the last ones have tiles of 16 and 64 rows
+  };
+  constexpr Size kSizes[] = {
+      {2048, 7168, 4096}, {1440, 2880, 4096}, {2048, 7168, 16}, {1440, 2880, 512}};
+  for (const Kind& kind : kKinds) {
+    for (const Size& size : kSizes) {
+      const auto kernel = compiler::plan_grouped_gemm({.operands = kind.operands,
+                                                       .scales = kind.scales,
+                                                       .accumulation = kind.accumulation,
+                                                       .local_experts = 8,
+                                                       .sections = 2,
+                                                       .section_n = size.section_n,
+                                                       .k = size.k},
+                                                      size.rows);
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
+  }
+}
+
+// Transposes of each rule, both formats, with a counter and without.
+void add_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::TransposeRule;
+  for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
+      for (const bool counts_flushed : {false, true}) {
+        for (const int32_t columns : {7168, 2880}) {
+          const compiler::KernelSpec spec =
+              compiler::TransposeSpec{.format = format,
+                                      .rule = rule,
+                                      .local_experts = 33,
+                                      .columns = columns,
+                                      .counts_flushed = counts_flushed};
+          const auto source = compiler::emit_kernel({.operation = "transpose", .spec = spec}, {});
+          EXPECT_TRUE(succeeded(source));
+          if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+        }
+      }
+    }
+  }
+}
+
+// Lists of tensors in each pair of formats.
+void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  for (const DType input : {DType::kBF16, DType::kF32}) {
+    for (const DType output : {DType::kF8E4M3, DType::kF8E5M2}) {
+      const auto kernel =
+          compiler::plan_multi_cast_transpose({.input = input, .output = output}, {});
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
+  }
+}
+
+// Asserts that host and kernel agree on the launch shape.
+KernelSource with_launch_asserted(const PlannedKernel& kernel) {
+  const compiler::LaunchShape shape = launch_shape(kernel.spec);
+  KernelSource source = kernel.source;
+  source.text += fmt::format(
+      "static_assert(Kernel::kThreads == {});\nstatic_assert(Kernel::kSharedBytes == {});\n",
+      shape.threads, shape.shared_bytes);
+  return source;
+}
+
+}  // namespace
+
+std::map<std::string, PlannedKernel> planned_kernels() {
+  auto all = kernels();
+  add_gradients(all);
+  add_chains(all);
+  add_lone_gemms(all);
+  add_activation_gradients(all);
+  add_activations(all);
+  add_transposes(all);
+  add_cast_transposes(all);
+  for (auto& [entry, kernel] : all) kernel.source = with_launch_asserted(kernel);
+  return all;
+}
+
+}  // namespace moejit::testing
