@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
-for a section per result file (*.json, as `moejit bench [--gemms] --json` prints them, in the order of
-their names) and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
+for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json` prints
+them, in the order of their names), and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
 """
@@ -110,7 +110,7 @@ def section(result):
     layer = result["description"]
     shape = ", ".join(f"`{name}` {layer[name]}" for name in SHAPE)
     paragraphs = [
-        f"## {result['layer']}, {result['tokens']} tokens{', training' if 'step_hot_us' in result else ''}",
+        f"### {result['layer']}, {result['tokens']} tokens{', training' if 'step_hot_us' in result else ''}",
         f"{gpu_text(result['gpu'])}, {result['date'][:10]}. {shape}, `recipe` {layer['recipe']}: "
         f"{result['routed_rows']} routed rows, {result['padded_rows']} with pad rows. Copy bandwidth "
         f"{result['copy_bytes_per_second'] * 1e-12:.2f} TB/s. A forward pass, hot: "
@@ -179,7 +179,7 @@ def gemms_sections(result):
 
 def gemms_section(result, rows, heading, explanation):
     paragraphs = [
-        f"## {heading}",
+        f"### {heading}",
         f"{gpu_text(result['gpu'])}, {result['date'][:10]}. {explanation}",
         f"```sh\n{result['command_line']}\n```",
         table(rows),
@@ -191,13 +191,21 @@ def sections_of(result):
     return gemms_sections(result) if "gemms" in result else [section(result)]
 
 
+def gpu_sections(results):
+    """All sections, those of a GPU behind its name; GPUs in the order of their first results."""
+    by_gpu = {}
+    for result in results:
+        by_gpu.setdefault(result["gpu"]["name"], []).extend(sections_of(result))
+    return [text for name, sections in by_gpu.items() for text in [f"## {name}", *sections]]
+
+
 def page(folder):
     """The text of docs/performance.md from the files of a folder."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
     def filled(match):
         if match.group(1) == "results":
-            return "\n\n".join(text for result in results for text in sections_of(result)) or NO_RESULTS
+            return "\n\n".join(gpu_sections(results)) or NO_RESULTS
         return (folder / match.group(1)).read_text(encoding="utf-8").rstrip("\n")
 
     return PLACE.sub(filled, (folder / "page.md").read_text(encoding="utf-8"))
