@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/parser/hugging_face_families.h"
+#include "compiler/parser/hugging_face_activation.h"
+#include "compiler/parser/hugging_face_figures.h"
+#include "compiler/parser/hugging_face_source.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/support/json_document.h"
-#include "compiler/support/json_view.h"
 
 #include <algorithm>
 #include <array>
@@ -13,139 +14,16 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::string_view kTopKKey = "num_experts_per_tok";
-constexpr std::string_view kHiddenKey = "hidden_size";
 constexpr std::string_view kRouterNote =
     "router: scores, the choice of experts and their normalisation happen before the layer, which "
     "takes topk_ids and topk_probs";
-
-const HuggingFaceFamily* find_family(const JsonView& config) {
-  const std::optional<JsonView> type = config.find("model_type");
-  if (!type || type->value().kind != JsonKind::kString) return nullptr;
-  for (const HuggingFaceFamily& family : hugging_face_families())
-    if (family.model_type == type->value().text) return &family;
-  return nullptr;
-}
-
-std::string known_families() {
-  std::string list;
-  for (const HuggingFaceFamily& family : hugging_face_families())
-    list +=
-        fmt::format("{}{} ({})", list.empty() ? "known: " : ", ", family.model_type, family.models);
-  return list;
-}
-
-// The object that holds the figures, and how its keys are called.
-struct FamilyConfig {
-  const HuggingFaceFamily* family;
-  JsonView config;
-};
-
-Result<FamilyConfig> select_family(const JsonView& root) {
-  MOEJIT_TRY_ASSIGN(const JsonView type, root.at("model_type"));
-  MOEJIT_TRY(type.read_string());
-  if (const HuggingFaceFamily* family = find_family(root)) {
-    if (family->nested.empty()) return FamilyConfig{family, root};
-    MOEJIT_TRY_ASSIGN(const JsonView nested, root.at(family->nested));
-    MOEJIT_TRY(nested.check_object());
-    return FamilyConfig{family, nested};
-  }
-  // Multimodal wrappers of their own type hold the language model's configuration.
-  if (const std::optional<JsonView> nested = root.find("text_config"))
-    if (const HuggingFaceFamily* family = find_family(*nested))
-      return FamilyConfig{family, *nested};
-  return type.fail(ErrorCode::kUnsupported,
-                   fmt::format("got {}, not a known MoE model family", type.got()),
-                   known_families());
-}
-
-// Names of activations in configurations, and what they are in experts: a preset, or a formula.
-// Configurations without a name mean the first.
-struct HiddenAct {
-  std::string_view name;
-  std::string_view preset;
-  std::string_view formula;
-};
-constexpr std::array kHiddenActs = std::to_array<HiddenAct>({
-    {"silu", "swiglu", ""},
-    {"swish", "swiglu", ""},
-    {"gelu", "geglu", ""},
-    {"quick_gelu", "quick_geglu", ""},
-    {"gelu_pytorch_tanh", "", "gelu_tanh(gate) * up"},
-    {"gelu_new", "", "gelu_tanh(gate) * up"},
-    {"relu", "", "relu(gate) * up"},
-    {"sigmoid", "", "sigmoid(gate) * up"},
-});
-constexpr std::array kHiddenActsWithoutGate = std::to_array<HiddenAct>({
-    {"relu2", "relu_squared", ""},
-    {"silu", "", "silu(up)"},
-    {"gelu", "", "gelu(up)"},
-    {"relu", "", "relu(up)"},
-});
-
-Result<Activation> activation_of(const HiddenAct& act) {
-  return act.preset.empty() ? parse_activation(act.formula) : make_activation(act.preset);
-}
-
-// Reads figures and remembers which key gave what.
-class KeyReader {
- public:
-  explicit KeyReader(const FamilyConfig& source) : config_(source.config) {}
-
-  Result<int32_t> read(std::string_view key, std::string_view field, const IntRange& range) {
-    MOEJIT_TRY_ASSIGN(const JsonView view, find_required(key, field));
-    MOEJIT_TRY_ASSIGN(const int64_t number, view.read_int(range));
-    used_keys.push_back(fmt::format("{} -> {} = {}", view.path().substr(2), field, number));
-    return static_cast<int32_t>(number);
-  }
-
-  Result<Activation> read_activation(const HuggingFaceFamily& family) {
-    const std::span<const HiddenAct> acts =
-        family.has_gate ? std::span<const HiddenAct>(kHiddenActs) : kHiddenActsWithoutGate;
-    const std::optional<JsonView> view = config_.find(family.activation);
-    if (!view || view->is_null()) return activation_of(acts.front());
-    MOEJIT_TRY_ASSIGN(const std::string name, view->read_string());
-    const auto known = std::ranges::find(acts, name, &HiddenAct::name);
-    if (known == acts.end()) {
-      std::string list;
-      for (const HiddenAct& act : acts)
-        list += fmt::format("{}{}", list.empty() ? "" : ", ", act.name);
-      return view->fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view->got()),
-                        fmt::format("supported: {}", list));
-    }
-    MOEJIT_TRY_ASSIGN(Activation activation, activation_of(*known));
-    note_activation(*view, activation);
-    return activation;
-  }
-
-  // clamped_swiglu with the limit under `key`, or its default where there is no such key.
-  Result<Activation> read_clamped_activation(std::string_view key) {
-    const std::optional<JsonView> view = config_.find(key);
-    if (!view || view->is_null()) return make_activation("clamped_swiglu");
-    MOEJIT_TRY_ASSIGN(const double limit, view->read_number());
-    Result<Activation> activation =
-        make_activation("clamped_swiglu", std::array{ActivationParameter{"limit", limit}});
-    if (!activation) return view->fail(activation.error().code, activation.error().message);
-    note_activation(*view, *activation);
-    return activation;
-  }
-
-  std::vector<std::string> used_keys;
-
- private:
-  void note_activation(const JsonView& view, const Activation& activation) {
-    used_keys.push_back(
-        fmt::format("{} -> activation = {}", view.path().substr(2), to_string(activation)));
-  }
-
-  Result<JsonView> find_required(std::string_view key, std::string_view field) const {
-    Result<JsonView> view = config_.at(key);
-    if (!view) view.error().hint = fmt::format("it gives the layer's {}", field);
-    return view;
-  }
-
-  JsonView config_;
-};
+constexpr std::string_view kLatentNote =
+    "tokens are projected to this width before the experts and back behind them, outside of the "
+    "layer";
+constexpr std::string_view kInputNote =
+    "the model multiplies an expert's input by the probability, this layer multiplies the "
+    "activation's output: scale x by the caller and pass topk_probs of 1 for the model's results";
+constexpr std::size_t kMaxNamePart = 64;  // of a model_type, which may be any text
 
 bool is_worth_a_note(const JsonValue& value, std::string_view unless) {
   switch (value.kind) {
@@ -170,17 +48,87 @@ std::string value_for_note(const JsonView& view) {
   return view.got();
 }
 
-std::vector<std::string> collect_notes(const JsonView& root, const FamilyConfig& source) {
-  std::vector<std::string> notes = {std::string(kRouterNote)};
-  if (!source.family->note.empty()) notes.emplace_back(source.family->note);
+// Facts may be said by several keys: each is told once.
+void note_facts(const JsonView& root, FigureReader& reader) {
+  std::vector<std::string_view> told;
   for (const HuggingFaceFact& fact : hugging_face_facts()) {
-    std::optional<JsonView> view = source.config.find(fact.key);
+    if (std::ranges::find(told, fact.note) != told.end()) continue;
+    std::optional<JsonView> view = reader.find(fact.key);
     if (!view) view = root.find(fact.key);  // quantization_config stays outside of text_config
     if (!view || !is_worth_a_note(view->value(), fact.unless)) continue;
-    notes.push_back(
-        fmt::format("{} = {}: {}", view->path().substr(2), value_for_note(*view), fact.note));
+    told.push_back(fact.note);
+    reader.note(fmt::format("{} = {}: {}", short_path(*view), value_for_note(*view), fact.note));
   }
-  return notes;
+}
+
+// mlp_layer_types, where each decoder layer is "dense" or has experts.
+void note_dense_layers(FigureReader& reader) {
+  const std::optional<JsonView> view = reader.find("mlp_layer_types");
+  if (!view) return;
+  const std::vector<JsonValue>& layers = view->value().elements;
+  const auto dense =
+      std::ranges::count_if(layers, [](const JsonValue& layer) { return layer.text == "dense"; });
+  if (dense > 0)
+    reader.note(fmt::format("{}: {} of {} decoder layers are dense, not MoE", short_path(*view),
+                            dense, layers.size()));
+}
+
+// per_layer_config, where decoder layers have other figures than those that were read.
+void note_other_layers(FigureReader& reader) {
+  const std::optional<JsonView> layers = reader.find("per_layer_config");
+  if (!layers) return;
+  int count = 0;
+  std::string_view key;
+  for (const JsonMember& layer : layers->value().members)
+    for (const JsonMember& figure : layer.value.members)
+      if (reader.has_read(figure.key)) {
+        ++count;
+        key = figure.key;
+      }
+  if (count > 0)
+    reader.note(
+        fmt::format("{}: {} entries of it, such as {}, differ from what was read: this "
+                    "describes the other layers",
+                    short_path(*layers), count, quote_for_message(key)));
+}
+
+void note_family(const HuggingFaceSource& source, FigureReader& reader) {
+  if (!source.is_known)
+    reader.note(fmt::format(
+        "the family {} is not known; it was read by its keys, and taken to have a gate before up, "
+        "no biases, and probabilities that multiply experts' results: check the activation and "
+        "these against the model's code",
+        quote_for_message(source.model_type)));
+  if (!source.family.note.empty()) reader.note(std::string(source.family.note));
+  for (const std::string& other : source.others)
+    reader.note(
+        fmt::format("{} has experts too, which this description leaves out: save it as a "
+                    "file of its own to describe them",
+                    escape_for_message(other, 160)));
+}
+
+// Whether the model multiplies what experts take. For one expert a token the caller can do that
+// beforehand, with x; for several no scaling of x does it.
+Result<void> read_weights_on_input(const HuggingFaceSource& source, FigureReader& reader,
+                                   int32_t top_k) {
+  std::optional<JsonView> place;
+  for (const std::string_view key :
+       {"apply_router_weight_on_input", "moe_apply_router_weight_on_input"}) {
+    const std::optional<JsonView> view = reader.find(key);
+    if (!view) continue;
+    MOEJIT_TRY_ASSIGN(const bool is_on, view->read_bool());
+    if (is_on) place = view;
+  }
+  if (!place && !source.family.has_weights_on_input) return {};
+  if (top_k > 1)
+    return place.value_or(source.config)
+        .fail(ErrorCode::kUnsupported,
+              fmt::format("got probabilities that multiply the input of {} experts for each token, "
+                          "which a layer description cannot express",
+                          top_k),
+              "with one expert a token, the caller can scale x");
+  reader.note(std::string(kInputNote));
+  return {};
 }
 
 tl::unexpected<Error> fail_option(std::string_view name, int64_t got, std::string_view wanted) {
@@ -195,26 +143,47 @@ Result<int32_t> local_share(int32_t experts, int32_t expert_parallel) {
   return experts / expert_parallel;
 }
 
+// Letters, digits and dashes of a model_type.
 std::string make_name(std::string_view model_type, int32_t expert_parallel) {
-  std::string name(model_type);
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::string name(model_type.substr(0, kMaxNamePart));
+  std::ranges::replace_if(
+      name,
+      [](char c) {
+        return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                 c == '.');
+      },
+      '-');
   if (expert_parallel > 1) name += fmt::format("-ep{}", expert_parallel);
   return name;
 }
 
-Result<Layer> read_figures(KeyReader& reader, const HuggingFaceFamily& family,
+Result<int32_t> read_hidden(const HuggingFaceSource& source, FigureReader& reader) {
+  constexpr std::string_view kLatentKey = "moe_latent_size";
+  if (const std::optional<JsonView> latent = reader.find(kLatentKey);
+      latent && source.family.has_latent_tokens) {
+    reader.note(fmt::format("{} = {}: {}", short_path(*latent), latent->got(), kLatentNote));
+    return reader.read(std::array{kLatentKey}, "hidden", kWidthRange);
+  }
+  return reader.read(hidden_keys(), "hidden", kWidthRange);
+}
+
+Result<Layer> read_figures(const HuggingFaceSource& source, FigureReader& reader,
                            const HuggingFaceOptions& options) {
+  const HuggingFaceFamily& family = source.family;
   Layer layer{.recipe = options.recipe, .max_tokens = options.max_tokens};
-  layer.name = make_name(family.model_type, options.expert_parallel);
-  MOEJIT_TRY_ASSIGN(layer.experts, reader.read(family.experts, "experts", kExpertsRange));
+  layer.name = make_name(source.model_type, options.expert_parallel);
+  MOEJIT_TRY_ASSIGN(layer.experts, reader.read(expert_count_keys(), "experts", kExpertsRange));
   MOEJIT_TRY_ASSIGN(layer.local_experts, local_share(layer.experts, options.expert_parallel));
-  MOEJIT_TRY_ASSIGN(layer.top_k, reader.read(kTopKKey, "top_k", up_to_experts(layer.experts)));
-  MOEJIT_TRY_ASSIGN(layer.hidden, reader.read(kHiddenKey, "hidden", kWidthRange));
-  MOEJIT_TRY_ASSIGN(layer.intermediate,
-                    reader.read(family.intermediate, "intermediate", kWidthRange));
-  MOEJIT_TRY_ASSIGN(layer.activation, family.clamp.empty()
-                                          ? reader.read_activation(family)
-                                          : reader.read_clamped_activation(family.clamp));
+  layer.top_k = family.top_k;
+  if (family.top_k == 0) {
+    MOEJIT_TRY_ASSIGN(layer.top_k,
+                      reader.read(top_k_keys(), "top_k", up_to_experts(layer.experts)));
+  }
+  MOEJIT_TRY(read_weights_on_input(source, reader, layer.top_k));
+  MOEJIT_TRY_ASSIGN(layer.hidden, read_hidden(source, reader));
+  MOEJIT_TRY_ASSIGN(layer.intermediate, reader.read(family.intermediate, "intermediate",
+                                                    kWidthRange, family.has_image_experts));
+  MOEJIT_TRY_ASSIGN(layer.activation, read_hugging_face_activation(source, reader));
   layer.gate_up_layout = family.gate_up_layout;
   layer.biases = family.biases;
   layer.dispatch = default_dispatch(layer.experts, layer.local_experts);
@@ -236,14 +205,18 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
   MOEJIT_TRY_ASSIGN(const JsonDocument document,
                     parse_json(config_json, {.source_name = source_name}));
   const JsonView root(document);
-  MOEJIT_TRY(root.check_object());
-  MOEJIT_TRY_ASSIGN(const FamilyConfig source, select_family(root));
-  KeyReader reader(source);
-  MOEJIT_TRY_ASSIGN(Layer layer, read_figures(reader, *source.family, options));
+  MOEJIT_TRY_ASSIGN(const HuggingFaceSource source, find_hugging_face_source(root));
+  FigureReader reader(source);
+  reader.note(std::string(kRouterNote));
+  note_family(source, reader);
+  MOEJIT_TRY_ASSIGN(Layer layer, read_figures(source, reader, options));
+  note_facts(root, reader);
+  note_dense_layers(reader);
+  note_other_layers(reader);
   return HuggingFaceLayer{.layer = std::move(layer),
-                          .model_type = std::string(source.family->model_type),
+                          .model_type = source.model_type,
                           .used_keys = std::move(reader.used_keys),
-                          .notes = collect_notes(root, source)};
+                          .notes = std::move(reader.notes)};
 }
 
 }  // namespace moejit::compiler

@@ -3,29 +3,61 @@
 
 #include "compiler/layer.h"
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace moejit::compiler {
 
-// How one family of models names the figures of its MoE layers in config.json. Key names as in the
-// configuration classes of the transformers library and in the published files.
+// What an expert makes of gate and up, A being the function that the configuration names.
+enum class ExpertFormula {
+  kGated,              // A(gate) * up
+  kUngated,            // A(up)
+  kClampedWithOffset,  // the preset clamped_swiglu
+  kClampedGate,        // A(min(gate, limit)) * clamp(up, -limit, limit)
+  kClampedActivation,  // min(A(gate), limit) * clamp(up, -limit, limit), a limit for each layer
+  kSoftcapped,         // softcap(gate) * sigmoid(gate) * softcap(up)
+};
+
+// How one family of models computes its experts, and how config.json names their figures. Facts
+// and key names are those of the modeling and configuration classes of the transformers library,
+// version 5.23, and of the published files.
 struct HuggingFaceFamily {
-  std::string_view model_type;
-  std::string_view models;        // that it is the type of, for listings
-  std::string_view nested;        // object that holds the keys; empty: the top level
-  std::string_view experts;       // the keys of ...
-  std::string_view intermediate;  // ... these figures
-  std::string_view clamp;         // the limit of clamped_swiglu; empty: the next key tells
-  std::string_view note;          // what the description cannot express, beside the facts below
-  std::string_view activation = "hidden_act";  // the activation of the experts
-  bool has_gate = true;                        // which has a gate or not
+  std::string_view model_type;  // without "_text", the end of a multimodal model's language model
+  std::string_view models;      // that it is the type of, for listings
+  // The keys of the experts' width, which mean the same. Other figures have the same keys in all
+  // families.
+  std::array<std::string_view, 2> intermediate = {"moe_intermediate_size",
+                                                  "expert_ffn_hidden_size"};
+  std::string_view note;  // what the description does not express, beside the facts below
+  ExpertFormula formula = ExpertFormula::kGated;
+  // The key of the function A, and A where it is absent. Without a key experts have the latter
+  // whatever the configuration says.
+  std::string_view activation = "hidden_act";
+  std::string_view default_activation = "silu";
+  double limit = 0.0;  // where swiglu_limit is absent
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;
+  bool has_weights_on_input = false;  // probabilities multiply what experts take, not their results
+  bool has_latent_tokens = false;     // moe_latent_size is the width of tokens, if it is there
+  bool has_image_experts = false;     // `intermediate` is a list: of text tokens, of image tokens
+  int32_t top_k = 0;                  // where no key tells
+  std::string_view switched_by;       // the model is dense where this key is false
+  std::string_view refusal;           // what its experts do that no description can say
 };
 
 // In the order of listings.
 std::span<const HuggingFaceFamily> hugging_face_families();
+
+// The family of a model_type, with or without "_text" at its end; null where it is not known.
+const HuggingFaceFamily* find_hugging_face_family(std::string_view model_type);
+
+// The names under which configurations give figures. The transformers library takes and writes any
+// of them, whatever the family (attribute_map of its configuration classes).
+std::span<const std::string_view> expert_count_keys();
+std::span<const std::string_view> top_k_keys();
+std::span<const std::string_view> hidden_keys();
 
 // Keys of config.json that tell of parts which a layer description does not express. The note is
 // given where the value is neither 0, false, null, empty nor `unless`.
@@ -36,5 +68,9 @@ struct HuggingFaceFact {
 };
 
 std::span<const HuggingFaceFact> hugging_face_facts();
+
+// Keys that change what experts compute in some families. A family that has no use for one gets a
+// note, a family that is not known is refused.
+std::span<const std::string_view> expert_formula_keys();
 
 }  // namespace moejit::compiler

@@ -179,6 +179,91 @@ TEST(HuggingFace, FindsAKnownLanguageModelInsideAWrapperOfItsOwnType) {
   EXPECT_EQ(made->layer.experts, 384);
 }
 
+TEST(HuggingFace, TakesTheNumberOfExpertsUnderEachOfItsNames) {
+  for (const std::string key :
+       {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"})
+    for (const std::string family : {"qwen3_moe", "deepseek_v3", "mixtral"}) {
+      const std::string figures = R"({"model_type": ")" + family + R"(", ")" + key +
+                                  R"(": 8, "num_experts_per_tok": 2, "hidden_size": 256,
+          "moe_intermediate_size": 128})";
+      const std::string wrapped = R"({"model_type": "some_vl", "text_config": )" + figures + "}";
+      for (const std::string& config : {figures, wrapped}) {
+        const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+        ASSERT_TRUE(made) << made.error().message;
+        EXPECT_EQ(made->layer.experts, 8);
+        EXPECT_EQ(made->model_type, family);
+      }
+    }
+}
+
+TEST(HuggingFace, TakesTwoNamesThatAgree) {
+  const std::string config = R"({"model_type": "qwen3_moe", "num_experts": 8,
+      "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_size": 256,
+      "moe_intermediate_size": 128})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->layer.experts, 8);
+}
+
+const std::string kGptOss = R"({"model_type": "gpt_oss", "num_local_experts": 8,
+    "num_experts_per_tok": 2, "hidden_size": 256, "intermediate_size": 128)";
+
+TEST(HuggingFace, TakesLimitAndAlphaOfGptOss) {
+  const Result<HuggingFaceLayer> made =
+      layer_from_hugging_face(kGptOss + R"(, "swiglu_limit": 5.0, "swiglu_alpha": 1.5})", "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(to_string(made->layer.activation), "clamped_swiglu(limit=5,alpha=1.5,offset=1)");
+  const std::vector<std::string> last = {
+      "swiglu_limit -> activation = clamped_swiglu(limit=5,alpha=1.5,offset=1)",
+      "swiglu_alpha -> activation = clamped_swiglu(limit=5,alpha=1.5,offset=1)"};
+  EXPECT_EQ(std::vector<std::string>(made->used_keys.end() - 2, made->used_keys.end()), last);
+}
+
+TEST(HuggingFace, TellsOfNumbersThatTheFileDoesNotHave) {
+  const HuggingFaceLayer made = layer_from_hugging_face(kGptOss + "}", "c", {}).value();
+  EXPECT_TRUE(has_note(made, "swiglu_limit is not given: 7 is taken"));
+  EXPECT_TRUE(has_note(made, "swiglu_alpha is not given: 1.702 is taken"));
+}
+
+TEST(HuggingFace, TellsOfKeysThatChangeOtherFamiliesExperts) {
+  const std::string config = R"({"model_type": "mixtral", "num_local_experts": 8,
+      "num_experts_per_tok": 2, "hidden_size": 4096, "intermediate_size": 14336,
+      "swiglu_limit": 7.0})";
+  EXPECT_TRUE(has_note(layer_from_hugging_face(config, "c", {}).value(),
+                       "swiglu_limit = 7.0: not read, since experts of mixtral"));
+}
+
+TEST(HuggingFace, ReadsAFamilyThatItDoesNotKnowByItsKeysAndSaysSo) {
+  const std::string config = R"({"model_type": "new/moe", "n_routed_experts": 8, "moe_k": 2,
+      "hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128,
+      "hidden_act": "gelu"})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_TRUE(has_note(*made, "the family \"new/moe\" is not known"));
+  EXPECT_EQ(made->layer.name, "new-moe");
+  EXPECT_EQ(made->layer.intermediate, 128);
+  EXPECT_EQ(made->layer.activation, make_activation("geglu").value());
+}
+
+TEST(HuggingFace, DescribesMostLayersWhereLimitsDiffer) {
+  const std::string config = R"({"model_type": "step3p5", "moe_num_experts": 8, "moe_top_k": 2,
+      "hidden_size": 256, "moe_intermediate_size": 128, "swiglu_limits": [0, null, 0.0, 7.0]})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->layer.activation, make_activation("swiglu").value());
+  EXPECT_TRUE(has_note(*made, "1 of 4 decoder layers have the limit 7"));
+}
+
+TEST(HuggingFace, TakesListsThatAgreeForAllLayers) {
+  const std::string config = R"({"model_type": "hunyuan_v1_moe", "num_experts": [64, 64],
+      "moe_topk": [8, 8], "hidden_size": 4096, "intermediate_size": 3072,
+      "moe_intermediate_size": [3072, 3072]})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->layer.top_k, 8);
+  EXPECT_EQ(made->layer.intermediate, 3072);
+}
+
 TEST(HuggingFace, MakesDescriptionsThatTheParserAccepts) {
   for (const char* model : {"deepseek-v3", "gpt-oss-120b", "qwen3-next-80b-a3b"}) {
     const Layer layer = layer_of_config(model, 8)->layer;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/parser/hugging_face_source.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Reads figures of a configuration and remembers which key gave what. Must not outlive the source.
+class FigureReader {
+ public:
+  explicit FigureReader(const HuggingFaceSource& source) : source_(&source) {}
+
+  // The whole number under any of `keys`, which mean the same; `field` is what it is in a layer. A
+  // list with a number for each decoder layer counts as that number where all are equal; of a list
+  // for text and images the first counts, with `has_image_experts`. Errors: kMissingKey, and
+  // kInvalidValue where two keys disagree.
+  Result<int32_t> read(std::span<const std::string_view> keys, std::string_view field,
+                       const IntRange& range, bool has_image_experts = false);
+
+  // The value of a key that is there and not null.
+  std::optional<JsonView> find(std::string_view key) const;
+
+  // Remembers that `key` was understood, and what it gave.
+  void note_use(const JsonView& view, std::string_view field, std::string_view value);
+  void note(std::string text) { notes.push_back(std::move(text)); }
+  bool has_read(std::string_view key) const;
+
+  std::vector<std::string> used_keys;  // "hidden_size -> hidden = 4096"
+  std::vector<std::string> notes;
+
+ private:
+  std::vector<JsonView> find_all(std::span<const std::string_view> keys) const;
+
+  const HuggingFaceSource* source_;
+  std::vector<std::string> read_keys_;
+};
+
+// A path as used keys and notes print it: text_config.hidden_size.
+std::string_view short_path(const JsonView& view);
+
+}  // namespace moejit::compiler

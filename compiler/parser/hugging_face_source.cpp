@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/parser/hugging_face_source.h"
+
+#include "compiler/parser/layer_schema.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::string_view kTypeKey = "model_type";
+constexpr int kMaxDepth = 3;  // thinker_config.text_config, and one more
+// Objects that are no configurations of models, whatever keys they have.
+constexpr std::array kOtherObjects =
+    std::to_array<std::string_view>({"per_layer_config", "quantization_config"});
+// A description is of the language model first, even where a vision encoder has experts too.
+constexpr std::array kLanguageModels = std::to_array<std::string_view>(
+    {"text_config", "thinker_config", "language_config", "llm_config"});
+
+bool is_given(const std::optional<JsonView>& view) { return view && !view->is_null(); }
+
+bool has_any(const JsonView& config, std::span<const std::string_view> keys) {
+  return std::ranges::any_of(keys,
+                             [&](std::string_view key) { return is_given(config.find(key)); });
+}
+
+std::string type_of(const JsonView& config) {
+  const std::optional<JsonView> type = config.find(kTypeKey);
+  return type && type->value().kind == JsonKind::kString ? type->value().text : std::string();
+}
+
+// An object within a configuration, and the one around it where its own has no model_type.
+struct Candidate {
+  JsonView config;
+  std::optional<JsonView> parent;
+  std::string model_type;
+};
+
+// All objects within `at`, itself first and language models before others.
+void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
+  found.push_back(at);
+  if (depth == kMaxDepth) return;
+  const Result<std::vector<JsonView>> members = at.config.read_members();
+  if (!members) return;
+  const auto descend = [&](const JsonView& member) {
+    if (member.value().kind != JsonKind::kObject) return;
+    if (std::ranges::find(kOtherObjects, member.key()) != kOtherObjects.end()) return;
+    const std::string type = type_of(member);
+    if (type.empty())
+      collect({member, at.config, at.model_type}, depth + 1, found);
+    else
+      collect({member, std::nullopt, type}, depth + 1, found);
+  };
+  const auto is_language_model = [](const JsonView& member) {
+    return std::ranges::find(kLanguageModels, member.key()) != kLanguageModels.end();
+  };
+  for (const JsonView& member : *members)
+    if (is_language_model(member)) descend(member);
+  for (const JsonView& member : *members)
+    if (!is_language_model(member)) descend(member);
+}
+
+// How to read a family that is not known: by the keys that most families have.
+HuggingFaceFamily guess_family(const Candidate& candidate) {
+  HuggingFaceFamily family{.model_type = {}, .models = {}};
+  const JsonView& config = candidate.config;
+  if (!has_any(config, family.intermediate))
+    family.intermediate = {"intermediate_size", "ffn_hidden_size"};
+  for (const std::string_view key : {"hidden_activation", "activation_function"})
+    if (is_given(config.find(key)) && !is_given(config.find("hidden_act"))) family.activation = key;
+  return family;
+}
+
+HuggingFaceSource make_source(const Candidate& candidate) {
+  const HuggingFaceFamily* known = find_hugging_face_family(candidate.model_type);
+  return {.model_type = known != nullptr ? std::string(known->model_type) : candidate.model_type,
+          .family = known != nullptr ? *known : guess_family(candidate),
+          .is_known = known != nullptr,
+          .config = candidate.config,
+          .parent = candidate.parent,
+          .others = {}};
+}
+
+// Whether an object without a number of experts has a null in its place, or a switch.
+bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) {
+  if (!family.switched_by.empty() && candidate.config.find(family.switched_by)) return true;
+  return std::ranges::any_of(expert_count_keys(), [&](std::string_view key) {
+    return candidate.config.find(key).has_value();
+  });
+}
+
+// Of a configuration without any number of experts.
+Result<HuggingFaceSource> explain_absence(const JsonView& root,
+                                          const std::vector<Candidate>& candidates) {
+  // Reading a known family tells what is missing, best where something says that experts are off.
+  const Candidate* known = nullptr;
+  for (const Candidate& candidate : candidates) {
+    const HuggingFaceFamily* family = find_hugging_face_family(candidate.model_type);
+    if (family == nullptr || candidate.parent) continue;
+    if (known == nullptr || names_experts(candidate, *family)) known = &candidate;
+    if (names_experts(candidate, *family)) break;
+  }
+  if (known != nullptr) return make_source(*known);
+  Result<JsonView> type = root.at(kTypeKey);
+  if (!type) {
+    const bool is_layer = root.find("experts") && root.find("top_k") && root.find("hidden");
+    type.error().hint = is_layer ? "it looks like a layer description already: moejit layer FILE"
+                                 : "wanted config.json of a model";
+    return tl::make_unexpected(std::move(type).error());
+  }
+  MOEJIT_TRY(type->read_string());
+  return type->fail(
+      ErrorCode::kUnsupported,
+      fmt::format("got {}, a model without experts: none of {} is there", type->got(),
+                  fmt::join(expert_count_keys(), ", ")),
+      fmt::format("a dense model has no MoE layer; of experts under other names {}", kWriteByHand));
+}
+
+Result<void> check_switch(const HuggingFaceSource& source) {
+  if (source.family.switched_by.empty()) return {};
+  const std::optional<JsonView> view = source.config.find(source.family.switched_by);
+  if (!view) return {};
+  MOEJIT_TRY_ASSIGN(const bool is_on, view->read_bool());
+  if (is_on) return {};
+  return view->fail(ErrorCode::kUnsupported, "got false, a model without experts",
+                    "a dense model has no MoE layer");
+}
+
+Result<void> check_expressible(const HuggingFaceSource& source) {
+  if (source.family.refusal.empty()) return {};
+  const JsonView place = source.config.find(kTypeKey).value_or(source.config);
+  return place.fail(ErrorCode::kUnsupported,
+                    fmt::format("got {}, which a layer description cannot express: {}",
+                                source.family.model_type, source.family.refusal),
+                    fmt::format("of the part that it can, {}", kWriteByHand));
+}
+
+}  // namespace
+
+Result<HuggingFaceSource> find_hugging_face_source(const JsonView& root) {
+  MOEJIT_TRY(root.check_object());
+  if (const std::optional<JsonView> type = root.find(kTypeKey)) MOEJIT_TRY(type->read_string());
+  std::vector<Candidate> candidates;
+  collect({root, std::nullopt, type_of(root)}, 0, candidates);
+  std::vector<Candidate> with_experts;
+  for (const Candidate& candidate : candidates)
+    if (has_any(candidate.config, expert_count_keys())) with_experts.push_back(candidate);
+
+  const bool is_absent = with_experts.empty();
+  Result<HuggingFaceSource> source =
+      is_absent ? explain_absence(root, candidates) : make_source(with_experts.front());
+  if (!source) return source;
+  for (std::size_t i = 1; i < with_experts.size(); ++i)
+    source->others.push_back(with_experts[i].config.path());
+  MOEJIT_TRY(check_switch(*source));
+  MOEJIT_TRY(check_expressible(*source));
+  return source;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/parser/hugging_face_families.h"
+#include "compiler/support/json_view.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Where the way out is when no description can be made of a configuration.
+inline constexpr std::string_view kWriteByHand =
+    "write the layer description by hand: docs/layer-description.md";
+
+// The object of a configuration that holds the figures of the experts, and the family that says how
+// to read them.
+struct HuggingFaceSource {
+  std::string model_type;  // of a known family that of its record; may be empty
+  HuggingFaceFamily family;
+  bool is_known = false;  // else `family` was made up from the keys that are there
+  JsonView config;
+  std::optional<JsonView> parent;   // of a `config` without a model_type, whose keys count too
+  std::vector<std::string> others;  // paths of further objects with experts
+};
+
+// Finds the experts of a configuration: at its top, in its text_config, in its
+// thinker_config.text_config, or in another object within. Errors: kMissingKey without a
+// model_type, kUnsupported for a model without experts.
+Result<HuggingFaceSource> find_hugging_face_source(const JsonView& root);
+
+}  // namespace moejit::compiler
