@@ -20,13 +20,20 @@
 
 namespace moejit::compiler {
 
+// Bytes of the texts that the functions below read. Published configurations that list modules of a
+// quantised model are the longest.
+inline constexpr std::size_t kMaxDescriptionBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxConfigurationBytes = std::size_t{16} << 20;
+
 // Reads a layer description (docs/layer-description.md). `source_name` is what errors call the
-// text, usually its path. Errors carry line and column or JSON path.
+// text, usually its path. Errors carry line and column or JSON path; kInvalidValue for a text of
+// more than kMaxDescriptionBytes.
 Result<Layer> parse_layer(std::string_view json, std::string_view source_name);
 
 // Makes the description that a model's published configuration implies (config.json of Hugging
 // Face repositories). `expert_parallel` ranks share the experts evenly. `used_keys` tells which
-// keys were read and what each gave.
+// keys were read and what each gave. Errors: as above, kInvalidValue also for a text of more than
+// kMaxConfigurationBytes; kUnsupported for a model whose layer no description can say.
 struct HuggingFaceOptions {
   int32_t expert_parallel = 1;
   int64_t max_tokens = 8192;

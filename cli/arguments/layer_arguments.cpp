@@ -14,7 +14,7 @@ void add_layer(CLI::App& app, Action& action) {
   CLI::App* sub = app.get_subcommand("layer");
   sub->add_option("LAYER", command->file, "Description to check; printed with all fields");
   sub->add_option("--from-hf", command->from_hugging_face,
-                  "config.json of a model on Hugging Face");
+                  "config.json of a model on Hugging Face, or the model's folder");
   sub->add_option("--expert-parallel,--ep", command->expert_parallel,
                   "Ranks that share the experts")
       ->capture_default_str();

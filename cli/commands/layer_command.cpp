@@ -8,11 +8,10 @@ namespace moejit::cli {
 namespace {
 
 Result<compiler::Layer> layer_from_config(const LayerCommand& command, const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.from_hugging_face));
   const compiler::HuggingFaceOptions options{.expert_parallel = command.expert_parallel,
                                              .max_tokens = command.max_tokens};
   MOEJIT_TRY_ASSIGN(compiler::HuggingFaceLayer made,
-                    compiler::layer_from_hugging_face(text, command.from_hugging_face, options));
+                    read_configuration(command.from_hugging_face, options));
   terminal.note("model_type " + made.model_type + ", used keys:");
   for (const std::string& key : made.used_keys) terminal.note("  " + key);
   for (const std::string& text_of_note : made.notes) terminal.note("note: " + text_of_note);

@@ -10,6 +10,11 @@ namespace moejit::cli {
 // Reads and parses a layer description. Errors: of the file, and all of parse_layer().
 Result<compiler::Layer> read_layer(const std::string& path);
 
+// Makes the description of a model's configuration: of the file, or of config.json in the folder.
+// Errors: of the file, and all of layer_from_hugging_face().
+Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
+                                                      const compiler::HuggingFaceOptions& options);
+
 // Reads a layer description and plans it for a target by name.
 Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
                                  const compiler::PlanOptions& options = {});

@@ -4,6 +4,7 @@
 #include "compiler/parser/hugging_face_figures.h"
 #include "compiler/parser/hugging_face_source.h"
 #include "compiler/parser/layer_schema.h"
+#include "compiler/parser/python_json.h"
 #include "compiler/support/json_document.h"
 
 #include <algorithm>
@@ -203,7 +204,9 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
   if (options.max_tokens < kTokensRange.lowest || options.max_tokens > kTokensRange.highest)
     return fail_option("max_tokens", options.max_tokens, to_string(kTokensRange));
   MOEJIT_TRY_ASSIGN(const JsonDocument document,
-                    parse_json(config_json, {.source_name = source_name}));
+                    parse_python_json(config_json, {.source_name = source_name,
+                                                    .max_bytes = kMaxConfigurationBytes,
+                                                    .max_values = kMaxConfigurationValues}));
   const JsonView root(document);
   MOEJIT_TRY_ASSIGN(const HuggingFaceSource source, find_hugging_face_source(root));
   FigureReader reader(source);

@@ -88,8 +88,11 @@ Result<int32_t> FigureReader::read(std::span<const std::string_view> keys, std::
             fmt::format("the configuration leaves the layer's {} open: put a number there", field));
     Result<JsonView> absent = source_->config.at(keys.front());
     if (absent) return absent->fail(ErrorCode::kInternal, "found twice");
-    absent.error().hint = fmt::format("it gives the layer's {}; also read: {}", field,
-                                      fmt::join(keys.subspan(1), ", "));
+    std::string others;
+    for (const std::string_view key : keys.subspan(1))
+      if (!key.empty()) others += fmt::format("{}{}", others.empty() ? " or " : ", ", key);
+    absent.error().hint =
+        fmt::format("{}{} gives the layer's {}; or {}", keys.front(), others, field, kWriteByHand);
     return tl::make_unexpected(std::move(absent).error());
   }
   MOEJIT_TRY_ASSIGN(const int64_t number,

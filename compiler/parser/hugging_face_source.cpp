@@ -10,6 +10,7 @@
 namespace moejit::compiler {
 namespace {
 
+constexpr std::size_t kRootLength = std::string_view("$.").size();
 constexpr std::string_view kTypeKey = "model_type";
 constexpr int kMaxDepth = 3;  // thinker_config.text_config, and one more
 // Objects that are no configurations of models, whatever keys they have.
@@ -153,7 +154,7 @@ Result<HuggingFaceSource> find_hugging_face_source(const JsonView& root) {
       is_absent ? explain_absence(root, candidates) : make_source(with_experts.front());
   if (!source) return source;
   for (std::size_t i = 1; i < with_experts.size(); ++i)
-    source->others.push_back(with_experts[i].config.path());
+    source->others.push_back(with_experts[i].config.path().substr(kRootLength));
   MOEJIT_TRY(check_switch(*source));
   MOEJIT_TRY(check_expressible(*source));
   return source;

@@ -17,6 +17,10 @@ constexpr int64_t kMaxTokens = int64_t{1} << 20;
 constexpr int64_t kMaxPermutedRows = INT32_MAX;  // rows are counted in int32 on the device
 constexpr int32_t kBlockSize = 128;
 constexpr std::size_t kMaxNameBytes = 128;
+// Values of a text, so that memory is bounded too: a description has less than a hundred, a
+// configuration with a rule for each module of a large model some hundred thousand.
+constexpr std::size_t kMaxDescriptionValues = 10'000;
+constexpr std::size_t kMaxConfigurationValues = 500'000;
 
 constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
 constexpr IntRange kScaleSharingRange{.lowest = 1, .highest = 2};

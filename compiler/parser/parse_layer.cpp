@@ -234,13 +234,28 @@ Result<Layer> read_layer(const JsonView& root) {
   return layer;
 }
 
+// A model's config.json would be refused for its first key, with a hint about descriptions.
+Result<void> refuse_configuration(const JsonView& root) {
+  for (const std::string_view key : {"model_type", "architectures"})
+    if (const std::optional<JsonView> view = root.find(key))
+      return view->fail(ErrorCode::kUnknownKey, "unknown key of a layer description",
+                        fmt::format("this looks like a model's configuration; moejit layer "
+                                    "--from-hf {} makes a description of it",
+                                    root.source_name()));
+  return {};
+}
+
 }  // namespace
 
 std::span<const std::string_view> layer_keys() { return kKeys; }
 
 Result<Layer> parse_layer(std::string_view json, std::string_view source_name) {
-  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name}));
+  MOEJIT_TRY_ASSIGN(const JsonDocument document,
+                    parse_json(json, {.source_name = source_name,
+                                      .max_bytes = kMaxDescriptionBytes,
+                                      .max_values = kMaxDescriptionValues}));
   const JsonView root(document);
+  MOEJIT_TRY(refuse_configuration(root));
   MOEJIT_TRY(root.check_keys(layer_keys()));
   return read_layer(root);
 }

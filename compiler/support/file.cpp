@@ -144,23 +144,47 @@ std::string errno_text(int error) {
   return ::strerror_r(error, buffer, sizeof(buffer));
 }
 
-Result<std::vector<std::byte>> read_file(const std::string& path) {
+namespace {
+
+// The bytes of a file that is too long, in words: a pipe has no length.
+std::string length_of(int fd, std::int64_t max_bytes) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+    return fmt::format("more than {}", max_bytes);
+  return fmt::format("{}", status.st_size);
+}
+
+Result<std::vector<std::byte>> read_file_up_to(const std::string& path, std::int64_t max_bytes) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file)
     return fail(Stage::kFile, ErrorCode::kFileNotFound,
                 fmt::format("cannot open {}: {}", path, errno_text(errno)));
   std::vector<std::byte> bytes;
-  if (const int error = read_all(file.get(), kLargestFile, bytes); error == EISDIR)
+  if (const int error = read_all(file.get(), max_bytes, bytes); error == EISDIR)
     return fail(Stage::kFile, ErrorCode::kFileNotFound,
                 fmt::format("{} is a folder, wanted a file", path));
+  else if (error == EFBIG)
+    return fail(Stage::kFile, ErrorCode::kInvalidValue,
+                fmt::format("{}: got {} bytes, wanted at most {}", path,
+                            length_of(file.get(), max_bytes), max_bytes));
   else if (error != 0)
     return fail(Stage::kFile, ErrorCode::kFileRead,
                 fmt::format("cannot read {}: {}", path, errno_text(error)));
   return bytes;
 }
 
+}  // namespace
+
+Result<std::vector<std::byte>> read_file(const std::string& path) {
+  return read_file_up_to(path, kLargestFile);
+}
+
 Result<std::string> read_text_file(const std::string& path) {
-  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(path));
+  return read_text_file(path, kLargestFile);
+}
+
+Result<std::string> read_text_file(const std::string& path, std::int64_t max_bytes) {
+  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file_up_to(path, max_bytes));
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 

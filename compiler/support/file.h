@@ -47,6 +47,8 @@ std::string errno_text(int error);
 // The whole of a file. Errors: kFileNotFound (also a folder, or no permission), kFileRead.
 Result<std::vector<std::byte>> read_file(const std::string& path);
 Result<std::string> read_text_file(const std::string& path);
+// The same of a file of at most `max_bytes`; kInvalidValue for a longer one, which is not read.
+Result<std::string> read_text_file(const std::string& path, std::int64_t max_bytes);
 
 // Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
 // or all of the new one, also after a power cut, and a failure (kFileWrite) leaves nothing behind.

@@ -138,6 +138,11 @@ class TreeBuilder {
   }
 
   bool add(JsonValue value) {
+    if (++values_ > options_.max_values)
+      return stop(
+          ErrorCode::kInvalidValue,
+          fmt::format("{}:{}: got more than {} values, wanted at most {}", options_.source_name,
+                      progress_.line, options_.max_values, options_.max_values));
     if (value.line == 0) value.line = progress_.line;
     if (open_.empty()) {
       root = std::move(value);
@@ -208,6 +213,7 @@ class TreeBuilder {
   std::string_view text_;
   const JsonOptions& options_;
   const Progress& progress_;
+  std::size_t values_ = 0;
   std::vector<JsonValue> open_;  // arrays and objects that are not complete yet, outermost first
 };
 
@@ -217,6 +223,10 @@ Result<void> check_bytes(std::string_view text, const JsonOptions& options) {
     return fail(options.stage, ErrorCode::kInvalidJson,
                 fmt::format("{}:{}", options.source_name, what), std::move(hint));
   };
+  if (text.size() > options.max_bytes)
+    return fail(options.stage, ErrorCode::kInvalidValue,
+                fmt::format("{}: got {} bytes, wanted at most {}", options.source_name, text.size(),
+                            options.max_bytes));
   if (text.starts_with("\xEF\xBB\xBF"))
     return refuse("1:1: not JSON: the text begins with a byte order mark",
                   "save it as UTF-8 without a byte order mark");

@@ -3,6 +3,7 @@
 
 #include "compiler/support/error.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,10 @@ struct JsonOptions {
   std::string_view source_name;  // what errors call the text, usually its path
   Stage stage = Stage::kParse;   // of errors
   int32_t max_depth = 64;        // of arrays and objects within each other
+  // Of the text, checked before anything is read, and of values in it. A value costs about 120
+  // bytes of memory, however short it is written.
+  std::size_t max_bytes = SIZE_MAX;
+  std::size_t max_values = SIZE_MAX;
 };
 
 struct JsonDocument {
@@ -46,7 +51,8 @@ struct JsonDocument {
 
 // Reads strict JSON (RFC 8259): UTF-8 without byte order mark, no comments, nothing after the
 // value, no NUL bytes. Beyond the standard it refuses duplicate keys and too deep nesting. Errors:
-// kInvalidJson with line and column; kInvalidValue for numbers past the range of a double.
+// kInvalidJson with line and column; kInvalidValue for numbers past the range of a double, and for
+// more bytes or values than the options let pass.
 Result<JsonDocument> parse_json(std::string_view text, const JsonOptions& options);
 
 // Text from outside made fit for a message: control characters and malformed UTF-8 escaped, cut

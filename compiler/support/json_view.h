@@ -33,6 +33,7 @@ class JsonView {
 
   const JsonValue& value() const { return *value_; }
   const std::string& path() const { return path_; }
+  const std::string& source_name() const { return document_->source_name; }
   std::string_view key() const { return key_; }  // of a member of an object, else empty
   bool is_null() const { return value_->kind == JsonKind::kNull; }
 

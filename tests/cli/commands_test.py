@@ -34,6 +34,13 @@ class Descriptions(tool.ToolTest):
         self.assertIn("num_experts_per_tok", done.stderr)
         self.assertEqual(done.stdout, "")
 
+    def test_layer_comes_from_the_folder_of_a_model(self):
+        self.write("config.json", {
+            "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+            "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu"})
+        done = self.succeed("layer", "--from-hf", self.folder)
+        self.assertEqual(json.loads(done.stdout)["hidden"], 4096)
+
     def test_plan_is_a_table_or_json(self):
         self.assertIn("gemm_fc1", self.succeed("plan", TINY).stdout)
         self.assertGreater(len(self.succeed("plan", TINY, "--explain").stdout),

@@ -126,6 +126,23 @@ class LayerErrors(Refusal):
         self.refuse(["layer", "--from-hf", self.write("c.json", "{,}")], USAGE, "c.json:1:2:")
         self.refuse(["layer", "--from-hf", TINY, "--ep", "0"], USAGE)
 
+    def test_a_configuration_where_a_description_is_wanted_and_the_reverse(self):
+        config = self.write("config.json", {"hidden_size": 64, "model_type": "mixtral"})
+        for command in (["layer"], ["plan"], ["build", "--no-cache"], ["run", "--target", "sim"]):
+            self.refuse([*command, config], USAGE, "moejit layer --from-hf", "config.json")
+        self.refuse(["layer", "--from-hf", TINY], USAGE, "looks like a layer description already")
+        self.refuse(["plan", self.folder], FILE, "is a folder", f"--from-hf {self.folder}")
+        config.unlink()
+        self.refuse(["layer", "--from-hf", self.folder], FILE, "is a folder without config.json")
+
+    def test_descriptions_that_are_too_long(self):
+        self.refuse(["layer", self.write("long.json", b" " * ((1 << 20) + 1))], USAGE,
+                    "long.json: got 1048577 bytes, wanted at most 1048576")
+        self.refuse(["layer", self.write("many.json", {"a": [1] * 20000})], USAGE,
+                    "got more than 10000 values")
+        self.refuse(["layer", "--from-hf", self.write("c.json", b" " * ((1 << 24) + 1))], USAGE,
+                    "wanted at most 16777216")
+
     def test_inspected_files(self):
         self.refuse(["inspect", self.write("k.cubin", b"\x7fELF" + bytes(60))], FILE, "k.cubin")
         self.refuse(["inspect", self.write("k", b"moejit\x1a\n" + bytes(500))], FILE, "k: ")

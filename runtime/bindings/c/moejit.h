@@ -222,7 +222,8 @@ typedef struct moejit_layer_options {
 // Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
 // target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
 // Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which
-// name the place in the description; _UNSUPPORTED where the target cannot run it.
+// name the place in the description; _INVALID_VALUE for one of more than 1 MiB; _UNSUPPORTED where
+// the target cannot run it.
 MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
                                                  const char* target,
                                                  const moejit_layer_options* options,

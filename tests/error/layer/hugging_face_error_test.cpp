@@ -39,6 +39,16 @@ TEST_P(HuggingFaceError, NamesThePlaceAndTheWayOut) {
 }
 
 const Case kCases[] = {
+    {"text_past_the_limit",
+     kMixtral + std::string(std::size_t{16} << 20, ' '),
+     {},
+     ErrorCode::kInvalidValue,
+     "config.json: got "},
+    {"python_number_that_is_wanted",
+     R"({"model_type": "olmoe", "num_experts": NaN})",
+     {},
+     ErrorCode::kWrongType,
+     "config.json:1: $.num_experts: got null, wanted 1 to 4096"},
     {"not_json", "<html>", {}, ErrorCode::kInvalidJson, "config.json:1:1: not JSON: "},
     {"array", "[]", {}, ErrorCode::kWrongType, "config.json:1: $: got an array"},
     {"no_model_type", "{}", {}, ErrorCode::kMissingKey, "config.json:1: $.model_type: missing key"},
@@ -59,7 +69,7 @@ const Case kCases[] = {
      {},
      ErrorCode::kMissingKey,
      "config.json:1: $.num_experts: missing key",
-     "also read: num_local_experts, n_routed_experts"},
+     "num_experts or num_local_experts, n_routed_experts"},
     {"text_config_is_no_object",
      R"({"model_type": "llama4", "text_config": 1})",
      {},

@@ -71,6 +71,12 @@ TEST_P(LayerError, NamesThePlaceAndTheWayOut) {
 
 std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
 const Case kSyntax[] = {
     {"empty", "", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
     {"blank", " \n\t ", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
@@ -117,6 +123,15 @@ const Case kSyntax[] = {
      "layer.json:1: $.a[1].b: duplicate key"},
     {"number_past_a_double", with("hidden", "1e400"), ErrorCode::kInvalidValue,
      "layer.json:1:42: $.hidden: got 1e400"},
+    {"text_past_the_limit", std::string(kValid) + std::string(std::size_t{1} << 20, ' '),
+     ErrorCode::kInvalidValue, "layer.json: got 1048656 bytes, wanted at most 1048576"},
+    {"values_past_the_limit", with("passes", "[" + repeated("1,", 10'000) + "1]"),
+     ErrorCode::kInvalidValue, "layer.json:1: got more than 10000 values, wanted at most 10000"},
+    {"keys_past_the_limit", "{\"a\": [" + repeated("{\"b\": 1},", 5'000) + "1]}",
+     ErrorCode::kInvalidValue, "layer.json:1: got more than 10000 values"},
+    {"configuration_of_a_model", "{\n\"hidden_size\": 64,\n\"model_type\": \"mixtral\"}",
+     ErrorCode::kUnknownKey, "layer.json:3: $.model_type: unknown key of a layer description",
+     "moejit layer --from-hf layer.json"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Syntax, LayerError, testing::ValuesIn(kSyntax), case_name);

@@ -53,6 +53,14 @@ TEST(CApiErrors, TellStageMessageAndHint) {
   EXPECT_EQ(layer, nullptr);
 }
 
+TEST(CApiErrors, ComeBeforeATextThatIsTooLongIsRead) {
+  moejit_layer* layer = nullptr;
+  EXPECT_EQ(create_layer(std::string((std::size_t{1} << 20) + 1, '['), &layer),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_STREQ(moejit_last_error()->message, "layer: got 1048577 bytes, wanted at most 1048576");
+  EXPECT_EQ(layer, nullptr);
+}
+
 TEST(CApiErrors, AreForgottenByACallThatSucceeds) {
   moejit_layer* layer = nullptr;
   ASSERT_NE(create_layer("{", &layer), MOEJIT_OK);

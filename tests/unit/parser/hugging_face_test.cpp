@@ -245,6 +245,17 @@ TEST(HuggingFace, ReadsAFamilyThatItDoesNotKnowByItsKeysAndSaysSo) {
   EXPECT_EQ(made->layer.activation, make_activation("geglu").value());
 }
 
+TEST(HuggingFace, TakesNumbersAsPythonWritesThem) {
+  const std::string config = R"({"model_type": "mixtral", "note": "NaN \"Infinity\" \\",
+      "time_step_limit": [0.0, Infinity, -Infinity, NaN], "num_local_experts": 8,
+      "num_experts_per_tok": 2, "hidden_size": 4096, "intermediate_size": 14336})";
+  const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, "c", {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->layer.experts, 8);
+  for (const std::string cut : {"[NaN", "{\"a\": \"NaN", "\"NaN\\", "Infinity"})
+    EXPECT_FALSE(layer_from_hugging_face(cut, "c", {})) << cut;
+}
+
 TEST(HuggingFace, DescribesMostLayersWhereLimitsDiffer) {
   const std::string config = R"({"model_type": "step3p5", "moe_num_experts": 8, "moe_top_k": 2,
       "hidden_size": 256, "moe_intermediate_size": 128, "swiglu_limits": [0, null, 0.0, 7.0]})";

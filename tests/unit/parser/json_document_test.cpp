@@ -106,6 +106,23 @@ TEST(JsonDocument, KeepsMessagesShortWhateverTheInput) {
   EXPECT_LT(message_of("[\"" + std::string(1'000'000, 'x')).size(), 300u);
 }
 
+TEST(JsonDocument, CountsValuesOfAllKinds) {
+  const std::string text = R"({"a": [1, "b", null], "c": {}})";  // with the root six
+  EXPECT_TRUE(parse_json(text, {.source_name = "test.json", .max_values = 6}));
+  const Result<JsonDocument> more = parse_json(text, {.source_name = "test.json", .max_values = 5});
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, ErrorCode::kInvalidValue);
+  EXPECT_EQ(more.error().message, "test.json:1: got more than 5 values, wanted at most 5");
+}
+
+TEST(JsonDocument, RefusesTooManyBytesBeforeItReadsThem) {
+  EXPECT_TRUE(parse_json("[1]", {.source_name = "test.json", .max_bytes = 3}));
+  const Result<JsonDocument> more =
+      parse_json("]]]]", {.source_name = "test.json", .max_bytes = 3});
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().message, "test.json: got 4 bytes, wanted at most 3");
+}
+
 // Every prefix of a valid text is refused, none crashes.
 TEST(JsonDocument, RefusesEveryTruncation) {
   const std::string text = R"({"a": [1, -2.5e3, "x\u00e9\n", {"b": null}], "c": true})";

@@ -33,6 +33,18 @@ TEST_F(FileTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(FileTest, ReadsNothingOfAFileThatIsTooLong) {
+  ASSERT_TRUE(write_file(path("f"), "12345"));
+  EXPECT_EQ(read_text_file(path("f"), 5).value(), "12345");
+  const Result<std::string> longer = read_text_file(path("f"), 4);
+  ASSERT_FALSE(longer);
+  EXPECT_EQ(longer.error().code, ErrorCode::kInvalidValue);
+  EXPECT_EQ(longer.error().message, path("f") + ": got 5 bytes, wanted at most 4");
+  const Result<std::string> endless = read_text_file("/dev/zero", 4096);
+  ASSERT_FALSE(endless);
+  EXPECT_EQ(endless.error().message, "/dev/zero: got more than 4096 bytes, wanted at most 4096");
+}
+
 TEST_F(FileTest, ReplacesTheOldContent) {
   ASSERT_TRUE(write_file(path("f"), "a long old text"));
   ASSERT_TRUE(write_file(path("f"), "new"));
