@@ -131,10 +131,19 @@ class Performance(unittest.TestCase):
         result = {"gpu": {"name": "NVIDIA H200", "sm_count": 132}, "date": "2026-11-21T12:00:00Z",
                   "command_line": "moejit bench --gemms some.json --json", "gemms": [gradient, forward]}
         sections = check_performance.generate_performance.sections_of(result)
-        self.assertEqual([section.split("\n")[0] for section in sections], ["## Grouped GEMMs", "## Weight gradients"])
+        self.assertEqual([section.split("\n")[0] for section in sections], ["### Grouped GEMMs", "### Weight gradients"])
         self.assertIn("| dsv3_fc1 | 8 x 512 +- 30 % | 7168, 2048 | 1.50 ms |", sections[0])
         self.assertIn("| dsv3_fc1_f32 | 8 x 4096 +- 30 % | 4096, 7168 | tile, f32 | 1.50 ms | 1280 | 0.800 | 1.70 ms | 1300 | "
                       "1130 | 0.790 | 1.00 |", sections[1])
+
+    def test_has_a_section_for_each_gpu(self):
+        def result(gpu, layer):
+            return {"gpu": {"name": gpu, "sm_count": 132}, "date": "2026-11-21T12:00:00Z", "command_line": layer,
+                    "gemms": []}
+        results = [result("NVIDIA H200", "b"), result("NVIDIA H100", "a"), result("NVIDIA H200", "c")]
+        generate = check_performance.generate_performance
+        sections = generate.gpu_sections(results, lambda result: [result["command_line"]])
+        self.assertEqual(sections, ["## NVIDIA H200", "b", "c", "## NVIDIA H100", "a"])
 
     def test_takes_texts_as_they_are(self):
         self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}\n"))
