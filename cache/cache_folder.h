@@ -30,6 +30,7 @@ struct FileInfo {
 //
 //   <root>/v2/<2 hex>/<62 hex>   entries
 //   <root>/v2/stats              counters of all processes, advisory
+//   <root>/v2/compilers/         a small file for each compiler that made entries, advisory
 //   <root>/v2/tmp/               files being written
 //   <root>/v2/quarantine/        files that failed verification, the newest 16
 //

@@ -78,7 +78,7 @@ Collected KernelCache::collect_garbage() {
 std::int64_t KernelCache::clear() {
   std::int64_t removed = 0;
   for (const FileInfo& file : entry_files(folder_)) removed += folder_.remove(file) == 0 ? 1 : 0;
-  for (const char* folder : {"tmp", "quarantine"})
+  for (const char* folder : {"tmp", "quarantine", "compilers"})
     for (const FileInfo& file : folder_.files_in(folder)) folder_.remove(file);
   for (const FileInfo& file : folder_.files_in("."))
     if (file.name == "stats") folder_.remove(file);

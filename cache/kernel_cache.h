@@ -96,6 +96,13 @@ class KernelCache {
   // Moves an entry aside that verified but is of no use to the caller. Counts as corrupt.
   void discard(const Digest& key, std::string_view reason);
 
+  // Records that the folder may hold entries of a compiler, in the words of the caller, at most
+  // 4096 bytes; nothing happens where it says so already, or where it cannot be written.
+  void add_compiler(std::string_view text);
+  // What was recorded, in an order that depends on the texts alone, each once and verified. Advice:
+  // entries that were copied, or written by an earlier version, may have no record.
+  std::vector<std::string> compilers() const;
+
   // All entries in the order of their keys, each read and verified; nothing is changed.
   std::vector<EntryInfo> list() const;
   // The keys of all entries, sorted; no file is opened.
@@ -107,8 +114,8 @@ class KernelCache {
 
   // Evicts down to the limits and sweeps, now.
   Collected collect_garbage();
-  // Removes all entries, quarantined and temporary files, the stats, and what earlier versions of
-  // moejit left; how many entries.
+  // Removes all entries, quarantined and temporary files, records, the stats, and what earlier
+  // versions of moejit left; how many entries.
   std::int64_t clear();
   CacheStatistics statistics() const;
 

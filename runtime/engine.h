@@ -30,6 +30,9 @@ struct EngineOptions {
   std::string pack_keys;
   bool frozen = false;  // a kernel that no cache holds is an error (kCacheMiss), never a compile;
                         // the same where MOEJIT_FROZEN is 1
+  // true: of the folder only what the compiler of this machine made. Else an engine that is frozen,
+  // or finds no compiler, takes what other compilers made (docs/cache.md).
+  bool own_compiler_only = false;
   // What the error of a frozen engine says after "moejit build": the file of the layer.
   std::string build_arguments = "LAYER";
   // Gets what is worth telling but no error, a sentence at a time and each once: a full disk, a

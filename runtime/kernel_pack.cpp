@@ -49,6 +49,12 @@ std::string pack_manifest(std::span<const cache::Entry> entries) {
   return manifest.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::string compilers_text(std::span<const std::vector<std::string>> compilers) {
+  json text;
+  text["compilers"] = std::vector(compilers.begin(), compilers.end());
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 std::vector<std::vector<std::string>> compilers_of(std::string_view manifest) {
   const json object = json::parse(manifest, nullptr, false);
   std::vector<std::vector<std::string>> compilers;

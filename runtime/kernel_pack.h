@@ -21,7 +21,10 @@ cache::Entry kernel_entry(const compiler::KernelBinary& binary, const compiler::
 // Entries that are no kernels add to "kernels" alone.
 std::string pack_manifest(std::span<const cache::Entry> entries);
 
-// The compilers in a manifest, which may be any text.
+// A text of "compilers" alone, each by its compiler_fields().
+std::string compilers_text(std::span<const std::vector<std::string>> compilers);
+
+// The compilers in a manifest or in a compilers_text(), which may be any text.
 std::vector<std::vector<std::string>> compilers_of(std::string_view manifest);
 
 }  // namespace moejit::runtime

@@ -14,6 +14,8 @@ namespace moejit::runtime {
 Result<std::unique_ptr<KernelStore>> KernelStore::open(const EngineOptions& options) {
   std::unique_ptr<KernelStore> store(new KernelStore());
   store->warn_ = options.warn;
+  store->is_frozen_ = options.frozen;
+  store->takes_other_compilers_ = !options.own_compiler_only;
   if (!options.use_cache) {
     store->no_folder_reason_ = "the caller asked for it";
     return store;
@@ -39,6 +41,7 @@ Result<void> KernelStore::open_folder(const EngineOptions& options) {
                                       .writes_to_network = options.cache_network_write}));
   if (opened) {
     folder_ = std::move(*opened);
+    folder_compilers_ = std::make_unique<FolderCompilers>(*folder_);
     return {};
   }
   if (folder.is_explicit) return tl::make_unexpected(std::move(opened).error());
@@ -70,22 +73,47 @@ Result<void> KernelStore::open_packs(const EngineOptions& options) {
 }
 
 std::optional<ObtainedKernel> KernelStore::find(const compiler::KernelSource& source) {
-  const bool asks_folder_first = packs_.empty() || compiler::is_toolchain_at_hand(source.target);
-  if (!asks_folder_first)
+  const bool is_at_hand = compiler::is_toolchain_at_hand(source.target);
+  const bool opens_compiler = !is_at_hand && !(is_frozen_ && takes_other_compilers_);
+  if (opens_compiler)
     if (auto found = find_in_packs(source, std::nullopt)) return found;
-  if (!folder_ && (packs_.empty() || !asks_folder_first)) return std::nullopt;
-  const std::optional<OwnKey> own = own_key(source);
+  if (!folder_ && (packs_.empty() || opens_compiler)) return std::nullopt;
+  const auto own = is_at_hand || opens_compiler ? own_key(source) : std::nullopt;
   if (own)
     if (auto found = find_in_folder(source, own->digest)) return found;
-  return asks_folder_first ? find_in_packs(source, own) : std::nullopt;
+  const bool takes_others = folder_ && takes_other_compilers_ && (is_frozen_ || !own);
+  std::vector<CompilerFields> asked;
+  if (takes_others) {
+    asked = folder_compilers_->all();
+    if (auto found = find_in_folder(source, asked, own)) return found;
+  }
+  if (!opens_compiler)
+    if (auto found = find_in_packs(source, own)) return found;
+  if (!takes_others) return std::nullopt;
+  // Nobody else has it, so that it pays to read the whole folder once.
+  std::vector<CompilerFields> others = folder_compilers_->look_closer();
+  std::erase_if(others, [&](const auto& known) { return std::ranges::count(asked, known) > 0; });
+  return find_in_folder(source, others, own);
 }
 
-// Without a compiler on this machine there is none, and nothing in the folder for it.
+// Without a compiler on this machine there is none.
 std::optional<KernelStore::OwnKey> KernelStore::own_key(const compiler::KernelSource& source) {
   const auto identity = compiler::toolchain_identity(source);
   if (!identity) return std::nullopt;
   return OwnKey{compiler::kernel_key(source, *identity).digest,
                 compiler::compiler_fields(source.target, *identity)};
+}
+
+std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source,
+                                                          std::span<const CompilerFields> compilers,
+                                                          const std::optional<OwnKey>& own) {
+  for (const CompilerFields& compiler : compilers) {
+    if (own && own->compiler == compiler) continue;
+    const auto key = key_with(source, compiler);
+    if (!key) continue;  // of another target
+    if (auto found = find_in_folder(source, key->digest)) return found;
+  }
+  return std::nullopt;
 }
 
 std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source,
@@ -111,9 +139,10 @@ std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelS
     for (const std::size_t compiler : pack.compilers) {
       if (!is_made[compiler]) {
         is_made[compiler] = true;
-        keys[compiler] = own && own->compiler == compilers_[compiler]
-                             ? own->digest
-                             : key_with(source, compilers_[compiler]);
+        if (own && own->compiler == compilers_[compiler])
+          keys[compiler] = own->digest;
+        else if (const auto key = key_with(source, compilers_[compiler]))
+          keys[compiler] = key->digest;
       }
       if (!keys[compiler]) continue;  // of another target
       if (auto found = find_in_pack(pack, *keys[compiler], source)) return found;
@@ -122,24 +151,17 @@ std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelS
   return std::nullopt;
 }
 
-std::optional<Digest> KernelStore::key_with(const compiler::KernelSource& source,
-                                            std::span<const std::string> compiler) {
-  const auto identity = compiler::toolchain_identity_with(source, compiler);
-  if (!identity || !*identity) return std::nullopt;
-  return compiler::kernel_key(source, **identity).digest;
-}
-
 std::optional<ObtainedKernel> KernelStore::find_in_pack(const OpenPack& pack, const Digest& key,
                                                         const compiler::KernelSource& source) {
   auto entry = pack.pack->get(key);
   if (!entry) {
-    report_bad_pack(pack.pack->path(), entry.error().message);
+    report_bad_pack(pack.pack->path(), source, entry.error().message);
     return std::nullopt;
   }
   if (!*entry) return std::nullopt;
   auto binary = kernel_of(std::move(**entry), source);
   if (!binary) {
-    report_bad_pack(pack.pack->path(),
+    report_bad_pack(pack.pack->path(), source,
                     fmt::format("pack {}: entry {}: its metadata is not that of the kernel",
                                 pack.pack->path(), key.hex()));
     return std::nullopt;
@@ -148,17 +170,22 @@ std::optional<ObtainedKernel> KernelStore::find_in_pack(const OpenPack& pack, co
                         KernelOrigin::kPack, std::nullopt};
 }
 
-void KernelStore::report_bad_pack(const std::string& path, const std::string& message) {
+void KernelStore::report_bad_pack(const std::string& path, const compiler::KernelSource& source,
+                                  const std::string& message) {
   ++corrupt_in_packs_;
   {
     const std::lock_guard lock(warned_mutex_);
+    damaged_.emplace(source.entry, path);
     if (!warned_.insert(path).second) return;
   }
   if (warn_) warn_(fmt::format("{}; what it should have is looked for elsewhere", message));
 }
 
 bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
-  return folder_ && folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
+  if (!folder_) return false;
+  // First: whoever sees the entry shall know what to ask for.
+  record_compiler(*folder_, compiler_of(binary.target, key.fields));
+  return folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
 }
 
 std::string KernelStore::folder_description() const {
@@ -170,6 +197,22 @@ std::vector<std::string> KernelStore::pack_paths() const {
   std::vector<std::string> paths;
   for (const OpenPack& pack : packs_) paths.push_back(pack.pack->path());
   return paths;
+}
+
+std::optional<std::string> KernelStore::damaged_pack_of(
+    const compiler::KernelSource& source) const {
+  const std::lock_guard lock(warned_mutex_);
+  const auto found = damaged_.find(source.entry);
+  return found == damaged_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<CompilerFields> KernelStore::folder_compilers(const compiler::Target& target) const {
+  if (!folder_) return {};
+  std::vector<CompilerFields> compilers = folder_compilers_->all();
+  std::erase_if(compilers, [&target](const CompilerFields& compiler) {
+    return !key_with({.entry = {}, .text = {}, .target = target}, compiler);
+  });
+  return compilers;
 }
 
 std::int64_t KernelStore::corrupt() const {

@@ -6,8 +6,10 @@
 #include "compiler/kernel_key.h"
 #include "compiler/support/fork.h"
 #include "runtime/engine.h"
+#include "runtime/kernel_compilers.h"
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,8 +25,11 @@ namespace moejit::runtime {
 //
 // The key of a kernel holds the compiler that made it. In the folder kernels are looked up for the
 // compiler of this machine, told without opening NVRTC where its files allow that (else packs are
-// asked first, so that a run which they serve never opens it). In a pack they are looked up for
-// each compiler that its manifest names: the pack stands for its compiler, which need not be here.
+// asked first, so that a run which they serve never opens it). Where there is none, or where an
+// engine is frozen, so that nothing will be compiled anyway, they are then looked up for each
+// compiler that made entries of the folder, the newest first; a frozen engine opens NVRTC for
+// neither. In a pack they are looked up for each compiler that its manifest names: the pack stands
+// for its compiler, which need not be here.
 class KernelStore {
  public:
   // Errors: those of Engine::create().
@@ -39,6 +44,10 @@ class KernelStore {
   // The folder in use, or why there is none ("memory only: ...").
   std::string folder_description() const;
   std::vector<std::string> pack_paths() const;
+  // A pack in which find() met the source's kernel damaged; none where it met none.
+  std::optional<std::string> damaged_pack_of(const compiler::KernelSource& source) const;
+  // The compilers of a target whose kernels the folder is known to have, the newest first.
+  std::vector<CompilerFields> folder_compilers(const compiler::Target& target) const;
   std::int64_t corrupt() const;  // entries of folder and packs that failed verification
 
  private:
@@ -54,28 +63,34 @@ class KernelStore {
   // takes longer than to look it up.
   struct OwnKey {
     Digest digest;
-    std::vector<std::string> compiler;
+    CompilerFields compiler;
   };
   static std::optional<OwnKey> own_key(const compiler::KernelSource& source);
-  // None: of another target.
-  static std::optional<Digest> key_with(const compiler::KernelSource& source,
-                                        std::span<const std::string> compiler);
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                const Digest& key);
+  // Looks for what compilers made other than that of the own key.
+  std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
+                                               std::span<const CompilerFields> compilers,
+                                               const std::optional<OwnKey>& own);
   std::optional<ObtainedKernel> find_in_packs(const compiler::KernelSource& source,
                                               const std::optional<OwnKey>& own);
   std::optional<ObtainedKernel> find_in_pack(const OpenPack& pack, const Digest& key,
                                              const compiler::KernelSource& source);
-  void report_bad_pack(const std::string& path, const std::string& message);
+  void report_bad_pack(const std::string& path, const compiler::KernelSource& source,
+                       const std::string& message);
 
+  bool is_frozen_ = false;
+  bool takes_other_compilers_ = true;
   std::unique_ptr<cache::KernelCache> folder_;
+  std::unique_ptr<FolderCompilers> folder_compilers_;  // null: there is no folder
   std::string no_folder_reason_;
   std::vector<OpenPack> packs_;
-  std::vector<std::vector<std::string>> compilers_;  // of all packs, each once
+  std::vector<CompilerFields> compilers_;  // of all packs, each once
   cache::WarningSink warn_;
   std::atomic<std::int64_t> corrupt_in_packs_{0};
-  ForkMutex warned_mutex_;
-  std::set<std::string> warned_;  // paths of packs
+  mutable ForkMutex warned_mutex_;
+  std::set<std::string> warned_;                // paths of packs
+  std::map<std::string, std::string> damaged_;  // entry of a kernel, path of a pack that spoiled it
 };
 
 }  // namespace moejit::runtime

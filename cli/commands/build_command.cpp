@@ -205,6 +205,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
     cache.build_arguments += " --with-intermediates";
   // What goes into a pack is made by the compiler of this machine, whatever other packs there are.
   cache.uses_packs = command.pack.empty();
+  cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(cache, terminal, command.jobs));
   MOEJIT_TRY(

@@ -52,7 +52,8 @@ struct CacheOptions {
   bool is_frozen = false;
   std::vector<std::string> packs;  // empty: those of MOEJIT_PACKS
   bool uses_packs = true;
-  std::string pack_keys;  // empty: MOEJIT_PACK_KEYS
+  bool own_compiler_only = false;  // as in runtime::EngineOptions
+  std::string pack_keys;           // empty: MOEJIT_PACK_KEYS
   // What follows "moejit build" in the error of a frozen cache; empty: unknown.
   std::string build_arguments;
 };

@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/terminal/table.h"
 #include "compiler/support/file.h"
+#include "runtime/kernel_compilers.h"
 #include "runtime/kernel_pack.h"
 
 #include <filesystem>
@@ -116,10 +117,13 @@ Result<void> run_pack_export(const PackExportCommand& command, Terminal& termina
   MOEJIT_TRY_ASSIGN(const cache::PackTrust trust, cache::pack_trust(command.keys));
   std::vector<cache::Entry> entries;
   MOEJIT_TRY(add_pack(command.file, trust, entries));
+  const std::string manifest = runtime::pack_manifest(entries);
   MOEJIT_TRY_ASSIGN(const auto folder, cache::KernelCache::open(command.output_dir,
                                                                 [&terminal](std::string_view text) {
                                                                   terminal.warn(text);
                                                                 }));
+  for (const runtime::CompilerFields& compiler : runtime::compilers_of(manifest))
+    runtime::record_compiler(*folder, compiler);
   for (const cache::Entry& entry : entries)
     if (!folder->put(entry.key, entry.metadata, entry.payload))
       return fail(Stage::kCache, ErrorCode::kCacheUnusable,

@@ -15,6 +15,7 @@ Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options
                                 .use_cache = !options.is_disabled,
                                 .pack_keys = options.pack_keys,
                                 .frozen = is_frozen,
+                                .own_compiler_only = options.own_compiler_only,
                                 .warn = [&terminal](std::string_view text) { terminal.warn(text); },
                                 .compile_jobs = compile_jobs};
   if (!options.uses_packs || !options.packs.empty()) engine.packs = options.packs;

@@ -7,6 +7,11 @@
 #include <fmt/ranges.h>
 
 namespace moejit::runtime {
+namespace {
+
+constexpr std::string_view kElsewhere = ", on a machine with a compiler and the same moejit";
+
+}  // namespace
 
 Result<void> KernelMaker::open() {
   MOEJIT_TRY_ASSIGN(store_, KernelStore::open(options_));
@@ -23,27 +28,57 @@ std::optional<ObtainedResult> KernelMaker::look_up(const compiler::KernelSource&
   return frozen_error(source);
 }
 
-tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& source) const {
+// The folder in use and the packs, and what compilers made the kernels that the folder has.
+std::string KernelMaker::places_text(const compiler::Target& target) const {
   const cache::KernelCache* folder = store_->folder();
-  const std::vector<std::string> packs = store_->pack_paths();
-  // A message is no reason to open a compiler.
-  std::string key_text;
-  if (compiler::is_toolchain_at_hand(source.target))
-    if (const auto key = compiler::kernel_key(source))
-      key_text = fmt::format(" (key {})", key->digest.hex());
-  const std::string target = to_string(source.target);
-  std::string hint = fmt::format("make it beforehand: moejit build {} --target {}",
-                                 options_.build_arguments, target);
-  if (!packs.empty())
+  std::string text = folder != nullptr ? folder->folder() : "memory only";
+  std::vector<std::string> names;
+  for (const CompilerFields& compiler : store_->folder_compilers(target))
+    names.push_back(compiler_name(compiler));
+  if (!names.empty()) text += fmt::format(", with kernels of {}", fmt::join(names, ", "));
+  for (const std::string& pack : store_->pack_paths()) text += "; " + pack;
+  return text;
+}
+
+// The command that makes a kernel, and where it has to run.
+std::string KernelMaker::build_hint(const compiler::Target& target, std::string_view where) const {
+  std::string hint = fmt::format("make it beforehand{}: moejit build {} --target {}", where,
+                                 options_.build_arguments, to_string(target));
+  if (!store_->pack_paths().empty())
     hint += " --pack more.moejitpack, and add that to the packs";
-  else if (folder != nullptr)
-    hint += " --cache-dir " + folder->folder();
-  return fail(
-      Stage::kCache, ErrorCode::kCacheMiss,
-      fmt::format("the frozen cache ({}{}{}) has no kernel {} for {}{}",
-                  folder != nullptr ? folder->folder() : "memory only", packs.empty() ? "" : "; ",
-                  fmt::join(packs, "; "), source.entry, target, key_text),
-      std::move(hint));
+  else if (store_->folder() != nullptr)
+    hint += " --cache-dir " + store_->folder()->folder();
+  return hint;
+}
+
+tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& source) const {
+  if (const auto pack = store_->damaged_pack_of(source))
+    return fail(Stage::kCache, ErrorCode::kCacheMiss,
+                fmt::format("the frozen cache has no kernel {} for {}: its entry in pack {} is "
+                            "damaged",
+                            source.entry, to_string(source.target), *pack),
+                "copy the pack again, or build it anew; moejit pack verify lists all problems");
+  // A message is no reason to open a compiler.
+  std::optional<Digest> key;
+  if (compiler::is_toolchain_at_hand(source.target))
+    if (const auto own = compiler::kernel_key(source)) key = own->digest;
+  return fail(Stage::kCache, ErrorCode::kCacheMiss,
+              fmt::format("the frozen cache ({}) has no kernel {} for {}{}",
+                          places_text(source.target), source.entry, to_string(source.target),
+                          key ? fmt::format(" (key {})", key->hex()) : " by any compiler"),
+              build_hint(source.target, key ? "" : kElsewhere));
+}
+
+// Of the error that there is no compiler: what else was tried.
+tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
+                                                    Error error) const {
+  if (options_.use_cache) {
+    error.message +=
+        fmt::format("; and the cache ({}) has no kernel {} for {} by any compiler",
+                    places_text(source.target), source.entry, to_string(source.target));
+    error.hint += (error.hint.empty() ? "" : "; or ") + build_hint(source.target, kElsewhere);
+  }
+  return tl::make_unexpected(std::move(error));
 }
 
 // Null where there is none, which is said once.
@@ -89,18 +124,19 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
 
 ObtainedResult KernelMaker::compile(const compiler::KernelSource& source,
                                     const std::stop_token& stop) {
-  MOEJIT_TRY_ASSIGN(
-      compiler::CompiledKernel compiled,
-      compiler::compile_kernel_and_time(source, {.stop = stop,
-                                                 .worker = options_.compile_worker,
-                                                 .reproducer_dir = options_.reproducer_dir}));
-  const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled.binary));
+  auto compiled = compiler::compile_kernel_and_time(
+      source,
+      {.stop = stop, .worker = options_.compile_worker, .reproducer_dir = options_.reproducer_dir});
+  if (!compiled && compiled.error().code == ErrorCode::kCompilerMissing)
+    return without_compiler(source, std::move(compiled).error());
+  if (!compiled) return tl::make_unexpected(std::move(compiled).error());
+  const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled->binary));
   // Now that the compiler is open, there is no doubt about which one it is.
   MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));
   const bool is_published = publish(*binary, key);
   count(&EngineCounters::compiled);
   if (store_->folder() != nullptr && !is_published) count(&EngineCounters::unpublished);
-  return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled.time};
+  return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled->time};
 }
 
 // Whether the folder has it now. Compilers give equal bytes for equal keys; where another process

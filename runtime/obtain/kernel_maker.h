@@ -12,6 +12,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::runtime {
@@ -41,7 +42,10 @@ class KernelMaker final {
 
  private:
   ObtainedResult compile(const compiler::KernelSource& source, const std::stop_token& stop);
+  std::string places_text(const compiler::Target& target) const;
+  std::string build_hint(const compiler::Target& target, std::string_view where) const;
   tl::unexpected<Error> frozen_error(const compiler::KernelSource& source) const;
+  tl::unexpected<Error> without_compiler(const compiler::KernelSource& source, Error error) const;
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
   std::optional<cache::StripeLock> lock(const compiler::KernelKey& key,
                                         const std::stop_token& stop);

@@ -246,7 +246,7 @@ class Reproducible(PackTest):
         env = {**os.environ, "HOME": str(self.folder)}
         process = subprocess.Popen([program, *arguments], cwd=self.folder, env=env,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not list((self.folder / cache).glob("v2/[0-9a-f]*/*")):
+        while process.poll() is None and not list((self.folder / cache).glob("v2/??/*")):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()

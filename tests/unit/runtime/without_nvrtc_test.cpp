@@ -92,6 +92,15 @@ TEST_F(WithoutNvrtc, TheFolderServesWhereFilesTellTheRelease) {
   EXPECT_EQ(got, static_cast<int>(KernelOrigin::kCache));
 }
 
+TEST_F(WithoutNvrtc, TheFolderServesWhereThereIsNone) {
+  for (const bool is_frozen : {false, true})
+    EXPECT_EQ(in_child([&] {
+                setenv("MOEJIT_NVRTC", "/nonexistent/libnvrtc.so.13", 1);
+                return origin({.cache_dir = folder(), .packs = {{}}, .frozen = is_frozen});
+              }),
+              static_cast<int>(KernelOrigin::kCache));
+}
+
 TEST_F(WithoutNvrtc, PacksAreAskedFirstWhereFilesDoNotTell) {
   // A name that is not NVRTC's own: it can be opened, but tells nothing.
   const std::string library = (dir_ / "other.so").string();
@@ -105,6 +114,12 @@ TEST_F(WithoutNvrtc, PacksAreAskedFirstWhereFilesDoNotTell) {
               return origin({.cache_dir = folder(), .packs = {{pack_path()}}});
             }),
             static_cast<int>(KernelOrigin::kPack));
+  // What is frozen will compile nothing, and needs to know no compiler of this machine.
+  EXPECT_EQ(in_child([&] {
+              setenv("MOEJIT_NVRTC", library.c_str(), 1);
+              return origin({.cache_dir = folder(), .packs = {{}}, .frozen = true});
+            }),
+            static_cast<int>(KernelOrigin::kCache));
 }
 
 }  // namespace

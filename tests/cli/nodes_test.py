@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes without a compiler, home, PATH or anything to write to: folders and packs serve them."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import tool
+from tool import TINY
+
+UNSHARE = shutil.which("unshare")
+MOUNT = shutil.which("mount")
+NAMESPACE = [UNSHARE, "-m"] if os.geteuid() == 0 else [UNSHARE, "-Urm"]
+
+
+def may_mount():
+    return bool(UNSHARE and MOUNT) and subprocess.run(
+        [*NAMESPACE, MOUNT, "-t", "tmpfs", "tmpfs", "/mnt"], check=False,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+class NodeTest(tool.ToolTest):
+    """Kernels are made once, into a folder and a pack."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.missing = None
+        cls.pack = cls.shared / "kernels.moejitpack"
+        done = cls.run_bare(["build", TINY, "--cache-dir", cls.cache, "--pack", cls.pack,
+                             "--variants", "described", "--json"], LD_DEBUG="files")
+        if done.returncode != 0:
+            cls.missing = "there is no NVRTC on this machine"
+            return
+        assert cls.opened_nvrtc(done), done.stderr
+        cls.kernels = len(json.loads(done.stdout)["kernels"])
+        environment = json.loads(cls.run_bare(["env", "--json"]).stdout)
+        cls.nvrtc = pathlib.Path(environment["compiler of cuda:sm_90a"]["text"].split(", ")[-1])
+
+    def setUp(self):
+        super().setUp()
+        if self.missing:
+            self.skipTest(self.missing)
+
+    @classmethod
+    def run_bare(cls, arguments, prefix=(), **environment):
+        """With no variables but these: no HOME, no PATH."""
+        return subprocess.run([*prefix, tool.moejit, *map(str, arguments)], cwd=cls.shared,
+                              env={name: str(value) for name, value in environment.items()},
+                              stdin=subprocess.DEVNULL, text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    @staticmethod
+    def opened_nvrtc(done):
+        """Whether the dynamic linker, asked with LD_DEBUG, has opened it; to look is no harm."""
+        opened = [line for line in done.stderr.splitlines() if "calling init: " in line]
+        assert opened, "LD_DEBUG says nothing"
+        return any("libnvrtc" in line for line in opened)
+
+    def served(self, prefix=(), layer=TINY, **environment):
+        """How many kernels came from folder and packs, and what the process said."""
+        done = self.run_bare(["build", layer, "--json"], prefix, LD_DEBUG="files", **environment)
+        said = "\n".join(line for line in done.stderr.splitlines() if "moejit: " in line)
+        self.assertEqual(done.returncode, 0, said)
+        self.assertFalse(self.opened_nvrtc(done))
+        report = json.loads(done.stdout)
+        self.assertEqual(report["compiled"], 0)
+        return report["from_cache"], report["from_packs"], said
+
+    def places(self):
+        """Where the kernels are, and how many then come from folder and pack."""
+        yield {"MOEJIT_CACHE_DIR": self.cache}, (self.kernels, 0, "")
+        yield {"MOEJIT_CACHE_DIR": self.folder / "empty", "MOEJIT_PACKS": self.pack}, (
+            0, self.kernels, "")
+
+    def test_any_library_for_nvrtc_will_do(self):
+        # One of another name tells no version unless it is opened, which nobody does.
+        other = self.folder / "other.so"
+        other.symlink_to(self.nvrtc)
+        for place, wanted in self.places():
+            for nvrtc in ("/nonexistent", other, self.nvrtc):
+                self.assertEqual(self.served(MOEJIT_NVRTC=nvrtc, MOEJIT_FROZEN=1, **place), wanted)
+            self.assertEqual(self.served(MOEJIT_NVRTC="/nonexistent", **place), wanted)
+
+    def test_a_machine_without_nvrtc(self):
+        if not may_mount():
+            self.skipTest("mounting is not permitted here")
+        script = 'for file in "$0"/libnvrtc*; do "$1" --bind /dev/null "$file"; done; shift; exec "$@"'
+        prefix = [*NAMESPACE, "/bin/sh", "-c", script, self.nvrtc.parent, MOUNT]
+        found = json.loads(self.run_bare(["env", "--json"], prefix).stdout)
+        if found["compiler of cuda:sm_90a"]["found"]:
+            self.skipTest("NVRTC is in several places")
+        for place, wanted in self.places():
+            self.assertEqual(self.served(prefix, MOEJIT_FROZEN=1, **place), wanted)
+            self.assertEqual(self.served(prefix, **place), wanted)
+
+    def test_a_file_system_that_is_only_read(self):
+        if not may_mount():
+            self.skipTest("mounting is not permitted here")
+        script = '"$0" --bind "$1" "$1" && "$0" -o remount,bind,ro "$1" && shift && exec "$@"'
+        prefix = [*NAMESPACE, "/bin/sh", "-c", script, MOUNT, self.shared]
+        written = self.run_bare(["build", TINY, "--json"], prefix, MOEJIT_CACHE_DIR=self.cache)
+        self.assertEqual(json.loads(written.stdout)["cache"], f"{self.cache} (read-only)")
+        for frozen in ({"MOEJIT_FROZEN": 1}, {}):
+            self.assertEqual(self.served(prefix, MOEJIT_NVRTC="/nonexistent", **frozen,
+                                         MOEJIT_CACHE_DIR=self.cache), (self.kernels, 0, ""))
+            # Where the default folder cannot be made, the pack serves all the same.
+            from_cache, from_packs, said = self.served(
+                prefix, MOEJIT_NVRTC="/nonexistent", **frozen, HOME=self.shared / "none",
+                MOEJIT_PACKS=self.pack)
+            self.assertEqual((from_cache, from_packs), (0, self.kernels))
+            self.assertIn("kernels stay in memory", said)
+
+    def test_folders_of_earlier_versions_and_copies_of_entries(self):
+        copy = self.folder / "copy"
+        shutil.copytree(self.cache, copy)
+        shutil.rmtree(copy / "v2/compilers")
+        wanted = (self.kernels, 0, "")
+        for _ in range(2):
+            self.assertEqual(self.served(MOEJIT_NVRTC="/nonexistent", MOEJIT_CACHE_DIR=copy), wanted)
+            # Read once and recorded for the next process; a damaged record is as none.
+            record, = (copy / "v2/compilers").iterdir()
+            self.assertIn("nvrtc", record.read_text())
+            record.write_text("damaged")
+
+    def test_export_records_compilers(self):
+        self.succeed("pack", "export", self.pack, "--output-dir", "exported")
+        self.assertEqual(len(list((self.folder / "exported/v2/compilers").iterdir())), 1)
+
+    def test_what_is_not_there_is_said_with_a_way_out(self):
+        layer = self.layer(hidden=384)
+        for frozen in ({"MOEJIT_FROZEN": 1}, {}):
+            done = self.run_bare(["build", layer], MOEJIT_NVRTC="/nonexistent",
+                                 MOEJIT_CACHE_DIR=self.cache, **frozen)
+            self.assertEqual(done.returncode, 4)
+            self.assertIn("with kernels of nvrtc ", done.stderr)
+            self.assertIn("for cuda:sm_90a by any compiler\n", done.stderr)
+            self.assertIn("make it beforehand, on a machine with a compiler and the same moejit: "
+                          f"moejit build {layer} --target cuda:sm_90a --cache-dir {self.cache}",
+                          done.stderr)
+            self.assertEqual("no usable NVRTC" in done.stderr, not frozen)
+
+    def test_a_pack_is_made_by_the_compiler_of_this_machine_alone(self):
+        done = self.run_bare(["build", TINY, "--pack", self.folder / "new.moejitpack", "--variants",
+                              "described"], MOEJIT_NVRTC="/nonexistent", MOEJIT_CACHE_DIR=self.cache)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("no usable NVRTC", done.stderr)
+        self.assertFalse((self.folder / "new.moejitpack").exists())
+
+
+if __name__ == "__main__":
+    tool.main()
