@@ -39,13 +39,20 @@ void add_cache_looks(CLI::App& cache, Action& action) {
       .add_option("KEY", show->key, "Key, or a beginning that only one has")
       ->required();
   std::shared_ptr<CacheWhyCommand> why;
-  CLI::App& why_app =
-      add_cache_command(cache, action, "why", "Tell why kernels of a layer are not in the cache",
-                        "  moejit cache why layer.json --target cuda:sm_90a\n"
-                        "  moejit cache why 13a8b1de287e\n",
-                        &run_cache_why, why);
+  CLI::App& why_app = add_cache_command(cache, action, "why",
+                                        "Tell why kernels of a layer are not in cache and packs",
+                                        "  moejit cache why layer.json --target cuda:sm_90a\n"
+                                        "  moejit cache why 13a8b1de287e\n",
+                                        &run_cache_why, why);
   why_app.add_option("LAYER", why->what, "Layer description, or a key")->required();
   why_app.add_option("--target", why->target, kTargetHelp)->capture_default_str();
+  why_app.add_option("--packs", why->packs, "Packs to look into, separated by ':'")
+      ->delimiter(':')
+      ->allow_extra_args(false);
+  why_app.add_option(
+      "--pack-keys", why->pack_keys,
+      "Key ring: file or folder of public keys, one of which has to have signed a pack");
+  why_app.add_flag("--frozen", why->is_frozen, "Look as a frozen process does");
   std::shared_ptr<CacheDiffCommand> diff;
   CLI::App& diff_app = add_cache_command(
       cache, action, "diff", "Tell in which fields the keys of two kernels differ",

@@ -19,6 +19,7 @@ void add_cache_options(CLI::App& sub, CacheOptions& cache) {
                "Compile nothing: a kernel not in the cache is an error");
   sub.add_option("--packs", cache.packs, "Packs to take kernels from, separated by ':'")
       ->delimiter(':')
+      ->allow_extra_args(false)
       ->excludes("--no-cache");
   sub.add_option("--pack-keys", cache.pack_keys,
                  "Key ring: file or folder of public keys, one of which has to have signed a pack");

@@ -101,6 +101,22 @@ std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
   return result;
 }
 
+nlohmann::ordered_json differences_json(std::span<const FieldDifference> differences, const char* a,
+                                        const char* b) {
+  auto json = nlohmann::ordered_json::array();
+  for (const FieldDifference& difference : differences)
+    json.push_back({{"field", difference.field},
+                    {a, difference.a},
+                    {b, difference.b},
+                    {"reason", reason_of(difference.field)}});
+  return json;
+}
+
+std::string short_text(const std::string& value) {
+  if (value.empty()) return "(none)";
+  return value.size() <= 24 ? value : value.substr(0, 21) + "...";
+}
+
 std::string_view reason_of(std::string_view field) {
   struct Reason {
     std::string_view beginning, text;

@@ -8,6 +8,7 @@
 #include "compiler/support/error.h"
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,13 @@ struct FieldDifference {
 // compared in turn, digests of headers as far as both were stored.
 std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
                                               std::span<const HashedField> b);
+
+// The same as JSON, each with its "field", its values under the names `a` and `b`, and its
+// "reason".
+nlohmann::ordered_json differences_json(std::span<const FieldDifference> differences, const char* a,
+                                        const char* b);
+// A value of a field as far as a cell of a table has room.
+std::string short_text(const std::string& value);
 
 // What it means that this field of two keys differs, as a phrase.
 std::string_view reason_of(std::string_view field);

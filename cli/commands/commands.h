@@ -127,6 +127,9 @@ struct CacheWhyCommand {
   CacheCommand cache;
   std::string what;  // a layer description, or a key
   std::string target = "cuda:sm_90a";
+  std::vector<std::string> packs;  // these three as in CacheOptions
+  std::string pack_keys;
+  bool is_frozen = false;
 };
 Result<void> run_cache_why(const CacheWhyCommand& command, Terminal& terminal);
 

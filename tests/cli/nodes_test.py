@@ -124,6 +124,41 @@ class NodeTest(tool.ToolTest):
             self.assertIn("nvrtc", record.read_text())
             record.write_text("damaged")
 
+    def why(self, *arguments, **environment):
+        done = self.run_bare(["cache", "why", *arguments], LD_DEBUG="files", **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse(self.opened_nvrtc(done))
+        return done.stdout
+
+    def test_why_says_where_kernels_are(self):
+        for place, (in_folder, _, _) in self.places():
+            wanted = str(self.cache if in_folder else self.pack)
+            for change in ({"MOEJIT_NVRTC": "/nonexistent"}, {"MOEJIT_FROZEN": 1},
+                           {"MOEJIT_NVRTC": self.nvrtc}):
+                told = json.loads(self.why(TINY, "--json", **place, **change))
+                self.assertEqual((told["missing"], len(told["kernels"])), (0, self.kernels))
+                self.assertEqual({kernel["found_in"] for kernel in told["kernels"]}, {wanted})
+                self.assertTrue(told["kernels"][0]["compiler"].startswith("nvrtc "))
+        text = self.why(TINY, MOEJIT_NVRTC="/nonexistent", **place)
+        self.assertIn(f"in pack {self.pack}, made by nvrtc ", text)
+        self.assertTrue(text.endswith(f"{self.kernels} of {self.kernels} kernels are there: 0 in "
+                                      f"{place['MOEJIT_CACHE_DIR']}, {self.kernels} in {self.pack}\n"))
+        key = told["kernels"][0]["key"]
+        self.assertEqual(self.why("--packs", self.pack, key[:12], MOEJIT_CACHE_DIR=self.folder),
+                         f"in pack {self.pack}\n")
+
+    def test_why_says_what_is_not_there(self):
+        layer = self.layer(hidden=384)
+        told = json.loads(self.why(layer, "--json", MOEJIT_NVRTC="/nonexistent",
+                                   MOEJIT_CACHE_DIR=self.cache))
+        self.assertGreater(told["missing"], 0)
+        missing = [kernel for kernel in told["kernels"] if not kernel["is_present"]]
+        self.assertTrue(all(kernel["nearest"] for kernel in missing))
+        empty = json.loads(self.why(layer, "--json", MOEJIT_NVRTC="/nonexistent",
+                                    MOEJIT_CACHE_DIR=self.folder / "empty"))
+        self.assertEqual(empty["missing"], len(empty["kernels"]))
+        self.assertEqual((empty["kernels"][0]["key"], empty["kernels"][0]["nearest"]), (None, None))
+
     def test_export_records_compilers(self):
         self.succeed("pack", "export", self.pack, "--output-dir", "exported")
         self.assertEqual(len(list((self.folder / "exported/v2/compilers").iterdir())), 1)

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache/kernel_cache.h"
+#include "cache/pack.h"
+#include "cli/commands/cache_entries.h"
+#include "compiler/plan.h"
+#include "runtime/kernel_compilers.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// Where an engine would look for kernels.
+struct KernelPlaces {
+  std::unique_ptr<cache::KernelCache> folder;  // null: memory only
+  std::vector<std::unique_ptr<cache::Pack>> packs;
+  bool is_frozen = false;
+};
+
+// A kernel that a layer needs, and where it is, or what there is instead.
+struct WantedKernel {
+  std::string operation;
+  std::string entry;
+  // The key under which it is there; else that which it would get first, and none where neither
+  // this machine nor any of the places has a compiler of the target.
+  std::optional<Digest> key;
+  std::string found_in;              // folder or pack; empty: nowhere
+  bool is_in_pack = false;           // found_in is one
+  runtime::CompilerFields compiler;  // that the key names
+  bool is_own_compiler = false;      // that of this machine
+  bool is_quarantined = false;
+  std::string problem;                   // of what is under a key and cannot be used
+  std::optional<Digest> nearest;         // the kernel of the folder whose key differs least
+  std::vector<FieldDifference> differs;  // a: wanted, b: that of the nearest
+};
+
+// Looks for a plan's kernels as an engine does (runtime::KernelStore), and changes nothing.
+Result<std::vector<WantedKernel>> look_for(const compiler::Plan& plan, const KernelPlaces& places);
+
+}  // namespace moejit::cli
