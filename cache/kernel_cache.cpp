@@ -147,11 +147,20 @@ void KernelCache::warn_read_only() {
 
 void KernelCache::report_failed_write(int error) {
   add(Count::kFailedWrites);
+  write_error_ = error;
   if (is_lasting(error)) is_writable_ = false;
   warn_once(fmt::format("write {}", error),
             fmt::format("cache folder {}: writing fails ({}); {}", folder(), errno_text(error),
                         is_lasting(error) ? "new kernels stay in memory"
                                           : "some new kernels stay in memory"));
+}
+
+std::string KernelCache::write_problem() const {
+  if (folder_.fault() != 0) return errno_text(folder_.fault());
+  if (!folder_.network().empty())
+    return fmt::format("it is on a network file system ({}) and only read", folder_.network());
+  if (!folder_.is_writable()) return "it is read-only";
+  return write_error_ == 0 ? "" : errno_text(write_error_);
 }
 
 std::vector<Digest> KernelCache::keys() const {

@@ -122,6 +122,8 @@ class KernelCache {
   const std::string& folder() const { return folder_.root(); }
   // False: opened for reading, or writing was given up after a full disk or the like.
   bool is_writable() const { return is_writable_.load(std::memory_order_relaxed); }
+  // Why put() cannot write, or could not the last time it failed, as a phrase; empty where it can.
+  std::string write_problem() const;
   CacheCounters counters() const;
   const CacheLimits& limits() const { return settings_.limits; }
   // Why the file system cannot be used at all; empty where it can.
@@ -141,6 +143,7 @@ class KernelCache {
   CacheFolder folder_;
   WarningSink warn_;
   std::atomic<bool> is_writable_;
+  std::atomic<int> write_error_{0};  // of the last put() that failed
   const CacheSettings settings_;
   std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
   std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // of those, what is in the stats

@@ -135,6 +135,8 @@ EngineCounters Engine::counters() const {
 
 std::string Engine::cache_description() const { return impl_->maker.cache_description(); }
 
+std::string Engine::write_problem() const { return impl_->maker.write_problem(); }
+
 std::vector<std::string> Engine::pack_paths() const { return impl_->maker.pack_paths(); }
 
 }  // namespace moejit::runtime

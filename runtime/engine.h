@@ -66,7 +66,7 @@ struct EngineCounters {
   int64_t from_packs = 0;    // kernels that a pack served
   int64_t from_memory = 0;   // kernels that this engine already held
   int64_t corrupt = 0;       // entries of folder and packs that failed verification
-  int64_t unpublished = 0;   // compiled kernels that could not be written to the cache in use
+  int64_t unpublished = 0;   // compiled kernels that no folder has, unless `use_cache` is false
   int64_t without_lock = 0;  // compiled although another process may have done the same
   int64_t remembered_failures = 0;  // requests for kernels that are known not to compile
   int64_t nondeterministic = 0;     // compiled with other bytes than the cache got meanwhile
@@ -125,6 +125,9 @@ class Engine {
   EngineCounters counters() const;
   // The cache folder in use, or why there is none ("memory only: ...").
   std::string cache_description() const;
+  // Why kernels are not written to the cache folder, or were not the last time, as a phrase that
+  // names the folder where there is one; empty where they are.
+  std::string write_problem() const;
   std::vector<std::string> pack_paths() const;  // of the packs in use, in order
 
  private:

@@ -193,6 +193,12 @@ std::string KernelStore::folder_description() const {
   return folder_->folder() + (folder_->is_writable() ? "" : " (read-only)");
 }
 
+std::string KernelStore::write_problem() const {
+  if (!folder_) return no_folder_reason_;
+  const std::string problem = folder_->write_problem();
+  return problem.empty() ? "" : fmt::format("cache folder {}: {}", folder_->folder(), problem);
+}
+
 std::vector<std::string> KernelStore::pack_paths() const {
   std::vector<std::string> paths;
   for (const OpenPack& pack : packs_) paths.push_back(pack.pack->path());

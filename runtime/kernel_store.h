@@ -43,6 +43,8 @@ class KernelStore {
   cache::KernelCache* folder() const { return folder_.get(); }  // null: memory only
   // The folder in use, or why there is none ("memory only: ...").
   std::string folder_description() const;
+  // Why publish() fails, as Engine::write_problem().
+  std::string write_problem() const;
   std::vector<std::string> pack_paths() const;
   // A pack in which find() met the source's kernel damaged; none where it met none.
   std::optional<std::string> damaged_pack_of(const compiler::KernelSource& source) const;

@@ -147,6 +147,7 @@ std::string json_report(const BuildCommand& command, const std::vector<BuildJob>
   for (const BuildJob& job : jobs) report["kernels"].push_back(job_json(job));
   report["corrupt"] = counters.corrupt;
   report["compiled"] = counters.compiled;
+  report["unpublished"] = counters.unpublished;
   report["from_cache"] = counters.from_cache;
   report["from_packs"] = counters.from_packs;
   if (pack)
@@ -181,6 +182,17 @@ std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<B
     text += fmt::format("\npack: {}, {} kernels, {}", pack->path, pack->kernels,
                         bytes_text(pack->bytes));
   return text + "\n";
+}
+
+// Kernels in the folder are what a build is for, unless it makes a pack or wants no folder.
+Result<void> check_written(const BuildCommand& command, size_t kernels,
+                           const runtime::Engine& engine) {
+  const int64_t unpublished = engine.counters().unpublished;
+  if (unpublished == 0 || !command.pack.empty() || command.cache.is_disabled) return {};
+  return fail(Stage::kCache, ErrorCode::kFileWrite,
+              fmt::format("{} of {} kernels were not written: {}", unpublished, kernels,
+                          engine.write_problem()),
+              "make room, or name a folder that can be written to with --cache-dir");
 }
 
 BuildVariants variants_of(const BuildCommand& command) {
@@ -218,7 +230,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
   terminal.print(command.is_json ? json_report(command, jobs, pack, *engine)
                                  : text_report(jobs, pack, *engine));
-  return {};
+  return check_written(command, jobs.size(), *engine);
 }
 
 }  // namespace moejit::cli

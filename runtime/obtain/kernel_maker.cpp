@@ -135,7 +135,7 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source,
   MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));
   const bool is_published = publish(*binary, key);
   count(&EngineCounters::compiled);
-  if (store_->folder() != nullptr && !is_published) count(&EngineCounters::unpublished);
+  if (options_.use_cache && !is_published) count(&EngineCounters::unpublished);
   return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled->time};
 }
 

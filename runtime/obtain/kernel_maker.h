@@ -38,6 +38,7 @@ class KernelMaker final {
 
   EngineCounters counters() const;
   std::string cache_description() const { return store_->folder_description(); }
+  std::string write_problem() const { return store_->write_problem(); }
   std::vector<std::string> pack_paths() const { return store_->pack_paths(); }
 
  private:

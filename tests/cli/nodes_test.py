@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -123,6 +124,32 @@ class NodeTest(tool.ToolTest):
             record, = (copy / "v2/compilers").iterdir()
             self.assertIn("nvrtc", record.read_text())
             record.write_text("damaged")
+
+    def build_elsewhere(self, *arguments, prefix=(), **environment):
+        """A build that compiles all kernels; its report and what it said at its end."""
+        done = self.run_bare(["build", TINY, "--json", *arguments], prefix, **environment)
+        errors = [line for line in done.stderr.splitlines()
+                  if line.startswith("moejit: ") and not re.match(r"moejit: (warning|\d+/)", line)]
+        return done.returncode, json.loads(done.stdout), "\n".join(errors)
+
+    def test_a_build_fails_where_kernels_are_not_written(self):
+        status, report, said = self.build_elsewhere(HOME="/proc/none")
+        self.assertEqual((status, report["unpublished"]), (3, self.kernels))
+        self.assertIn(f"{self.kernels} of {self.kernels} kernels were not written: cache folder "
+                      "/proc/none/.cache/moejit: it cannot be made: ", said)
+        # Where the product is another, or nobody wanted a folder, that is no failure.
+        for arguments in (["--no-cache"], ["--pack", self.folder / "a", "--variants", "described"]):
+            status, report, said = self.build_elsewhere(*arguments, HOME="/proc/none")
+            self.assertEqual((status, said), (0, ""))
+        if not may_mount():
+            self.skipTest("mounting is not permitted here")
+        script = '"$0" -t tmpfs -o size=150k,mode=700 tmpfs "$1" && shift && exec "$@"'
+        prefix = [*NAMESPACE, "/bin/sh", "-c", script, MOUNT, self.folder]
+        status, report, said = self.build_elsewhere(prefix=prefix, MOEJIT_CACHE_DIR=self.folder / "c")
+        self.assertEqual(status, 3)
+        self.assertIn(report["unpublished"], range(1, self.kernels))
+        self.assertEqual(said, f"moejit: {report['unpublished']} of {self.kernels} kernels were not "
+                               f"written: cache folder {self.folder}/c: No space left on device")
 
     def why(self, *arguments, **environment):
         done = self.run_bare(["cache", "why", *arguments], LD_DEBUG="files", **environment)

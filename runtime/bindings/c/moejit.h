@@ -200,7 +200,7 @@ typedef struct moejit_engine_info {
   int64_t from_cache;        // kernels that the cache folder served
   int64_t from_memory;       // kernels that the engine already held
   int64_t corrupt;           // entries of folder and packs that failed verification
-  int64_t unpublished;       // compiled kernels that could not be written to the cache
+  int64_t unpublished;       // compiled kernels that no folder has, unless no cache is used
   int64_t from_packs;        // kernels that a pack served
   int64_t nondeterministic;  // compiled with other bytes than the cache got meanwhile
 } moejit_engine_info;
