@@ -56,6 +56,19 @@ int make_folders(const std::string& path) {
   }
 }
 
+// What make_folders() would return, as far as permissions tell.
+int would_make_folders(const std::string& path) {
+  const std::filesystem::path folder(path);
+  for (auto above = folder.parent_path(); !above.empty(); above = above.parent_path()) {
+    if (::faccessat(AT_FDCWD, above.c_str(), W_OK | X_OK, AT_EACCESS) == 0) {
+      struct stat status {};
+      return ::stat(above.c_str(), &status) == 0 && !S_ISDIR(status.st_mode) ? ENOTDIR : 0;
+    }
+    if (errno != ENOENT || above == above.root_path()) return errno;
+  }
+  return ENOENT;
+}
+
 // Of the folder, or of the nearest one above it that exists.
 std::string_view network_of(std::string path) {
   while (true) {
@@ -79,27 +92,40 @@ std::string absolute(const std::string& path) {
 }  // namespace
 
 Result<CacheFolder> CacheFolder::open(const std::string& path, bool writes_to_network) {
+  return open(path, writes_to_network, Missing::kMake);
+}
+
+Result<CacheFolder> CacheFolder::look(const std::string& path, bool writes_to_network) {
+  return open(path, writes_to_network, Missing::kLeave);
+}
+
+Result<CacheFolder> CacheFolder::open(const std::string& path, bool writes_to_network,
+                                      Missing missing) {
   CacheFolder folder;
   folder.root_ = absolute(path);
-  MOEJIT_TRY(folder.make_and_open(writes_to_network));
+  MOEJIT_TRY(folder.make_and_open(writes_to_network, missing));
   return folder;
 }
 
 // Returns errors for what the user has to change, and sets fault_ for the rest.
-Result<void> CacheFolder::make_and_open(bool writes_to_network) {
+Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing) {
+  const bool makes = missing == Missing::kMake;
   if (!writes_to_network) network_ = network_of(root_);
   const bool may_write = network_.empty();
   const auto failed = [this](int error, std::string_view what) -> Result<void> {
     if (!is_fault(error)) return unusable(root_, fmt::format("{}{}", what, errno_text(error)));
     fault_ = error;
     version_ = {};
+    is_writable_ = false;
     return {};
   };
   FileDescriptor root(::open(root_.c_str(), kOpenFolder));
   if (!root && errno == ENOENT) {
     if (!may_write) return {};  // nothing there to read
-    if (const int error = make_folders(root_); error != 0)
+    if (const int error = makes ? make_folders(root_) : would_make_folders(root_); error != 0)
       return failed(error, "it cannot be made: ");
+    is_writable_ = true;
+    if (!makes) return {};
     root = FileDescriptor(::open(root_.c_str(), kOpenFolder));
   }
   struct stat status {};
@@ -110,12 +136,16 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network) {
   version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
   if (!version_ && errno == ENOENT) {
     if (!may_write) return {};
-    if (::mkdirat(root.get(), kVersion, 0700) != 0 && errno != EEXIST) {
+    const int made = makes ? ::mkdirat(root.get(), kVersion, 0700)
+                           : ::faccessat(root.get(), ".", W_OK | X_OK, AT_EACCESS);
+    if (made != 0 && errno != EEXIST) {
       const int error = errno;
       // A cache that is only read, made by an earlier version: nothing in it is for us.
       if (!is_fault(error) && ::faccessat(root.get(), kOlderVersion, F_OK, 0) == 0) return {};
       return failed(error, "it cannot be written to: ");
     }
+    is_writable_ = true;
+    if (!makes) return {};
     version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
     // Where these cannot be made now, who needs them will try again.
     if (version_)

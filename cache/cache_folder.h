@@ -52,7 +52,11 @@ class CacheFolder {
   // cannot be written to but holds a cache is opened for reading.
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
-  const std::string& root() const { return root_; }  // absolute
+  // Says what open() would find or make, and makes nothing: what is asked is whether it could.
+  static Result<CacheFolder> look(const std::string& path, bool writes_to_network = false);
+
+  bool exists() const { return static_cast<bool>(version_); }  // false: it holds no cache yet
+  const std::string& root() const { return root_; }            // absolute
   std::string path_of(const std::string& name) const;
   bool is_writable() const { return is_writable_; }
   int fault() const { return fault_; }  // 0: none
@@ -86,7 +90,9 @@ class CacheFolder {
 
  private:
   CacheFolder() = default;
-  Result<void> make_and_open(bool writes_to_network);
+  enum class Missing { kMake, kLeave };
+  static Result<CacheFolder> open(const std::string& path, bool writes_to_network, Missing missing);
+  Result<void> make_and_open(bool writes_to_network, Missing missing);
   int write_temporary(const std::string& name, std::span<const std::byte> bytes) const;
   int move_into_place(const std::string& temporary, const std::string& name,
                       std::int64_t bytes) const;
@@ -106,9 +112,10 @@ std::int64_t now_ns();
 
 // The folder to use where the caller names none.
 struct DefaultFolder {
-  std::string path;          // empty: memory only
-  bool is_explicit = false;  // the user named it (MOEJIT_CACHE_DIR)
-  std::string reason;        // where the path is empty: why
+  std::string path;                      // empty: memory only
+  bool is_explicit = false;              // the user named it (MOEJIT_CACHE_DIR)
+  std::string reason;                    // where the path is empty: why
+  bool is_of_password_database = false;  // below the home that this knows, not that of HOME
 };
 
 // MOEJIT_CACHE_DIR, XDG_CACHE_HOME/moejit, HOME/.cache/moejit, the same with the home of the

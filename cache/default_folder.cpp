@@ -37,9 +37,16 @@ Result<DefaultFolder> default_folder() {
   }
   if (const auto caches = environment(Variable::kXdgCacheHome); caches && is_usable_home(*caches))
     return DefaultFolder{.path = *caches + "/moejit", .is_explicit = false, .reason = {}};
-  for (const auto& home : {environment(Variable::kHome), home_of_password_database()})
-    if (home && is_usable_home(*home))
-      return DefaultFolder{.path = *home + "/.cache/moejit", .is_explicit = false, .reason = {}};
+  const auto below = [](const std::optional<std::string>& home) {
+    return home && is_usable_home(*home) ? *home + "/.cache/moejit" : std::string();
+  };
+  if (std::string path = below(environment(Variable::kHome)); !path.empty())
+    return DefaultFolder{.path = std::move(path), .is_explicit = false, .reason = {}};
+  if (std::string path = below(home_of_password_database()); !path.empty())
+    return DefaultFolder{.path = std::move(path),
+                         .is_explicit = false,
+                         .reason = {},
+                         .is_of_password_database = true};
   return DefaultFolder{
       .path = {},
       .is_explicit = false,

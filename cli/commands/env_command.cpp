@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/kernel_cache.h"
+#include "cache/cache_folder.h"
+#include "cache/cache_settings.h"
 #include "cache/pack.h"
 #include "cache/stripe_locks.h"
 #include "cli/commands/commands.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"
 #include "compiler/support/env.h"
+#include "compiler/support/file.h"
 #include "runtime/compile_budget.h"
 #include "runtime/device.h"
 
@@ -13,12 +15,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -28,6 +32,7 @@ struct Finding {
   std::string name;
   bool is_found = false;
   std::string text;
+  const char* if_missing = "not found: ";  // what people read before the text
 };
 
 Finding find_toolchain(std::string name, const compiler::Target& target) {
@@ -50,11 +55,39 @@ Finding find_gpu() {
                       (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
 }
 
+// What is odd about a folder that can be used; nothing: it is there and is written to.
+std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
+                                    const cache::CacheFolder& folder) {
+  std::vector<std::string> remarks;
+  if (named.is_of_password_database) remarks.emplace_back("by the password database");
+  if (!folder.network().empty())
+    remarks.push_back(fmt::format("read-only: on a network file system, {}", folder.network()));
+  else if (!folder.is_writable())
+    remarks.emplace_back("read-only");
+  else if (!folder.exists())
+    remarks.emplace_back("will be made");
+  return remarks;
+}
+
+// The folder as an engine would use it. Nothing is made: who asks may not be who runs.
 Finding find_cache() {
-  auto folder = cache::default_folder();
-  if (!folder) return {"cache", false, std::move(folder).error().message};
-  if (folder->path.empty()) return {"cache", false, folder->reason};
-  return {"cache", true, folder->path};
+  const auto named = cache::default_folder();
+  if (!named) return {"cache", false, named.error().message};
+  if (named->path.empty()) return {"cache", false, "memory only: " + named->reason, ""};
+  const auto folder =
+      cache::CacheFolder::look(named->path, cache::settings_of_environment().writes_to_network);
+  // Without a folder that somebody named nothing runs; without the default one it does.
+  if (!folder)
+    return {"cache", false, (named->is_explicit ? "" : "memory only: ") + folder.error().message,
+            named->is_explicit ? "unusable: " : ""};
+  if (folder->fault() != 0)
+    return {"cache", false,
+            fmt::format("memory only: cache folder {}: {}", folder->root(),
+                        errno_text(folder->fault())),
+            ""};
+  const std::vector<std::string> remarks = remarks_on(*named, *folder);
+  return {"cache", true,
+          folder->root() + (remarks.empty() ? "" : fmt::format(" ({})", fmt::join(remarks, "; ")))};
 }
 
 std::string limit_text(int64_t limit) {
@@ -182,8 +215,8 @@ std::string json_report() {
 std::string text_report() {
   std::string text;
   for (const Finding& finding : findings())
-    text += fmt::format("{:<25}{}{}\n", finding.name,
-                        finding.is_found ? "" : "not found: ", finding.text);
+    text += fmt::format("{:<25}{}{}\n", finding.name, finding.is_found ? "" : finding.if_missing,
+                        finding.text);
   text += "\n";
   for (const VariableInfo& info : variables()) {
     const std::optional<std::string> value = environment(info.variable);

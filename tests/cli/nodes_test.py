@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pwd
 import re
 import shutil
 import subprocess
@@ -150,6 +151,71 @@ class NodeTest(tool.ToolTest):
         self.assertIn(report["unpublished"], range(1, self.kernels))
         self.assertEqual(said, f"moejit: {report['unpublished']} of {self.kernels} kernels were not "
                                f"written: cache folder {self.folder}/c: No space left on device")
+
+    def check_folder(self, wanted, prefix=(), **environment):
+        """What env says of the cache, and that a build says the same."""
+        said = json.loads(self.run_bare(["env", "--json"], prefix, **environment).stdout)["cache"]
+        self.assertEqual(said["text"], wanted)
+        built = self.run_bare(["build", TINY, "--json", "--frozen", "--packs", self.pack], prefix,
+                              **environment)
+        if said["text"].startswith("cache folder"):  # that somebody named: nothing goes on
+            self.assertIn(said["text"], built.stderr)
+        else:
+            used = json.loads(built.stdout)["cache"].removesuffix(" (read-only)")
+            self.assertEqual(said["text"][:len(used)], used)
+        self.assertEqual(said["found"], not said["text"].startswith(("memory only", "cache folder")))
+
+    def test_env_names_the_folder_in_use(self):
+        home = self.folder / "home"
+        self.run_bare(["env"], HOME=home)
+        self.assertFalse(home.exists())  # a look makes nothing
+        self.check_folder(f"{home}/.cache/moejit (will be made)", HOME=home)
+        self.check_folder(f"{home}/.cache/moejit", HOME=home)
+        self.check_folder(f"{self.cache}", MOEJIT_CACHE_DIR=self.cache)
+        plain = self.write("plain", "text")
+        self.check_folder(f"memory only: cache folder {plain}/.cache/moejit: Not a directory",
+                          HOME=plain)
+        self.check_folder(f"cache folder {plain}: Not a directory", MOEJIT_CACHE_DIR=plain)
+        shared = self.folder / "shared"
+        shared.mkdir()
+        shared.chmod(0o777)
+        self.check_folder(f"cache folder {shared}: its mode is 0777: other users may write to "
+                          "it, wanted 0700",
+                          MOEJIT_CACHE_DIR=shared)
+
+    def test_env_of_users_without_a_home(self):
+        setpriv = shutil.which("setpriv")
+        if os.geteuid() != 0 or not setpriv:
+            self.skipTest("only root can become another user")
+        if any(not os.stat(folder).st_mode & 1 for folder in pathlib.Path(tool.moejit).parents):
+            self.skipTest("others may not reach moejit")
+        self.shared.chmod(0o755)
+        self.pack.chmod(0o644)
+        for user, wanted in ((54321, "memory only: neither MOEJIT_CACHE_DIR nor XDG_CACHE_HOME is "
+                                     "set and the user has no home"), (65534, None)):
+            prefix = [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            if wanted is None:
+                home = pwd.getpwuid(user).pw_dir
+                if os.path.exists(home):
+                    continue
+                wanted = f"memory only: cache folder {home}/.cache/moejit: it cannot be made: " \
+                         "Permission denied"
+            self.check_folder(wanted, prefix)
+            self.assertIn(f"HOME{' ' * 21}(not set: that of the password database)\n",
+                          self.run_bare(["env"], prefix).stdout)
+
+    def test_env_of_a_file_system_that_is_only_read(self):
+        if not may_mount():
+            self.skipTest("mounting is not permitted here")
+        script = '"$0" --bind "$1" "$1" && "$0" -o remount,bind,ro "$1" && shift && exec "$@"'
+        prefix = [*NAMESPACE, "/bin/sh", "-c", script, MOUNT, self.shared]
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.check_folder(f"{self.cache} (read-only)", prefix, MOEJIT_CACHE_DIR=self.cache)
+        self.check_folder(f"cache folder {empty}: it cannot be written to: Read-only file system",
+                          prefix, MOEJIT_CACHE_DIR=empty)
+        self.check_folder(f"memory only: cache folder {empty}/.cache/moejit: it cannot be made: "
+                          "Read-only file system", prefix, HOME=empty)
 
     def why(self, *arguments, **environment):
         done = self.run_bare(["cache", "why", *arguments], LD_DEBUG="files", **environment)
