@@ -9,6 +9,7 @@
 #include "runtime/kernel_compilers.h"
 #include "runtime/kernel_pack.h"
 
+#include <ctime>
 #include <filesystem>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,12 @@ Result<void> run_pack_sign(const PackSignCommand& command, Terminal& terminal) {
       return fail(
           Stage::kCommand, ErrorCode::kUsage,
           fmt::format("--expires is \"{}\", wanted a date such as 2027-12-31", command.expires));
+    if (*end < std::time(nullptr))
+      return fail(
+          Stage::kCommand, ErrorCode::kUsage,
+          fmt::format("--expires is {}, which is over: every node would refuse the pack",
+                      command.expires),
+          "give the last day in UTC on which it may be used; without --expires it has no end");
     terms.expires_at = *end;
   }
   MOEJIT_TRY_ASSIGN(const cache::PrivateKey key, cache::read_private_key(command.key));

@@ -32,6 +32,15 @@ Result<void> check_options(const RunCommand& command) {
   return command.output.empty() ? Result<void>{} : check_writable(command.output);
 }
 
+// What of "moejit build" makes the kernels that this run wants of the layer as the file has it.
+std::string build_arguments(const RunCommand& command, const std::vector<compiler::Pass>& described,
+                            const std::vector<compiler::Pass>& wanted) {
+  const bool keeps_intermediates = command.check || command.dump_intermediates;
+  return shell_word(command.layer) + (described != wanted   ? " --variants all"
+                                      : keeps_intermediates ? " --with-intermediates"
+                                                            : "");
+}
+
 // Whether a tensor is a result of the layer. The status word goes into the report instead.
 bool is_result(const compiler::TensorPlan& tensor) {
   return tensor.role == TensorRole::kOutput && tensor.name != "status";
@@ -111,6 +120,7 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
 Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
   MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
+  const std::vector<compiler::Pass> described = layer.passes;
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "backward") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_target(command.target, command.inputs.seed));
@@ -122,8 +132,7 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   terminal.note(fmt::format("target {}{}", target.description,
                             target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
   CacheOptions cache = command.cache;
-  cache.build_arguments =
-      shell_word(command.layer) + " --variants all";  // passes and checks are options here
+  cache.build_arguments = build_arguments(command, described, layer.passes);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs of kernels: building them, what each verb of `moejit pack` does, and serving from them."""
+import base64
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
+import zlib
 
 import tool
 from pack_file import kernel, pack, pack_of
@@ -23,6 +25,14 @@ OTHER_PUBLIC = """-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEATQ78xHSZurJfZghAVCrpcWH4mZY7q4PNiaHEhhJATkg=
 -----END PUBLIC KEY-----
 """
+# Header and signature of pack_of((0, 1, 2)), signed with PRIVATE until 2001-01-31: a moejit that may
+# not sign so any more cannot make one.
+EXPIRED = zlib.decompress(base64.b64decode(
+    "eNrLzU/NKsiW4mJiAAJGBgZmBggIAGIHqBgIVEPFG6D8AzCaCUI7sEPo5iXM6dnz9duWryvkqI1qtsk99u3eHxlu"
+    "9oMHPP9HNSkVM5AIGBkoA8Z7Yt7pVd1712S16/+uHysli/gWnNy8eNWUWH+XKX6/fXhzgf4vTpfigtkz9/5ru3nl"
+    "YgayUx9dl3z1/hLvPl2FqBPHWk7uXLTpVNxZuHP+L6uwAtGdQW5NUm++WHpbJm+oComT8it/7f6maHPp5MqLPt6L"
+    "Jb1idarbrfJft4Wc/bwyX+fwSZE/J/PjT82bGqBizp4mEctEyP0PUipLTr/69+mrwn3rw/YKFmWPbbWk9tc8W6Az"
+    "uezS70RWAE3La6k="))
 
 
 class PackTest(tool.ToolTest):
@@ -119,8 +129,8 @@ class Verbs(PackTest):
         self.assertIn("which is not in the key ring", self.fail(4, "pack", "verify", pack, "--keys", other))
         later = self.key("later", "least-serial: 8\n" + PUBLIC)
         self.assertIn("its serial is 7, but", self.fail(4, "pack", "verify", pack, "--keys", later))
-        self.succeed("pack", "sign", pack, "--key", private, "--expires", "2001-01-31", "-o", "old")
-        self.assertIn("expired on 2001-01-31", self.fail(4, "pack", "verify", "old", "--keys", public))
+        old = self.write("old", EXPIRED[:256] + pack_of((0, 1, 2))[256:] + EXPIRED[256:])
+        self.assertIn("expired on 2001-01-31", self.fail(4, "pack", "verify", old, "--keys", public))
         self.succeed("pack", "verify", pack, "--keys", public)  # -o left the pack alone
 
     def test_openssl_agrees_with_the_signature(self):
@@ -140,6 +150,14 @@ class Verbs(PackTest):
         pack, private = self.pack(), self.key("private", PRIVATE)
         self.assertIn("wanted a date", self.fail(2, "pack", "sign", pack, "--key", private,
                                                  "--expires", "2027-02-30"))
+        before = pack.read_bytes()
+        yesterday = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 24 * 3600))
+        self.assertIn(f"--expires is {yesterday}, which is over: every node would refuse the pack",
+                      self.fail(2, "pack", "sign", pack, "--key", private, "--expires", yesterday))
+        self.assertEqual(pack.read_bytes(), before)
+        today = time.strftime("%Y-%m-%d", time.gmtime())  # a day of UTC may end meanwhile
+        self.assertIn(self.run_tool("pack", "sign", pack, "--key", private, "--expires", today,
+                                    "-o", "today").returncode, (0, 2))
         public = self.key("public", PUBLIC)
         self.assertIn("no private key of Ed25519", self.fail(3, "pack", "sign", pack, "--key", public))
         self.assertIn("no public key in it", self.fail(3, "pack", "verify", pack, "--keys", private))
@@ -212,11 +230,38 @@ class Builds(PackTest):
         pack = self.pack()
         error = self.fail(4, "run", TINY, "--target", "sim", "--packs", pack, "--frozen",
                           "--cache-dir", "empty")
-        self.assertIn(f"moejit build {TINY} --variants all --target sim --pack more.moejitpack", error)
+        self.assertIn(f"moejit build {TINY} --target sim --pack more.moejitpack", error)
+        for options, wanted in ((["--check"], " --with-intermediates"), ([], ""),
+                                (["--dump-intermediates", "-o", "out"], " --with-intermediates"),
+                                (["--check", "--pass", "backward"], " --variants all")):
+            error = self.fail(4, "run", TINY, "--target", "sim", "--frozen", "--cache-dir", "empty",
+                              *options)
+            self.assertIn(f"moejit build {TINY}{wanted} --target sim --cache-dir ", error)
         layer = self.write("my layer.json", TINY.read_text())
         error = self.fail(4, "build", layer, "--target", "sim", "--packs", pack, "--frozen",
                           "--cache-dir", "empty")
         self.assertIn(f"moejit build '{layer}' --target sim --pack", error)  # as a shell takes it
+
+    def test_a_damaged_pack_is_to_be_copied_again(self):
+        built = self.build("sim.moejitpack")
+        path = self.folder / "sim.moejitpack"
+        content = bytearray(path.read_bytes())
+        content[-64] ^= 1  # of the last entry
+        path.write_bytes(content)
+        done = self.run_tool("build", TINY, "--target", "sim", "--packs", path, "--frozen",
+                             "--cache-dir", "empty")
+        error = done.stderr
+        self.assertEqual(done.returncode, 4, error)
+        self.assertRegex(error, "warning: pack .*: entry .* checksum does not match")
+        self.assertRegex(error, "has no kernel .* for sim: its entry in pack .*/sim.moejitpack is damaged")
+        self.assertIn("hint: copy the pack again, or build it anew; moejit pack verify", error)
+        self.assertNotIn("make it beforehand", error)
+        # Where the next pack has it, it is nobody's concern.
+        shutil.copy(path, self.folder / "bad.moejitpack")
+        self.build("sim.moejitpack")
+        served = self.succeed_json("build", TINY, "--target", "sim", "--packs", f"{self.folder}/bad."
+                                   f"moejitpack:{path}", "--frozen", "--cache-dir", "empty")
+        self.assertEqual(served["from_packs"], len(built["kernels"]))
 
     def test_packs_have_to_be_there(self):
         self.assertIn("No such file", self.fail(3, "run", TINY, "--target", "sim", "--packs", "none"))
