@@ -85,23 +85,29 @@ std::string show_json(const cache::EntryInfo& entry) {
   return dump(json);
 }
 
+std::string json_text(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string show_text(const cache::EntryInfo& entry) {
-  std::string text =
-      fmt::format("key     {}\nfile    {}, {}\nentry   {}\ntarget  {}\nstate   {}\n",
-                  entry.key.hex(), entry.path, bytes_text(entry.file_bytes),
-                  metadata_text(entry, "entry"), metadata_text(entry, "target"),
-                  entry.problem.empty() ? "every byte is as it was written" : entry.problem);
+  std::string text = fmt::format(
+      "key     {}\nfile    {}, {}\nentry   {}\ntarget  {}\nstate   {}\n", entry.key.hex(),
+      entry.path, bytes_text(entry.file_bytes), cell_text(metadata_text(entry, "entry"), 256),
+      cell_text(metadata_text(entry, "target")),
+      entry.problem.empty() ? "every byte is as it was written" : entry.problem);
   const auto metadata = parse_foreign_json(entry.metadata);
   if (metadata.is_object() && metadata.contains("usage") && metadata["usage"].is_object()) {
     text += "\n";
     Table usage({{"resource"}, {"used", Table::Align::kRight}});
-    for (const auto& [name, value] : metadata["usage"].items()) usage.add({name, value.dump()});
+    for (const auto& [name, value] : metadata["usage"].items())
+      usage.add({cell_text(name), cell_text(json_text(value))});
     text += usage.text();
   }
   const std::vector<HashedField> fields = runtime::key_fields_of(entry.metadata);
   if (fields.empty()) return text;
   Table table({{"field of the key"}, {"value"}});
-  for (const HashedField& field : fields) table.add({field.name, field.value});
+  for (const HashedField& field : fields)
+    table.add({cell_text(field.name), cell_text(field.value, 256)});
   return text + "\n" + table.text();
 }
 
@@ -115,8 +121,9 @@ Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal) {
   }
   Table table({{"key"}, {"target"}, {"entry"}, {"size", Table::Align::kRight}, {"problem"}});
   for (const cache::EntryInfo& entry : listing.entries)
-    table.add({entry.key.hex().substr(0, 12), metadata_text(entry, "target"),
-               metadata_text(entry, "entry"), bytes_text(entry.file_bytes), entry.problem});
+    table.add({entry.key.hex().substr(0, 12), cell_text(metadata_text(entry, "target")),
+               cell_text(metadata_text(entry, "entry")), bytes_text(entry.file_bytes),
+               entry.problem});
   if (!listing.entries.empty()) terminal.print(table.text());
   terminal.print(entry_count_text(listing));
   return {};

@@ -36,7 +36,7 @@ Result<void> run_cache_diff(const CacheDiffCommand& command, Terminal& terminal)
   }
   Table table({{"field"}, {keys[0].substr(0, 12)}, {keys[1].substr(0, 12)}});
   for (const FieldDifference& difference : differences)
-    table.add({difference.field, short_text(difference.a), short_text(difference.b)});
+    table.add({cell_text(difference.field), short_text(difference.a), short_text(difference.b)});
   terminal.print(differences.empty() ? "the same fields\n" : table.text());
   return {};
 }

@@ -112,9 +112,24 @@ nlohmann::ordered_json differences_json(std::span<const FieldDifference> differe
   return json;
 }
 
+std::string cell_text(std::string_view text, std::size_t most) {
+  constexpr std::string_view kCut = "...";
+  std::string cell(text);
+  if (cell.size() > most) {
+    std::size_t end = most - kCut.size();
+    const auto continues = [&](std::size_t at) {  // a character of UTF-8
+      return (static_cast<unsigned char>(cell[at]) & 0xC0U) == 0x80U;
+    };
+    while (end > 0 && continues(end)) --end;
+    cell.replace(end, std::string::npos, kCut);
+  }
+  std::ranges::replace_if(
+      cell, [](unsigned char c) { return c < 0x20U || c == 0x7FU; }, '?');
+  return cell;
+}
+
 std::string short_text(const std::string& value) {
-  if (value.empty()) return "(none)";
-  return value.size() <= 24 ? value : value.substr(0, 21) + "...";
+  return value.empty() ? "(none)" : cell_text(value, 24);
 }
 
 std::string_view reason_of(std::string_view field) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::cli {
@@ -43,7 +44,10 @@ std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
 // "reason".
 nlohmann::ordered_json differences_json(std::span<const FieldDifference> differences, const char* a,
                                         const char* b);
-// A value of a field as far as a cell of a table has room.
+// A text from a file, of any length and content, as a cell of a table: what is longer than `most`
+// bytes ends in "...", and control characters are "?". A column is as wide as its widest cell.
+std::string cell_text(std::string_view text, std::size_t most = 96);
+// The same for a value of a field beside another; "(none)" where there is none.
 std::string short_text(const std::string& value);
 
 // What it means that this field of two keys differs, as a phrase.

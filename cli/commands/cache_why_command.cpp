@@ -45,20 +45,29 @@ Result<KernelPlaces> open_places(const CacheWhyCommand& command, const Terminal&
   return places;
 }
 
-std::string state_text(const WantedKernel& wanted) {
+// The name of a pack's file, or its path where another one has the same name.
+std::string pack_name(const std::string& path, const KernelPlaces& places) {
+  const auto name_of = [](const std::string& file) { return file.substr(file.rfind('/') + 1); };
+  const auto same = std::ranges::count_if(
+      places.packs, [&](const auto& pack) { return name_of(pack->path()) == name_of(path); });
+  return same == 1 ? name_of(path) : path;
+}
+
+std::string state_text(const WantedKernel& wanted, const KernelPlaces& places) {
   if (!wanted.found_in.empty()) {
-    std::string text = wanted.is_in_pack ? "in pack " + wanted.found_in : "in the cache";
+    std::string text = "in the cache";
+    if (wanted.is_in_pack) text = "in pack " + pack_name(wanted.found_in, places);
     if (!wanted.is_own_compiler)
       text += fmt::format(", made by {}", runtime::compiler_name(wanted.compiler));
     return text;
   }
-  if (!wanted.problem.empty()) return "damaged: " + wanted.problem;
+  if (!wanted.problem.empty()) return "damaged: " + cell_text(wanted.problem, 256);
   const std::string_view damaged = wanted.is_quarantined ? "; it was damaged and moved aside" : "";
   if (wanted.differs.empty()) return fmt::format("not there; nor is any other{}", damaged);
   const FieldDifference& first = wanted.differs.front();
   return fmt::format("not there{}; nearest {} differs in {}: wanted {}, has {} ({})", damaged,
-                     wanted.nearest->hex().substr(0, 12), first.field, short_text(first.a),
-                     short_text(first.b), reason_of(first.field));
+                     wanted.nearest->hex().substr(0, 12), cell_text(first.field),
+                     short_text(first.a), short_text(first.b), reason_of(first.field));
 }
 
 nlohmann::ordered_json wanted_json(const WantedKernel& wanted) {
@@ -121,8 +130,8 @@ Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& pl
   }
   Table table({{"kernel"}, {"key"}, {"state"}});
   for (const WantedKernel& wanted : all)
-    table.add(
-        {wanted.operation, wanted.key ? wanted.key->hex().substr(0, 12) : "?", state_text(wanted)});
+    table.add({wanted.operation, wanted.key ? wanted.key->hex().substr(0, 12) : "?",
+               state_text(wanted, places)});
   terminal.print(table.text());
   terminal.print(summary_text(all, places));
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // moejit pack ls, verify: what only looks.
 #include "cache/pack.h"
+#include "cli/commands/cache_entries.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_json.h"
 #include "cli/terminal/table.h"
@@ -73,8 +74,9 @@ Result<void> run_pack_ls(const PackCommand& command, Terminal& terminal) {
     const cache::Entry found = entry && *entry ? **entry : cache::Entry{};
     const std::string problem = entry ? "" : entry.error().message;
     const auto bytes = static_cast<int64_t>(place.bytes);
-    table.add({place.key.hex().substr(0, 12), field_of(found, "target"), field_of(found, "entry"),
-               bytes_text(bytes), problem.empty() ? "" : "damaged"});
+    table.add({place.key.hex().substr(0, 12), cell_text(field_of(found, "target")),
+               cell_text(field_of(found, "entry")), bytes_text(bytes),
+               problem.empty() ? "" : "damaged"});
     json["entries"].push_back({{"key", place.key.hex()},
                                {"entry", field_of(found, "entry")},
                                {"target", field_of(found, "target")},

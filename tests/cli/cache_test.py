@@ -84,6 +84,19 @@ class CacheTest(tool.ToolTest):
         self.assertEqual(self.succeed_json("cache", "show", key)["entry"], "deep")
         self.assertIn("deep", self.succeed("cache", "show", key).stdout)
 
+    def test_tables_do_not_grow_with_what_entries_say(self):
+        long = "\u00e9" * 5000 + "\n\x1b[31m"
+        key = self.put("odd", [("target", long), (long, long)], entry=long, target="\x1b[2Jsim",
+                       usage={long: long})
+        other = self.put("other", [("target", "sim")])
+        for text in (self.succeed("cache", "ls").stdout, self.succeed("cache", "show", key).stdout,
+                     self.succeed("cache", "diff", key, other).stdout,
+                     self.succeed("cache", "why", TINY, "--target", "sim").stdout):
+            table = [line for line in text.splitlines() if not line.startswith(("entry ", "target "))]
+            self.assertLess(max(len(line) for line in table), 500)
+            self.assertNotIn("\x1b", "".join(table))
+        self.assertEqual(self.succeed_json("cache", "show", key)["entry"], long)
+
     def test_diff(self):
         common = [("target", "sim"), ("option", "-O1")]
         a = self.put("a", [*common, ("option", "-g"), ("compiler", "c++ 12")])

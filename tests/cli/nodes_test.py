@@ -233,12 +233,21 @@ class NodeTest(tool.ToolTest):
                 self.assertEqual({kernel["found_in"] for kernel in told["kernels"]}, {wanted})
                 self.assertTrue(told["kernels"][0]["compiler"].startswith("nvrtc "))
         text = self.why(TINY, MOEJIT_NVRTC="/nonexistent", **place)
-        self.assertIn(f"in pack {self.pack}, made by nvrtc ", text)
+        self.assertIn(f"in pack {self.pack.name}, made by nvrtc ", text)
         self.assertTrue(text.endswith(f"{self.kernels} of {self.kernels} kernels are there: 0 in "
                                       f"{place['MOEJIT_CACHE_DIR']}, {self.kernels} in {self.pack}\n"))
         key = told["kernels"][0]["key"]
         self.assertEqual(self.why("--packs", self.pack, key[:12], MOEJIT_CACHE_DIR=self.folder),
                          f"in pack {self.pack}\n")
+
+    def test_why_tells_packs_of_one_name_apart(self):
+        (self.folder / "new").mkdir()
+        other = self.folder / "new" / self.pack.name
+        shutil.copy(self.pack, other)
+        text = self.why(TINY, MOEJIT_CACHE_DIR=self.folder / "empty",
+                        MOEJIT_PACKS=f"{other}:{self.pack}")
+        self.assertIn(f"in pack {other}\n", text)
+        self.assertIn(f", {self.kernels} in {other}, 0 in {self.pack}\n", text)
 
     def test_why_says_what_is_not_there(self):
         layer = self.layer(hidden=384)
