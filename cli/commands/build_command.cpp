@@ -184,6 +184,15 @@ std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<B
   return text + "\n";
 }
 
+// Who has no compiler may want a pack of what others made.
+Error with_pack_hint(const BuildCommand& command, Error error) {
+  const bool lacks_compiler =
+      error.code == ErrorCode::kCompilerMissing || error.code == ErrorCode::kCacheMiss;
+  if (lacks_compiler && !command.pack.empty())
+    error.hint += "; moejit pack merge FOLDER makes a pack of what a folder has, by any compiler";
+  return error;
+}
+
 // Kernels in the folder are what a build is for, unless it makes a pack or wants no folder.
 Result<void> check_written(const BuildCommand& command, size_t kernels,
                            const runtime::Engine& engine) {
@@ -220,9 +229,10 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(cache, terminal, command.jobs));
-  MOEJIT_TRY(
+  auto built =
       Builder(jobs, *engine, terminal)
-          .run(std::min<int32_t>(engine->compile_jobs(), static_cast<int32_t>(jobs.size()))));
+          .run(std::min<int32_t>(engine->compile_jobs(), static_cast<int32_t>(jobs.size())));
+  if (!built) return tl::make_unexpected(with_pack_hint(command, std::move(built).error()));
   std::optional<BuiltPack> pack;
   if (!command.pack.empty()) {
     MOEJIT_TRY_ASSIGN(pack, write_pack(command.pack, jobs));

@@ -40,6 +40,10 @@ std::string KernelMaker::places_text(const compiler::Target& target) const {
   return text;
 }
 
+std::string KernelMaker::by_whom() const {
+  return options_.own_compiler_only ? " by the compiler of this machine" : " by any compiler";
+}
+
 // The command that makes a kernel, and where it has to run.
 std::string KernelMaker::build_hint(const compiler::Target& target, std::string_view where) const {
   std::string hint = fmt::format("make it beforehand{}: moejit build {} --target {}", where,
@@ -65,17 +69,18 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
   return fail(Stage::kCache, ErrorCode::kCacheMiss,
               fmt::format("the frozen cache ({}) has no kernel {} for {}{}",
                           places_text(source.target), source.entry, to_string(source.target),
-                          key ? fmt::format(" (key {})", key->hex()) : " by any compiler"),
+                          key ? fmt::format(" (key {})", key->hex()) : by_whom()),
               build_hint(source.target, key ? "" : kElsewhere));
 }
 
 // Of the error that there is no compiler: what else was tried.
 tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
                                                     Error error) const {
-  if (options_.use_cache) {
+  // Where its version is known and only a part of it is missing, nobody else was asked for.
+  if (options_.use_cache && !compiler::toolchain_identity(source)) {
     error.message +=
-        fmt::format("; and the cache ({}) has no kernel {} for {} by any compiler",
-                    places_text(source.target), source.entry, to_string(source.target));
+        fmt::format("; and the cache ({}) has no kernel {} for {}{}", places_text(source.target),
+                    source.entry, to_string(source.target), by_whom());
     error.hint += (error.hint.empty() ? "" : "; or ") + build_hint(source.target, kElsewhere);
   }
   return tl::make_unexpected(std::move(error));

@@ -44,6 +44,7 @@ class KernelMaker final {
  private:
   ObtainedResult compile(const compiler::KernelSource& source, const std::stop_token& stop);
   std::string places_text(const compiler::Target& target) const;
+  std::string by_whom() const;
   std::string build_hint(const compiler::Target& target, std::string_view where) const;
   tl::unexpected<Error> frozen_error(const compiler::KernelSource& source) const;
   tl::unexpected<Error> without_compiler(const compiler::KernelSource& source, Error error) const;

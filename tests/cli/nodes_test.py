@@ -279,11 +279,19 @@ class NodeTest(tool.ToolTest):
             self.assertEqual("no usable NVRTC" in done.stderr, not frozen)
 
     def test_a_pack_is_made_by_the_compiler_of_this_machine_alone(self):
-        done = self.run_bare(["build", TINY, "--pack", self.folder / "new.moejitpack", "--variants",
-                              "described"], MOEJIT_NVRTC="/nonexistent", MOEJIT_CACHE_DIR=self.cache)
-        self.assertEqual(done.returncode, 4)
-        self.assertIn("no usable NVRTC", done.stderr)
-        self.assertFalse((self.folder / "new.moejitpack").exists())
+        new = self.folder / "new.moejitpack"
+        for frozen, said in (({}, "no usable NVRTC"), ({"MOEJIT_FROZEN": 1}, "the frozen cache")):
+            done = self.run_bare(["build", TINY, "--pack", new, "--variants", "described"], **frozen,
+                                 MOEJIT_NVRTC="/nonexistent", MOEJIT_CACHE_DIR=self.cache)
+            self.assertEqual(done.returncode, 4)
+            self.assertIn(said, done.stderr)
+            self.assertIn("by the compiler of this machine", done.stderr)
+            self.assertIn("moejit pack merge FOLDER", done.stderr)
+            self.assertFalse(new.exists())
+        done = self.run_bare(["pack", "merge", self.cache, "--output", new],
+                             MOEJIT_NVRTC="/nonexistent")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(new.read_bytes(), self.pack.read_bytes())
 
 
 if __name__ == "__main__":
