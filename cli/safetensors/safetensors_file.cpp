@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/safetensors/safetensors_file.h"
 
+#include "cli/safetensors/file_kind.h"
 #include "cli/safetensors/safetensors_header.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
@@ -17,6 +18,7 @@ namespace moejit::cli {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kSniffedBytes = 64;  // enough to tell what the file may be instead
 
 tl::unexpected<Error> file_error(ErrorCode code, const std::string& path, std::string_view what) {
   return fail(Stage::kFile, code, fmt::format("{}: {}", path, what));
@@ -56,9 +58,15 @@ Result<std::string> read_header(const FileDescriptor& file, const std::string& p
     return file_error(
         ErrorCode::kInvalidFile, path,
         fmt::format("has {} bytes, too few for the length of a safetensors header", size));
+  std::string first(static_cast<size_t>(std::min(size, kSniffedBytes)), '\0');
+  MOEJIT_TRY(read_at(file.get(), path, 0, std::as_writable_bytes(std::span(first))));
+  if (const auto kind = foreign_kind(first))
+    return fail(Stage::kFile, ErrorCode::kInvalidFile,
+                fmt::format("{}: seems to be {}, wanted a safetensors file", path, kind->what),
+                std::string(kind->hint));
   uint64_t length = 0;
   static_assert(sizeof(length) == kLengthBytes);
-  MOEJIT_TRY(read_at(file.get(), path, 0, std::as_writable_bytes(std::span(&length, 1))));
+  std::memcpy(&length, first.data(), sizeof(length));
   if (length > static_cast<uint64_t>(kLongestSafetensorsHeader))
     return file_error(ErrorCode::kInvalidFile, path,
                       fmt::format("claims a header of {} bytes, at most {} are allowed: not a "
@@ -108,12 +116,14 @@ Result<const SafetensorsEntry*> SafetensorsFile::at(std::string_view name) const
 }
 
 Result<void> SafetensorsFile::read_into(const SafetensorsEntry& entry,
-                                        std::span<std::byte> destination) const {
-  if (static_cast<int64_t>(destination.size()) != entry.bytes)
+                                        std::span<std::byte> destination,
+                                        int64_t byte_offset) const {
+  const auto wanted = static_cast<int64_t>(destination.size());
+  if (byte_offset < 0 || byte_offset > entry.bytes || wanted > entry.bytes - byte_offset)
     return fail(Stage::kFile, ErrorCode::kInternal,
-                fmt::format("{}: {} bytes of room for tensor {} of {}", path_, destination.size(),
-                            entry.name, entry.bytes));
-  return read_at(file_.get(), path_, entry.offset, destination);
+                fmt::format("{}: {} bytes from byte {} of tensor {}, which has {}", path_, wanted,
+                            byte_offset, entry.name, entry.bytes));
+  return read_at(file_.get(), path_, entry.offset + byte_offset, destination);
 }
 
 Result<HostTensor> SafetensorsFile::read(const SafetensorsEntry& entry) const {

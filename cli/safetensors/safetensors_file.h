@@ -42,8 +42,9 @@ class SafetensorsFile {
   // The tensor, or kMissingTensor with the nearest name that the file has.
   Result<const SafetensorsEntry*> at(std::string_view name) const;
 
-  // Reads the bytes of `entry` into `destination` of exactly that size.
-  Result<void> read_into(const SafetensorsEntry& entry, std::span<std::byte> destination) const;
+  // Fills `destination` with the bytes of `entry` from `byte_offset` on; they lie inside of it.
+  Result<void> read_into(const SafetensorsEntry& entry, std::span<std::byte> destination,
+                         int64_t byte_offset = 0) const;
   // Errors also: kTensorMismatch for a dtype that moejit does not compute with.
   Result<HostTensor> read(const SafetensorsEntry& entry) const;
 
