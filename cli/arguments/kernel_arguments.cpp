@@ -10,6 +10,34 @@ namespace {
 
 constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
 
+void add_checkpoint_options(CLI::App& sub, CheckpointOptions& checkpoint) {
+  using compiler::GateUpLayout;
+  CLI::Option* weights =
+      sub.add_option("--weights", checkpoint.shards,
+                     "Hugging Face checkpoint: its folder, its index or its shards");
+  CLI::Option* layer = sub.add_option("--layer", checkpoint.layer_number,
+                                      "Number in the checkpoint of the layer to take")
+                           ->check(CLI::NonNegativeNumber)
+                           ->needs(weights);
+  sub.add_option("--prefix", checkpoint.prefix,
+                 "Instead of --layer: what stands before .experts in names: model.layers.3.mlp")
+      ->needs(weights)
+      ->excludes(layer);
+  sub.add_option("--first-expert", checkpoint.first_expert,
+                 "Number in the checkpoint of the first local expert")
+      ->needs(weights)
+      ->capture_default_str();
+  sub.add_option_function<std::string>(
+         "--gate-up-layout",
+         [&checkpoint](const std::string& name) {
+           checkpoint.gate_up_layout =
+               name == "concat" ? GateUpLayout::kConcat : GateUpLayout::kInterleaved;
+         },
+         "How gate and up lie in fused tensors: concat or interleaved; default: by the family")
+      ->check(CLI::IsMember({"concat", "interleaved"}))
+      ->needs(weights);
+}
+
 }  // namespace
 
 void add_cache_options(CLI::App& sub, CacheOptions& cache) {
@@ -62,6 +90,7 @@ void add_run(CLI::App& app, Action& action) {
       "  moejit run layer.json --check\n"
       "  moejit run layer.json --pass backward --check\n"
       "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
+      "  moejit run layer.json --weights FOLDER --layer 3\n"
       "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
       run_run);
   CLI::App* sub = app.get_subcommand("run");
@@ -79,15 +108,7 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  CLI::Option* weights =
-      sub->add_option("--weights", inputs.checkpoint.shards, "Shards of a Hugging Face checkpoint");
-  sub->add_option("--prefix", inputs.checkpoint.prefix,
-                  "What stands before .experts.N in tensor names: model.layers.3.mlp")
-      ->needs(weights);
-  sub->add_option("--first-expert", inputs.checkpoint.first_expert,
-                  "Number in the checkpoint of the first local expert")
-      ->needs(weights)
-      ->capture_default_str();
+  add_checkpoint_options(*sub, inputs.checkpoint);
   sub->add_option("-o,--output", command->output, "safetensors file for y; dx, dprobs, dw1, dw2")
       ->check(&check_name);
   sub->add_flag("--dump-intermediates", command->dump_intermediates,

@@ -3,6 +3,10 @@
 
 #include "cli/safetensors/safetensors_file.h"
 
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,26 +17,47 @@ namespace moejit::cli {
 struct ShardEntry {
   const SafetensorsFile* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
-  explicit operator bool() const { return entry != nullptr; }
 };
 
-// The shards of a checkpoint as if they were one file.
+// The shards of a checkpoint as if they were one file. A shard that an index names is opened when
+// the first of its tensors is asked for.
 class ShardSet {
  public:
-  // Errors: those of SafetensorsFile::open(); kInvalidFile where two shards hold a tensor of the
-  // same name.
+  // `paths` are files, indexes or folders. Errors: those of find_shard_files() and
+  // SafetensorsFile::open(); kInvalidFile where two shards hold a tensor of the same name.
   static Result<ShardSet> open(const std::vector<std::string>& paths);
 
-  ShardEntry find(std::string_view name) const;
+  bool has(std::string_view name) const { return owners_.contains(name); }
 
-  // What stands before ".experts.0." in tensor names, each once: "model.layers.3.mlp".
-  std::vector<std::string> expert_prefixes() const;
+  // The tensor, which must be one that has() knows. Errors: those of SafetensorsFile::open(), and
+  // kMissingTensor where the shard lacks what its index promises.
+  Result<ShardEntry> find(std::string_view name);
 
-  // "a.safetensors" or "a.safetensors and 2 more"
+  // Calls `visit` with the name of every tensor, in alphabetic order.
+  void for_each_name(const std::function<void(const std::string&)>& visit) const;
+
+  // "a.safetensors", "a.safetensors and 2 more" or the name of the index.
   std::string description() const;
 
+  // The folder of the first file: where a model's config.json is. Empty: the current one.
+  std::string folder() const;
+
+  // What the names of the shards tell of one that was not given: "model-00002-of-00003.safetensors
+  // is not among the files". Empty where none is missing or they are numbered in another way.
+  std::string missing_shard() const;
+
  private:
-  std::vector<SafetensorsFile> files_;
+  struct Shard {
+    std::string path;
+    std::optional<SafetensorsFile> file;
+  };
+
+  Result<void> add(const std::string& tensor, size_t shard);
+  Result<const SafetensorsFile*> open_shard(size_t shard, std::string_view tensor);
+
+  std::string index_;  // path of the only index, if all comes from it
+  std::vector<Shard> shards_;
+  std::map<std::string, size_t, std::less<>> owners_;  // tensor, and its place in shards_
 };
 
 }  // namespace moejit::cli

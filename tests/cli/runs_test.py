@@ -217,6 +217,28 @@ class Checkpoints(tool.ToolTest):
             _, out = self.run_shards(shards, prefix, "--first-expert", "3")
             self.assertEqual(out["y"], wanted)
 
+    def test_a_layer_is_found_by_its_number_in_a_folder_with_an_index(self):
+        weights = weight_tensors()
+        path = self.write("whole.safetensors", safetensors({**token_tensors(4), **weights}))
+        self.succeed("run", TINY, "--target", "sim", "--input", path, "--check", "--output", "y")
+        tokens = self.write("in.safetensors", safetensors(token_tensors(4)))
+        # Beside the decoder's layer 3 there is one of multi-token prediction, and a layer 31; shard 2 does not exist.
+        stem, folder = "model.language_model.layers.3.feed_forward.experts.", self.folder / "model"
+        folder.mkdir()
+        (folder / "1.safetensors").write_bytes(safetensors({stem + "gate_up_proj": weights["w1"]}))
+        (folder / "3.safetensors").write_bytes(safetensors({stem + "down_proj": weights["w2"]}))
+        index = {stem + "gate_up_proj": "1.safetensors", stem + "down_proj": "3.safetensors",
+                 "mtp.layers.3.mlp.experts.gate_up_proj": "2.safetensors",
+                 "model.language_model.layers.31.feed_forward.experts.down_proj": "2.safetensors",
+                 "model.language_model.layers.3.feed_forward.shared_expert.up_proj.weight": "2.safetensors"}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+        for given in (["model"], ["model/model.safetensors.index.json"],
+                      ["model/1.safetensors", "model/../model/3.safetensors"],
+                      ["./model/1.safetensors", "model/model.safetensors.index.json"]):
+            self.succeed("run", TINY, "--target", "sim", "--input", tokens, "--check", "--output", "out",
+                         "--weights", *given, "--layer", "3")
+            self.assertEqual(read_safetensors(self.folder / "out")["y"], read_safetensors(self.folder / "y")["y"])
+
     def test_fp8_experts_are_used_as_they_are(self):
         stream = random.Random(5)
         prefix, shard, codes, scales = "model.layers.3.mlp", {}, [], []

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/checkpoint/expert_group.h"
+#include "cli/checkpoint/loaded_experts.h"
+
+namespace moejit::cli {
+
+// Whether each expert of the group has tensors of its own.
+bool has_split_experts(const ExpertGroup& group);
+
+// Loads those, with all of gate first. Errors: as of load_expert_weights().
+Result<LoadedExperts> load_split_experts(const compiler::Layer& layer, const ExpertGroup& group,
+                                         int64_t first_expert, ShardSet& shards);
+
+}  // namespace moejit::cli
