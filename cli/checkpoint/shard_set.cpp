@@ -128,6 +128,7 @@ std::string ShardSet::folder() const {
 }
 
 std::string ShardSet::missing_shard() const {
+  if (!index_.empty()) return "";  // it has all
   std::set<int32_t> numbers;
   std::optional<NumberedName> name;
   for (const Shard& shard : shards_) {

@@ -331,6 +331,8 @@ class CheckpointErrors(Refusal):
         refuse("{", "index.json")
         refuse("[" * 10000, "index.json")
         refuse({"weight_map": {}}, "layer 3 has no experts there")
+        refuse({"weight_map": {name.replace("3", "4"): "model-00002-of-00002.safetensors"}},
+               "hint: experts there are under model.layers.4.mlp\n")
         self.write("a.safetensors", safetensors({}))
         refuse({"weight_map": {name: "a.safetensors"}}, "which the index places there", "download both again")
         self.refuse_checkpoint([self.write("config.json", {"model_type": "x"})], FILE, "has no weight_map",

@@ -7,6 +7,7 @@
 #include "tests/support/matchers.h"
 #include "tests/support/reference/number_formats.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/core.h>
@@ -131,6 +132,25 @@ TEST_F(FusedExperts, WhoseDownProjectionIsASquareHaveTheOrderOfGateAndUp) {
   layer_.hidden = kI;
   expect_loaded(load(fused(Order::kOutputFirst)));
   expect_loaded(load(fused(Order::kInputFirst)));
+}
+
+TEST_F(FusedExperts, AreFoundByPrefixOrNumber) {
+  TensorMap file = fused(Order::kOutputFirst);
+  for (const auto& [name, tensor] : fused(Order::kOutputFirst)) {  // of multi-token prediction
+    HostTensor zeros = tensor;
+    std::ranges::fill(zeros.bytes, std::byte{0});
+    file.emplace("mtp.layers.3." + name.substr(name.find("mlp")), std::move(zeros));
+  }
+  for (const char* prefix : {"model.layers.3.mlp", "model.layers.3.mlp.",
+                             "model.layers.3.mlp.experts", "model.layers.3.mlp.experts."})
+    expect_loaded(load(file, {.prefix = prefix}));
+  expect_loaded(load(file, {.layer_number = 3}));
+  expect_loaded(load(file));
+  const auto zeros = load(file, {.prefix = "mtp.layers.3.mlp"});
+  ASSERT_TRUE(testing::succeeded(zeros));
+  EXPECT_EQ(elements<uint16_t>(zeros->at("w1"))[0], 0);
+  expect_refused(load(file, {.prefix = "layers.3.mlp"}), ErrorCode::kMissingTensor,
+                 "experts there are under model.layers.3.mlp, mtp.layers.3.mlp");
 }
 
 TEST_F(FusedExperts, WithBiasesAlternateGateAndUp) {
