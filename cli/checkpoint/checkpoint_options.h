@@ -10,7 +10,7 @@
 
 namespace moejit::cli {
 
-// Where the experts of one layer are in a Hugging Face checkpoint.
+// Says where the experts of one layer are in a Hugging Face checkpoint.
 struct CheckpointOptions {
   std::vector<std::string> shards;    // files, over which experts may be spread; an index, a folder
   std::optional<std::string> prefix;  // "model.layers.3.mlp"

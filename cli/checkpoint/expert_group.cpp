@@ -25,7 +25,7 @@ std::optional<int64_t> number_from(std::string_view text) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
-// Where `word` begins in `name` as a whole word between points.
+// Returns where `word` begins in `name` as a whole word between points.
 size_t find_word(std::string_view name, std::string_view word) {
   size_t at = name.find(word);
   while (at != std::string_view::npos && at != 0 && name[at - 1] != '.')
@@ -33,7 +33,7 @@ size_t find_word(std::string_view name, std::string_view word) {
   return at;
 }
 
-// How many letters of a name are the stem of its group: none where it is of no expert.
+// Counts the letters of a name that are the stem of its group: none where it is of no expert.
 size_t stem_length(std::string_view name) {
   if (const size_t at = find_word(name, kExperts); at != std::string_view::npos)
     return at + kExperts.size();
@@ -44,7 +44,7 @@ size_t stem_length(std::string_view name) {
   return 0;
 }
 
-// "model.layers.3.mlp" of "model.layers.3.mlp.experts." and of what people write for it.
+// Makes "model.layers.3.mlp" of "model.layers.3.mlp.experts." and of what people write for it.
 std::string prefix_of(std::string_view stem) {
   while (stem.ends_with('.')) stem.remove_suffix(1);
   constexpr std::string_view kWord = "experts";
@@ -54,7 +54,7 @@ std::string prefix_of(std::string_view stem) {
   return std::string(stem);
 }
 
-// The last number between points: 3 of "model.layers.3.mlp".
+// Finds the last number between points: 3 of "model.layers.3.mlp".
 std::optional<int64_t> layer_of(std::string_view prefix) {
   while (!prefix.empty()) {
     const size_t point = prefix.rfind('.');
@@ -76,7 +76,7 @@ void add_tensor(ExpertGroup& group, std::string_view rest) {
   group.parts.emplace(rest.substr(point + 1));
 }
 
-// By number, as people count: layer 2 before layer 10.
+// Sorts by number, as people count: layer 2 comes before layer 10.
 std::vector<const ExpertGroup*> in_order(const std::vector<const ExpertGroup*>& groups) {
   std::vector<const ExpertGroup*> sorted = groups;
   std::ranges::stable_sort(sorted, {}, [](const ExpertGroup* g) { return g->layer.value_or(-1); });

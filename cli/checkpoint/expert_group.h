@@ -12,8 +12,8 @@
 
 namespace moejit::cli {
 
-// What a checkpoint has of the experts of one MoE layer. Tensors are called STEM + "0." + a part
-// where each expert has its own, and STEM + a fused part where one tensor has all of them.
+// Tells what a checkpoint has of the experts of one MoE layer. Tensors are called STEM + "0." + a
+// part where each expert has its own, and STEM + a fused part where one tensor has all of them.
 struct ExpertGroup {
   std::string prefix;            // "model.layers.3.mlp"
   std::string stem;              // "model.layers.3.mlp.experts."
@@ -32,7 +32,7 @@ std::map<std::string, ExpertGroup> find_expert_groups(const ShardSet& shards);
 // is there.
 Result<ExpertGroup> choose_expert_group(const ShardSet& shards, const CheckpointOptions& options);
 
-// "0 to 3, 6": the numbers of a set as people say them.
+// Writes the numbers of a set as people say them: "0 to 3, 6".
 std::string ranges_text(const std::set<int64_t>& numbers);
 
 }  // namespace moejit::cli

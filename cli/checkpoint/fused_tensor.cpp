@@ -35,7 +35,7 @@ std::string hint_about(const ShardEntry& found, DType wanted) {
   return "save the model in bfloat16: model.to(torch.bfloat16).save_pretrained(...)";
 }
 
-// The shape of one expert, or nothing where the tensor has no expert of that number.
+// Returns the shape of one expert; an error where the tensor has fewer experts than are wanted.
 Result<std::vector<int64_t>> expert_shape(const FusedTensorSource& source,
                                           const ShardEntry& found) {
   const std::vector<int64_t>& shape = found.entry->shape;
@@ -56,7 +56,7 @@ Result<void> read_experts(const FusedTensorSource& source, const ShardEntry& fou
   return found.file->read_into(*found.entry, destination, source.first_expert * bytes_each);
 }
 
-// [columns, rows] to [rows, columns], in squares that stay in the cache.
+// Turns [columns, rows] into [rows, columns], in squares that stay in the cache.
 void transpose(std::span<const uint16_t> from, int64_t rows, int64_t columns,
                std::span<uint16_t> to) {
   constexpr int64_t kSquare = 32;

@@ -17,8 +17,8 @@ struct FusedTensorSource {
   std::string stem;  // "model.layers.3.mlp.experts."
 };
 
-// How the matrices of a tensor lie: a row for each result, [E, rows, columns] as nn.Linear has it,
-// or transposed, a row for each input, [E, columns, rows]. A square does not tell.
+// Tells how the matrices of a tensor lie: a row for each result, [E, rows, columns] as nn.Linear
+// has it, or transposed, a row for each input, [E, columns, rows]. A square does not tell.
 enum class FusedOrder { kOutputFirst, kInputFirst, kEither };
 
 // A tensor of one matrix [rows, columns] for each expert.
@@ -30,7 +30,8 @@ struct FusedMatrices {
   ShardEntry scales;  // with U8 (E8M0) for each 32 columns
 };
 
-// "gate_up_proj_bias", "gate_up_proj_blocks", "gate_up_proj_scales"; of "fc1.weight": "fc1.bias".
+// Name what belongs to a projection: "gate_up_proj_bias", "gate_up_proj_blocks" and
+// "gate_up_proj_scales" to gate_up_proj, "fc1.bias" to "fc1.weight".
 std::string bias_name(std::string_view projection);
 std::string blocks_name(std::string_view projection);
 std::string scales_name(std::string_view projection);

@@ -67,7 +67,7 @@ Result<ShardIndex> read_index(const std::string& path) {
   return index;
 }
 
-// The files of a folder that end so, sorted.
+// Lists the files of a folder that end so, sorted.
 Result<std::vector<std::string>> files_ending_in(const std::string& folder,
                                                  std::string_view ending) {
   std::error_code error;
@@ -90,7 +90,8 @@ std::string list_of(const std::vector<std::string>& names) {
   return names.size() > 3 ? fmt::format("{} and {} more", text, names.size() - 3) : text;
 }
 
-// What a folder offers: its index, or its only file, of which model.safetensors is the usual one.
+// Takes of a folder its index, or its only file; model.safetensors and its index come before
+// others.
 Result<std::string> choose_in_folder(const std::string& folder) {
   const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
   const auto ambiguous = [&](const std::vector<std::string>& names, std::string hint) {

@@ -29,21 +29,22 @@ class ShardSet {
 
   bool has(std::string_view name) const { return owners_.contains(name); }
 
-  // The tensor, which must be one that has() knows. Errors: those of SafetensorsFile::open(), and
-  // kMissingTensor where the shard lacks what its index promises.
+  // Returns the tensor, which must be one that has() knows. Errors: those of
+  // SafetensorsFile::open(), and kMissingTensor where the shard lacks what its index promises.
   Result<ShardEntry> find(std::string_view name);
 
   // Calls `visit` with the name of every tensor, in alphabetic order.
   void for_each_name(const std::function<void(const std::string&)>& visit) const;
 
-  // "a.safetensors", "a.safetensors and 2 more" or the name of the index.
+  // Names it for a message: "a.safetensors", "a.safetensors and 2 more" or the path of the index.
   std::string description() const;
 
-  // The folder of the first file: where a model's config.json is. Empty: the current one.
+  // Returns the folder of the first file, where a model's config.json is. Empty: the current one.
   std::string folder() const;
 
-  // What the names of the shards tell of one that was not given: "model-00002-of-00003.safetensors
-  // is not among the files". Empty where none is missing or they are numbered in another way.
+  // Tells what the names of the shards say of one that was not given:
+  // "model-00002-of-00003.safetensors is not among the files". Empty where none is missing or they
+  // are numbered in another way.
   std::string missing_shard() const;
 
  private:

@@ -16,7 +16,7 @@ FIXTURES = tool.ROOT / "tests/fixtures/hugging_face"
 LAYER = 1
 FAMILIES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.safetensors"))
 
-# Of |got - expected| / |expected| in the 2-norm. A number that is rounded to p bits behind its first one is off by
+# The largest |got - expected| / |expected| in the 2-norm. A number that is rounded to p bits behind its first one is off by
 # 2^-(p + 1) at most, and by about 0.42 of that in the mean of squares: 0.0016 for bf16 (7 bits), 0.026 for e4m3 (3 bits).
 # Errors of a long sum's factors add in squares, and those of gate and up count about 1.3 times behind the activation.
 #   bf16      h1, act, h2 and y are rounded, and for dx also dact, dh1, dx_permuted and dx: at most 8 times,
@@ -67,7 +67,7 @@ class HuggingFace(tool.ToolTest):
         self.assertGreaterEqual(len(FAMILIES), 9)  # gpt-oss is there in bf16 and in MXFP4
         for family in FAMILIES:
             with self.subTest(family=family):
-                # Of the folder and of the index, whose other shards are not there, the files are named by none.
+                # Shards that the index names and that have nothing of this layer are not there.
                 folder = FIXTURES / family
                 index = folder / "model.safetensors.index.json"
                 self.compare(family, [index if index.exists() else folder / "model.safetensors"])
