@@ -42,11 +42,8 @@ def relative_error(got, expected):
 
 class HuggingFace(tool.ToolTest):
     def describe(self, family, recipe):
-        """The description in the fixture, or else what the tool makes of the configuration."""
-        path = FIXTURES / family / "layer.json"
-        if not path.exists():
-            path = self.folder / "from_hf.json"
-            self.succeed("layer", "--from-hf", FIXTURES / family / "config.json", "--max-tokens", "16", "--output", path)
+        path = self.folder / "from_hf.json"
+        self.succeed("layer", "--from-hf", FIXTURES / family, "--max-tokens", "16", "--output", path)
         return self.write("layer.json", {**json.loads(path.read_text()), "recipe": recipe, "splits_alignment": 64})
 
     def compare(self, family, weights):
