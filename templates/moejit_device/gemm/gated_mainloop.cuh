@@ -25,9 +25,11 @@ class GatedMainloop {
     constexpr int32_t kRowBytes = 128;
     const auto a = ptx::matrix_descriptor(Stages::a(0)) + part.row * kRowBytes;
     const auto b = ptx::matrix_descriptor(Stages::b(0));
-    // Where the compiler knows that rounds are whole, it has no rest to keep registers for.
+    // Where the compiler knows that rounds are whole, it has no rest to keep registers for. One
+    // round of four would be no loop any more: ptxas begins the epilogue among its steps then, and
+    // has no registers for that.
     const int32_t steps = kSteps % 4 == 0 && kSteps > 0 ? kSteps : k_steps;
-    constexpr int32_t kUnroll = kSteps % 4 == 0 ? 4 : 1;
+    constexpr int32_t kUnroll = kSteps == 4 ? 2 : kSteps % 4 == 0 ? 4 : 1;
 #pragma unroll kUnroll
     for (int32_t step = 0; step < steps; ++step) {
       const int32_t stage = reader.position.stage;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace moejit::testing {
+
+// The kernels of a layer, by entry; each is the kernel's source with assertions that its launch is
+// what the host takes it for.
+using LayerKernels = std::map<std::string, compiler::KernelSource>;
+
+// Plans a description with and without its intermediates, checks that what the plans launch is
+// within the device's limits, and emits their kernels for cuda:sm_90a. Errors: those of parser,
+// planner and emitter; kInternal for a plan beyond a limit.
+Result<LayerKernels> layer_kernels(const std::string& json);
+
+// Compiles a kernel. Returns what is wrong with it, in sentences, or nothing: it does not compile,
+// or not as it should (what ptxas calls a loss of performance, spills beside WGMMA).
+std::string compile_complaint(const compiler::KernelSource& source);
+
+// Calls task(0) to task(count - 1), each once, on as many threads as the process has cores.
+void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& task);
+
+}  // namespace moejit::testing
