@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/kernel_binary.h"
+#include "compiler/support/error.h"
 
 #include <optional>
 
@@ -24,11 +25,14 @@ struct CompileTime {
   std::optional<CompilePhases> phases;
 };
 
-// A kernel that was compiled just now. The time is no part of the binary: equal sources make equal
-// binaries.
+// A kernel that was compiled just now. Time and loss are no part of the binary: equal sources make
+// equal binaries.
 struct CompiledKernel {
   KernelBinary binary;
   CompileTime time;
+  // Why the kernel is slow although its results are right (compiler/nvrtc/assembler_report.h), as
+  // the error kCompileFailed that it is to who wants no such kernel. Absent where nothing is known.
+  std::optional<Error> loss = std::nullopt;
 };
 
 }  // namespace moejit::compiler

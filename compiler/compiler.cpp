@@ -77,6 +77,7 @@ Result<std::string> toolchain_description(const Target& target) {
 
 Result<KernelBinary> compile_kernel(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_kernel_and_time(source));
+  if (compiled.loss) return tl::make_unexpected(std::move(*compiled.loss));
   return std::move(compiled.binary);
 }
 

@@ -159,10 +159,12 @@ struct CompileOptions {
 // Machine code of one kernel. NVRTC runs in this process, the host compiler outside of it.
 // Errors: kCompilerMissing (which library or program, where it was looked for); kCompileFailed (the
 // log and the numbered source in `detail`), which the same source gets again; kCompilerFault where
-// the compiler and not the source is to blame; kInterrupted.
-Result<KernelBinary> compile_kernel(const KernelSource& source);
-// The same, with the time that the compiler took.
+// the compiler and not the source is to blame; kInterrupted. A kernel with a loss is no error here:
+// it is slow, but a layer that has it runs.
 Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source,
                                                const CompileOptions& options = {});
+
+// The machine code alone, for who writes kernels: one with a loss is the error kCompileFailed.
+Result<KernelBinary> compile_kernel(const KernelSource& source);
 
 }  // namespace moejit::compiler

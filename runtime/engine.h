@@ -36,7 +36,8 @@ struct EngineOptions {
   // What the error of a frozen engine says after "moejit build": the file of the layer.
   std::string build_arguments = "LAYER";
   // Gets what is worth telling but no error, a sentence at a time and each once: a full disk, a
-  // corrupt cache entry. Called from any thread that asks for a kernel.
+  // corrupt cache entry, a kernel that the assembler made slow. Called from any thread that asks
+  // for a kernel.
   std::function<void(std::string_view)> warn;
 
   // Where an environment variable says the same (docs/environment.md), it counts only if the option

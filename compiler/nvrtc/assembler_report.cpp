@@ -55,8 +55,7 @@ std::optional<Complaint> complaint_of(std::string_view log, const ResourceUsage&
                   "wanted none in a kernel with WGMMA",
                   usage.registers, usage.spill_store_bytes, usage.spill_load_bytes),
       "fewer accumulators a thread (a smaller tile, more warpgroups), or fewer CTAs per SM in the "
-      "launch bounds; of a layer with a long formula as its activation: \"fuse_activation\": "
-      "false"};
+      "launch bounds"};
 }
 
 bool holds_wgmma(std::string_view text) {

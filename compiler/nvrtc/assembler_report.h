@@ -9,8 +9,8 @@
 
 namespace moejit::compiler {
 
-// Why a kernel that was assembled is not good enough to run: the rest of the sentence "kernel E:",
-// and what to do.
+// Why a kernel that was assembled is slower than it should be: the rest of the sentence "kernel
+// E:", and what who writes kernels can do.
 struct Complaint {
   std::string what;
   std::string hint;
@@ -20,8 +20,10 @@ struct Complaint {
 // first:
 //   any kernel              matrix instructions that ptxas serialised, setmaxnreg that it ignored
 //   with `forbids_spills`   registers that went to local memory
-// Each of them leaves the results right and makes the kernel several times slower, so that nobody
-// would notice without being told.
+// Each of them leaves the results right: ptxas calls them "info", and what it takes apart or spills
+// it puts in order again (PTX: accumulators belong to the matrix unit up to wgmma.wait_group, and
+// ptxas waits for it before it moves them). But the kernel may be several times slower, so that
+// somebody has to be told.
 std::optional<Complaint> complaint_of(std::string_view log, const ResourceUsage& usage,
                                       bool forbids_spills);
 

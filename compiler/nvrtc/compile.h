@@ -17,15 +17,14 @@ namespace moejit::compiler {
 
 // A cubin for the source's target, made by NVRTC in this process with the embedded headers. Any
 // number of threads may compile at once. Equal sources and identities give equal bytes.
-// Errors: kCompilerMissing, also where NVRTC does not find its builtins; kCompileFailed with
-// NVRTC's log and the numbered source in `detail`, also where the code is right but ptxas made it
-// slow (assembler_report.h says when); kOutOfMemory; kCompilerFault for what else NVRTC says;
-// kInterrupted soon after `stop` asks, where NVRTC can be stopped (13.0, or 12.x that has
-// nvrtcSetFlowCallback).
-Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
-// The same, with the time that NVRTC took.
+// What ptxas made slow is a loss (assembler_report.h says when). Errors: kCompilerMissing, also
+// where NVRTC does not find its builtins; kCompileFailed with NVRTC's log and the numbered source
+// in `detail`; kOutOfMemory; kCompilerFault for what else NVRTC says; kInterrupted soon after
+// `stop` asks, where NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop = {});
+// The cubin alone; a loss is an error.
+Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 
 // What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
 // options, the digests of the included headers. No paths. NVRTC is not opened where its files tell.

@@ -79,6 +79,18 @@ ErrorCode code_named(std::string_view name) {
   return ErrorCode::kCompilerFault;
 }
 
+Json error_json(const Error& error) {
+  return {{"code", to_string(error.code)},
+          {"message", error.message},
+          {"hint", error.hint},
+          {"detail", error.detail}};
+}
+
+Error error_of(const Json& json) {
+  return {Stage::kCompile, code_named(json.at("code").get<std::string>()), json.at("message"),
+          json.at("hint"), json.at("detail")};
+}
+
 Json usage_json(const ResourceUsage& usage) {
   return {usage.registers,         usage.static_shared_bytes, usage.stack_bytes,
           usage.spill_store_bytes, usage.spill_load_bytes,    usage.code_bytes};
@@ -135,14 +147,8 @@ std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply) {
-  if (!reply) {
-    const Error& error = reply.error();
-    return to_bytes({{"code", to_string(error.code)},
-                     {"message", error.message},
-                     {"hint", error.hint},
-                     {"detail", error.detail}});
-  }
-  const auto& [binary, time] = *reply;
+  if (!reply) return to_bytes(error_json(reply.error()));
+  const auto& [binary, time, loss] = *reply;
   const auto* first = reinterpret_cast<const std::uint8_t*>(binary.bytes.data());
   Json json{{"bytes", Json::binary(Octets(first, first + binary.bytes.size()))},
             {"time", {{"total", time.total}}}};
@@ -151,15 +157,14 @@ std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply) {
   if (time.phases)
     json["time"]["phases"] = {time.phases->front_end, time.phases->optimizer,
                               time.phases->assembler};
+  if (loss) json["loss"] = error_json(*loss);
   return to_bytes(json);
 }
 
 std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> bytes,
                                                    const KernelSource& source) {
   return read_message(bytes, [&](const Json& json) -> Result<CompiledKernel> {
-    if (json.contains("code"))
-      return fail(Stage::kCompile, code_named(json["code"].get<std::string>()), json.at("message"),
-                  json.at("hint"), json.at("detail"));
+    if (json.contains("code")) return tl::make_unexpected(error_of(json));
     const Octets& octets = json.at("bytes").get_binary();
     const auto* first = reinterpret_cast<const std::byte*>(octets.data());
     KernelBinary binary{.entry = source.entry,
@@ -167,7 +172,9 @@ std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> by
                         .bytes = {first, first + octets.size()},
                         .usage = std::nullopt};
     if (json.contains("usage")) binary.usage = usage_of(json["usage"]);
-    return CompiledKernel{std::move(binary), time_of(json.at("time"))};
+    CompiledKernel compiled{std::move(binary), time_of(json.at("time"))};
+    if (json.contains("loss")) compiled.loss = error_of(json["loss"]);
+    return compiled;
   });
 }
 

@@ -135,6 +135,9 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source,
   if (!compiled && compiled.error().code == ErrorCode::kCompilerMissing)
     return without_compiler(source, std::move(compiled).error());
   if (!compiled) return tl::make_unexpected(std::move(compiled).error());
+  if (compiled->loss && options_.warn)
+    options_.warn(fmt::format("{}; its results are right, but it is slow: {}",
+                              compiled->loss->message, compiled->loss->hint));
   const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled->binary));
   // Now that the compiler is open, there is no doubt about which one it is.
   MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));

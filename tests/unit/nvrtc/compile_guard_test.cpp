@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that ptxas compiles with a shrug and that would be several times too slow are refused.
+// Kernels that ptxas compiles with a shrug and that may be several times too slow: who writes
+// kernels gets an error, who has a layer a kernel and a warning.
 
 #include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile.h"
 #include "compiler/nvrtc/nvrtc_api.h"
+#include "compiler/worker/messages.h"
+#include "runtime/engine.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>
@@ -133,6 +136,37 @@ TEST_F(CompileGuard, RefusesSpillsBesideWgmma) {
                        std::string(kSpilling),
                    "128, 8"),
       "bytes spill stores");
+}
+
+TEST_F(CompileGuard, LetsLayersHaveASpillingKernelWithAWarning) {
+  const KernelSource source =
+      wgmma_kernel("  FENCE;\n  multiply(d, params.a, params.b);\n  COMMIT;\n  WAIT(0);\n" +
+                       std::string(kSpilling) + "  // gemm/epilogue_activation_quantize.cuh\n",
+                   "128, 8");
+  std::vector<std::string> warnings;
+  const auto engine = runtime::Engine::create(
+      {.use_cache = false, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
+  ASSERT_TRUE(succeeded(engine));
+  const auto binary = (*engine)->binary(source);
+  ASSERT_TRUE(succeeded(binary));
+  EXPECT_GT((*binary)->usage->spill_store_bytes, 0);
+  ASSERT_EQ(warnings.size(), 1);
+  EXPECT_TRUE(contains(warnings[0], "its 64 registers are too few")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[0], "its results are right, but it is slow")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[0], "\"fuse_activation\": false")) << warnings[0];
+}
+
+TEST(WorkerReply, CarriesALoss) {
+  const KernelSource source{.entry = "k", .text = "", .target = {}};
+  const Error loss{Stage::kCompile, ErrorCode::kCompileFailed, "kernel k: slow", "do", "log"};
+  const auto reply =
+      decode_reply(encode_reply(CompiledKernel{
+                       {.entry = "k", .target = {}, .bytes = {}, .usage = {}}, {}, loss}),
+                   source);
+  ASSERT_TRUE(reply.has_value());
+  ASSERT_TRUE(succeeded(*reply));
+  ASSERT_TRUE((*reply)->loss.has_value());
+  EXPECT_EQ(to_string(*(*reply)->loss), to_string(loss));
 }
 
 TEST_F(CompileGuard, LetsOtherKernelsSpill) {
