@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/random_layer.h"
+
+#include "tests/support/random_formula.h"
+#include "tests/support/seeded_random.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <string_view>
+#include <vector>
+
+namespace moejit::testing {
+namespace {
+
+class LayerMaker {
+ public:
+  LayerMaker(uint64_t seed, LayerSize size) : seed_(seed), random_(seed), size_(size) {}
+
+  std::string json() {
+    if (random_.in_percent(50)) add("name", fmt::format("\"random {}\"", seed_));
+    choose_recipe();
+    choose_sizes();
+    choose_activation();
+    choose_passes();
+    choose_rows();
+    choose_flags();
+    return fmt::format("{{{}}}", fmt::join(fields_, ", "));
+  }
+
+ private:
+  void add(std::string_view key, std::string_view value) {
+    fields_.push_back(fmt::format("\"{}\": {}", key, value));
+  }
+  void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
+
+  void choose_recipe() {
+    constexpr const char* kWithoutKernels[] = {"fp8_blockwise", "mxfp8", "nvfp4"};
+    is_bf16_ = random_.in_percent(35);
+    is_training_ = random_.in_percent(60);
+    if (random_.in_percent(1))
+      add("recipe", fmt::format("\"{}\"", random_.pick(kWithoutKernels)));
+    else if (is_bf16_)
+      add("recipe", "\"bf16\"");
+    else if (random_.in_percent(30))
+      add("recipe", "\"fp8_flow\"");
+    if (random_.in_percent(10)) add("dtype", "\"bf16\"");
+    if (random_.in_percent(10)) add("block_size", 128);
+    if (!is_bf16_ && random_.in_percent(30)) add("scale_sharing_k", random_.between(1, 2));
+  }
+
+  int64_t most_of_width() const {
+    return size_ == LayerSize::kAny ? 65536 : size_ == LayerSize::kMedium ? 4096 : 640;
+  }
+
+  // Mostly what beginners and models have, and the sizes beside those.
+  int64_t width() {
+    constexpr int64_t kUsual[] = {16,   32,   64,   96,   128,  192,  256,  320,
+                                  384,  400,  448,  512,  640,  768,  1024, 1408,
+                                  1536, 2048, 2880, 4096, 5120, 7168, 14336};
+    constexpr int64_t kWrong[] = {100, 1000, 50, 500};
+    if (random_.in_percent(1)) return random_.pick(kWrong);
+    int64_t width = 16 * random_.between(1, most_of_width() / 16);
+    if (random_.in_percent(50))
+      width = random_.pick(kUsual);
+    else if (random_.in_percent(70))
+      width = 16 * random_.between(1, 64);
+    return std::min(width, most_of_width());
+  }
+
+  void choose_sizes() {
+    constexpr int64_t kUsual[] = {1, 2, 4, 8, 16, 32, 60, 64, 128, 256, 384, 512};
+    const int64_t most = size_ == LayerSize::kAny ? 4096 : size_ == LayerSize::kMedium ? 32 : 6;
+    experts_ = std::min(random_.in_percent(70)   ? random_.pick(kUsual)
+                        : random_.in_percent(80) ? random_.between(1, 40)
+                                                 : random_.between(1, 4096),
+                        most);
+    local_experts_ = experts_;
+    add("experts", experts_);
+    if (random_.in_percent(40)) {
+      local_experts_ = random_.in_percent(50) ? std::max<int64_t>(1, experts_ / 8)
+                                              : random_.between(1, experts_);
+      add("local_experts", local_experts_);
+    }
+    top_k_ = random_.between(1, std::min<int64_t>(experts_, random_.in_percent(85) ? 10 : 40));
+    add("top_k", top_k_);
+    int64_t hidden = width();
+    int64_t intermediate = width();
+    // What a machine has memory and patience for.
+    constexpr int64_t kMostElements = int64_t{1} << 24;
+    while (size_ == LayerSize::kMedium && local_experts_ * hidden * intermediate > kMostElements)
+      (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 32 * 16;
+    add("hidden", hidden);
+    add("intermediate", intermediate);
+    if (is_bf16_ && local_experts_ != experts_ && !random_.in_percent(2))
+      add("dispatch", "\"none\"");
+    else if (!is_bf16_ && random_.in_percent(40))
+      add("dispatch", random_.in_percent(50) ? "\"none\"" : "\"fp8\"");
+  }
+
+  void choose_activation() {
+    constexpr const char* kPresets[] = {"swiglu", "clamped_swiglu", "geglu", "quick_geglu",
+                                        "relu_squared"};
+    bool has_gate = true;
+    if (random_.in_percent(45)) {
+      const std::string preset = random_.pick(kPresets);
+      has_gate = preset != "relu_squared";
+      add("activation", fmt::format("\"{}\"", preset));
+    } else if (random_.in_percent(20)) {
+      constexpr const char* kNumbers[] = {"0.5", "1.702", "7", "20.25"};
+      const char* const limit = random_.pick(kNumbers);
+      const char* const alpha = random_.pick(kNumbers);
+      add("activation",
+          fmt::format(R"({{"preset": "clamped_swiglu", "limit": {}, "alpha": {}, "offset": {}}})",
+                      limit, alpha, random_.between(0, 2)));
+    } else if (random_.in_percent(55)) {
+      const std::string formula = random_formula(random_, size_ != LayerSize::kAny);
+      has_gate = formula.find("gate") != std::string::npos;
+      add("activation", fmt::format(R"({{"expression": "{}"}})", formula));
+    }
+    if (random_.in_percent(30))
+      add("gate_up_layout", has_gate && random_.in_percent(60) ? "\"interleaved\"" : "\"concat\"");
+    if (random_.in_percent(30)) add("biases", flag());
+  }
+
+  void choose_passes() {
+    if (is_training_)
+      add("passes",
+          random_.in_percent(90) ? R"(["forward", "backward"])" : R"(["backward", "forward"])");
+    else if (random_.in_percent(40))
+      add("passes", R"(["forward"])");
+    if (random_.in_percent(40))
+      add("recompute", random_.in_percent(70) ? "\"moe_expert\"" : "\"none\"");
+    if (random_.in_percent(40)) add("wgrad_dtype", random_.in_percent(70) ? "\"bf16\"" : "\"f32\"");
+  }
+
+  int64_t tokens() {
+    constexpr int64_t kUsual[] = {1, 4, 16, 64, 100, 128, 512, 1000, 1024, 4096, 8192, 1048576};
+    const int64_t most = size_ == LayerSize::kAny      ? 1048576
+                         : size_ == LayerSize::kMedium ? 2048
+                                                       : 96;
+    if (random_.in_percent(60)) return std::min(random_.pick(kUsual), most);
+    return random_.between(1, random_.in_percent(70) ? std::min<int64_t>(most, 5000) : most);
+  }
+
+  void choose_rows() {
+    constexpr int64_t kAlignments[] = {1, 2, 8, 16, 32, 64, 100, 128, 256};
+    int64_t alignment = 128;
+    if (random_.in_percent(65)) {
+      alignment = random_.in_percent(80) ? random_.pick(kAlignments) : random_.between(1, 4096);
+      if (size_ != LayerSize::kAny) alignment = std::min<int64_t>(alignment, 512);
+      if (is_bf16_ && is_training_ && !random_.in_percent(2))
+        alignment = 64 * random_.between(1, 4);
+      add("splits_alignment", alignment);
+    }
+    const int64_t tokens_of_call = tokens();
+    add("max_tokens", tokens_of_call);
+    const int64_t routed = tokens_of_call * top_k_;
+    const int64_t worst = (routed + std::min(local_experts_, routed) * (alignment - 1)) / alignment;
+    const bool is_given = random_.in_percent(30) || worst * alignment > INT32_MAX;
+    if (is_given)
+      add("max_permuted_rows",
+          alignment * random_.between(1, std::min<int64_t>(std::max<int64_t>(worst, 1),
+                                                           INT32_MAX / alignment)));
+  }
+
+  void choose_flags() {
+    for (const char* key : {"fuse_activation", "fuse_transpose", "fuse_activation_transpose"})
+      if (random_.in_percent(40)) add(key, flag());
+  }
+
+  std::string_view flag() { return random_.in_percent(50) ? "true" : "false"; }
+
+  uint64_t seed_;
+  SeededRandom random_;
+  LayerSize size_;
+  std::vector<std::string> fields_;
+  bool is_bf16_ = false;
+  bool is_training_ = false;
+  int64_t experts_ = 1;
+  int64_t local_experts_ = 1;
+  int64_t top_k_ = 1;
+};
+
+}  // namespace
+
+std::string random_layer(uint64_t seed, LayerSize size) { return LayerMaker(seed, size).json(); }
+
+}  // namespace moejit::testing
