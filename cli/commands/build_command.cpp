@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
+#include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/commands.h"
 #include "cli/execution/open_engine.h"
@@ -23,7 +24,8 @@
 namespace moejit::cli {
 namespace {
 
-// Threads that take jobs in turn until all are done or one has failed.
+// Threads that take jobs in turn until all are done, or one has failed for a reason that others
+// would fail for too.
 class Builder {
  public:
   Builder(std::vector<BuildJob>& jobs, runtime::Engine& engine, const Terminal& terminal)
@@ -44,6 +46,11 @@ class Builder {
     for (size_t i = next_++; i < jobs_.size() && !has_failed_; i = next_++) {
       auto kernel = make(jobs_[i]);
       const std::lock_guard lock(mutex_);
+      if (!kernel && is_of_one_kernel(kernel.error())) {
+        jobs_[i].error = std::move(kernel).error();
+        ++done_;
+        continue;
+      }
       if (!kernel) {
         has_failed_ = true;
         if (!error_) error_ = std::move(kernel).error();
@@ -102,6 +109,15 @@ nlohmann::ordered_json job_json(const BuildJob& job) {
   return json;
 }
 
+nlohmann::ordered_json failure_json(const BuildJob& job) {
+  return {{"file", job.file},
+          {"layer", job.layer},
+          {"operation", job.operation},
+          {"entry", job.source.entry},
+          {"code", to_string(job.error->code)},
+          {"message", job.error->message}};
+}
+
 // Wall and CPU time, then front end, optimizer and assembler; "-" for what nobody tells.
 std::vector<std::string> time_cells(const BuildJob& job) {
   if (!job.kernel.compile_time) return {"from cache", "", "", "", ""};
@@ -144,7 +160,11 @@ std::string json_report(const BuildCommand& command, const std::vector<BuildJob>
   report["target"] = command.target;
   report["cache"] = engine.cache_description();
   report["kernels"] = nlohmann::ordered_json::array();
-  for (const BuildJob& job : jobs) report["kernels"].push_back(job_json(job));
+  for (const BuildJob& job : jobs)
+    if (!job.error) report["kernels"].push_back(job_json(job));
+  report["failed"] = nlohmann::ordered_json::array();
+  for (const BuildJob& job : jobs)
+    if (job.error) report["failed"].push_back(failure_json(job));
   report["corrupt"] = counters.corrupt;
   report["compiled"] = counters.compiled;
   report["unpublished"] = counters.unpublished;
@@ -170,6 +190,7 @@ std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<B
                {"size", kRight},
                {"entry"}});
   for (const BuildJob& job : jobs) {
+    if (job.error) continue;
     std::vector<std::string> cells = {job.operation};
     std::ranges::move(time_cells(job), std::back_inserter(cells));
     cells.push_back(bytes_text(std::ssize(job.kernel.binary->bytes)));
@@ -233,14 +254,15 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
       Builder(jobs, *engine, terminal)
           .run(std::min<int32_t>(engine->compile_jobs(), static_cast<int32_t>(jobs.size())));
   if (!built) return tl::make_unexpected(with_pack_hint(command, std::move(built).error()));
+  const auto failed = report_failures(jobs, terminal);
   std::optional<BuiltPack> pack;
-  if (!command.pack.empty()) {
+  if (!command.pack.empty() && failed) {
     MOEJIT_TRY_ASSIGN(pack, write_pack(command.pack, jobs));
   }
   std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
   terminal.print(command.is_json ? json_report(command, jobs, pack, *engine)
                                  : text_report(jobs, pack, *engine));
-  return check_written(command, jobs.size(), *engine);
+  return failed ? check_written(command, jobs.size(), *engine) : failed;
 }
 
 }  // namespace moejit::cli

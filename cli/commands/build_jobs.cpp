@@ -14,11 +14,11 @@ using compiler::Layer;
 using compiler::Pass;
 using JobsByText = std::map<std::string, BuildJob>;
 
-Result<void> add_jobs(const compiler::Plan& plan, JobsByText& jobs) {
+Result<void> add_jobs(const std::string& file, const compiler::Plan& plan, JobsByText& jobs) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     const std::string text = source.text;
-    jobs.emplace(text, BuildJob{plan.layer.name, kernel.operation, std::move(source), {}});
+    jobs.emplace(text, BuildJob{file, plan.layer.name, kernel.operation, std::move(source)});
   }
   return {};
 }
@@ -46,11 +46,12 @@ std::vector<Layer> variants_of(const Layer& layer) {
   return variants;
 }
 
-Result<void> add_variants(const Layer& layer, const compiler::Target& target, JobsByText& jobs) {
+Result<void> add_variants(const std::string& file, const Layer& layer,
+                          const compiler::Target& target, JobsByText& jobs) {
   for (const Layer& variant : variants_of(layer))
     for (const bool keeps : {false, true}) {
       const auto plan = compiler::plan_layer(variant, target, {.keep_intermediates = keeps});
-      if (plan) MOEJIT_TRY(add_jobs(*plan, jobs));
+      if (plan) MOEJIT_TRY(add_jobs(file, *plan, jobs));
       if (!plan && plan.error().code != ErrorCode::kUnsupported)
         return tl::make_unexpected(plan.error());
     }
@@ -65,13 +66,14 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
   JobsByText by_text;
   for (const std::string& path : layers) {
     MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, target));
-    MOEJIT_TRY(add_jobs(plan, by_text));
+    MOEJIT_TRY(add_jobs(path, plan, by_text));
     if (variants == BuildVariants::kWithIntermediates) {
       MOEJIT_TRY_ASSIGN(const compiler::Plan kept,
                         read_plan(path, target, {.keep_intermediates = true}));
-      MOEJIT_TRY(add_jobs(kept, by_text));
+      MOEJIT_TRY(add_jobs(path, kept, by_text));
     }
-    if (variants == BuildVariants::kAll) MOEJIT_TRY(add_variants(plan.layer, plan.target, by_text));
+    if (variants == BuildVariants::kAll)
+      MOEJIT_TRY(add_variants(path, plan.layer, plan.target, by_text));
   }
   std::vector<BuildJob> jobs;
   for (auto& [text, job] : by_text) jobs.push_back(std::move(job));

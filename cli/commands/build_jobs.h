@@ -4,6 +4,7 @@
 #include "compiler/compiler.h"
 #include "runtime/engine.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ enum class BuildVariants {
 
 // One kernel to have; several plans and layers may need the same.
 struct BuildJob {
-  std::string layer;
+  std::string file;   // of the layer
+  std::string layer;  // its name
   std::string operation;
   compiler::KernelSource source;
-  runtime::ObtainedKernel kernel;
+  runtime::ObtainedKernel kernel = {};
+  std::optional<Error> error = std::nullopt;  // why there is no kernel
 };
 
 // The kernels of all layers, each once, in the order of layer, operation and entry. Variants that a

@@ -38,8 +38,7 @@ void Terminal::report(const Error& error, bool is_verbose) const {
   if (!error.hint.empty()) text += fmt::format("hint: {}\n", one_line(error.hint));
   if (is_verbose)
     text += fmt::format("code: {} ({})\n", to_string(error.code), to_string(error.stage));
-  const bool needs_detail = error.code == ErrorCode::kCompileFailed;
-  if (!error.detail.empty() && (needs_detail || is_verbose)) {
+  if (!error.detail.empty() && is_verbose) {
     text += error.detail;
     if (!error.detail.ends_with('\n')) text += '\n';
   }

@@ -19,8 +19,8 @@ class Terminal {
   void note(std::string_view text) const;
   void warn(std::string_view text) const;
 
-  // The error's sentence and hint on standard error; the detail (a compiler's log) follows where it
-  // is the only way to find the cause, or with `is_verbose`.
+  // The error's sentence and hint on standard error; with `is_verbose` code and detail follow (a
+  // compiler's log).
   void report(const Error& error, bool is_verbose) const;
 
   // Writes the results. A reader that has gone (SIGPIPE) is no error; a full disk is (kFileWrite).

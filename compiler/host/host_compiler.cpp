@@ -156,11 +156,13 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   }
   MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process(arguments, folder.path()));
   if (result.exit_code != 0) {
-    return fail(Stage::kCompile,
-                blames_source(result) ? ErrorCode::kCompileFailed : ErrorCode::kCompilerFault,
-                fmt::format("kernel {} does not compile for sim: {} ended with exit code {}",
-                            source.entry, compiler.version, result.exit_code),
-                {}, result.output + "\n" + numbered(source.text));
+    return fail(
+        Stage::kCompile,
+        blames_source(result) ? ErrorCode::kCompileFailed : ErrorCode::kCompilerFault,
+        fmt::format("kernel {} does not compile for sim: {} ended with exit code {}", source.entry,
+                    compiler.version, result.exit_code),
+        "a bug in moejit, or a compiler that it was not tested with; --verbose shows the log",
+        result.output + "\n" + numbered(source.text));
   }
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
   return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};

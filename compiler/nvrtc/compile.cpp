@@ -107,7 +107,7 @@ std::string numbered(std::string_view text) {
 }
 
 constexpr std::string_view kBugHint =
-    "this is a bug in moejit or in a stage of yours; the log names the line";
+    "this is a bug in moejit or in a stage of yours; the log (--verbose) names the line";
 
 tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& source,
                                     const std::vector<std::string>& options, std::string_view what,

@@ -374,12 +374,42 @@ class MachineErrors(Refusal):
         self.refuse(["build", TINY, "--target", "sim", "--no-cache"], TOOLCHAIN, "/nonexistent",
                     MOEJIT_CXX="/nonexistent")
 
+    def test_kernels_that_do_not_compile(self):
+        """Others are made all the same, and each failure is told with the layer's file."""
+        compiler = self.write("cxx", """#!/bin/sh
+case "$*" in
+  *kernel.cu*) grep -q route: kernel.cu || { echo "kernel.cu:1: error: the-log" >&2; exit 1; } ;;
+esac
+exec c++ "$@"
+""")
+        compiler.chmod(0o755)
+        layer = self.layer(max_tokens=1024)  # fc1 and the activation are one kernel
+        build = ["build", layer, "--target", "sim", "--cache-dir", "own"]
+        done = self.run_tool(*build, "--json", MOEJIT_CXX=str(compiler))
+        self.assertEqual(done.returncode, TOOLCHAIN, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual([kernel["operation"] for kernel in report["kernels"]], ["route"])
+        self.assertEqual(report["compiled"], 1)
+        self.assertEqual({kernel["file"] for kernel in report["failed"]}, {str(layer)})
+        self.assertEqual({kernel["code"] for kernel in report["failed"]}, {"compile_failed"})
+        count = len(report["failed"])
+        self.assertGreaterEqual(count, 5)
+        self.assertIn(f"{count} of {count + 1} kernels do not compile", done.stderr)
+        self.assertIn(f'{layer}: layer "tiny": gemm_fc2: kernel ', done.stderr)
+        self.assertIn(f'hint: set "fuse_activation": false in {layer}', done.stderr)
+        self.assertNotIn("the-log", done.stderr)
+        verbose = self.run_tool("--verbose", *build, "--pack", "p", "--variants", "described",
+                                MOEJIT_CXX=str(compiler))
+        self.assertEqual(verbose.returncode, TOOLCHAIN)
+        self.assertIn("the-log", verbose.stderr)
+        self.assertFalse((self.folder / "p").exists())
+
     def test_disassemblers_that_fail(self):
         if self.run_tool("build", TINY).returncode != 0:
             self.skipTest("there is no NVRTC on this machine")
         broken = self.write("nvdisasm", "#!/bin/sh\necho '//----- .text.k -----'\nexit 3\n")
         broken.chmod(0o755)
-        done = self.run_tool("inspect", TINY, MOEJIT_DISASSEMBLER=str(broken))
+        done = self.run_tool("--verbose", "inspect", TINY, MOEJIT_DISASSEMBLER=str(broken))
         self.assertEqual(done.returncode, TOOLCHAIN, done.stderr)
         self.assertIn("nvdisasm ended with exit code 3", done.stderr)
         self.assertIn(".text.k", done.stderr)  # what the program printed
