@@ -187,7 +187,7 @@ Result<Layer> read_figures(const HuggingFaceSource& source, FigureReader& reader
   MOEJIT_TRY_ASSIGN(layer.activation, read_hugging_face_activation(source, reader));
   layer.gate_up_layout = family.gate_up_layout;
   layer.biases = family.biases;
-  layer.dispatch = default_dispatch(layer.experts, layer.local_experts);
+  layer.dispatch = default_dispatch(layer);
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   if (layer.max_permuted_rows > kMaxPermutedRows)
     return fail_option("max_tokens", options.max_tokens,

@@ -38,9 +38,10 @@ constexpr IntRange up_to_experts(int64_t experts) {
 std::span<const std::string_view> layer_keys();
 
 // What travels between ranks when the description does not say: nothing where all experts are
-// here, else FP8 rows.
-constexpr Dispatch default_dispatch(int32_t experts, int32_t local_experts) {
-  return local_experts == experts ? Dispatch::kNone : Dispatch::kFp8;
+// here, or where nothing is quantised, else FP8 rows.
+inline Dispatch default_dispatch(const Layer& layer) {
+  const bool sends_rows = layer.local_experts < layer.experts && is_quantized(layer);
+  return sends_rows ? Dispatch::kFp8 : Dispatch::kNone;
 }
 
 }  // namespace moejit::compiler

@@ -218,8 +218,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.max_tokens, read_int_at(root, "max_tokens", kTokensRange));
   MOEJIT_TRY_ASSIGN(layer.max_permuted_rows, read_max_permuted_rows(root, layer));
   MOEJIT_TRY_ASSIGN(layer.dispatch,
-                    read_enum_at(root, "dispatch", kDispatches,
-                                 default_dispatch(layer.experts, layer.local_experts)));
+                    read_enum_at(root, "dispatch", kDispatches, default_dispatch(layer)));
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));

@@ -80,6 +80,8 @@ TEST(Parser, ReadsEveryField) {
 TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {
   EXPECT_EQ(parsed(with(R"("local_experts": 4)")).dispatch, Dispatch::kFp8);
   EXPECT_EQ(parsed(with(R"("local_experts": 4, "dispatch": "none")")).dispatch, Dispatch::kNone);
+  // A default that the planner refuses would be no default.
+  EXPECT_EQ(parsed(with(R"("local_experts": 4, "recipe": "bf16")")).dispatch, Dispatch::kNone);
   EXPECT_EQ(parsed(with(R"("dispatch": "fp8")")).dispatch, Dispatch::kFp8);
 }
 
