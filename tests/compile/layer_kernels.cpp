@@ -70,9 +70,11 @@ Result<LayerKernels> layer_kernels(const std::string& json) {
   return kernels;
 }
 
-std::string compile_complaint(const KernelSource& source) {
-  const auto kernel = compiler::compile_kernel(source);
-  return kernel ? std::string() : kernel.error().message;
+CompileOutcome compile(const KernelSource& source) {
+  const auto kernel = compiler::compile_kernel_and_time(source);
+  if (!kernel) return {.complaint = kernel.error().message};
+  return {.complaint = kernel->loss ? kernel->loss->message : std::string(),
+          .cpu_seconds = kernel->time.cpu.value_or(0)};
 }
 
 void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& task) {

@@ -20,9 +20,13 @@ using LayerKernels = std::map<std::string, compiler::KernelSource>;
 // planner and emitter; kInternal for a plan beyond a limit.
 Result<LayerKernels> layer_kernels(const std::string& json);
 
-// Compiles a kernel. Returns what is wrong with it, in sentences, or nothing: it does not compile,
-// or not as it should (what ptxas calls a loss of performance, spills beside WGMMA).
-std::string compile_complaint(const compiler::KernelSource& source);
+// What came of compiling a kernel.
+struct CompileOutcome {
+  // A sentence of what is wrong: it does not compile, or the assembler made it slow. Else empty.
+  std::string complaint;
+  double cpu_seconds = 0;
+};
+CompileOutcome compile(const compiler::KernelSource& source);
 
 // Calls task(0) to task(count - 1), each once, on as many threads as the process has cores.
 void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& task);

@@ -92,7 +92,7 @@ class LayerMaker {
       (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 32 * 16;
     add("hidden", hidden);
     add("intermediate", intermediate);
-    if (is_bf16_ && local_experts_ != experts_ && !random_.in_percent(2))
+    if (is_bf16_ && local_experts_ != experts_ && random_.in_percent(50))
       add("dispatch", "\"none\"");
     else if (!is_bf16_ && random_.in_percent(40))
       add("dispatch", random_.in_percent(50) ? "\"none\"" : "\"fp8\"");
