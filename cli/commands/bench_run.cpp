@@ -42,7 +42,10 @@ Result<void> check_bench_options(const BenchCommand& command) {
 
 Result<OpenedTarget> open_bench_gpu(const BenchCommand& command) {
   const std::string name = command.target == "auto" ? "cuda" : command.target;
-  MOEJIT_TRY_ASSIGN(OpenedTarget target, open_target(name, command.seed));
+  MOEJIT_TRY_ASSIGN(OpenedTarget target,
+                    open_target(name, command.seed,
+                                "bench has no other target; without a GPU, moejit run --target sim "
+                                "--check runs a layer, and moejit plan has its bytes and FLOP"));
   if (target.device->target().kind == compiler::TargetKind::kCuda) return target;
   return fail(Stage::kCommand, ErrorCode::kUnsupported,
               "bench needs a GPU: the time of a simulator says nothing about a kernel",

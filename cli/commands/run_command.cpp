@@ -8,13 +8,19 @@
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
+#include "cli/execution/run_steps.h"
 #include "cli/inputs/call_rows.h"
+#include "cli/inputs/random_layer_inputs.h"
 #include "cli/safetensors/write_safetensors.h"
 #include "cli/tensors/colwise_slices.h"
 #include "cli/tensors/padded_halves.h"
 #include "cli/terminal/shell_word.h"
+#include "runtime/compile_budget.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
+#include <optional>
 
 namespace moejit::cli {
 namespace {
@@ -32,13 +38,17 @@ Result<void> check_options(const RunCommand& command) {
   return command.output.empty() ? Result<void>{} : check_writable(command.output);
 }
 
+bool is_backward(const RunCommand& command) { return command.pass == "backward"; }
+bool keeps_intermediates(const RunCommand& command) {
+  return command.check || command.dump_intermediates;
+}
+
 // What of "moejit build" makes the kernels that this run wants of the layer as the file has it.
 std::string build_arguments(const RunCommand& command, const std::vector<compiler::Pass>& described,
                             const std::vector<compiler::Pass>& wanted) {
-  const bool keeps_intermediates = command.check || command.dump_intermediates;
-  return shell_word(command.layer) + (described != wanted   ? " --variants all"
-                                      : keeps_intermediates ? " --with-intermediates"
-                                                            : "");
+  return shell_word(command.layer) + (described != wanted            ? " --variants all"
+                                      : keeps_intermediates(command) ? " --with-intermediates"
+                                                                     : "");
 }
 
 // Whether a tensor is a result of the layer. The status word goes into the report instead.
@@ -95,24 +105,56 @@ Result<void> judge(const RunCommand& command, const RunReport& report, const Ter
 }
 
 Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
-                              LayerSession& session, runtime::Device& device, RunReport& report) {
+                              LayerSession& session, runtime::Device& device,
+                              StepProgress& progress, RunReport& report) {
   KernelTimer timer(device);
-  MOEJIT_TRY(session.update_weights(&timer));
-  MOEJIT_TRY(session.forward(&timer));
-  const bool is_backward = command.pass == "backward";
-  if (is_backward) MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &timer));
+  RunObserver observer(timer, progress, session.plan());
+  MOEJIT_TRY(session.update_weights(&observer));
+  MOEJIT_TRY(session.forward(&observer));
+  if (is_backward(command))
+    MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &observer));
   MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   MOEJIT_TRY_ASSIGN(report.status, session.status());
   report.rows = count_call_rows(session.plan().layer, inputs).padded;
-  MOEJIT_TRY_ASSIGN(TensorMap results,
-                    read_results(session, command.check || command.dump_intermediates));
+  MOEJIT_TRY_ASSIGN(TensorMap results, read_results(session, keeps_intermediates(command)));
   report.tokens = session.tokens();
   report.is_checked = command.check;
+  progress.start(kCheckStep);
   if (command.check) report.checks = check_forward(session.plan().layer, inputs, results);
-  if (command.check && is_backward)
+  if (command.check && is_backward(command))
     for (TensorCheck& check : check_backward(session.plan().layer, inputs, results))
       report.checks.push_back(std::move(check));
   return results;
+}
+
+// That may be used: fewer than the machine has in a container with a quota.
+int32_t free_cores() {
+  const runtime::CompileBudget budget = runtime::compile_budget();
+  const double quota = budget.cpu_quota.value_or(budget.cores);
+  return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
+}
+
+SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
+                              int64_t tokens) {
+  return estimate_simulated_time(plan, random_topk_ids(plan.layer, tokens, command.inputs.seed),
+                                 {.makes_weights = command.inputs.checkpoint.shards.empty(),
+                                  .is_checked = command.check,
+                                  .cores = free_cores()});
+}
+
+// How long a run on random tokens takes in the simulator; warns where that is long. Nothing is
+// known of other runs: a GPU takes no time to speak of, and a file chose its tokens.
+Result<std::optional<SimulatedTime>> estimate(const RunCommand& command, const compiler::Plan& plan,
+                                              const Terminal& terminal) {
+  if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
+    return std::nullopt;
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, command.inputs.tokens));
+  const SimulatedTime time = estimate_random(command, plan, tokens);
+  if (!is_long(time.total())) return time;
+  int64_t fewer = tokens / 2;
+  while (fewer > 0 && is_long(estimate_random(command, plan, fewer).total())) fewer /= 2;
+  terminal.warn(long_run_text(time.total(), fewer));
+  return time;
 }
 
 }  // namespace
@@ -122,25 +164,29 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
   const std::vector<compiler::Pass> described = layer.passes;
   layer.passes = {compiler::Pass::kForward};
-  if (command.pass == "backward") layer.passes.push_back(compiler::Pass::kBackward);
-  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_target(command.target, command.inputs.seed));
+  if (is_backward(command)) layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(
-      const compiler::Plan plan,
-      compiler::plan_layer(layer, target.device->target(),
-                           {.keep_intermediates = command.check || command.dump_intermediates}));
+      const OpenedTarget target,
+      open_target(command.target, command.inputs.seed, "run it in the simulator: --target sim"));
+  terminal.note(target_text(target));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+                    compiler::plan_layer(layer, target.device->target(),
+                                         {.keep_intermediates = keeps_intermediates(command)}));
+  MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));
+  StepProgress progress(terminal, run_steps(plan, time, command.check));
+  progress.start(kDataStep);
   MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
-  terminal.note(fmt::format("target {}{}", target.description,
-                            target.reason.empty() ? "" : " (no GPU: " + target.reason + ")"));
   CacheOptions cache = command.cache;
   cache.build_arguments = build_arguments(command, described, layer.passes);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));
   RunReport report;
   report.target = target.description;
   report.output = command.output;
   MOEJIT_TRY_ASSIGN(const TensorMap results,
-                    run_session(command, inputs, *session, *target.device, report));
+                    run_session(command, inputs, *session, *target.device, progress, report));
   MOEJIT_TRY(write_output(command, plan, results));
   report.counters = engine->counters();
   terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report));

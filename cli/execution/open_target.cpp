@@ -13,6 +13,11 @@ Result<OpenedTarget> open_gpu() {
   return OpenedTarget{std::move(device), std::move(description), ""};
 }
 
+bool is_no_usable_gpu(ErrorCode code) {
+  return code == ErrorCode::kDriverMissing || code == ErrorCode::kNoDevice ||
+         code == ErrorCode::kUnsupported;
+}
+
 Result<OpenedTarget> open_sim(uint64_t seed, std::string reason) {
   MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Device> device,
                     runtime::open_simulator({.seed = seed}));
@@ -21,7 +26,14 @@ Result<OpenedTarget> open_sim(uint64_t seed, std::string reason) {
 
 }  // namespace
 
-Result<OpenedTarget> open_target(const std::string& name, uint64_t seed) {
+std::string target_text(const OpenedTarget& target) {
+  std::string text = "target " + target.description;
+  if (!target.reason.empty()) text += ", the simulator, since there is no GPU: " + target.reason;
+  return text;
+}
+
+Result<OpenedTarget> open_target(const std::string& name, uint64_t seed,
+                                 std::string_view without_gpu) {
   if (name == "auto") {
     Result<OpenedTarget> gpu = open_gpu();
     if (gpu) return gpu;
@@ -32,7 +44,10 @@ Result<OpenedTarget> open_target(const std::string& name, uint64_t seed) {
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", name));
   if (target->kind == compiler::TargetKind::kSim) return open_sim(seed, "");
-  return open_gpu();
+  Result<OpenedTarget> gpu = open_gpu();
+  // The library's hint is for programs.
+  if (!gpu && is_no_usable_gpu(gpu.error().code)) gpu.error().hint = without_gpu;
+  return gpu;
 }
 
 }  // namespace moejit::cli

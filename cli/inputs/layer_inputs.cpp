@@ -97,15 +97,6 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   return inputs;
 }
 
-Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked) {
-  constexpr int64_t kDefaultTokens = 128;
-  if (!asked) return std::min(layer.max_tokens, kDefaultTokens);
-  if (*asked >= 0 && *asked <= layer.max_tokens) return *asked;
-  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-              fmt::format("--tokens is {}, wanted 0 to {} (max_tokens of the layer)", *asked,
-                          layer.max_tokens));
-}
-
 // Weights that came quantised must share the scales that the layer's GEMMs take from the first
 // block of each group.
 Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view name,
@@ -127,6 +118,15 @@ Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view 
 }
 
 }  // namespace
+
+Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked) {
+  constexpr int64_t kDefaultTokens = 128;
+  if (!asked) return std::min(layer.max_tokens, kDefaultTokens);
+  if (*asked >= 0 && *asked <= layer.max_tokens) return *asked;
+  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+              fmt::format("--tokens is {}, wanted 0 to {} (max_tokens of the layer)", *asked,
+                          layer.max_tokens));
+}
 
 Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
   const bool has_checkpoint = !options.checkpoint.shards.empty();

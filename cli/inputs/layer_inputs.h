@@ -24,6 +24,9 @@ struct InputOptions {
 // and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
 Result<TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
 
+// T of random data: what was asked for, within the layer's max_tokens. Error kInvalidValue.
+Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked);
+
 // Whether the weights among `inputs` need no quantisation.
 bool has_quantized_weights(const TensorMap& inputs);
 

@@ -23,14 +23,17 @@ double unrouted_share(const compiler::Layer& layer) {
 
 }  // namespace
 
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+  return make_tensor(DType::kI32, {tokens, layer.top_k},
+                     reference::random_routing(tokens, layer.local_experts, layer.top_k, seed,
+                                               {.unrouted_share = unrouted_share(layer)}));
+}
+
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
   TensorMap inputs;
   inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
                             reference::random_activations(tokens, layer.hidden, seed));
-  inputs["topk_ids"] =
-      make_tensor(DType::kI32, {tokens, layer.top_k},
-                  reference::random_routing(tokens, layer.local_experts, layer.top_k, seed,
-                                            {.unrouted_share = unrouted_share(layer)}));
+  inputs["topk_ids"] = random_topk_ids(layer, tokens, seed);
   inputs["topk_probs"] = make_tensor(DType::kF32, {tokens, layer.top_k},
                                      reference::random_probs(tokens, layer.top_k, seed));
   return inputs;

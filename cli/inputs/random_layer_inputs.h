@@ -16,6 +16,9 @@ namespace moejit::cli {
 // Of their K choices a share of r / (1 - (1 - r)^K) is local in the mean, the others are -1; where
 // all experts are local, one choice in 64 is -1 all the same.
 
+// topk_ids I32 [T, K] alone: those of random_tokens().
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+
 // x, topk_ids and topk_probs.
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 

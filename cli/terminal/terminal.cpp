@@ -54,8 +54,10 @@ Result<void> Terminal::flush() {
               fmt::format("cannot write to standard output: {}", errno_text(error)));
 }
 
+bool Terminal::is_interactive() const { return ::isatty(STDERR_FILENO) != 0; }
+
 void Terminal::show_progress(std::string_view what, int64_t done, int64_t total) const {
-  if (::isatty(STDERR_FILENO) == 0 || total <= 0) return;
+  if (!is_interactive() || total <= 0) return;
   constexpr int64_t kWidth = 30;
   const int64_t filled = kWidth * done / total;
   write_stderr(fmt::format("\r\x1b[K[{:#<{}}{:.<{}}] {}/{} {}", "", filled, "", kWidth - filled,
@@ -63,14 +65,14 @@ void Terminal::show_progress(std::string_view what, int64_t done, int64_t total)
 }
 
 void Terminal::report_progress(std::string_view what, int64_t done, int64_t total) const {
-  if (::isatty(STDERR_FILENO) != 0)
+  if (is_interactive())
     show_progress(what, done, total);
   else
     note(fmt::format("{}/{} {}", done, total, what));
 }
 
 void Terminal::clear_progress() const {
-  if (::isatty(STDERR_FILENO) != 0) write_stderr("\r\x1b[K");
+  if (is_interactive()) write_stderr("\r\x1b[K");
 }
 
 }  // namespace moejit::cli

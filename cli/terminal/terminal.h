@@ -32,6 +32,8 @@ class Terminal {
   // The same, but where standard error is no terminal, a line each time.
   void report_progress(std::string_view what, int64_t done, int64_t total) const;
   void clear_progress() const;
+  // Whether standard error is a terminal.
+  bool is_interactive() const;
 
  private:
   std::string results_;

@@ -17,8 +17,8 @@ namespace {
 std::atomic<bool> process_is_ending{false};
 
 constexpr const char* kSimulatorHint =
-    "install the NVIDIA driver, or run on the simulator: --target sim of the tool, in C "
-    "moejit_device_open_simulator()";
+    "install the NVIDIA driver, or open the simulator instead: moejit_device_open_simulator(), in "
+    "C++ open_simulator()";
 
 std::vector<std::string> candidates() {
   if (auto named = environment(Variable::kCudaDriver)) return {std::move(*named)};

@@ -54,7 +54,7 @@ Result<GpuProperties> gpu_properties(const Context& context) {
         fmt::format("the GPU {} has compute capability {}.{}, wanted 9.0 (H100, H200, H20) "
                     "for the target cuda:sm_90a",
                     name.data(), major, minor),
-        "run on the simulator: --target sim of the tool, in C moejit_device_open_simulator()");
+        "open the simulator instead: moejit_device_open_simulator(), in C++ open_simulator()");
   GpuProperties properties{.name = name.data()};
   MOEJIT_TRY_ASSIGN(properties.sm_count,
                     attribute(context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));

@@ -77,6 +77,12 @@ class CommandLineErrors(Refusal):
         self.refuse(["bench", "--gemms", TINY], USAGE, "$.name", "unknown key")
 
 
+    def test_commands_that_want_a_gpu_say_what_to_do_without_one(self):
+        none = {"MOEJIT_CUDA_DRIVER": "/nonexistent"}
+        self.refuse(["bench", TINY], DEVICE, "/nonexistent", "bench has no other target", "moejit run", **none)
+        self.refuse(["run", TINY, "--target", "cuda"], DEVICE, "hint: run it in the simulator: --target sim", **none)
+
+
 class LayerErrors(Refusal):
     def test_text_that_is_no_layer(self):
         bad = self.write("bad.json", '{\n  "name": "x",\n  "experts": 8,,\n}')

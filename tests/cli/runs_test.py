@@ -4,7 +4,9 @@ import json
 import math
 import os
 import random
+import signal
 import struct
+import subprocess
 
 import tool
 from tool import TINY, read_safetensors, safetensors
@@ -46,6 +48,23 @@ class SimulatedRuns(tool.ToolTest):
                                "out.safetensors", *arguments)
         self.assertTrue(report["check"]["passed"])
         return report, read_safetensors(self.folder / "out.safetensors")
+
+    def test_the_target_is_told_before_anything_is_done(self):
+        refused = self.run_tool("run", TINY, "--target", "sim", "--input", "absent")
+        self.assertRegex(refused.stderr, r"^moejit: target sim\n.*absent")
+        no_gpu = self.run_tool("run", TINY, "--input", "absent", MOEJIT_CUDA_DRIVER="/nonexistent")
+        self.assertRegex(no_gpu.stderr, r"^moejit: target sim, the simulator, since there is no GPU: no CUDA driver")
+
+    def test_a_long_run_is_told_beforehand_and_ends_at_once(self):
+        layer = TINY.parent / "deepseek-v3-ep8.json"
+        run = subprocess.Popen([tool.moejit, "run", layer, "--target", "sim", "--check", "--no-cache"],
+                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.assertEqual(run.stderr.readline(), "moejit: target sim\n")
+        self.assertRegex(run.stderr.readline(), r"^moejit: warning: this takes about [0-9]+ (s|min|h) in the "
+                         r"simulator; try (--tokens [0-9]+, or )?fewer experts, as in docs/examples/layers/\S+\.json$")
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(), -signal.SIGINT)
+        run.stderr.close()
 
     def test_a_second_run_compiles_nothing(self):
         first = self.run_tiny("--cache-dir", "own", "--check")

@@ -28,8 +28,8 @@ TEST_F(DriverApiTest, SaysWhichLibraryItTriedAndWhatWorksWithoutOne) {
   EXPECT_EQ(device.error().code, ErrorCode::kDriverMissing);
   EXPECT_EQ(device.error().message, "no CUDA driver library found, tried /nowhere/libcuda.so.1");
   EXPECT_EQ(device.error().hint,
-            "install the NVIDIA driver, or run on the simulator: --target sim of the tool, in C "
-            "moejit_device_open_simulator()");
+            "install the NVIDIA driver, or open the simulator instead: "
+            "moejit_device_open_simulator(), in C++ open_simulator()");
 }
 
 TEST_F(DriverApiTest, NamesTheFunctionThatALibraryLacks) {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/execution/simulated_time.h"
+
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <variant>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::CallRows;
+using compiler::Layer;
+
+// Nanoseconds of one core, measured as docs/simulator.md says.
+constexpr double kPerRandomWeight = 18.5;
+constexpr double kPerByte = 12.0;             // of kernels that only move and quantise
+constexpr double kPerTransposedByte = 16.5;   // of those that write columns too
+constexpr double kPerTileWeight = 47.0;       // of a grouped GEMM: a weight and a tile of 128 rows
+constexpr double kPerSwappedTileWeight = 18.0;  // where tiles are swapped, a weight and a tile,
+constexpr double kPerSwappedProduct = 0.5;      // and besides each of the tile's rows
+constexpr double kPerGradientProduct = 2.2;   // of wgrad, columns padded to 128
+constexpr double kPerCheckedWeight = 10.5;    // the CPU reference quantises it
+constexpr double kPerCheckedProduct = 5.7;
+constexpr double kMostCheckedProducts = 0x1p33;  // of a GEMM, others are sampled
+constexpr int64_t kGradientColumns = 128;     // that the groups of wgrad are padded to
+constexpr int32_t kMostGemmCtas = 4;          // SMs of the simulator: as many run at a time
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// The rows of each local expert, and of all.
+struct Routing {
+  std::vector<int64_t> counts;
+  CallRows rows;
+
+  // Those of an expert in whole tiles, summed over the experts.
+  double tiles(int64_t tile_rows) const {
+    double sum = 0.0;
+    for (const int64_t count : counts)
+      sum += static_cast<double>(round_up(count, tile_rows) / tile_rows);
+    return sum;
+  }
+};
+
+Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
+  const int64_t tokens = topk_ids.shape.front();
+  Routing routing{std::vector<int64_t>(static_cast<size_t>(layer.local_experts)),
+                  {.tokens = tokens, .routed_tokens = tokens}};
+  for (const int32_t id : elements<int32_t>(topk_ids))
+    if (id >= 0 && id < layer.local_experts) ++routing.counts[static_cast<size_t>(id)];
+  for (const int64_t count : routing.counts) {
+    routing.rows.routed += count;
+    routing.rows.padded += round_up(count, layer.splits_alignment);
+  }
+  return routing;
+}
+
+// Nanoseconds of kernels whose work is that of matrix instructions, and how many CTAs share it.
+struct KernelCost {
+  double nanoseconds = 0.0;
+  int32_t most_ctas = INT32_MAX;
+};
+
+struct CostOfSpec {
+  const Routing& routing;
+  int64_t min_bytes;
+
+  // All tiles of an expert's rows read its weights.
+  KernelCost operator()(const compiler::GroupedGemmSpec& spec) const {
+    const double weights = static_cast<double>(spec.sections) * spec.section_n * spec.k;
+    const double each = spec.is_swapped
+                            ? kPerSwappedTileWeight + spec.tile_rows * kPerSwappedProduct
+                            : kPerTileWeight * spec.tile_rows / 128;
+    return {routing.tiles(spec.tile_rows) * weights * each, kMostGemmCtas};
+  }
+  KernelCost operator()(const compiler::ContractionGroupedGemmSpec& spec) const {
+    const double results =
+        static_cast<double>(spec.sections) * compiler::result_rows(spec) * spec.n;
+    const double columns = routing.tiles(kGradientColumns) * kGradientColumns;
+    return {columns * results * kPerGradientProduct, kMostGemmCtas};
+  }
+  KernelCost operator()(const compiler::TileChainSpec& spec) const {
+    return {static_cast<double>(min_bytes) *
+            (spec.writes_colwise ? kPerTransposedByte : kPerByte)};
+  }
+  template <typename Spec>
+  KernelCost operator()(const Spec&) const {
+    return {static_cast<double>(min_bytes) * kPerByte};
+  }
+};
+
+double weight_count(const Layer& layer) {
+  return static_cast<double>(compiler::w1_sections(layer) + 1) * layer.local_experts *
+         layer.intermediate * layer.hidden;
+}
+
+}  // namespace
+
+double SimulatedTime::total() const {
+  return std::accumulate(kernels.begin(), kernels.end(), random_data + check);
+}
+
+SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
+                                      const SimulatedRun& run) {
+  const Layer& layer = plan.layer;
+  const Routing routing = count_rows(layer, topk_ids);
+  SimulatedTime time;
+  if (run.makes_weights) time.random_data = weight_count(layer) * kPerRandomWeight * 1e-9;
+  double checked = weight_count(layer) * kPerCheckedWeight;
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    const compiler::Work work = compiler::count_work(kernel, layer, routing.rows);
+    const KernelCost cost = std::visit(CostOfSpec{routing, work.min_bytes}, kernel.spec);
+    const bool is_launched = kernel.gradient_mode != compiler::GradientMode::kAdd;
+    const int32_t threads = std::max(std::min(run.cores, cost.most_ctas), 1);
+    time.kernels.push_back(is_launched ? cost.nanoseconds * 1e-9 / threads : 0.0);
+    if (is_launched)
+      checked += std::min(static_cast<double>(work.multiply_adds), kMostCheckedProducts) *
+                 kPerCheckedProduct;
+  }
+  if (run.is_checked) time.check = checked * 1e-9 / std::max(run.cores, 1);
+  return time;
+}
+
+}  // namespace moejit::cli

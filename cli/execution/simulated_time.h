@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/tensors/host_tensor.h"
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::cli {
+
+// About how many seconds the parts of a run in the simulator take, without compiling.
+struct SimulatedTime {
+  double random_data = 0.0;
+  std::vector<double> kernels;  // by index into Plan::kernels; 0: not launched
+  double check = 0.0;           // of `run --check`
+
+  double total() const;
+};
+
+// What of a run decides how long it takes.
+struct SimulatedRun {
+  bool makes_weights = true;  // random ones
+  bool is_checked = false;
+  int32_t cores = 1;  // that are free
+};
+
+// Estimates a run with this routing, topk_ids I32 [T, K]. The rates were measured on one machine
+// (docs/simulator.md has them, and how far off they were); one that is busy or slower takes longer.
+SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
+                                      const SimulatedRun& run);
+
+}  // namespace moejit::cli
