@@ -54,15 +54,40 @@ std::string command_name(const CLI::App& app) {
                                      : command_name(*app.get_parent()) + " " + app.get_name();
 }
 
+bool has_commands(const CLI::App& app) {
+  return !app.get_subcommands([](const CLI::App*) { return true; }).empty();
+}
+
+// The command of this name, or NULL.
+const CLI::App* find_command(const CLI::App& app, std::string_view name) {
+  const auto found =
+      app.get_subcommands([name](const CLI::App* sub) { return sub->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
+}
+
+// A line for each command of the app; hidden ones are in no group.
+std::string list_commands(const CLI::App& app) {
+  std::string text = "commands:\n";
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!sub->get_group().empty())
+      text += fmt::format("  {:<12}{}\n", sub->get_name(), sub->get_description());
+  return text;
+}
+
 Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& where = innermost(app);
+  if (app.remaining(true).empty() && has_commands(where) &&
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    return {
+        Stage::kCommand, ErrorCode::kUsage, fmt::format("{} wants a command", command_name(where)),
+        fmt::format("{} COMMAND --help describes one", command_name(where)), list_commands(where)};
   std::string message = escape_for_message(error.what(), 400);
   std::string hint = command_name(where) + " --help";
   const std::vector<std::string> extras = app.remaining(true);
   // A misspelt command also makes "a subcommand is required"; the word itself tells more.
   if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                           dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
-    const bool wants_command = !where.get_subcommands([](const CLI::App*) { return true; }).empty();
+    const bool wants_command = has_commands(where);
     const std::string& extra = extras.front();
     message =
         fmt::format("unknown {} {}",
@@ -83,6 +108,28 @@ std::string command_line_of(int argc, const char* const* argv) {
   return line;
 }
 
+// Shown among the commands, and done by spell_out().
+void add_help_and_version(CLI::App& app) {
+  app.add_subcommand("help", "Print the help of a command, as --help does");
+  app.add_subcommand("version", "Print the version, as --version does");
+}
+
+// The words of the command line, those of `moejit help plan` as `moejit plan --help`, and of
+// `moejit version` as `moejit --version`. Words behind `help` that are no commands stay as they
+// are, without --help, so that they are refused.
+std::vector<const char*> spell_out(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  const std::string_view verb = argc > 1 ? argv[1] : "";
+  if (verb == "version" && argc == 2) words[1] = "--version";
+  if (verb != "help") return words;
+  words.erase(words.begin() + 1);
+  const CLI::App* current = &app;
+  for (size_t i = 1; i < words.size() && current != nullptr; ++i)
+    if (words[i][0] != '-') current = find_command(*current, words[i]);
+  if (current != nullptr) words.push_back("--help");
+  return words;
+}
+
 Action print_action(std::string text) {
   return [text = std::move(text)](Terminal& terminal) -> Result<void> {
     terminal.print(text);
@@ -97,7 +144,7 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   app.name("moejit");
   app.require_subcommand(1);
   app.footer("docs/cli.md describes every command and the exit statuses.");
-  app.set_version_flag("--version", "moejit " MOEJIT_VERSION);
+  app.set_version_flag("-V,--version", "moejit " MOEJIT_VERSION);
   ParsedArguments parsed;
   app.add_flag("-v,--verbose", parsed.is_verbose, "Errors with everything that is known");
   for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
@@ -105,8 +152,10 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   add_bench(app, parsed.action, command_line_of(argc, argv));
   for (const auto& add : {add_inspect, add_cache, add_pack, add_env, add_compile_worker})
     add(app, parsed.action);
+  add_help_and_version(app);
+  const std::vector<const char*> words = spell_out(app, argc, argv);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForVersion& version) {
     parsed.action = print_action(std::string(version.what()) + "\n");
   } catch (const CLI::Success&) {

@@ -112,6 +112,7 @@ Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Termin
 
 Result<std::vector<InspectedKernel>> inspect(const InspectCommand& command,
                                              const Terminal& terminal) {
+  if (command.file == "-") return inspect_layer(command, terminal);
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_file(command.file));
   if (starts_with(bytes,
                   "\x7f"

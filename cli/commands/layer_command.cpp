@@ -4,14 +4,28 @@
 #include "cli/safetensors/write_safetensors.h"
 #include "compiler/support/file.h"
 
+#include <array>
+#include <string_view>
+#include <utility>
+
 namespace moejit::cli {
 namespace {
+
+// The library knows its options by the names of their fields.
+Error name_options(Error error) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOptions = {
+      {{"option expert_parallel:", "--expert-parallel (--ep):"},
+       {"option max_tokens:", "--max-tokens:"}}};
+  for (const auto& [field, option] : kOptions)
+    if (error.message.starts_with(field)) error.message.replace(0, field.size(), option);
+  return error;
+}
 
 Result<compiler::Layer> layer_from_config(const LayerCommand& command, const Terminal& terminal) {
   const compiler::HuggingFaceOptions options{.expert_parallel = command.expert_parallel,
                                              .max_tokens = command.max_tokens};
   MOEJIT_TRY_ASSIGN(compiler::HuggingFaceLayer made,
-                    read_configuration(command.from_hugging_face, options));
+                    read_configuration(command.from_hugging_face, options).map_error(name_options));
   terminal.note("model_type " + made.model_type + ", used keys:");
   for (const std::string& key : made.used_keys) terminal.note("  " + key);
   for (const std::string& text_of_note : made.notes) terminal.note("note: " + text_of_note);

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fmt/core.h>
+#include <unistd.h>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -24,7 +26,26 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
+// Once: a command may come back to it.
+Result<std::string> read_standard_input() {
+  std::vector<std::byte> bytes;
+  if (const int error = read_all(STDIN_FILENO, compiler::kMaxConfigurationBytes, bytes); error != 0)
+    return fail(Stage::kFile, ErrorCode::kFileRead,
+                fmt::format("cannot read standard input: {}", errno_text(error)));
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 }  // namespace
+
+Result<InputText> read_input_text(const std::string& path, int64_t max_bytes) {
+  if (path != "-") {
+    MOEJIT_TRY_ASSIGN(std::string text, read_text_file(path, max_bytes));
+    return InputText{std::move(text), path};
+  }
+  static const Result<std::string> input = read_standard_input();
+  if (!input) return tl::make_unexpected(input.error());
+  return InputText{*input, "standard input"};
+}
 
 Result<compiler::Layer> read_layer(const std::string& path) {
   if (is_folder(path)) {
@@ -36,8 +57,8 @@ Result<compiler::Layer> read_layer(const std::string& path) {
                                        shell_word(path))
                          : std::string());
   }
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(path, compiler::kMaxDescriptionBytes));
-  return compiler::parse_layer(text, path);
+  MOEJIT_TRY_ASSIGN(const InputText input, read_input_text(path, compiler::kMaxDescriptionBytes));
+  return compiler::parse_layer(input.text, input.name);
 }
 
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
@@ -50,8 +71,8 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                   fmt::format("{} is a folder without {}", path, kConfigurationName),
                   "wanted config.json of a model, or the folder that it is in");
   }
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(file, compiler::kMaxConfigurationBytes));
-  return compiler::layer_from_hugging_face(text, file, options);
+  MOEJIT_TRY_ASSIGN(const InputText input, read_input_text(file, compiler::kMaxConfigurationBytes));
+  return compiler::layer_from_hugging_face(input.text, input.name, options);
 }
 
 Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,

@@ -16,17 +16,17 @@ using compiler::Layer;
 
 // Nanoseconds of one core, measured as docs/simulator.md says.
 constexpr double kPerRandomWeight = 18.5;
-constexpr double kPerByte = 12.0;             // of kernels that only move and quantise
-constexpr double kPerTransposedByte = 16.5;   // of those that write columns too
-constexpr double kPerTileWeight = 47.0;       // of a grouped GEMM: a weight and a tile of 128 rows
+constexpr double kPerByte = 12.0;            // of kernels that only move and quantise
+constexpr double kPerTransposedByte = 16.5;  // of those that write columns too
+constexpr double kPerTileWeight = 47.0;      // of a grouped GEMM: a weight and a tile of 128 rows
 constexpr double kPerSwappedTileWeight = 18.0;  // where tiles are swapped, a weight and a tile,
 constexpr double kPerSwappedProduct = 0.5;      // and besides each of the tile's rows
-constexpr double kPerGradientProduct = 2.2;   // of wgrad, columns padded to 128
-constexpr double kPerCheckedWeight = 10.5;    // the CPU reference quantises it
+constexpr double kPerGradientProduct = 2.2;     // of wgrad, columns padded to 128
+constexpr double kPerCheckedWeight = 10.5;      // the CPU reference quantises it
 constexpr double kPerCheckedProduct = 5.7;
 constexpr double kMostCheckedProducts = 0x1p33;  // of a GEMM, others are sampled
-constexpr int64_t kGradientColumns = 128;     // that the groups of wgrad are padded to
-constexpr int32_t kMostGemmCtas = 4;          // SMs of the simulator: as many run at a time
+constexpr int64_t kGradientColumns = 128;        // that the groups of wgrad are padded to
+constexpr int32_t kMostGemmCtas = 4;             // SMs of the simulator: as many run at a time
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -82,8 +82,7 @@ struct CostOfSpec {
     return {columns * results * kPerGradientProduct, kMostGemmCtas};
   }
   KernelCost operator()(const compiler::TileChainSpec& spec) const {
-    return {static_cast<double>(min_bytes) *
-            (spec.writes_colwise ? kPerTransposedByte : kPerByte)};
+    return {static_cast<double>(min_bytes) * (spec.writes_colwise ? kPerTransposedByte : kPerByte)};
   }
   template <typename Spec>
   KernelCost operator()(const Spec&) const {

@@ -41,7 +41,9 @@ StepProgress::StepProgress(const Terminal& terminal, std::vector<Step> steps,
                            std::chrono::milliseconds interval)
     : terminal_(terminal),
       steps_(std::move(steps)),
-      interval_(interval.count() > 0 ? interval : terminal.is_interactive() ? 500ms : 30s),
+      interval_(interval.count() > 0        ? interval
+                : terminal.is_interactive() ? 500ms
+                                            : 30s),
       shower_([this](std::stop_token stop) { show(std::move(stop)); }) {}
 
 StepProgress::~StepProgress() {
@@ -53,8 +55,8 @@ StepProgress::~StepProgress() {
 void StepProgress::start(std::string_view name) {
   const std::lock_guard lock(mutex_);
   const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(has_started_ ? current_ + 1 : 0);
-  const auto found = std::find_if(begin, steps_.end(),
-                                  [name](const Step& step) { return step.name == name; });
+  const auto found =
+      std::find_if(begin, steps_.end(), [name](const Step& step) { return step.name == name; });
   if (found == steps_.end()) return;
   const Clock::time_point now = Clock::now();
   if (has_started_ && steps_[current_].seconds > 0.0)
@@ -66,9 +68,9 @@ void StepProgress::start(std::string_view name) {
 
 std::string StepProgress::text() const {
   const Step& step = steps_[current_];
-  const double left = remaining_seconds(
-      sum(steps_, 0, current_), spent_seconds_, step.seconds,
-      Seconds(Clock::now() - step_began_).count(), sum(steps_, current_ + 1, steps_.size()));
+  const double left = remaining_seconds(sum(steps_, 0, current_), spent_seconds_, step.seconds,
+                                        Seconds(Clock::now() - step_began_).count(),
+                                        sum(steps_, current_ + 1, steps_.size()));
   return left < 1.0 ? step.name : fmt::format("{}, about {} left", step.name, duration_text(left));
 }
 

@@ -19,6 +19,23 @@ class Descriptions(tool.ToolTest):
             self.assertIn(f"moejit {verb}", self.succeed(verb, "--help").stdout)
         self.assertRegex(self.succeed("--version").stdout, r"^moejit \d+\.\d+\.\d+\n$")
 
+    def test_help_and_version_are_commands_too(self):
+        self.assertEqual(self.succeed("help").stdout, self.succeed("--help").stdout)
+        self.assertEqual(self.succeed("help", "plan").stdout, self.succeed("plan", "--help").stdout)
+        self.assertEqual(self.succeed("help", "cache", "show").stdout,
+                         self.succeed("cache", "show", "--help").stdout)
+        version = self.succeed("--version").stdout
+        self.assertEqual((self.succeed("version").stdout, self.succeed("-V").stdout), (version, version))
+
+    def test_layers_come_from_standard_input_too(self):
+        self.stdin = TINY.read_text()
+        for command in (["plan"], ["emit", "--operation", "route"], ["layer"], ["cache", "why", "--target", "sim"],
+                        ["build", "--target", "sim", "--with-intermediates"], ["inspect", "--target", "sim"]):
+            self.assertIn("route" if command != ["layer"] else "tiny", self.succeed(*command, "-").stdout)
+        self.assertIn("unpermute", self.succeed("run", "-", "--target", "sim", "--tokens", "2").stdout)
+        self.stdin = "{"
+        self.assertIn("standard input:1:2:", self.run_tool("plan", "-").stderr)
+
     def test_layer_prints_a_description_that_it_reads_back_to_itself(self):
         first = self.succeed("layer", TINY).stdout
         again = self.succeed("layer", self.write("again.json", first)).stdout

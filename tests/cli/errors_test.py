@@ -33,13 +33,23 @@ class Refusal(tool.ToolTest):
 
 class CommandLineErrors(Refusal):
     def test_words_that_do_not_exist(self):
-        self.refuse([], USAGE, "subcommand")
+        self.refuse(["help", "plam"], USAGE, "plam", "did you mean plan")
+        self.refuse(["help", "cache", "lss"], USAGE, "lss", "did you mean ls")
         self.refuse(["plam"], USAGE, "plam", "did you mean plan")
         self.refuse(["plan", TINY, "--explian"], USAGE, "--explian", "did you mean --explain")
         self.refuse(["plan", TINY, "more"], USAGE, '"more"')
-        self.refuse(["cache"], USAGE, "subcommand")
         self.refuse(["cache", "lss"], USAGE, "lss", "did you mean ls")
         self.refuse(["emit", TINY, "--operation", "gem_fc2"], USAGE, "gem_fc2", "gemm_fc2")
+
+    def test_no_command_lists_those_that_there_are(self):
+        for arguments, commands in (([], ("plan", "bench", "help", "version")), (["cache"], ("ls", "verify")),
+                                    (["pack"], ("merge", "sign"))):
+            done = self.run_tool(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (USAGE, ""))
+            self.assertRegex(done.stderr, r"^moejit: moejit.* wants a command\nhint: ")
+            for command in commands:
+                self.assertRegex(done.stderr, rf"\n  {command}  +[A-Z]")
+            self.assertNotIn("compile-worker", done.stderr)
 
     def test_missing_and_contradicting_arguments(self):
         self.refuse(["plan"], USAGE, "LAYER")
@@ -131,6 +141,10 @@ class LayerErrors(Refusal):
                     "gpt2")
         self.refuse(["layer", "--from-hf", self.write("c.json", "{,}")], USAGE, "c.json:1:2:")
         self.refuse(["layer", "--from-hf", TINY, "--ep", "0"], USAGE)
+        config = self.write("c.json", {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2,
+                                       "hidden_size": 256, "intermediate_size": 128, "hidden_act": "silu"})
+        self.refuse(["layer", "--from-hf", config, "--ep", "3"], USAGE, "--expert-parallel (--ep): got 3")
+        self.refuse(["layer", "--from-hf", config, "--max-tokens", "0"], USAGE, "--max-tokens: got 0")
 
     def test_a_configuration_where_a_description_is_wanted_and_the_reverse(self):
         config = self.write("config.json", {"hidden_size": 64, "model_type": "mixtral"})

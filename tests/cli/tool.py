@@ -30,6 +30,8 @@ class ToolTest(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.shared, ignore_errors=True)
 
+    stdin = None  # text of standard input; None: there is none
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.shared))
 
@@ -37,8 +39,8 @@ class ToolTest(unittest.TestCase):
         """Runs `moejit ARGUMENTS`; keyword arguments change the environment."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("MOEJIT_")}
         env.update({"MOEJIT_CACHE_DIR": str(self.cache), "HOME": str(self.shared)}, **environment)
-        return subprocess.run([moejit, *map(str, arguments)], cwd=self.folder, env=env, text=True,
-                              stdin=subprocess.DEVNULL,
+        given = {"stdin": subprocess.DEVNULL} if self.stdin is None else {"input": self.stdin}
+        return subprocess.run([moejit, *map(str, arguments)], cwd=self.folder, env=env, text=True, **given,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def succeed(self, *arguments, **environment):

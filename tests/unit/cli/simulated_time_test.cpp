@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/execution/run_steps.h"
 #include "cli/execution/simulated_time.h"
+
+#include "cli/execution/run_steps.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "compiler/compiler.h"
 #include "compiler/support/file.h"
