@@ -4,6 +4,7 @@
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 #include "cli/terminal/shell_word.h"
+#include "cli/terminal/wrap_help.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
 
@@ -132,7 +133,7 @@ std::vector<const char*> spell_out(const CLI::App& app, int argc, const char* co
 
 Action print_action(std::string text) {
   return [text = std::move(text)](Terminal& terminal) -> Result<void> {
-    terminal.print(text);
+    terminal.print(wrap_help(text, terminal.width()));
     return {};
   };
 }

@@ -115,8 +115,9 @@ struct SavedMemory {
 };
 std::vector<SavedMemory> compare_saved_memory(const Plan& plan);
 
-// The plan as text for people (`explain` adds the reasons) or JSON for tools.
-std::string print_plan(const Plan& plan, bool explain);
+// The plan as text for people (`explain` adds the reasons) or JSON for tools. Tables of the text
+// are `width` characters wide where their columns can be shortened; 0: as wide as they are.
+std::string print_plan(const Plan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const Plan& plan);
 
 // CUDA text of one kernel of a plan.

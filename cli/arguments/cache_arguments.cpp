@@ -33,10 +33,10 @@ void add_cache_looks(CLI::App& cache, Action& action) {
   add_cache_command(cache, action, "ls", "List the kernels in the cache", "  moejit cache ls\n",
                     &run_cache_ls, all);
   std::shared_ptr<CacheShowCommand> show;
-  add_cache_command(cache, action, "show",
-                    "Show one kernel: what it is and what its key is made of",
-                    "  moejit cache show 13a8b1de287e\n", &run_cache_show, show)
-      .add_option("KEY", show->key, "Key, or a beginning that only one has")
+  add_cache_command(
+      cache, action, "show", "Show one kernel: what it is and what its key is made of",
+      "  moejit cache show 13a8b1de287e\n  moejit cache show gemm_fc1\n", &run_cache_show, show)
+      .add_option("KEY", show->key, "Key or name of the kernel, or a beginning that only one has")
       ->required();
   std::shared_ptr<CacheWhyCommand> why;
   CLI::App& why_app = add_cache_command(cache, action, "why",

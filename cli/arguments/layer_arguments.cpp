@@ -44,7 +44,7 @@ void add_plan(CLI::App& app, Action& action) {
       "  moejit plan layer.json --target sim --json\n",
       run_plan);
   CLI::App* sub = app.get_subcommand("plan");
-  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_flag("--json", command->is_json, "Print JSON");
   sub->add_flag("--explain", command->explain, "Add the reason for each choice");
@@ -57,10 +57,11 @@ void add_emit(CLI::App& app, Action& action) {
                                "  moejit emit layer.json --output-dir sources\n",
                                run_emit);
   CLI::App* sub = app.get_subcommand("emit");
-  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_option("--operation", command->operation, "Only this kernel of the plan");
-  sub->add_option("--output-dir", command->output_dir, "One file OPERATION.cu per kernel there")
+  sub->add_option("--output-dir", command->output_dir,
+                  "One file OPERATION.cu per kernel there; of several layers below LAYER/")
       ->check(&check_name);
 }
 
@@ -73,7 +74,8 @@ void add_inspect(CLI::App& app, Action& action) {
       "  moejit inspect kernel.cubin\n",
       run_inspect);
   CLI::App* sub = app.get_subcommand("inspect");
-  sub->add_option("FILE", command->file, "Layer description, cubin or cache entry")->required();
+  sub->add_option("FILE", command->files, "Layer descriptions, cubins or cache entries")
+      ->required();
   sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
   add_cache_options(*sub, command->cache);
   sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");

@@ -6,8 +6,8 @@
 #include "cli/commands/commands.h"
 #include "cli/execution/open_engine.h"
 #include "cli/terminal/shell_word.h"
-#include "cli/terminal/table.h"
 #include "compiler/kernel_key.h"
+#include "compiler/support/table.h"
 #include "runtime/kernel_pack.h"
 
 #include <algorithm>
@@ -179,7 +179,7 @@ std::string json_report(const BuildCommand& command, const std::vector<BuildJob>
 }
 
 std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<BuiltPack>& pack,
-                        const runtime::Engine& engine) {
+                        const runtime::Engine& engine, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"kernel"},
                {"compile time", kRight},
@@ -197,8 +197,8 @@ std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<B
     cells.push_back(job.source.entry);
     table.add(std::move(cells));
   }
-  std::string text = table.text() + fmt::format("cache: {}\n{}", engine.cache_description(),
-                                                counters_text(engine.counters()));
+  std::string text = table.text(width) + fmt::format("cache: {}\n{}", engine.cache_description(),
+                                                     counters_text(engine.counters()));
   if (pack)
     text += fmt::format("\npack: {}, {} kernels, {}", pack->path, pack->kernels,
                         bytes_text(pack->bytes));
@@ -261,7 +261,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   }
   std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
   terminal.print(command.is_json ? json_report(command, jobs, pack, *engine)
-                                 : text_report(jobs, pack, *engine));
+                                 : text_report(jobs, pack, *engine, terminal.width()));
   return failed ? check_written(command, jobs.size(), *engine) : failed;
 }
 

@@ -2,7 +2,7 @@
 // What is in the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal) {
     table.add({entry.key.hex().substr(0, 12), cell_text(metadata_text(entry, "target")),
                cell_text(metadata_text(entry, "entry")), bytes_text(entry.file_bytes),
                entry.problem});
-  if (!listing.entries.empty()) terminal.print(table.text());
+  if (!listing.entries.empty()) terminal.print(table.text(terminal.width()));
   terminal.print(entry_count_text(listing));
   return {};
 }

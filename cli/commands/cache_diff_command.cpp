@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In which fields two keys differ.
 #include "cli/commands/cache_entries.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 
 #include <fmt/core.h>
@@ -37,7 +37,7 @@ Result<void> run_cache_diff(const CacheDiffCommand& command, Terminal& terminal)
   Table table({{"field"}, {keys[0].substr(0, 12)}, {keys[1].substr(0, 12)}});
   for (const FieldDifference& difference : differences)
     table.add({cell_text(difference.field), short_text(difference.a), short_text(difference.b)});
-  terminal.print(differences.empty() ? "the same fields\n" : table.text());
+  terminal.print(differences.empty() ? "the same fields\n" : table.text(terminal.width()));
   return {};
 }
 

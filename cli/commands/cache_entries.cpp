@@ -34,6 +34,37 @@ std::vector<std::pair<Place, std::string>> placed(std::span<const HashedField> f
   return result;
 }
 
+// Names of kernels begin with "moejit_", which nobody types.
+bool is_named(const std::string& entry, std::string_view text) {
+  constexpr std::string_view kPrefix = "moejit_";
+  return !text.empty() && (entry.starts_with(text) ||
+                           (entry.starts_with(kPrefix) &&
+                            std::string_view(entry).substr(kPrefix.size()).starts_with(text)));
+}
+
+Result<Digest> find_key_by_name(const cache::KernelCache& cache, const std::string& text) {
+  std::vector<Digest> found;
+  std::string list;
+  for (const cache::EntryInfo& entry : cache.list()) {
+    const std::string name = metadata_text(entry, "entry");
+    if (!is_named(name, text)) continue;
+    found.push_back(entry.key);
+    if (found.size() <= 8)
+      list += fmt::format("{}{} ({} for {})", list.empty() ? "" : ", ",
+                          entry.key.hex().substr(0, 12), name, metadata_text(entry, "target"));
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty())
+    return fail(
+        Stage::kCommand, ErrorCode::kUsage,
+        fmt::format("{} has no kernel whose key or name begins with \"{}\"", cache.folder(), text),
+        "moejit cache ls shows keys and names");
+  return fail(Stage::kCommand, ErrorCode::kUsage,
+              fmt::format("{} kernels in {} have a name that begins with \"{}\"", found.size(),
+                          cache.folder(), text),
+              fmt::format("give the key of one: {}{}", list, found.size() > 8 ? ", ..." : ""));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<cache::KernelCache>> open_cache(const CacheCommand& command,
@@ -65,10 +96,7 @@ Result<Digest> find_key(const cache::KernelCache& cache, const std::string& text
   for (const Digest& key : cache.keys())
     if (!wanted.empty() && key.hex().starts_with(wanted)) found.push_back(key);
   if (found.size() == 1) return found.front();
-  if (found.empty())
-    return fail(Stage::kCommand, ErrorCode::kUsage,
-                fmt::format("{} has no kernel whose key begins with \"{}\"", cache.folder(), text),
-                "moejit cache ls shows the keys");
+  if (found.empty()) return find_key_by_name(cache, text);
   return fail(Stage::kCommand, ErrorCode::kUsage,
               fmt::format("{} kernels in {} have a key that begins with \"{}\", such as {} and {}",
                           found.size(), cache.folder(), text, found[0].hex().substr(0, 16),

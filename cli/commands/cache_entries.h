@@ -24,7 +24,8 @@ Result<std::unique_ptr<cache::KernelCache>> open_cache(
     cache::CacheSettings settings = cache::settings_of_environment());
 
 // The key of the entry that a user means: 64 digits, a beginning that only one entry has, or the
-// path of its file. Error kUsage where there is none or more than one.
+// path of its file; else the beginning of a kernel's name, with or without "moejit_", that only one
+// entry has. Error kUsage where there is none or more than one.
 Result<Digest> find_key(const cache::KernelCache& cache, const std::string& text);
 
 // A text of an entry's metadata such as "target"; "?" where the entry is damaged.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How large the cache is and how it is kept small: stats, gc, clear.
 #include "cli/commands/cache_entries.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 
 #include <cstdio>
 #include <fmt/core.h>

@@ -2,8 +2,8 @@
 // Why a kernel is compiled although there are a cache and packs.
 #include "cli/commands/layer_file.h"
 #include "cli/commands/wanted_kernels.h"
-#include "cli/terminal/table.h"
 #include "compiler/support/env.h"
+#include "compiler/support/table.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -132,7 +132,7 @@ Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& pl
   for (const WantedKernel& wanted : all)
     table.add({wanted.operation, wanted.key ? wanted.key->hex().substr(0, 12) : "?",
                state_text(wanted, places)});
-  terminal.print(table.text());
+  terminal.print(table.text(terminal.width()));
   terminal.print(summary_text(all, places));
   return {};
 }

@@ -30,7 +30,7 @@ struct ActivationCommand {
 Result<void> run_activation(const ActivationCommand& command, Terminal& terminal);
 
 struct PlanCommand {
-  std::string layer;
+  std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
   bool is_json = false;
   bool explain = false;
@@ -38,7 +38,7 @@ struct PlanCommand {
 Result<void> run_plan(const PlanCommand& command, Terminal& terminal);
 
 struct EmitCommand {
-  std::string layer;
+  std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
   std::string operation;   // empty: all
   std::string output_dir;  // empty: print
@@ -101,7 +101,7 @@ struct BenchCommand {
 Result<void> run_bench(const BenchCommand& command, Terminal& terminal);
 
 struct InspectCommand {
-  std::string file;  // a layer description, a cubin or a cache entry
+  std::vector<std::string> files;  // layer descriptions, cubins and cache entries
   std::string target = "cuda:sm_90a";
   CacheOptions cache;
   bool with_sass = false;  // print the machine code

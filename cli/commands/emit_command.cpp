@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fmt/core.h>
+#include <map>
+#include <utility>
 
 namespace moejit::cli {
 namespace {
@@ -40,25 +42,47 @@ Result<std::vector<EmittedFile>> emit_files(const compiler::Plan& plan,
   return files;
 }
 
+Result<void> write_files(const std::filesystem::path& folder, const std::vector<EmittedFile>& files,
+                         Terminal& terminal) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return fail(Stage::kFile, ErrorCode::kFileWrite,
+                fmt::format("cannot make the folder {}: {}", folder.string(), error.message()));
+  for (const EmittedFile& file : files) {
+    const std::string path = (folder / (file.operation + ".cu")).string();
+    MOEJIT_TRY(write_file(path, file.text));
+    terminal.print(path + "\n");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.layer, command.target));
-  MOEJIT_TRY_ASSIGN(const std::vector<EmittedFile> files, emit_files(plan, command.operation));
-  if (command.output_dir.empty()) {
-    for (const EmittedFile& file : files) terminal.print(file.text);
-    return {};
+  // All are planned before the first is written.
+  std::map<std::string, std::string> paths;  // by the layers' names
+  std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
+  for (const std::string& path : command.layers) {
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
+    MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(plan, command.operation));
+    const auto [other, is_new] = paths.emplace(plan.layer.name, path);
+    if (!is_new && !command.output_dir.empty())
+      return fail(
+          Stage::kCommand, ErrorCode::kUsage,
+          fmt::format("{} and {} both describe a layer \"{}\", which names the folder of its "
+                      "sources",
+                      other->second, path, plan.layer.name),
+          "emit them into folders of their own");
+    layers.emplace_back(plan.layer.name, std::move(files));
   }
-  std::error_code error;
-  std::filesystem::create_directories(command.output_dir, error);
-  if (error)
-    return fail(Stage::kFile, ErrorCode::kFileWrite,
-                fmt::format("cannot make the folder {}: {}", command.output_dir, error.message()));
-  for (const EmittedFile& file : files) {
-    const std::string path =
-        (std::filesystem::path(command.output_dir) / (file.operation + ".cu")).string();
-    MOEJIT_TRY(write_file(path, file.text));
-    terminal.print(path + "\n");
+  for (const auto& [name, files] : layers) {
+    if (command.output_dir.empty()) {
+      for (const EmittedFile& file : files) terminal.print(file.text);
+      continue;
+    }
+    const std::filesystem::path folder = command.output_dir;
+    MOEJIT_TRY(write_files(layers.size() == 1 ? folder : folder / name, files, terminal));
   }
   return {};
 }

@@ -3,7 +3,7 @@
 
 #include "cli/bench/utilization.h"
 #include "cli/execution/open_engine.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fmt/core.h>
 #include <future>
+#include <iterator>
 #include <map>
 
 namespace moejit::cli {
@@ -58,17 +59,19 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 }
 
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
+                                                   const std::string& path,
                                                    const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.file, command.target));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(command.file);
+  cache.build_arguments = shell_word(path);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                       compiler::emit_kernel(kernel, plan.target));
     MOEJIT_TRY_ASSIGN(const auto binary, engine->binary(source));
-    kernels.push_back({.operation = kernel.operation,
+    kernels.push_back({.layer = plan.layer.name,
+                       .operation = kernel.operation,
                        .entry = source.entry,
                        .binary = SharedBytes(binary, &binary->bytes),
                        .usage = binary->usage,
@@ -110,26 +113,30 @@ Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Termin
   return {};
 }
 
-Result<std::vector<InspectedKernel>> inspect(const InspectCommand& command,
+Result<std::vector<InspectedKernel>> inspect(const InspectCommand& command, const std::string& path,
                                              const Terminal& terminal) {
-  if (command.file == "-") return inspect_layer(command, terminal);
-  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_file(command.file));
+  if (path == "-") return inspect_layer(command, path, terminal);
+  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_file(path));
   if (starts_with(bytes,
                   "\x7f"
                   "ELF"))
-    return inspect_cubin(std::move(bytes), command.file);
-  if (starts_with(bytes, "moejit\x1a\n")) return inspect_entry(bytes, command.file);
-  return inspect_layer(command, terminal);
+    return inspect_cubin(std::move(bytes), path);
+  if (starts_with(bytes, "moejit\x1a\n")) return inspect_entry(bytes, path);
+  return inspect_layer(command, path, terminal);
 }
 
 }  // namespace
 
 Result<void> run_inspect(const InspectCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(std::vector<InspectedKernel> kernels, inspect(command, terminal));
+  std::vector<InspectedKernel> kernels;
+  for (const std::string& path : command.files) {
+    MOEJIT_TRY_ASSIGN(std::vector<InspectedKernel> more, inspect(command, path, terminal));
+    std::ranges::move(more, std::back_inserter(kernels));
+  }
   MOEJIT_TRY(add_disassembly(kernels, terminal));
   terminal.print(command.is_json     ? inspect_json(kernels, command.with_sass)
                  : command.with_sass ? inspect_sass(kernels)
-                                     : inspect_table(kernels));
+                                     : inspect_table(kernels, terminal.width()));
   return {};
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/inspect_report.h"
 
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 #include <initializer_list>
@@ -75,28 +76,34 @@ std::vector<std::string> usage_cells(const InspectedKernel& kernel) {
 
 }  // namespace
 
-std::string inspect_table(std::span<const InspectedKernel> kernels) {
+std::string inspect_table(std::span<const InspectedKernel> kernels, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
+  const bool has_layers = std::ranges::any_of(kernels, [&](const InspectedKernel& kernel) {
+    return kernel.layer != kernels.front().layer;
+  });
   std::vector<Table::Column> columns = {
       {"kernel"},        {"registers", kRight}, {"shared static", kRight}, {"dynamic", kRight},
       {"stack", kRight}, {"spills", kRight},    {"code", kRight}};
+  if (has_layers) columns.insert(columns.begin(), {"layer"});
   for (const InstructionGroup& group : kGroups) columns.push_back({group.heading, kRight});
   columns.push_back({"entry"});
   Table table(std::move(columns));
   for (const InspectedKernel& kernel : kernels) {
     std::vector<std::string> cells = {kernel.operation.empty() ? "-" : kernel.operation};
+    if (has_layers) cells.insert(cells.begin(), kernel.layer.empty() ? "-" : kernel.layer);
     for (std::string& cell : usage_cells(kernel)) cells.push_back(std::move(cell));
     for (std::string& cell : group_cells(kernel)) cells.push_back(std::move(cell));
     cells.push_back(kernel.entry);
     table.add(std::move(cells));
   }
-  return table.text();
+  return table.text(width);
 }
 
 std::string inspect_json(std::span<const InspectedKernel> kernels, bool with_sass) {
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   for (const InspectedKernel& kernel : kernels) {
-    nlohmann::ordered_json json{{"operation", kernel.operation}, {"entry", kernel.entry}};
+    nlohmann::ordered_json json{
+        {"layer", kernel.layer}, {"operation", kernel.operation}, {"entry", kernel.entry}};
     json["dynamic_shared_bytes"] = kernel.dynamic_shared_bytes;
     json["binary_bytes"] = kernel.binary->size();
     if (kernel.usage) {

@@ -16,7 +16,8 @@ namespace moejit::cli {
 
 // What is known of a kernel's binary.
 struct InspectedKernel {
-  std::string operation;  // empty where the plan is not known
+  std::string layer;      // empty where the plan is not known
+  std::string operation;  // likewise
   std::string entry;
   std::shared_ptr<const std::vector<std::byte>> binary;
   std::optional<compiler::ResourceUsage> usage;  // none of simulator binaries
@@ -25,9 +26,9 @@ struct InspectedKernel {
   std::optional<std::string> disassembly;  // none without a disassembler
 };
 
-// A line for each kernel. "?" is what this machine or file does not tell, "-" what the kernel does
-// not have.
-std::string inspect_table(std::span<const InspectedKernel> kernels);
+// A line for each kernel, with the layer where there are several. "?" is what this machine or file
+// does not tell, "-" what the kernel does not have.
+std::string inspect_table(std::span<const InspectedKernel> kernels, int32_t width = 0);
 // The same as a JSON object; `with_sass` adds the disassembly.
 std::string inspect_json(std::span<const InspectedKernel> kernels, bool with_sass);
 // The disassembly of each kernel that has one, under its name.

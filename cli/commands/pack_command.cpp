@@ -4,7 +4,7 @@
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_json.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -87,7 +87,7 @@ Result<void> run_pack_ls(const PackCommand& command, Terminal& terminal) {
     terminal.print(dump(json));
     return {};
   }
-  if (!places.empty()) terminal.print(table.text());
+  if (!places.empty()) terminal.print(table.text(terminal.width()));
   terminal.print(summary_text(*pack));
   return {};
 }

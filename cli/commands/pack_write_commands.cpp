@@ -4,8 +4,8 @@
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
 #include "cli/commands/commands.h"
-#include "cli/terminal/table.h"
 #include "compiler/support/file.h"
+#include "compiler/support/table.h"
 #include "runtime/kernel_compilers.h"
 #include "runtime/kernel_pack.h"
 

@@ -2,12 +2,25 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 
+#include <nlohmann/json.hpp>
+
 namespace moejit::cli {
 
 Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.layer, command.target));
-  terminal.print(command.is_json ? compiler::plan_to_json(plan)
-                                 : compiler::print_plan(plan, command.explain));
+  std::string text;
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const std::string& path : command.layers) {
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
+    if (!command.is_json)
+      text += (text.empty() ? "" : "\n") +
+              compiler::print_plan(plan, command.explain, terminal.width());
+    else if (command.layers.size() == 1)
+      text = compiler::plan_to_json(plan);
+    else
+      json.push_back(nlohmann::ordered_json::parse(compiler::plan_to_json(plan)));
+  }
+  if (!json.empty()) text = nlohmann::ordered_json{{"plans", json}}.dump(2) + "\n";
+  terminal.print(text);
   return {};
 }
 

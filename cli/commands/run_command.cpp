@@ -189,7 +189,7 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
                     run_session(command, inputs, *session, *target.device, progress, report));
   MOEJIT_TRY(write_output(command, plan, results));
   report.counters = engine->counters();
-  terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report));
+  terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report, terminal.width()));
   return judge(command, report, terminal);
 }
 

@@ -2,7 +2,7 @@
 #include "cli/commands/run_report.h"
 
 #include "cli/execution/open_engine.h"
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 #include "tests/support/reference/route.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ std::string status_text(uint32_t status) {
   return text;
 }
 
-std::string text_of(const Plan& plan, const RunReport& report) {
+std::string text_of(const Plan& plan, const RunReport& report, int32_t width) {
   std::vector<Table::Column> columns = {
       {"kernel"}, {is_simulated(plan) ? "time in the simulator" : "time", Table::Align::kRight}};
   if (report.is_checked) columns.push_back({"against the reference"});
@@ -79,7 +79,7 @@ std::string text_of(const Plan& plan, const RunReport& report) {
   const auto passed = std::ranges::count_if(report.checks, &TensorCheck::has_passed);
   std::string text =
       fmt::format("layer \"{}\", target {}, {} tokens, {} permuted rows\n\n{}", plan.layer.name,
-                  report.target, report.tokens, report.rows, table.text());
+                  report.target, report.tokens, report.rows, table.text(width));
   text += fmt::format("\ntotal {}", time_text(total));
   if (report.is_checked)
     text += fmt::format(", check {}: {} of {} tensors agree",

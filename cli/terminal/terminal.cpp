@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <fmt/core.h>
 #include <span>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace moejit::cli {
@@ -53,6 +54,12 @@ Result<void> Terminal::flush() {
   if (error == 0 || error == EPIPE) return {};
   return fail(Stage::kFile, ErrorCode::kFileWrite,
               fmt::format("cannot write to standard output: {}", errno_text(error)));
+}
+
+int32_t Terminal::width() const {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
 }
 
 bool Terminal::is_interactive() const { return ::isatty(STDERR_FILENO) != 0; }

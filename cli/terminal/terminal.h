@@ -32,6 +32,8 @@ class Terminal {
   // The same, but where standard error is no terminal, a line each time.
   void report_progress(std::string_view what, int64_t done, int64_t total) const;
   void clear_progress() const;
+  // Characters of a line where results go to a terminal; 0: nobody knows, as of files and pipes.
+  int32_t width() const;
   // Whether standard error is a terminal.
   bool is_interactive() const;
 

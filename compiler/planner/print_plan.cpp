@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/support/table.h"
 
 #include <fmt/format.h>
 #include <iterator>
@@ -16,18 +17,6 @@ std::string shape_text(const TensorPlan& tensor) {
     text += dim.symbol;
   }
   return text + "]";
-}
-
-// "5.5 MiB": binary units, as memory is bought.
-std::string bytes_text(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < std::size(kUnits)) {
-    value /= 1024.0;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string launch_text(const LaunchShape& launch) {
@@ -59,30 +48,48 @@ void print_header(Buffer out, const Plan& plan) {
                  layer.max_permuted_rows);
 }
 
-void print_kernels(Buffer out, const Plan& plan, bool explain) {
-  fmt::format_to(out, "{:<3}{:<9}{:<26}{:<26}{:>10} {:>12} {:>10}\n", "#", "phase", "kernel",
-                 "launch", "shared", "least bytes", "GFLOP");
+void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"#"},
+               {"phase"},
+               {"kernel"},
+               {"launch"},
+               {"shared", kRight},
+               {"least bytes", kRight},
+               {"GFLOP", kRight}});
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
-    fmt::format_to(out, "{:<3}{:<9}{:<26}{:<26}{:>10} {:>12} {:>10.1f}\n", i,
-                   to_string(kernel.phase), kernel.operation, launch_text(kernel.launch),
-                   bytes_text(kernel.launch.shared_bytes), bytes_text(kernel.min_bytes),
-                   2e-9 * static_cast<double>(kernel.multiply_adds));
+    table.add({std::to_string(i), std::string(to_string(kernel.phase)), kernel.operation,
+               launch_text(kernel.launch), bytes_text(kernel.launch.shared_bytes),
+               bytes_text(kernel.min_bytes),
+               fmt::format("{:.1f}", 2e-9 * static_cast<double>(kernel.multiply_adds))});
+  }
+  const std::vector<std::string> lines = table.lines(width);
+  fmt::format_to(out, "{}\n", lines.front());
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[i];
+    fmt::format_to(out, "{}\n", lines[i + 1]);
     if (!explain) continue;
     fmt::format_to(out, "   {}\n", to_string(kernel.spec));
     for (const std::string& reason : kernel.reasons) fmt::format_to(out, "   - {}\n", reason);
   }
 }
 
-void print_tensors(Buffer out, const Plan& plan) {
-  fmt::format_to(out, "\n{:<20}{:<9}{:<32}{:<11}{:<18}{:>10} {:>12}  {}\n", "tensor", "dtype",
-                 "shape", "layout", "role", "bytes", "offset", "kernels");
-  for (const TensorPlan& tensor : plan.tensors) {
-    fmt::format_to(out, "{:<20}{:<9}{:<32}{:<11}{:<18}{:>10} {:>12}  {}..{}\n", tensor.name,
-                   to_string(tensor.dtype), shape_text(tensor), to_string(tensor.layout),
-                   role_text(tensor), bytes_text(tensor.bytes), offset_text(tensor),
-                   tensor.first_use, tensor.last_use);
-  }
+void print_tensors(Buffer out, const Plan& plan, int32_t width) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"tensor"},
+               {"dtype"},
+               {"shape"},
+               {"layout"},
+               {"role"},
+               {"bytes", kRight},
+               {"offset", kRight},
+               {"kernels"}});
+  for (const TensorPlan& tensor : plan.tensors)
+    table.add({tensor.name, std::string(to_string(tensor.dtype)), shape_text(tensor),
+               std::string(to_string(tensor.layout)), role_text(tensor), bytes_text(tensor.bytes),
+               offset_text(tensor), fmt::format("{}..{}", tensor.first_use, tensor.last_use)});
+  fmt::format_to(out, "\n{}", table.text(width));
   fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
   if (!has_backward(plan.layer)) return;
@@ -95,12 +102,12 @@ void print_tensors(Buffer out, const Plan& plan) {
 
 }  // namespace
 
-std::string print_plan(const Plan& plan, bool explain) {
+std::string print_plan(const Plan& plan, bool explain, int32_t width) {
   std::string text;
   const Buffer out = std::back_inserter(text);
   print_header(out, plan);
-  print_kernels(out, plan, explain);
-  print_tensors(out, plan);
+  print_kernels(out, plan, explain, width);
+  print_tensors(out, plan, width);
   if (explain)
     for (const std::string& reason : plan.reasons) fmt::format_to(out, "- {}\n", reason);
   return text;

@@ -77,7 +77,13 @@ class CacheTest(tool.ToolTest):
             self.assertIn(part, text)
         self.damage(key)
         self.assertIn("its checksum does not match", self.succeed("cache", "show", key).stdout)
-        self.refuse(["cache", "show", "0" * 64], USAGE, "no kernel whose key begins", "cache ls")
+        self.refuse(["cache", "show", "0" * 64], USAGE, "no kernel whose key or name begins", "cache ls")
+
+    def test_show_takes_the_name_of_a_kernel(self):
+        fc1, fc2 = (self.put(f"moejit_gemm_{gemm}_1234", [("target", "sim"), ("source", gemm)]) for gemm in ("fc1", "fc2"))
+        for name in ("moejit_gemm_fc1_1234", "gemm_fc1", "moejit_gemm_fc1"):
+            self.assertEqual(self.succeed_json("cache", "show", name)["key"], fc1)
+        self.refuse(["cache", "show", "gemm"], USAGE, 'have a name that begins with "gemm"', fc1[:12], fc2[:12])
 
     def test_show_takes_any_metadata(self):
         key = self.put("deep", usage=DEEP)

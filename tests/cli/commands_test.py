@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each command of the tool does, seen from outside; `run` has a file of its own."""
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
+import termios
 
 import tool
 from tool import ROOT, TINY
@@ -35,6 +38,53 @@ class Descriptions(tool.ToolTest):
         self.assertIn("unpermute", self.succeed("run", "-", "--target", "sim", "--tokens", "2").stdout)
         self.stdin = "{"
         self.assertIn("standard input:1:2:", self.run_tool("plan", "-").stderr)
+
+    def test_plan_emit_and_inspect_take_many_layers(self):
+        other = self.layer(name="other", intermediate=256)
+        plans = self.succeed_json("plan", TINY, other)["plans"]
+        self.assertEqual([plan["layer"]["name"] for plan in plans], ["tiny", "other"])
+        self.assertEqual(self.succeed_json("plan", TINY), plans[0])
+        text = self.succeed("plan", TINY, other).stdout
+        self.assertEqual(text, "\n".join(self.succeed("plan", layer).stdout for layer in (TINY, other)))
+        self.succeed("emit", TINY, other, "--output-dir", "sources")
+        for name in ("tiny", "other"):
+            self.assertTrue((self.folder / "sources" / name / "gemm_fc1.cu").is_file(), name)
+        twice = self.run_tool("emit", TINY, TINY, "--output-dir", "twice")
+        self.assertEqual(twice.returncode, 2)
+        self.assertIn('both describe a layer "tiny"', twice.stderr)
+        self.assertFalse((self.folder / "twice").exists())
+        kernels = self.succeed_json("inspect", TINY, other, "--target", "sim")["kernels"]
+        self.assertEqual({kernel["layer"] for kernel in kernels}, {"tiny", "other"})
+        table = self.succeed("inspect", TINY, other, "--target", "sim").stdout.splitlines()
+        self.assertTrue(table[0].startswith("layer  kernel"))
+
+    def on_terminal(self, columns, *arguments):
+        """What a terminal of so many columns shows of `moejit ARGUMENTS`."""
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        done = subprocess.Popen([tool.moejit, *map(str, arguments)], stdout=end, stderr=subprocess.DEVNULL)
+        os.close(end)
+        shown = b""
+        try:
+            while part := os.read(terminal, 65536):
+                shown += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(terminal)
+        self.assertEqual(done.wait(), 0)
+        return shown.decode().replace("\r\n", "\n")
+
+    def test_tables_and_help_keep_to_the_width_of_the_terminal(self):
+        layer = self.layer(passes=["forward", "backward"])
+        for arguments in (["plan", layer], ["build", "--help"], ["help", "run"]):
+            wide = self.succeed(*arguments).stdout
+            shown = self.on_terminal(100, *arguments).split("Examples:")[0]
+            self.assertLessEqual(max(map(len, shown.splitlines())), 100, shown)
+            self.assertGreater(max(map(len, wide.split("Examples:")[0].splitlines())), 100, "needs no shortening")
+        self.assertEqual(self.on_terminal(400, "plan", layer), self.succeed("plan", layer).stdout)
+        starts = {line.index(" CTA x ") > 0 and line.split(" CTA x ")[0].rfind("  ")
+                  for line in self.succeed("plan", layer).stdout.splitlines() if " CTA x " in line}
+        self.assertEqual(len(starts), 1, "columns do not stand below each other")
 
     def test_layer_prints_a_description_that_it_reads_back_to_itself(self):
         first = self.succeed("layer", TINY).stdout

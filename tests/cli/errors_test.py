@@ -37,7 +37,7 @@ class CommandLineErrors(Refusal):
         self.refuse(["help", "cache", "lss"], USAGE, "lss", "did you mean ls")
         self.refuse(["plam"], USAGE, "plam", "did you mean plan")
         self.refuse(["plan", TINY, "--explian"], USAGE, "--explian", "did you mean --explain")
-        self.refuse(["plan", TINY, "more"], USAGE, '"more"')
+        self.refuse(["bench", TINY, "more"], USAGE, '"more"')
         self.refuse(["cache", "lss"], USAGE, "lss", "did you mean ls")
         self.refuse(["emit", TINY, "--operation", "gem_fc2"], USAGE, "gem_fc2", "gemm_fc2")
 

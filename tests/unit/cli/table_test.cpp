@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/table.h"
+#include "compiler/support/table.h"
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,19 @@ TEST(Table, IsAsWideAsItsWidestCells) {
             "name      n  note\n"
             "a       100  x\n"
             "longer    1\n");
+}
+
+TEST(Table, ShortensTextToTheWidthOfTheTerminal) {
+  Table table({{"kernel"}, {"n", Table::Align::kRight}, {"note"}});
+  table.add({"activation_backward_quantize_transpose", "12345678901234567890",
+             "some words that are long"});
+  EXPECT_EQ(table.text(), table.text(200));
+  EXPECT_EQ(table.text(70),
+            "kernel                                      n  note\n"
+            "activation..._transpose  12345678901234567890  some words that are ...\n");
+  for (const std::string& line : table.lines(70)) EXPECT_LE(line.size(), 70u);
+  // Never so narrow that nothing is left, and numbers stay whole.
+  EXPECT_EQ(table.lines(10)[1], "activ...pose  12345678901234567890  some word...");
 }
 
 TEST(Table, WritesTimesWithAFittingUnit) {

@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
-namespace moejit::cli {
+namespace moejit {
 
 // Rows of cells under a heading, columns as wide as their widest cell and two blanks apart.
+// Given a width in characters, the widest left-aligned columns are made narrower until a line fits
+// or none of them is wider than 12: cells of one word lose their middle, others their end, and
+// "..." stands there. Right-aligned cells are numbers and stay whole. A width of 0 is no limit.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -19,9 +22,13 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   // Cells that are left out are empty.
   void add(std::vector<std::string> cells);
-  std::string text() const;
+  std::string text(int32_t width = 0) const;
+  // The same, heading first, without line breaks: for texts that have more between the rows.
+  std::vector<std::string> lines(int32_t width = 0) const;
 
  private:
+  std::vector<size_t> widths_within(int32_t width) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
@@ -32,4 +39,4 @@ std::string time_text(double microseconds);
 // "5.5 MiB"
 std::string bytes_text(int64_t bytes);
 
-}  // namespace moejit::cli
+}  // namespace moejit
