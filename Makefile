@@ -15,7 +15,7 @@ sources = git ls-files '*.h' '*.hpp' '*.c' '*.cpp' '*.cuh' ':!tests/golden'
 demo:
 	.ci/setup
 	$(call configure,release)
-	cmake --build --preset release --parallel $(JOBS) --target moejit
+	cmake --build --preset release --parallel $(JOBS) --target moejit moejit_shared
 	docs/examples/demo.sh build/release/moejit
 
 test:

@@ -54,10 +54,35 @@ def with_pkg_config(prefix, libraries, compilers, dlpack, folder):
     return [folder / "embed_c", folder / "embed_wrapper"]
 
 
+def check_half_built(cmake, build, folder):
+    """Of a build without the library nothing is installed, and a sentence says what to do."""
+    half = folder / "half"
+    for script in pathlib.Path(build).rglob("cmake_install.cmake"):
+        copy = half / script.relative_to(build)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(script.read_text(encoding="utf-8").replace(str(build), str(half)), encoding="utf-8")
+    shutil.copy(pathlib.Path(build) / "moejit", half / "moejit")
+    done = subprocess.run([cmake, "--install", half, "--prefix", folder / "nothing"], capture_output=True, text=True,
+                          check=False)
+    if done.returncode == 0 or "nothing was installed" not in done.stderr or "libmoejit.so" not in done.stderr:
+        sys.exit(f"an installation without the library: status {done.returncode}\n{done.stderr}")
+    if (folder / "nothing").exists():
+        sys.exit("an installation without the library left files")
+
+
+def check_demo_builds_all():
+    """README's line for installing works after `make demo` as well."""
+    told = run(["make", "--dry-run", "demo"], cwd=ROOT)
+    if "--target moejit moejit_shared" not in told:
+        sys.exit(f"make demo does not build what is installed:\n{told}")
+
+
 def main(cmake, build, c_compiler, cpp_compiler, dlpack):
     compilers = (c_compiler, cpp_compiler)
     with tempfile.TemporaryDirectory(prefix="moejit-install-") as name:
         folder = pathlib.Path(name)
+        check_half_built(cmake, build, folder)
+        check_demo_builds_all()
         run([cmake, "--install", build, "--prefix", folder / "first"])
         check_no_paths(folder / "first", folder)
         check_no_paths(folder / "first", build)
