@@ -2,6 +2,7 @@
 # Commands for people and CI; the build itself is CMake (see CMakePresets.json).
 #   make demo   install what is missing, build, and run a layer from description to numbers
 #   make test   install what is missing, build, and run the tests
+#               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
 .PHONY: demo test portable format check-format tidy clean help
 .DEFAULT_GOAL := help
 
@@ -21,8 +22,8 @@ demo:
 test:
 	.ci/setup tests
 	$(call configure,ci)
-	cmake --build --preset ci --parallel $(JOBS)
-	ctest --preset ci --parallel $(JOBS)
+	cmake --build --preset ci --parallel $(JOBS) $(if $(LABEL),--target tests_$(LABEL))
+	ctest --preset ci --parallel $(JOBS) $(if $(LABEL),--label-regex '^$(LABEL)$$')
 
 portable:
 	.ci/setup tests
