@@ -103,7 +103,9 @@ Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Termin
     if (found == disassembled.end()) continue;
     const Disassembled& result = found->second;
     if (!result && result.error().code == ErrorCode::kCompilerMissing) {
-      terminal.note(fmt::format("instructions are not counted: {}", result.error().message));
+      terminal.note(
+          fmt::format("instructions are not counted: {}{}{}", result.error().message,
+                      result.error().hint.empty() ? "" : "; hint: ", result.error().hint));
       return {};
     }
     if (!result) return tl::make_unexpected(result.error());

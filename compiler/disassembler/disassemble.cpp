@@ -10,6 +10,10 @@
 #include <fmt/ranges.h>
 #include <fstream>
 
+#ifndef MOEJIT_DEFAULT_DISASSEMBLER_DIR
+#define MOEJIT_DEFAULT_DISASSEMBLER_DIR ""
+#endif
+
 namespace moejit::compiler {
 namespace {
 
@@ -26,6 +30,8 @@ std::vector<std::string> toolkit_folders() {
   };
   for (const Variable variable : {Variable::kCudaHome, Variable::kCudaPath})
     if (const auto root = environment(variable)) add(*root + "/bin");
+  // That of the wheel which .ci/setup fetched, where there was one when this was built.
+  if (const std::string folder = MOEJIT_DEFAULT_DISASSEMBLER_DIR; !folder.empty()) add(folder);
   add("/usr/local/cuda/bin");
   return folders;
 }
@@ -45,8 +51,8 @@ Result<fs::path> find_disassembler() {
   return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
               fmt::format("no disassembler: looked for {} on the PATH and in {}",
                           fmt::join(kPrograms, " and "), fmt::join(folders, ", ")),
-              "install nvdisasm of a CUDA toolkit, or the wheel nvidia-cuda-nvdisasm, and set "
-              "MOEJIT_DISASSEMBLER to the program");
+              "python3 -m pip install --target FOLDER nvidia-cuda-nvdisasm, then "
+              "MOEJIT_DISASSEMBLER=FOLDER/nvidia/cu13/bin/nvdisasm; or install a CUDA toolkit's");
 }
 
 Result<void> write_cubin(const fs::path& path, std::span<const std::byte> cubin) {

@@ -233,6 +233,8 @@ class Kernels(tool.ToolTest):
         for kernel in json.loads(done.stdout)["kernels"]:
             self.assertNotIn("instructions", kernel)
         self.succeed("inspect", TINY, "--sass", MOEJIT_DISASSEMBLER="/nonexistent")
+        if not self.succeed_json("env")["disassembler"]["found"]:
+            self.assertIn("pip install --target FOLDER nvidia-cuda-nvdisasm", self.succeed("inspect", TINY).stderr)
 
     def test_progress_is_a_bar_on_a_terminal(self):
         self.succeed("build", TINY)
