@@ -20,7 +20,7 @@ class Terminal {
   void warn(std::string_view text) const;
 
   // The error's sentence and hint on standard error; with `is_verbose` code and detail follow (a
-  // compiler's log).
+  // compiler's log). The detail of kUsage, a list of commands, follows in any case.
   void report(const Error& error, bool is_verbose) const;
 
   // Writes the results. A reader that has gone (SIGPIPE) is no error; a full disk is (kFileWrite).

@@ -59,6 +59,7 @@ class SimulatedRuns(tool.ToolTest):
         layer = TINY.parent / "deepseek-v3-ep8.json"
         run = subprocess.Popen([tool.moejit, "run", layer, "--target", "sim", "--check", "--no-cache"],
                                stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.addCleanup(run.kill)
         self.assertEqual(run.stderr.readline(), "moejit: target sim\n")
         self.assertRegex(run.stderr.readline(), r"^moejit: warning: this takes about [0-9]+ (s|min|h) in the "
                          r"simulator; try (--tokens [0-9]+, or )?fewer experts, as in docs/examples/layers/\S+\.json$")

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import subprocess
 
-REASONS = ("needs a GPU", "needs another machine", "takes minutes")
+REASONS = ("needs a GPU", "needs another machine", "shows a failure", "takes minutes")
 FENCE = re.compile(r"^```(\w*)$")
 MARK = re.compile(r"^<!-- not run: (.+) -->$")
 # A command that nobody marked as one would never be run.
@@ -33,6 +33,10 @@ class Page:
     steps: list  # of Command and File, in their order
     not_run: dict  # of reasons, how many commands
     problems: list  # sentences
+
+
+# A command that would write, or read, outside of the reader's own folders.
+ABSOLUTE = re.compile(r"(?:^|[\s=\"'])/(?!dev/)\w")
 
 
 def is_whole(text):
@@ -81,6 +85,8 @@ def read_page(name, text):
             steps = block_steps(language, lines, first)
             if reason is None:
                 page.steps += steps
+                page.problems += [f"{name}:{step.line}: names a folder of the machine: {step.text}" for step in steps
+                                  if isinstance(step, Command) and ABSOLUTE.search(step.text)]
             else:
                 page.not_run[reason] = page.not_run.get(reason, 0) + len(steps)
                 if not steps:
