@@ -112,7 +112,7 @@ void run_random_layers(const std::string& target, LayerSize size, int64_t fixed,
   const RandomLayersOptions options = random_layers_options();
   if (options.is_long && options.target != target)
     GTEST_SKIP() << "RANDOM_LAYERS_TARGET is \"" << options.target << "\"";
-  const auto opened = cli::open_target(target, 1);
+  const auto opened = cli::open_target(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto engine = runtime::Engine::create({.use_cache = false});
   ASSERT_TRUE(succeeded(engine));

@@ -34,8 +34,9 @@ class BackwardTest : public ::testing::Test {
   }
 
   void make(const LayerShape& shape, const LayerInputs& inputs, TestLayer::Options options) {
-    // No more than there are: then rows of tokens are gathered in most cases.
-    options.max_tokens = std::max<int64_t>(1, inputs.tokens);
+    // Where nothing else is said, no more than there are: then rows of tokens are gathered in most
+    // cases.
+    options.max_tokens = std::max({int64_t{1}, options.max_tokens, inputs.tokens});
     options.has_backward = true;
     auto layer = TestLayer::create(shape, options);
     ASSERT_TRUE(succeeded(layer));
@@ -120,6 +121,23 @@ constexpr LayerShape kShape{.experts = 4,
                             .intermediate = 128,
                             .alignment = 128,
                             .max_rows = 1024};
+
+// Rows of more than four tiles, which the gathered transposes move in bands.
+TEST_F(BackwardTest, TakesFewerTokensThanAtMost) {
+  constexpr LayerShape kWide{.experts = 4,
+                             .top_k = 2,
+                             .hidden = 656,
+                             .intermediate = 144,
+                             .alignment = 16,
+                             .max_rows = 4096};
+  for (const int64_t tokens : {int64_t{1}, int64_t{70}, int64_t{150}}) {
+    SCOPED_TRACE(tokens);
+    const LayerInputs inputs = reference::random_inputs(kWide, tokens, 5);
+    ASSERT_NO_FATAL_FAILURE(make(kWide, inputs, {.max_tokens = 512}));
+    ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
+    expect_reference(inputs);
+  }
+}
 
 TEST_F(BackwardTest, AddsExactlyWhatItWouldWrite) {
   const LayerInputs inputs = reference::random_inputs(kShape, 96, 5);

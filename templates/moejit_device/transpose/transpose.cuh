@@ -58,11 +58,11 @@ struct Transpose {
   // For the launch bounds: leaves a thread the registers that its block and its work need.
   static constexpr int32_t kCtasPerSm = larger(Flushed::kThreadsPerSm / kThreads, int32_t{1});
 
-  // As many CTAs as there are tiles for, or more.
+  // As many CTAs as there are tiles for in the rows of tiles that may be used, or more.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     const TilePlace tile =
         place_of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
-                 static_cast<uint32_t>(params.output_columns / 128));
+                 rows_of_grid(params));
     if (tile.column >= kTilesPerRow) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile.row * 128);
     if (rows.count <= 0) return;
@@ -76,6 +76,14 @@ struct Transpose {
     int64_t row;
     int32_t column;  // kTilesPerRow: there is no such tile
   };
+
+  // Returns how many rows of tiles the grid is for. A call with few tokens has CTAs for fewer rows
+  // than the output has, and the CTAs of a band have to end where those of the next one begin.
+  MOEJIT_DEVICE static uint32_t rows_of_grid(const TransposeParams& params) {
+    const auto rows = static_cast<uint32_t>(params.output_columns / 128);
+    if constexpr (Source::kBandTiles >= kTilesPerRow) return rows;
+    return smaller(rows, static_cast<uint32_t>(ptx::cta_count()) * kPairs / kTilesPerRow);
+  }
 
   // Tiles of a band of columns, row after row, then those of the next band.
   MOEJIT_DEVICE static TilePlace place_of(uint32_t tile, uint32_t rows) {
