@@ -191,7 +191,7 @@ def sections_of(result):
     return gemms_sections(result) if "gemms" in result else [section(result)]
 
 
-def gpu_sections(results, sections_of=sections_of):
+def gpu_sections(results):
     """All sections, those of a GPU behind its name; GPUs in the order of their first results."""
     by_gpu = {}
     for result in results:

@@ -32,8 +32,8 @@ void order_compilers(std::vector<CompilerFields>& compilers);
 std::optional<compiler::KernelKey> key_with(const compiler::KernelSource& source,
                                             const CompilerFields& compiler);
 
-// Records in a folder that entries with this key come next, so that recorded_compilers() has their
-// compiler.
+// Records in a folder that it may hold entries of this compiler. Call it before the first of them
+// is published.
 void record_compiler(cache::KernelCache& folder, const CompilerFields& compiler);
 // The compilers that a folder's records name, in order; reads no entry.
 std::vector<CompilerFields> recorded_compilers(const cache::KernelCache& folder);

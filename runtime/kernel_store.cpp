@@ -96,7 +96,7 @@ std::optional<ObtainedKernel> KernelStore::find(const compiler::KernelSource& so
   return find_in_folder(source, others, own);
 }
 
-// Without a compiler on this machine there is none.
+// Returns none where this machine has no compiler.
 std::optional<KernelStore::OwnKey> KernelStore::own_key(const compiler::KernelSource& source) {
   const auto identity = compiler::toolchain_identity(source);
   if (!identity) return std::nullopt;

@@ -205,7 +205,7 @@ std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<B
   return text + "\n";
 }
 
-// Who has no compiler may want a pack of what others made.
+// Adds a hint for a machine without a compiler: it can still pack what others compiled.
 Error with_pack_hint(const BuildCommand& command, Error error) {
   const bool lacks_compiler =
       error.code == ErrorCode::kCompilerMissing || error.code == ErrorCode::kCacheMiss;

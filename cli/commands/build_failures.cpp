@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/build_failures.h"
 
-#include <algorithm>
+#include "compiler/fused_kernel.h"
+
 #include <fmt/core.h>
 #include <string_view>
 
 namespace moejit::cli {
 namespace {
 
-// Kernels that do the work of two, and the field that takes them apart.
-struct FusedKernel {
-  std::string_view operation;
-  std::string_view field;
-};
-constexpr FusedKernel kFusedKernels[] = {
-    {"gemm_fc1_activation_quantize", "fuse_activation"},
-    {"permute_transpose_x", "fuse_transpose"},
-    {"permute_transpose_grad", "fuse_transpose"},
-    {"activation_backward_quantize_transpose", "fuse_activation_transpose"},
-};
-
-// For who wrote the layer.
+// Returns the job's error as it is told to the author of the layer.
 Error told(const BuildJob& job) {
   Error error = *job.error;
   error.message = fmt::format("{}: layer \"{}\": {}: {}", job.file, job.layer, job.operation,
                               job.error->message);
-  const auto* const fused =
-      std::ranges::find(kFusedKernels, job.operation, &FusedKernel::operation);
-  if (fused != std::end(kFusedKernels))
-    error.hint = fmt::format("set \"{}\": false in {}: other kernels do the same then{}{}",
-                             fused->field, job.file, error.hint.empty() ? "" : "; ", error.hint);
+  if (const std::string_view field = compiler::field_that_fuses(job.source.entry); !field.empty())
+    error.hint = fmt::format("set \"{}\": false in {}: other kernels do the same then{}{}", field,
+                             job.file, error.hint.empty() ? "" : "; ", error.hint);
   error.detail.clear();
   return error;
 }

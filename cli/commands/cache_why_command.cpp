@@ -171,7 +171,7 @@ Result<EntryState> state_of(const std::string& digits, const KernelPlaces& place
   return state;
 }
 
-// Of a key alone nobody can tell what it was made of, only what became of its entry.
+// Tells what became of the entry of a key. A key does not say what it was made of.
 Result<void> why_of_key(const CacheWhyCommand& command, const KernelPlaces& places,
                         Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const EntryState state, state_of(command.what, places));

@@ -55,7 +55,8 @@ Finding find_gpu() {
                       (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
 }
 
-// What is odd about a folder that can be used; nothing: it is there and is written to.
+// Says what is unusual about a folder that can be used. One that is there and is written to has no
+// remark.
 std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
                                     const cache::CacheFolder& folder) {
   std::vector<std::string> remarks;

@@ -43,7 +43,7 @@ bool keeps_intermediates(const RunCommand& command) {
   return command.check || command.dump_intermediates;
 }
 
-// What of "moejit build" makes the kernels that this run wants of the layer as the file has it.
+// Returns the arguments of `moejit build` that make the kernels of this run from the layer's file.
 std::string build_arguments(const RunCommand& command, const std::vector<compiler::Pass>& described,
                             const std::vector<compiler::Pass>& wanted) {
   return shell_word(command.layer) + (described != wanted            ? " --variants all"
@@ -127,7 +127,7 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   return results;
 }
 
-// That may be used: fewer than the machine has in a container with a quota.
+// Returns how many cores this process may use: a container with a quota has fewer than the machine.
 int32_t free_cores() {
   const runtime::CompileBudget budget = runtime::compile_budget();
   const double quota = budget.cpu_quota.value_or(budget.cores);
@@ -142,8 +142,8 @@ SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& p
                                   .cores = free_cores()});
 }
 
-// How long a run on random tokens takes in the simulator; warns where that is long. Nothing is
-// known of other runs: a GPU takes no time to speak of, and a file chose its tokens.
+// Estimates how long a run on random tokens takes in the simulator, and warns where that is long.
+// Returns none for other runs: a GPU takes no time to speak of, and a file has its own tokens.
 Result<std::optional<SimulatedTime>> estimate(const RunCommand& command, const compiler::Plan& plan,
                                               const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())

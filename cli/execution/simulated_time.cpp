@@ -35,7 +35,7 @@ struct Routing {
   std::vector<int64_t> counts;
   CallRows rows;
 
-  // Those of an expert in whole tiles, summed over the experts.
+  // Returns how many tiles of so many rows all experts fill, each with its own last tile.
   double tiles(int64_t tile_rows) const {
     double sum = 0.0;
     for (const int64_t count : counts)

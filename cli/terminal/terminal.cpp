@@ -39,7 +39,7 @@ void Terminal::report(const Error& error, bool is_verbose) const {
   if (!error.hint.empty()) text += fmt::format("hint: {}\n", one_line(error.hint));
   if (is_verbose)
     text += fmt::format("code: {} ({})\n", to_string(error.code), to_string(error.stage));
-  // Of a misused command the detail is short: the commands that there are.
+  // The detail of a misused command is short: it lists the commands.
   if (!error.detail.empty() && (is_verbose || error.code == ErrorCode::kUsage)) {
     text += error.detail;
     if (!error.detail.ends_with('\n')) text += '\n';

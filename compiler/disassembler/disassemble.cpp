@@ -30,7 +30,7 @@ std::vector<std::string> toolkit_folders() {
   };
   for (const Variable variable : {Variable::kCudaHome, Variable::kCudaPath})
     if (const auto root = environment(variable)) add(*root + "/bin");
-  // That of the wheel which .ci/setup fetched, where there was one when this was built.
+  // The build found the wheel that .ci/setup fetches.
   if (const std::string folder = MOEJIT_DEFAULT_DISASSEMBLER_DIR; !folder.empty()) add(folder);
   add("/usr/local/cuda/bin");
   return folders;

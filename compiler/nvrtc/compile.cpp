@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/nvrtc/compile.h"
 
+#include "compiler/fused_kernel.h"
 #include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile_options.h"
 #include "compiler/nvrtc/fork_gate.h"
@@ -118,11 +119,11 @@ tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& sou
                           fmt::join(options, " "), log, source.entry, numbered(source.text)));
 }
 
-// What to do about a loss: of the one kernel that a description can do without, to say so there.
-std::string_view hint_of(const KernelSource& source, const Complaint& complaint) {
-  constexpr std::string_view kFused = "gemm/epilogue_activation_quantize.cuh";
-  if (source.text.find(kFused) == std::string::npos) return complaint.hint;
-  return "\"fuse_activation\": false in the layer's description makes two kernels of it";
+// Returns what to do about a loss: a kernel that a description can do without is taken apart there.
+std::string hint_of(const KernelSource& source, const Complaint& complaint) {
+  const std::string_view field = field_that_fuses(source.entry);
+  if (field.empty()) return complaint.hint;
+  return fmt::format("\"{}\": false in the layer's description takes it apart", field);
 }
 
 // What says nothing about the source: the next try may succeed.

@@ -42,7 +42,7 @@ bool is_worth_a_note(const JsonValue& value, std::string_view unless) {
   return false;
 }
 
-// How a checkpoint is quantised: `quant_method = "fp8"`.
+// Returns a key's value as notes show it; that of quantization_config is its quant_method.
 std::string value_for_note(const JsonView& view) {
   if (const std::optional<JsonView> method = view.find("quant_method"))
     return fmt::format("quant_method {}", method->got());

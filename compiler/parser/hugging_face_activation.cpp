@@ -92,7 +92,8 @@ struct FormulaNumber {
   std::optional<JsonView> view;
 };
 
-// Of an absent key the default, with a note: the description holds a number that the file does not.
+// Reads a number. For an absent key it takes the default and notes that: the description then has a
+// number that the file does not have.
 Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader& reader,
                                   std::string_view key, double default_value) {
   const std::optional<JsonView> view = reader.find(key);
@@ -105,7 +106,7 @@ Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader&
   return FormulaNumber{default_value, std::nullopt};
 }
 
-// At most one of the views is noted twice: a used key says what the whole activation became.
+// Notes every key that was given. Each says what the whole activation became.
 void note_activation(FigureReader& reader, const Activation& activation,
                      std::initializer_list<std::optional<JsonView>> views) {
   for (const std::optional<JsonView>& view : views)
@@ -164,8 +165,8 @@ Result<Activation> read_softcapped(const HuggingFaceSource& source, FigureReader
   return activation;
 }
 
-// A list with a limit for each decoder layer, 0 or null where there is none. The description has
-// that of most layers, and a note tells of the others.
+// Reads a list with a limit for each decoder layer, 0 or null where there is none. Returns the
+// limit of most layers, and notes the others.
 Result<double> read_limit_of_most(const JsonView& view, FigureReader& reader) {
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> layers, view.read_array());
   std::map<double, int> counts;

@@ -5,7 +5,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Of each the first is the name in errors about absent keys.
+// Errors about absent keys use the first name of a list.
 constexpr std::array kExpertCountKeys = std::to_array<std::string_view>(
     {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
 constexpr std::array kTopKKeys = std::to_array<std::string_view>(

@@ -39,7 +39,7 @@ struct Candidate {
   std::string model_type;
 };
 
-// All objects within `at`, itself first and language models before others.
+// Appends `at` and all objects within it, language models before others.
 void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
   found.push_back(at);
   if (depth == kMaxDepth) return;
@@ -63,7 +63,7 @@ void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
     if (!is_language_model(member)) descend(member);
 }
 
-// How to read a family that is not known: by the keys that most families have.
+// Makes up a record for a family that is not known, from the keys that most families have.
 HuggingFaceFamily guess_family(const Candidate& candidate) {
   HuggingFaceFamily family{.model_type = {}, .models = {}};
   const JsonView& config = candidate.config;
@@ -92,7 +92,8 @@ bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) 
   });
 }
 
-// Of a configuration without any number of experts.
+// Refuses a configuration without any number of experts, or returns the family whose reading tells
+// what is missing.
 Result<HuggingFaceSource> explain_absence(const JsonView& root,
                                           const std::vector<Candidate>& candidates) {
   // Reading a known family tells what is missing, best where something says that experts are off.

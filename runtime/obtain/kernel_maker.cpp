@@ -73,7 +73,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
               build_hint(source.target, key ? "" : kElsewhere));
 }
 
-// Of the error that there is no compiler: what else was tried.
+// Adds to the error that there is no compiler what else was tried.
 tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
                                                     Error error) const {
   // Where its version is known and only a part of it is missing, nobody else was asked for.

@@ -6,21 +6,21 @@
 #include "compiler/compiler.h"
 #include "compiler/kernel_key.h"
 #include "tests/compile/compiled_record.h"
+#include "tests/compile/layer_kernels.h"
 #include "tests/compile/planned_kernels.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <variant>
 #include <vector>
 
@@ -74,17 +74,35 @@ void expect_within_budget(const compiler::KernelSpec& spec, const KernelBinary& 
   EXPECT_GT(usage.code_bytes, 0);
 }
 
-// Compiles kernels on all processors. Results are in the order of the jobs.
-std::vector<Result<Binary>> compile_all(const std::vector<const PlannedKernel*>& jobs) {
+// A kernel to compile, its key, and the registers that the record has for that key.
+struct Job {
+  const PlannedKernel* kernel;
+  Digest key;
+  std::optional<int32_t> recorded;
+};
+
+std::vector<Job> make_jobs(const std::map<std::string, PlannedKernel>& kernels,
+                           const CompiledRecord& record) {
+  std::vector<Job> jobs;
+  for (const auto& [entry, kernel] : kernels) {
+    const auto key = compiler::kernel_key(kernel.source);
+    EXPECT_TRUE(succeeded(key)) << entry;
+    if (key) jobs.push_back({&kernel, key->digest, record.registers(entry, key->digest)});
+  }
+  return jobs;
+}
+
+// Compiles kernels on all processors and checks each. Results are in the order of the jobs.
+std::vector<Result<Binary>> compile_within_budget(const std::vector<Job>& jobs) {
   std::vector<Result<Binary>> results(jobs.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < jobs.size(); i = next++)
-      results[i] = test_engine().binary(jobs[i]->source);
-  };
-  std::vector<std::thread> threads(std::max(1U, std::thread::hardware_concurrency()));
-  for (std::thread& thread : threads) thread = std::thread(work);
-  for (std::thread& thread : threads) thread.join();
+  for_each_in_parallel(jobs.size(), [&](std::size_t i) {
+    results[i] = test_engine().binary(jobs[i].kernel->source);
+  });
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(jobs[i].kernel->source.entry);
+    EXPECT_TRUE(succeeded(results[i]));
+    if (results[i]) expect_within_budget(jobs[i].kernel->spec, **results[i]);
+  }
   return results;
 }
 
@@ -96,53 +114,35 @@ TEST(EveryKernel, CompilesWithoutSpillsWithinItsRegisters) {
   const auto identity = toolchain_identity(all.begin()->second.source);
   if (!identity) GTEST_SKIP() << to_string(identity.error());
 
-  const CompiledRecord record = CompiledRecord::read(kRecord);
+  std::vector<Job> jobs = make_jobs(all, CompiledRecord::read(kRecord));
+  for (const Job& job : jobs) {
+    EXPECT_LE(job.recorded.value_or(0), register_budget(job.kernel->spec))
+        << job.kernel->source.entry;
+  }
   const uint32_t seed = seed_of_run();
   SCOPED_TRACE(fmt::format("COMPILE_SEED={}", seed));
-  std::vector<const PlannedKernel*> jobs;
-  int64_t unknown = 0;
-  for (const auto& [entry, kernel] : all) {
-    const auto key = compiler::kernel_key(kernel.source);
-    ASSERT_TRUE(succeeded(key));
-    const std::optional<int32_t> registers = record.registers(entry, key->digest);
-    if (registers) {
-      EXPECT_LE(*registers, register_budget(kernel.spec)) << entry;
-    }
-    unknown += registers ? 0 : 1;
-    if (!registers || is_chosen(key->digest, seed)) jobs.push_back(&kernel);
-  }
+  std::erase_if(jobs, [&](const Job& job) { return job.recorded && !is_chosen(job.key, seed); });
   fmt::print("{} kernels: {} compiled now (COMPILE_SEED={}), {} of them not in {}\n", all.size(),
-             jobs.size(), seed, unknown, kRecord);
+             jobs.size(), seed,
+             std::ranges::count_if(jobs, [](const Job& job) { return !job.recorded; }), kRecord);
 
-  const auto results = compile_all(jobs);
+  const auto results = compile_within_budget(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    SCOPED_TRACE(jobs[i]->source.entry);
-    EXPECT_TRUE(succeeded(results[i]));
-    if (!results[i]) continue;
-    expect_within_budget(jobs[i]->spec, **results[i]);
-    const Digest key = compiler::kernel_key(jobs[i]->source)->digest;
-    const std::optional<int32_t> registers = record.registers(jobs[i]->source.entry, key);
-    if (registers) {
-      EXPECT_EQ((*results[i])->usage->registers, *registers);
-    }
+    if (!results[i] || !jobs[i].recorded) continue;
+    EXPECT_EQ((*results[i])->usage->registers, *jobs[i].recorded) << jobs[i].kernel->source.entry;
   }
 }
 
 // Compiles everything and writes the record anew, if all is well.
 void update() {
-  CompiledRecord record;
   const auto all = planned_kernels();
-  std::vector<const PlannedKernel*> jobs;
-  for (const auto& [entry, kernel] : all) jobs.push_back(&kernel);
-  const auto results = compile_all(jobs);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    SCOPED_TRACE(jobs[i]->source.entry);
-    ASSERT_TRUE(succeeded(results[i]));
-    expect_within_budget(jobs[i]->spec, **results[i]);
-    record.add(jobs[i]->source.entry, compiler::kernel_key(jobs[i]->source)->digest,
-               (*results[i])->usage->registers);
-  }
-  if (!::testing::Test::HasFailure()) record.write(kRecord);
+  const std::vector<Job> jobs = make_jobs(all, {});
+  const auto results = compile_within_budget(jobs);
+  if (::testing::Test::HasFailure()) return;
+  CompiledRecord record;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    record.add(jobs[i].kernel->source.entry, jobs[i].key, (*results[i])->usage->registers);
+  record.write(kRecord);
 }
 
 }  // namespace

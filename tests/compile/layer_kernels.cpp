@@ -37,14 +37,6 @@ std::string limit_broken(const KernelPlan& kernel, const compiler::Target& targe
   return {};
 }
 
-// The host's idea of a kernel's launch is the kernel's own.
-KernelSource with_launch_asserted(KernelSource source, const KernelPlan& kernel) {
-  source.text += fmt::format(
-      "static_assert(Kernel::kThreads == {});\nstatic_assert(Kernel::kSharedBytes == {});\n",
-      kernel.launch.threads, kernel.launch.shared_bytes);
-  return source;
-}
-
 Result<void> add_kernels(const Plan& plan, LayerKernels& kernels) {
   for (const KernelPlan& kernel : plan.kernels) {
     if (const std::string broken = limit_broken(kernel, plan.target); !broken.empty())
@@ -52,12 +44,19 @@ Result<void> add_kernels(const Plan& plan, LayerKernels& kernels) {
                   fmt::format("{} is launched with {}", kernel.operation, broken));
     MOEJIT_TRY_ASSIGN(KernelSource source, emit_kernel(kernel, plan.target));
     const std::string entry = source.entry;
-    kernels.emplace(entry, with_launch_asserted(std::move(source), kernel));
+    kernels.emplace(entry, with_launch_asserted(std::move(source), kernel.launch));
   }
   return {};
 }
 
 }  // namespace
+
+KernelSource with_launch_asserted(KernelSource source, const compiler::LaunchShape& launch) {
+  source.text += fmt::format(
+      "static_assert(Kernel::kThreads == {});\nstatic_assert(Kernel::kSharedBytes == {});\n",
+      launch.threads, launch.shared_bytes);
+  return source;
+}
 
 Result<LayerKernels> layer_kernels(const std::string& json) {
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(json, "layer"));

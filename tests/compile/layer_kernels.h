@@ -11,6 +11,10 @@
 
 namespace moejit::testing {
 
+// Returns the source with assertions behind it that the kernel is launched as the host believes.
+compiler::KernelSource with_launch_asserted(compiler::KernelSource source,
+                                            const compiler::LaunchShape& launch);
+
 // The kernels of a layer, by entry; each is the kernel's source with assertions that its launch is
 // what the host takes it for.
 using LayerKernels = std::map<std::string, compiler::KernelSource>;

@@ -4,6 +4,7 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "compiler/planner/contraction_grouped_gemm.h"
+#include "tests/compile/layer_kernels.h"
 #include "tests/support/matchers.h"
 
 #include <fmt/core.h>
@@ -18,7 +19,6 @@ namespace {
 
 using compiler::Dispatch;
 using compiler::KernelPlan;
-using compiler::KernelSource;
 
 std::vector<compiler::Layer> layers() {
   std::vector<compiler::Layer> all;
@@ -303,16 +303,6 @@ void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
-// Asserts that host and kernel agree on the launch shape.
-KernelSource with_launch_asserted(const PlannedKernel& kernel) {
-  const compiler::LaunchShape shape = launch_shape(kernel.spec);
-  KernelSource source = kernel.source;
-  source.text += fmt::format(
-      "static_assert(Kernel::kThreads == {});\nstatic_assert(Kernel::kSharedBytes == {});\n",
-      shape.threads, shape.shared_bytes);
-  return source;
-}
-
 }  // namespace
 
 std::map<std::string, PlannedKernel> planned_kernels() {
@@ -324,7 +314,8 @@ std::map<std::string, PlannedKernel> planned_kernels() {
   add_activations(all);
   add_transposes(all);
   add_cast_transposes(all);
-  for (auto& [entry, kernel] : all) kernel.source = with_launch_asserted(kernel);
+  for (auto& [entry, kernel] : all)
+    kernel.source = with_launch_asserted(std::move(kernel.source), launch_shape(kernel.spec));
   return all;
 }
 

@@ -89,14 +89,18 @@ class Performance(unittest.TestCase):
     ROUTE = {"operation": "route", "multiply_adds": 0, "cool_us": 11.2, "cool_mhz": 1980.0,
              "hot_us": 10.8, "hot_mhz": 1980.0, "min_bytes": 1000, "share_of_copy": 0.01}
 
-    def page(self, *kernels, **gpu):
+    @staticmethod
+    def result(name, *kernels, **gpu):
         layer = {"experts": 256, "local_experts": 32, "top_k": 8, "hidden": 7168, "intermediate": 2048,
                  "splits_alignment": 128, "recipe": "fp8_flow"}
-        result = {"layer": "dsv3", "description": layer, "tokens": 4096, "routed_rows": 32210,
-                  "padded_rows": 51840, "date": "2026-11-21T12:00:00Z",
-                  "gpu": {"name": "NVIDIA H200", "sm_count": 132, **gpu},
-                  "command_line": "moejit bench dsv3.json --json", "copy_bytes_per_second": 4.154e12,
-                  "forward_hot_us": 3456.7, "forward_hot_mhz": 1600.0, "kernels": list(kernels)}
+        return {"layer": name, "description": layer, "tokens": 4096, "routed_rows": 32210,
+                "padded_rows": 51840, "date": "2026-11-21T12:00:00Z",
+                "gpu": {"name": "NVIDIA H200", "sm_count": 132, **gpu},
+                "command_line": "moejit bench dsv3.json --json", "copy_bytes_per_second": 4.154e12,
+                "forward_hot_us": 3456.7, "forward_hot_mhz": 1600.0, "kernels": list(kernels)}
+
+    def page(self, *kernels, **gpu):
+        result = self.result("dsv3", *kernels, **gpu)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "page.md").write_text("# P\n\n{{results}}\n\n{{more.md}}\n")
@@ -137,13 +141,11 @@ class Performance(unittest.TestCase):
                       "1130 | 0.790 | 1.00 |", sections[1])
 
     def test_has_a_section_for_each_gpu(self):
-        def result(gpu, layer):
-            return {"gpu": {"name": gpu, "sm_count": 132}, "date": "2026-11-21T12:00:00Z", "command_line": layer,
-                    "gemms": []}
-        results = [result("NVIDIA H200", "b"), result("NVIDIA H100", "a"), result("NVIDIA H200", "c")]
-        generate = check_performance.generate_performance
-        sections = generate.gpu_sections(results, lambda result: [result["command_line"]])
-        self.assertEqual(sections, ["## NVIDIA H200", "b", "c", "## NVIDIA H100", "a"])
+        results = [self.result("b", self.GEMM), self.result("a", self.GEMM), self.result("c", self.GEMM)]
+        results[1]["gpu"]["name"] = "NVIDIA H100"
+        headings = [text.split("\n")[0] for text in check_performance.generate_performance.gpu_sections(results)]
+        self.assertEqual(headings, ["## NVIDIA H200", "### b, 4096 tokens", "### c, 4096 tokens",
+                                    "## NVIDIA H100", "### a, 4096 tokens"])
 
     def test_takes_texts_as_they_are(self):
         self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}\n"))

@@ -58,7 +58,8 @@ struct Transpose {
   // For the launch bounds: leaves a thread the registers that its block and its work need.
   static constexpr int32_t kCtasPerSm = larger(Flushed::kThreadsPerSm / kThreads, int32_t{1});
 
-  // As many CTAs as there are tiles for in the rows of tiles that may be used, or more.
+  // The grid has at least one CTA for every kPairs tiles of the rows of tiles that the call may
+  // fill.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     const TilePlace tile =
         place_of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),

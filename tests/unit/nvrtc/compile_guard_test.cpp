@@ -139,10 +139,13 @@ TEST_F(CompileGuard, RefusesSpillsBesideWgmma) {
 }
 
 TEST_F(CompileGuard, LetsLayersHaveASpillingKernelWithAWarning) {
-  const KernelSource source =
+  KernelSource source =
       wgmma_kernel("  FENCE;\n  multiply(d, params.a, params.b);\n  COMMIT;\n  WAIT(0);\n" +
-                       std::string(kSpilling) + "  // gemm/epilogue_activation_quantize.cuh\n",
+                       std::string(kSpilling),
                    "128, 8");
+  const std::string fused = "moejit_gemm_fc1_activation_quantize_swiglu";
+  source.text.replace(source.text.find(source.entry), source.entry.size(), fused);
+  source.entry = fused;
   std::vector<std::string> warnings;
   const auto engine = runtime::Engine::create(
       {.use_cache = false, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
