@@ -43,6 +43,8 @@ int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
 
 // Columns of the operands of wgrad (C): every group starts at a multiple of 128.
 int64_t gradient_columns(const Layer& layer);
+// Those that T tokens can fill, a multiple of 128.
+int64_t most_gradient_columns(const Layer& layer, int64_t tokens);
 
 // Whether a row chain's input rows are those of the groups, P at most, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);

@@ -16,6 +16,10 @@ bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase) {
   });
 }
 
+int64_t block_offset(const TensorPlan& tensor) {
+  return std::max(tensor.workspace_offset, tensor.saved_offset);
+}
+
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.name == name) return &tensor;

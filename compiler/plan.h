@@ -35,8 +35,8 @@ enum class Layout {
   kScalesTiles,    // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
 };
 
-// One dimension: its size at run time is `value`, or for symbols that change per call (T) at most
-// `value`. `symbol` is what listings show: "T", "K", "P", "ceil(H/128)", ...
+// One dimension: its size at run time is `value`, or for symbols that change per call (T, P, C) at
+// most `value`. `symbol` is what listings show: "T", "K", "P", "ceil(H/128)", ...
 struct Dim {
   std::string symbol;
   int64_t value = 0;
@@ -50,7 +50,7 @@ struct TensorPlan {
   Layout layout = Layout::kRowMajor;
   TensorRole role = TensorRole::kWorkspace;
   bool is_optional = false;       // calls may leave it out; their kernels then get null
-  int64_t bytes = 0;              // with every dimension at its bound
+  int64_t bytes = 0;              // with every dimension at its bound, as offsets are
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // likewise of kSaved tensors
   int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
@@ -88,6 +88,9 @@ struct TensorBox {
   std::array<int64_t, 3> strides_bytes{0, 0, 0};  // of dimensions 1 to 3; multiples of 16
   std::array<int32_t, 4> box{1, 1, 1, 1};         // elements, at most 256 each
   bool is_swizzled = false;                       // rows of 128 bytes, 128-byte swizzle
+  // The dimension that is the tensor's T, P or C, as large as that is in a call; -1: none. `dims`
+  // has the largest.
+  int32_t call_dim = -1;
   bool operator==(const TensorBox&) const = default;
 };
 
@@ -149,6 +152,9 @@ bool touches(const KernelPlan& kernel, std::string_view tensor);
 
 // Whether a call of this phase touches a tensor.
 bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase);
+
+// Where a tensor lies in its block in a call over max_tokens tokens; -1: it is the caller's.
+int64_t block_offset(const TensorPlan& tensor);
 
 // A tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);

@@ -50,13 +50,18 @@ constexpr int64_t kFew = 768;
 // [columns, rows] with a token a row, and boxes are MN-major.
 TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t rows,
                                int64_t columns, int32_t box_rows) {
-  if (operands_of(spec) == DType::kBF16) return mn_major_box(rows, columns, 1);
+  if (operands_of(spec) == DType::kBF16) {
+    TensorBox box = mn_major_box(rows, columns, 1);
+    box.call_dim = 1;
+    return box;
+  }
   return {.dtype = DType::kF8E4M3,
           .rank = 3,
           .dims = {kScaleBlock, rows, columns / kScaleBlock},
           .strides_bytes = {kScaleBlock, kScaleBlock * rows},
           .box = {kScaleBlock, box_rows, 1},
-          .is_swizzled = true};
+          .is_swizzled = true,
+          .call_dim = 2};
 }
 
 ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpec spec,

@@ -40,7 +40,8 @@ TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
           .dims = {spec.section_n, spec.sections, rows},
           .strides_bytes = {section_bytes, spec.sections * section_bytes},
           .box = {kPanelColumns, 1, kPanelRows},
-          .is_swizzled = true};
+          .is_swizzled = true,
+          .call_dim = 2};
 }
 
 // Q as [rows, section_n], a scale block wide.
@@ -50,7 +51,8 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
           .dims = {spec.section_n, rows, 1},
           .strides_bytes = {spec.section_n, 0},
           .box = {kScaleBlock, kPanelRows, 1},
-          .is_swizzled = true};
+          .is_swizzled = true,
+          .call_dim = 1};
 }
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
@@ -215,6 +217,7 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
       {"b_map", tensors.b,
        spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
                                   : operand_box(spec.operands, b_rows, spec.k, columns)}};
+  maps.front().box.call_dim = 1;  // rows of B are weights
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   if (stores_activation(spec)) maps.push_back({"q_map", tensors.q, activation_box(spec, rows)});

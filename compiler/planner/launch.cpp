@@ -89,14 +89,6 @@ LaunchShape shape(const ColumnSumsSpec& spec) {
 
 LaunchShape shape(const RowDotsSpec& spec) { return {.threads = spec.threads}; }
 
-// Columns of wgrad's operands that T tokens can fill.
-int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
-  constexpr int64_t kStep = 128;
-  if (layer.splits_alignment % kStep == 0) return most_permuted_rows(layer, tokens);
-  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (kStep - 1);
-  return ceil_div(rows, kStep) * kStep;
-}
-
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
   // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
   // the counting is what takes the time.
@@ -201,14 +193,22 @@ std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes)
 }
 
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
-  const int64_t rows =
-      tokens * layer.top_k + most_experts(layer, tokens) * (layer.splits_alignment - 1);
-  return std::min(rows, layer.max_permuted_rows);
+  const int64_t alignment = layer.splits_alignment;
+  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (alignment - 1);
+  // Groups begin at multiples of the alignment.
+  return std::min(rows / alignment * alignment, layer.max_permuted_rows);
 }
 
 int64_t gradient_columns(const Layer& layer) {
   if (layer.splits_alignment % 128 == 0) return layer.max_permuted_rows;
   return most_gradient_columns(layer, layer.max_tokens);
+}
+
+int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
+  constexpr int64_t kStep = 128;
+  if (layer.splits_alignment % kStep == 0) return most_permuted_rows(layer, tokens);
+  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (kStep - 1);
+  return ceil_div(rows, kStep) * kStep;
 }
 
 bool walks_permuted_rows(const RowChainSpec& spec) {

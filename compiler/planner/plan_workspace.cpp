@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/plan_workspace.h"
 
+#include "compiler/memory_layout.h"
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -11,11 +13,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-// TMA descriptors want 128-byte, cudaMalloc gives 256-byte alignment.
-constexpr int64_t kAlignment = 256;
-
-int64_t align_up(int64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
 // The kernels of each phase from the first to the last that touch a tensor. The workspace is free
 // between calls, so a tensor that two phases have lives twice.
@@ -59,7 +56,7 @@ struct Placed {
   Lifetime lifetime;
   int64_t offset = 0;
 
-  int64_t end() const { return align_up(offset + tensor->bytes); }
+  int64_t end() const { return align_offset(offset + tensor->bytes); }
 };
 
 // Lowest offset at which it meets none of those before it that live at the same time.
@@ -119,7 +116,7 @@ int64_t plan_saved(Plan& plan) {
   for (TensorPlan& tensor : plan.tensors) {
     if (tensor.role != TensorRole::kSaved) continue;
     tensor.saved_offset = total;
-    total += align_up(tensor.bytes);
+    total += align_offset(tensor.bytes);
   }
   return total;
 }

@@ -72,6 +72,9 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   EXPECT_EQ(maps[0].box.box, (std::array<int32_t, 4>{128, 128, 1}));
   EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 4>{128, 7168, 256}));
   EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{128, 192, 1}));
+  EXPECT_EQ(maps[0].box.call_dim, 2);
+  EXPECT_EQ(maps[1].box.call_dim, 2);
+  EXPECT_EQ(maps[2].box.call_dim, -1);  // gradients of weights have the same size in every call
   EXPECT_EQ(maps[2].box.dims, (std::array<int64_t, 4>{7168, 4096, 8}));
   EXPECT_EQ(maps[2].box.strides_bytes, (std::array<int64_t, 3>{4 * 7168, 4 * 7168 * 4096}));
   EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 4>{32, 64, 1}));

@@ -100,7 +100,8 @@ TEST(GroupedGemmTensorMaps, DescribeWhatTheEpilogueStores) {
                          .dims = {144, 1000, 1},
                          .strides_bytes = {144, 0},
                          .box = {128, 64, 1},
-                         .is_swizzled = true}};
+                         .is_swizzled = true,
+                         .call_dim = 1}};
   EXPECT_EQ(maps[2], q);
   spec.epilogue = GemmEpilogue::kStoreAndActivationQuantize;
   const auto both = grouped_gemm_tensor_maps(spec, 1000, {.d = "y", .q = "q"});
@@ -120,11 +121,13 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
                          .dims = {272, 1000, 1},
                          .strides_bytes = {272, 0},
                          .box = {128, 128, 1},
-                         .is_swizzled = true}};
+                         .is_swizzled = true,
+                         .call_dim = 1}};
   TensorMapPlan b = a;
   b.role = "b_map";
   b.tensor = "w";
   b.box.dims = {272, 3 * 288, 1};
+  b.box.call_dim = -1;  // weights
   b.box.box[1] = spec.wide_columns;
   const TensorMapPlan d{"d_map",
                         "y",
@@ -133,7 +136,8 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
                          .dims = {144, 2, 1000},
                          .strides_bytes = {288, 576},
                          .box = {64, 1, 64},
-                         .is_swizzled = true}};
+                         .is_swizzled = true,
+                         .call_dim = 2}};
   EXPECT_EQ(maps, (std::vector{a, b, d}));
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/layer.h"
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace moejit::compiler {
+
+// A dimension whose size follows from the tokens of a call. A tensor has at most one of them.
+enum class CallDim {
+  kTokens,        // T
+  kRows,          // P
+  kColumns,       // C
+  kColumnBlocks,  // C/128
+};
+
+// Their sizes in one call.
+struct CallDims {
+  int64_t tokens = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t size(CallDim dim) const;
+};
+
+// The sizes in a call over T tokens, from 0 to max_tokens. P is the most rows that any routing of
+// them needs, and never more than max_permuted_rows; C likewise. Neither is 0, nor falls as T
+// grows; at max_tokens they are those of the plan's tensors.
+CallDims call_dims(const Layer& layer, int64_t tokens);
+
+// Which of them a dimension of a plan's tensor is; none where every call has the plan's size.
+std::optional<CallDim> call_dim(const Dim& dim);
+std::optional<CallDim> call_dim(const TensorPlan& tensor);  // that of its dimensions
+
+// The size of a dimension of a plan's tensor in a call.
+int64_t size_in_call(const Dim& dim, const CallDims& dims);
+
+// A bound that is a line: `fixed` + T * `per_token`.
+struct LinearBound {
+  int64_t fixed = 0;
+  int64_t per_token = 0;
+  bool operator==(const LinearBound&) const = default;
+};
+
+// Bounds what a tensor needs in a call, `unit_bytes` for each one of `dim`, for every T.
+LinearBound bound_bytes(const Layer& layer, CallDim dim, int64_t unit_bytes);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/call_dims.h"
+
+#include "compiler/launch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr int64_t kBlockColumns = 128;
+
+int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// T tokens have T * K rows, and every expert adds pad rows at most. What a plan has at max_tokens,
+// or a call without tokens, may be more.
+LinearBound bound_of(const Layer& layer, int64_t CallDims::*size, int64_t alignment) {
+  const int64_t most = call_dims(layer, layer.max_tokens).*size;
+  const int64_t pad_rows = layer.local_experts * (alignment - 1);
+  const int64_t fixed = std::max(
+      {pad_rows, call_dims(layer, 0).*size, most - layer.max_tokens * int64_t{layer.top_k}});
+  return {.fixed = std::min(fixed, most), .per_token = layer.top_k};
+}
+
+LinearBound bound_columns(const Layer& layer) {
+  if (layer.splits_alignment % kBlockColumns == 0)
+    return bound_of(layer, &CallDims::columns, layer.splits_alignment);
+  LinearBound bound = bound_of(layer, &CallDims::columns, kBlockColumns);
+  bound.fixed += kBlockColumns - 1;  // C is rounded up
+  return bound;
+}
+
+}  // namespace
+
+int64_t CallDims::size(CallDim dim) const {
+  switch (dim) {
+    case CallDim::kTokens: return tokens;
+    case CallDim::kRows: return rows;
+    case CallDim::kColumns: return columns;
+    case CallDim::kColumnBlocks: return columns / kBlockColumns;
+  }
+  return 0;
+}
+
+CallDims call_dims(const Layer& layer, int64_t tokens) {
+  if (tokens == layer.max_tokens)
+    return {.tokens = tokens, .rows = layer.max_permuted_rows, .columns = gradient_columns(layer)};
+  // Kernels that run without tokens, too, have tensor maps, which cannot be empty.
+  const int64_t some = std::max<int64_t>(tokens, 1);
+  return {.tokens = tokens,
+          .rows = most_permuted_rows(layer, some),
+          .columns = most_gradient_columns(layer, some)};
+}
+
+std::optional<CallDim> call_dim(const Dim& dim) {
+  constexpr std::pair<std::string_view, CallDim> kSymbols[] = {{"T", CallDim::kTokens},
+                                                               {"P", CallDim::kRows},
+                                                               {"C", CallDim::kColumns},
+                                                               {"C/128", CallDim::kColumnBlocks}};
+  for (const auto& [symbol, call_dim] : kSymbols)
+    if (dim.symbol == symbol) return call_dim;
+  return std::nullopt;
+}
+
+std::optional<CallDim> call_dim(const TensorPlan& tensor) {
+  for (const Dim& dim : tensor.shape)
+    if (const std::optional<CallDim> found = call_dim(dim)) return found;
+  return std::nullopt;
+}
+
+int64_t size_in_call(const Dim& dim, const CallDims& dims) {
+  const std::optional<CallDim> found = call_dim(dim);
+  return found ? dims.size(*found) : dim.value;
+}
+
+LinearBound bound_bytes(const Layer& layer, CallDim dim, int64_t unit_bytes) {
+  const auto times = [&](const LinearBound& bound, int64_t divisor) -> LinearBound {
+    return {.fixed = ceil_div(unit_bytes * bound.fixed, divisor),
+            .per_token = ceil_div(unit_bytes * bound.per_token, divisor)};
+  };
+  switch (dim) {
+    case CallDim::kTokens: return {.fixed = 0, .per_token = unit_bytes};
+    case CallDim::kRows: return times(bound_of(layer, &CallDims::rows, layer.splits_alignment), 1);
+    case CallDim::kColumns: return times(bound_columns(layer), 1);
+    case CallDim::kColumnBlocks: return times(bound_columns(layer), kBlockColumns);
+  }
+  return {};
+}
+
+}  // namespace moejit::compiler
