@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/memory_layout.h"
 #include "compiler/plan.h"
 #include "runtime/bindings/c/moejit.h"
 #include "runtime/device.h"
@@ -47,6 +48,7 @@ struct LazyText {
 
 struct moejit_layer {
   moejit::compiler::Plan plan;
+  moejit::compiler::MemoryLayout layout;
   std::string target;
   std::string json;
   std::vector<moejit::bindings::LayerTensor> tensors;

@@ -68,6 +68,7 @@ moejit_error_code moejit_layer_create(const char* json, size_t json_bytes, const
                                                                       "moejit_layer_options"));
     auto handle = std::make_unique<moejit_layer>();
     MOEJIT_TRY_ASSIGN(handle->plan, plan_of({json, json_bytes}, target, given));
+    MOEJIT_TRY_ASSIGN(handle->layout, moejit::compiler::MemoryLayout::make(handle->plan));
     handle->target = to_string(handle->plan.target);
     handle->json = to_json(handle->plan.layer);
     for (const TensorPlan& tensor : handle->plan.tensors)
@@ -84,6 +85,7 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
     if (layer == nullptr) return null_argument(Stage::kPlan, "layer", "moejit_layer_get_info");
     if (info == nullptr) return null_argument(Stage::kPlan, "info", "moejit_layer_get_info");
     const Plan& plan = layer->plan;
+    const moejit::compiler::LinearBound& saved = layer->layout.saved_bound();
     return moejit::bindings::write_record(Stage::kPlan,
                                           {.name = plan.layer.name.c_str(),
                                            .target = layer->target.c_str(),
@@ -94,8 +96,23 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
                                            .saved_bytes = plan.saved_bytes,
                                            .quantized_weight_bytes = plan.quantized_weight_bytes,
                                            .has_backward = has_backward(plan.layer),
-                                           .is_prepared = layer->prepared != nullptr},
+                                           .is_prepared = layer->prepared != nullptr,
+                                           .saved_fixed_bytes = saved.fixed,
+                                           .saved_bytes_per_token = saved.per_token},
                                           info, "moejit_layer_info");
+  });
+}
+
+moejit_error_code moejit_layer_get_sizes(const moejit_layer* layer, int64_t tokens,
+                                         moejit_layer_sizes* sizes) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kPlan, "layer", "moejit_layer_get_sizes");
+    if (sizes == nullptr) return null_argument(Stage::kPlan, "sizes", "moejit_layer_get_sizes");
+    MOEJIT_TRY_ASSIGN(const auto of_call, layer->layout.sizes(tokens));
+    return moejit::bindings::write_record(
+        Stage::kPlan,
+        {.workspace_bytes = of_call.workspace_bytes, .saved_bytes = of_call.saved_bytes}, sizes,
+        "moejit_layer_sizes");
   });
 }
 

@@ -183,14 +183,31 @@ typedef struct moejit_layer_info {
   size_t tensor_count;
   size_t kernel_count;
   int64_t max_tokens;              // most T of a call
-  int64_t workspace_bytes;         // of every forward and backward call
-  int64_t saved_bytes;             // that forward leaves for backward; 0 without backward
+  int64_t workspace_bytes;         // that a forward or backward call over max_tokens needs
+  int64_t saved_bytes;             // that such a forward leaves for backward; 0 without backward
   int64_t quantized_weight_bytes;  // of all tensors with MOEJIT_ROLE_QUANTIZED
   int32_t has_backward;
   int32_t is_prepared;
+  // The saved block of a call over T tokens has the lesser of saved_bytes and of
+  // saved_fixed_bytes + T * saved_bytes_per_token.
+  int64_t saved_fixed_bytes;
+  int64_t saved_bytes_per_token;
 } moejit_layer_info;
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);
+
+// What the blocks of a call have to have at least. The bytes never fall as T grows, and those of
+// max_tokens are those of moejit_layer_info.
+typedef struct moejit_layer_sizes {
+  size_t struct_size;
+  int64_t workspace_bytes;
+  int64_t saved_bytes;  // 0 without backward
+} moejit_layer_sizes;
+
+// Tells the sizes of a call over `tokens` tokens. Needs no device. MOEJIT_ERROR_INVALID_VALUE:
+// tokens less than 0, or more than max_tokens.
+MOEJIT_API moejit_error_code moejit_layer_get_sizes(const moejit_layer* layer, int64_t tokens,
+                                                    moejit_layer_sizes* sizes);
 
 // The description with every field; the plan for tools, and for people (`explain` not 0: with the
 // reasons). Valid as long as the layer.
@@ -218,10 +235,11 @@ typedef struct moejit_tensor_info {
   const char* name;            // valid as long as the layer, as the other pointers
   const char* dtype_name;      // "BF16", "F8_E4M3", ...
   const int64_t* shape;        // bounds of the dimensions, row-major
-  const char* const* symbols;  // their names in docs/glossary.md; those called "T" may be smaller
-                               // in a call, the others have exactly this size
+  const char* const* symbols;  // their names in docs/glossary.md; of a caller's tensor those called
+                               // "T" may be smaller in a call, the others have exactly this size
   int64_t bytes;               // with every dimension at its bound
-  int64_t offset;              // in `saved` or `workspace`, a multiple of 256; -1: the caller's
+  int64_t offset;              // in `saved` or `workspace` in a call over max_tokens tokens, a
+                               // multiple of 256; -1: the caller's
   DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
   int32_t ndim;
   moejit_role role;
@@ -234,6 +252,20 @@ MOEJIT_API moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, 
                                                      moejit_tensor_info* info);
 MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
                                                       moejit_tensor_info* info);
+
+// Where a tensor is in a call over so many tokens, and how large.
+typedef struct moejit_tensor_place {
+  size_t struct_size;
+  int64_t offset;    // in `saved` or `workspace`, a multiple of 256; -1: the caller's
+  int64_t bytes;     // of the shape
+  int64_t shape[4];  // of the tensor's ndim dimensions; 0 behind them
+} moejit_tensor_place;
+
+// Tells the place of a tensor, by its index, in a call over `tokens` tokens.
+// MOEJIT_ERROR_INVALID_VALUE: no such tensor; tokens less than 0, or more than max_tokens.
+MOEJIT_API moejit_error_code moejit_layer_get_tensor_place(const moejit_layer* layer, size_t index,
+                                                           int64_t tokens,
+                                                           moejit_tensor_place* place);
 
 // Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Once per
 // layer; where it fails it may be tried again. The engine is not needed afterwards. Errors: those

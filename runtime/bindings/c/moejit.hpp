@@ -200,6 +200,12 @@ class Layer {
     check(moejit_layer_get_info(get(), &info));
     return info;
   }
+  // What the blocks of a call over so many tokens have to have at least.
+  moejit_layer_sizes sizes(std::int64_t tokens) const {
+    auto sizes = make<moejit_layer_sizes>();
+    check(moejit_layer_get_sizes(get(), tokens, &sizes));
+    return sizes;
+  }
   std::string json() const {
     const char* text = nullptr;
     check(moejit_layer_get_json(get(), &text));
@@ -227,6 +233,13 @@ class Layer {
     auto info = make<moejit_tensor_info>();
     check(moejit_layer_find_tensor(get(), name.c_str(), &info));
     return info;
+  }
+
+  // Where tensors()[index] is in a call over so many tokens.
+  moejit_tensor_place tensor_place(std::size_t index, std::int64_t tokens) const {
+    auto place = make<moejit_tensor_place>();
+    check(moejit_layer_get_tensor_place(get(), index, tokens, &place));
+    return place;
   }
 
   void prepare(Engine& engine, Device& device) {

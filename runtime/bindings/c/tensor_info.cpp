@@ -41,13 +41,21 @@ Result<void> describe(const moejit_layer& layer, size_t index, moejit_tensor_inf
        .shape = tensor.shape.data(),
        .symbols = tensor.symbols.data(),
        .bytes = plan.bytes,
-       .offset = std::max(plan.workspace_offset, plan.saved_offset),
+       .offset = block_offset(plan),
        .dtype = moejit::bindings::dl_data_type(plan.dtype),
        .ndim = static_cast<int32_t>(tensor.shape.size()),
        .role = role_of(plan.role),
        .used_by = tensor.used_by,
        .is_optional = plan.is_optional ? 1u : 0u},
       info, "moejit_tensor_info");
+}
+
+Result<void> check_index(const moejit_layer& layer, size_t index) {
+  const size_t count = layer.plan.tensors.size();
+  if (index < count) return {};
+  return fail(Stage::kPlan, ErrorCode::kInvalidValue,
+              fmt::format("the layer {} has {} tensors, got the index {}", layer.plan.layer.name,
+                          count, index));
 }
 
 Result<void> check_arguments(const moejit_layer* layer, const moejit_tensor_info* info,
@@ -63,11 +71,28 @@ moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, size_t inde
                                           moejit_tensor_info* info) {
   return guarded(Stage::kPlan, [&]() -> Result<void> {
     MOEJIT_TRY(check_arguments(layer, info, "moejit_layer_get_tensor"));
-    const size_t count = layer->plan.tensors.size();
-    if (index < count) return describe(*layer, index, info);
-    return fail(Stage::kPlan, ErrorCode::kInvalidValue,
-                fmt::format("the layer {} has {} tensors, got the index {}", layer->plan.layer.name,
-                            count, index));
+    MOEJIT_TRY(check_index(*layer, index));
+    return describe(*layer, index, info);
+  });
+}
+
+moejit_error_code moejit_layer_get_tensor_place(const moejit_layer* layer, size_t index,
+                                                int64_t tokens, moejit_tensor_place* place) {
+  constexpr const char* kFunction = "moejit_layer_get_tensor_place";
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    if (layer == nullptr) return null_argument(Stage::kPlan, "layer", kFunction);
+    if (place == nullptr) return null_argument(Stage::kPlan, "place", kFunction);
+    MOEJIT_TRY(check_index(*layer, index));
+    MOEJIT_TRY(layer->layout.sizes(tokens));  // which checks T
+    const TensorPlan& plan = layer->plan.tensors[index];
+    const moejit::compiler::CallLayout call = layer->layout.at(tokens);
+    moejit_tensor_place result{.offset = block_offset(plan) < 0 ? -1 : call.offset[index],
+                               .bytes = size_bytes(plan.dtype)};
+    for (std::size_t i = 0; i < std::min(plan.shape.size(), std::size(result.shape)); ++i) {
+      result.shape[i] = size_in_call(plan.shape[i], call.dims);
+      result.bytes *= result.shape[i];
+    }
+    return moejit::bindings::write_record(Stage::kPlan, result, place, "moejit_tensor_place");
   });
 }
 

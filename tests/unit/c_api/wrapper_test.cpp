@@ -50,6 +50,23 @@ TEST(Wrapper, GivesWhatTheHandlesKnow) {
   EXPECT_EQ(error_of([&] { (void)layer.tensor("z"); }).code(), MOEJIT_ERROR_MISSING_TENSOR);
 }
 
+TEST(Wrapper, GivesTheMemoryOfACall) {
+  const moejit::Layer layer(kTinyLayer, "sim");
+  EXPECT_EQ(layer.sizes(16).workspace_bytes, layer.info().workspace_bytes);
+  EXPECT_EQ(layer.sizes(16).saved_bytes, layer.info().saved_bytes);
+  EXPECT_LT(layer.sizes(1).workspace_bytes, layer.info().workspace_bytes);
+  EXPECT_EQ(error_of([&] { (void)layer.sizes(17); }).code(), MOEJIT_ERROR_INVALID_VALUE);
+  const auto tensors = layer.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    SCOPED_TRACE(tensors[i].name);
+    EXPECT_EQ(layer.tensor_place(i, 16).offset, tensors[i].offset);
+    EXPECT_EQ(layer.tensor_place(i, 16).bytes, tensors[i].bytes);
+    EXPECT_EQ(layer.tensor_place(i, 16).shape[0], tensors[i].shape[0]);
+  }
+  const auto error = error_of([&] { (void)layer.tensor_place(tensors.size(), 1); });
+  EXPECT_EQ(error.code(), MOEJIT_ERROR_INVALID_VALUE);
+}
+
 TEST(Wrapper, MovesHandlesAndThrowsForEmptyOnes) {
   moejit::Layer first(kTinyLayer, "sim");
   const moejit_layer* const handle = first.get();
