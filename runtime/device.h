@@ -69,6 +69,9 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
+  // What the addresses of a call's blocks, workspace and saved, are multiples of: as cudaMalloc
+  // gives them. The simulator says 64.
+  virtual int64_t block_alignment() const { return 256; }
   // Whether check_memory() looks at anything.
   virtual bool checks_memory() const { return false; }
   // Whether kernels of this device may use the region, as far as can be told. Error

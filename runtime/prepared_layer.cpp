@@ -40,6 +40,7 @@ struct PreparedLayer::Impl {
                    Stream stream, LaunchObserver* observer);
 
   Plan plan;
+  compiler::MemoryLayout layout;
   Device* device = nullptr;
   std::vector<KernelCall> calls;             // one for each of plan.kernels
   std::array<TensorSet, 3> call_tensors;     // by phase
@@ -49,9 +50,9 @@ struct PreparedLayer::Impl {
 Result<void> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
                                        const CallMemory& memory, BoundTensors& bound) const {
   MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
-  if (phase != Phase::kWeights) MOEJIT_TRY(bind_memory(plan, memory, bound));
-  MOEJIT_TRY(
-      check_overlaps(plan, phase, written_tensors[static_cast<std::size_t>(phase)], memory, bound));
+  if (phase != Phase::kWeights)
+    MOEJIT_TRY(bind_memory(plan, layout, device->block_alignment(), memory, bound));
+  MOEJIT_TRY(check_overlaps(plan, phase, written_tensors[static_cast<std::size_t>(phase)], bound));
   return device->checks_memory() ? check_memory(bound) : Result<void>();
 }
 
@@ -95,14 +96,12 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
         Stage::kLoad, ErrorCode::kUnsupported,
         fmt::format("the layer {} is planned for {}, wanted {} for the device {}", plan.layer.name,
                     to_string(plan.target), to_string(device.target()), device.name()));
-  if (plan.tensors.size() > kMostTensors)
-    return fail(Stage::kLoad, ErrorCode::kInternal,
-                fmt::format("the plan has {} tensors, wanted at most {}", plan.tensors.size(),
-                            kMostTensors));
+  MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
                     obtain_kernels(plan, engine, options));
   auto impl = std::make_unique<Impl>();
   impl->plan = plan;
+  impl->layout = std::move(layout);
   impl->device = &device;
   for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward}) {
     impl->call_tensors[static_cast<std::size_t>(phase)] = tensors_of_call(plan, phase);
@@ -123,6 +122,12 @@ const Plan& PreparedLayer::plan() const { return impl_->plan; }
 
 int64_t PreparedLayer::workspace_bytes() const { return impl_->plan.workspace_bytes; }
 int64_t PreparedLayer::saved_bytes() const { return impl_->plan.saved_bytes; }
+
+Result<compiler::MemorySizes> PreparedLayer::sizes(int64_t tokens) const {
+  return impl_->layout.sizes(tokens);
+}
+
+const compiler::MemoryLayout& PreparedLayer::layout() const { return impl_->layout; }
 
 Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, Stream stream,
                                            LaunchObserver* observer) {

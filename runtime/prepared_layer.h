@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/compiler.h"
+#include "compiler/memory_layout.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
 
@@ -24,9 +25,11 @@ struct TensorRef {
   void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
 };
 
-// What a call uses beside its tensors, both 256-byte aligned and as large as the prepared layer
-// says. The workspace is free again when the call is done; what is saved has to stay as it is from
-// a forward to its backward call, and may be null for layers without backward.
+// The blocks of memory that a call uses beside its tensors. Their addresses are multiples of the
+// device's block_alignment(), and they have at least the bytes that PreparedLayer::sizes() says for
+// the T of the call. The workspace is free again when the call is done. The saved block has to keep
+// its contents from a forward to its backward call, and may be null for layers without backward; a
+// copy of it elsewhere is as good, for contents do not depend on addresses.
 struct CallMemory {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
@@ -67,11 +70,15 @@ class PreparedLayer {
 
   const compiler::Plan& plan() const;
 
-  // Bytes of the workspace that every call needs. Its contents after a call hold the intermediates
-  // at the plan's offsets.
+  // Bytes of the workspace that every call can use, and those that a forward() leaves for its
+  // backward(); 0 without backward.
   int64_t workspace_bytes() const;
-  // Bytes that a forward() leaves for its backward(); 0 without backward.
   int64_t saved_bytes() const;
+  // The bytes of both that a call over T tokens needs, no more than those above. Error
+  // kInvalidValue: T less than 0 or more than max_tokens.
+  Result<compiler::MemorySizes> sizes(int64_t tokens) const;
+  // Where the tensors are in the blocks, which hold the intermediates after a call.
+  const compiler::MemoryLayout& layout() const;
 
   // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
   // `tensors`. Once after each change of the weights; checkpoints that are quantised already skip

@@ -14,10 +14,9 @@ using compiler::TensorPlan;
 using compiler::TensorRole;
 using runtime::TensorRef;
 
-std::vector<int64_t> actual_shape(const TensorPlan& tensor, int64_t tokens, int64_t rows) {
+std::vector<int64_t> actual_shape(const TensorPlan& tensor, const compiler::CallDims& dims) {
   std::vector<int64_t> shape;
-  for (const compiler::Dim& dim : tensor.shape)
-    shape.push_back(dim.symbol == "T" ? tokens : dim.symbol == "P" ? rows : dim.value);
+  for (const compiler::Dim& dim : tensor.shape) shape.push_back(size_in_call(dim, dims));
   return shape;
 }
 
@@ -28,6 +27,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
   std::unique_ptr<LayerSession> session(new LayerSession(device));
   MOEJIT_TRY_ASSIGN(session->layer_, runtime::PreparedLayer::prepare(plan, engine, device));
   session->tokens_ = token_count(inputs);
+  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, session->layer_->sizes(session->tokens_));
   session->is_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
@@ -39,21 +39,19 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));
   }
-  MOEJIT_TRY_ASSIGN(session->workspace_,
-                    DeviceMemory::allocate(device, session->layer_->workspace_bytes()));
-  MOEJIT_TRY_ASSIGN(session->saved_,
-                    DeviceMemory::allocate(device, session->layer_->saved_bytes()));
+  MOEJIT_TRY_ASSIGN(session->workspace_, DeviceMemory::allocate(device, sizes.workspace_bytes));
+  MOEJIT_TRY_ASSIGN(session->saved_, DeviceMemory::allocate(device, sizes.saved_bytes));
   session->memory_ = {.workspace = session->workspace_.address(),
-                      .workspace_bytes = session->layer_->workspace_bytes(),
+                      .workspace_bytes = sizes.workspace_bytes,
                       .saved = session->saved_.address(),
-                      .saved_bytes = session->layer_->saved_bytes()};
+                      .saved_bytes = sizes.saved_bytes};
   for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
     session->refs_[static_cast<size_t>(phase)] = session->refs_of(phase);
   return session;
 }
 
 Result<void> LayerSession::add_tensor(const TensorPlan& plan, const HostTensor* content) {
-  DeviceTensor tensor{plan, actual_shape(plan, tokens_, 0), {}};
+  DeviceTensor tensor{plan, actual_shape(plan, {.tokens = tokens_}), {}};
   const int64_t bytes = element_count(tensor.shape) * compiler::size_bytes(plan.dtype);
   MOEJIT_TRY_ASSIGN(tensor.memory, DeviceMemory::allocate(device_, bytes));
   if (content != nullptr && !content->bytes.empty()) {
@@ -103,10 +101,13 @@ Result<void> LayerSession::launch_kernel(size_t index) {
 }
 
 Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {
-  if (tensor.role == TensorRole::kWorkspace)
-    return static_cast<std::byte*>(workspace_.address()) + tensor.workspace_offset;
-  if (tensor.role == TensorRole::kSaved)
-    return static_cast<std::byte*>(saved_.address()) + tensor.saved_offset;
+  const bool is_saved = tensor.role == TensorRole::kSaved;
+  if (is_saved || tensor.role == TensorRole::kWorkspace) {
+    const auto in_plan = std::ranges::find(plan().tensors, tensor.name, &TensorPlan::name);
+    const auto slot = static_cast<size_t>(in_plan - plan().tensors.begin());
+    const DeviceMemory& block = is_saved ? saved_ : workspace_;
+    return static_cast<std::byte*>(block.address()) + layer_->layout().at(tokens_).offset[slot];
+  }
   const auto found = tensors_.find(tensor.name);
   if (found == tensors_.end())
     return fail(Stage::kLaunch, ErrorCode::kInternal,
@@ -142,11 +143,11 @@ Result<uint32_t> LayerSession::status() {
 }
 
 Result<HostTensor> LayerSession::read(const TensorPlan& tensor) {
-  int64_t rows = 0;
-  if (std::ranges::find(tensor.shape, "P", &compiler::Dim::symbol) != tensor.shape.end()) {
-    MOEJIT_TRY_ASSIGN(rows, permuted_rows());
+  compiler::CallDims dims = layer_->layout().at(tokens_).dims;
+  if (call_dim(tensor) == compiler::CallDim::kRows) {
+    MOEJIT_TRY_ASSIGN(dims.rows, permuted_rows());
   }
-  HostTensor host{tensor.dtype, actual_shape(tensor, tokens_, rows), {}};
+  HostTensor host{tensor.dtype, actual_shape(tensor, dims), {}};
   host.bytes.resize(
       static_cast<size_t>(element_count(host.shape) * compiler::size_bytes(tensor.dtype)));
   MOEJIT_TRY(copy_out(tensor, 0, host.bytes.data(), static_cast<int64_t>(host.bytes.size())));

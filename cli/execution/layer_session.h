@@ -15,9 +15,9 @@
 
 namespace moejit::cli {
 
-// The shape of a tensor in one call: T tokens, and `rows` for P, which only the first offs[E] rows
-// of hold anything.
-std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor, int64_t tokens, int64_t rows);
+// The shape of a tensor in one call.
+std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor,
+                                  const compiler::CallDims& dims);
 
 // A prepared layer together with device memory for all of its tensors. Engine and device must live
 // longer.
@@ -45,7 +45,8 @@ class LayerSession {
   Result<void> clear_status();
 
   Result<uint32_t> status();
-  // A tensor after a call, rows past offs[E] left out. Intermediates need a plan that keeps them.
+  // A tensor of the plan after a call, rows past offs[E] left out. Intermediates need a plan that
+  // keeps them.
   Result<HostTensor> read(const compiler::TensorPlan& tensor);
 
  private:

@@ -15,18 +15,33 @@ using compiler::TensorPlan;
 using compiler::TensorRole;
 
 constexpr std::uintptr_t kTensorAlignment = 16;
-constexpr std::uintptr_t kWorkspaceAlignment = 256;
 constexpr int64_t kUnknown = -1;
 
 bool is_tokens(const Dim& dim) { return dim.symbol == "T"; }
+
+// What callers know of a block, in the order of kMemoryBlocks.
+struct BlockOfCall {
+  std::string_view name;
+  void* CallMemory::*address;
+  int64_t CallMemory::*bytes;
+};
+constexpr std::array kBlocksOfCall = {
+    BlockOfCall{"workspace", &CallMemory::workspace, &CallMemory::workspace_bytes},
+    BlockOfCall{"saved block", &CallMemory::saved, &CallMemory::saved_bytes},
+};
+static_assert(kBlocksOfCall.size() == compiler::kMemoryBlocks.size());
 
 bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-bool is_callers(TensorRole role) {
-  return role != TensorRole::kWorkspace && role != TensorRole::kSaved;
+// In kMemoryBlocks, or its size: the caller's.
+std::size_t block_of(TensorRole role) {
+  const auto block = std::ranges::find(compiler::kMemoryBlocks, role, &compiler::MemoryBlock::role);
+  return static_cast<std::size_t>(block - compiler::kMemoryBlocks.begin());
 }
+
+bool is_callers(TensorRole role) { return block_of(role) == compiler::kMemoryBlocks.size(); }
 
 // The functions from here to bind_one() run only where something is wrong.
 
@@ -108,32 +123,32 @@ Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size
   return {};
 }
 
-// One of the two blocks of memory of a call.
-Result<void> check_block(std::string_view name, const void* address, int64_t bytes,
-                         int64_t wanted_bytes) {
-  if (bytes < wanted_bytes)
+Result<void> check_block(std::string_view name, const BoundMemory& given, int64_t wanted_bytes,
+                         int64_t tokens, int64_t alignment) {
+  if (given.bytes < wanted_bytes)
     return fail(Stage::kLaunch, ErrorCode::kWorkspaceTooSmall,
-                fmt::format("the {} has {} bytes, wanted {}", name, bytes, wanted_bytes),
-                "the plan, and what the prepared layer or its info say of it, have the sizes");
-  if (address == nullptr && wanted_bytes > 0)
+                fmt::format("the {} has {} bytes, wanted {} for {} tokens", name, given.bytes,
+                            wanted_bytes, tokens),
+                "the prepared layer's sizes() or moejit_layer_get_sizes() have the bytes");
+  if (given.address == nullptr && wanted_bytes > 0)
     return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
                 fmt::format("the {}'s address is null, wanted {} bytes", name, wanted_bytes));
-  if (!is_aligned(address, kWorkspaceAlignment))
+  if (!is_aligned(given.address, static_cast<std::uintptr_t>(alignment)))
     return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-                fmt::format("the {}'s address {} is not a multiple of {}", name, fmt::ptr(address),
-                            kWorkspaceAlignment));
+                fmt::format("the {}'s address {} is not a multiple of {}", name,
+                            fmt::ptr(given.address), alignment));
   return {};
 }
 
-// Memory of a call: a tensor, or one of the two blocks.
+// Memory of a call: a tensor, or a block.
 struct Range {
   std::uintptr_t begin, end;
-  std::size_t slot;  // of the plan; behind all: the workspace, and behind that the saved block
+  std::size_t slot;  // of the plan; behind all: the blocks
 };
 
 std::string name_of(const Plan& plan, const Range& range) {
   if (range.slot < plan.tensors.size()) return "tensor " + plan.tensors[range.slot].name;
-  return range.slot == plan.tensors.size() ? "the workspace" : "the saved block";
+  return fmt::format("the {}", kBlocksOfCall[range.slot - plan.tensors.size()].name);
 }
 
 tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& other) {
@@ -141,17 +156,17 @@ tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& o
       Stage::kLaunch, ErrorCode::kTensorMismatch,
       fmt::format("{}, at {:#x} to {:#x}, overlaps {}, at {:#x} to {:#x}", name_of(plan, one),
                   one.begin, one.end, name_of(plan, other), other.begin, other.end),
-      "give outputs, workspace and saved block memory of their own");
+      "give outputs and blocks memory of their own");
 }
 
 // What a call uses, in no order, what it writes first. On the stack, and no more of it touched than
 // is used.
 class Ranges {
  public:
-  void add(std::size_t slot, const void* address, int64_t bytes, bool is_written) {
-    if (bytes <= 0) return;
-    const auto begin = reinterpret_cast<std::uintptr_t>(address);
-    ranges_[count_] = {begin, begin + static_cast<std::uintptr_t>(bytes), slot};
+  void add(std::size_t slot, const BoundMemory& memory, bool is_written) {
+    if (memory.bytes <= 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.address);
+    ranges_[count_] = {begin, begin + static_cast<std::uintptr_t>(memory.bytes), slot};
     if (is_written) std::swap(ranges_[count_], ranges_[written_++]);
     ++count_;
   }
@@ -167,7 +182,7 @@ class Ranges {
   }
 
  private:
-  std::array<Range, kMostTensors + 2> ranges_;
+  std::array<Range, kMostTensors + kBlocksOfCall.size()> ranges_;
   std::size_t count_ = 0, written_ = 0;
 };
 
@@ -208,36 +223,41 @@ Result<void> bind_tensors(const Plan& plan, const TensorSet& wanted,
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
                       to_string(plan.tensors[slot].dtype), wanted_shape(plan.tensors[slot])));
-  bound.tokens = std::max<int64_t>(tokens, 0);
+  bound.dims.tokens = std::max<int64_t>(tokens, 0);
   return {};
 }
 
-Result<void> bind_memory(const Plan& plan, const CallMemory& memory, BoundTensors& bound) {
-  MOEJIT_TRY(
-      check_block("workspace", memory.workspace, memory.workspace_bytes, plan.workspace_bytes));
-  MOEJIT_TRY(check_block("saved block", memory.saved, memory.saved_bytes, plan.saved_bytes));
+Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout, int64_t alignment,
+                         const CallMemory& memory, BoundTensors& bound) {
+  const compiler::CallLayout call = layout.at(bound.dims.tokens);
+  bound.dims = call.dims;
+  for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
+    const auto& [name, address, bytes] = kBlocksOfCall[block];
+    const int64_t wanted = call.sizes.*compiler::kMemoryBlocks[block].bytes;
+    MOEJIT_TRY(
+        check_block(name, {memory.*address, memory.*bytes}, wanted, call.dims.tokens, alignment));
+    bound.blocks[block] = {memory.*address, wanted};
+  }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
-    const TensorPlan& tensor = plan.tensors[slot];
-    if (is_callers(tensor.role)) continue;
-    bound.address[slot] = tensor.role == TensorRole::kSaved
-                              ? static_cast<std::byte*>(memory.saved) + tensor.saved_offset
-                              : static_cast<std::byte*>(memory.workspace) + tensor.workspace_offset;
-    bound.bytes[slot] = bytes_of(tensor, bound.tokens);
+    if (is_callers(plan.tensors[slot].role)) continue;
+    const std::size_t block = block_of(plan.tensors[slot].role);
+    bound.address[slot] = static_cast<std::byte*>(bound.blocks[block].address) + call.offset[slot];
+    bound.bytes[slot] = call.bytes[slot];
     bound.is_bound[slot] = true;
   }
   return {};
 }
 
 Result<void> check_overlaps(const Plan& plan, compiler::Phase phase, const TensorSet& written,
-                            const CallMemory& memory, const BoundTensors& bound) {
+                            const BoundTensors& bound) {
   Ranges ranges;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
     if (bound.is_bound[slot] && is_callers(plan.tensors[slot].role))
-      ranges.add(slot, bound.address[slot], bound.bytes[slot], written[slot]);
-  if (phase != compiler::Phase::kWeights) {
-    ranges.add(plan.tensors.size(), memory.workspace, plan.workspace_bytes, true);
-    ranges.add(plan.tensors.size() + 1, memory.saved, plan.saved_bytes,
-               phase == compiler::Phase::kForward);
+      ranges.add(slot, {bound.address[slot], bound.bytes[slot]}, written[slot]);
+  for (std::size_t block = 0; block < bound.blocks.size(); ++block) {
+    const bool is_only_read = compiler::kMemoryBlocks[block].role == TensorRole::kSaved &&
+                              phase != compiler::Phase::kForward;
+    ranges.add(plan.tensors.size() + block, bound.blocks[block], !is_only_read);
   }
   return ranges.check(plan);
 }

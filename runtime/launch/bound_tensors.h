@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/memory_layout.h"
 #include "compiler/plan.h"
 #include "runtime/prepared_layer.h"
 
@@ -12,8 +13,7 @@
 
 namespace moejit::runtime {
 
-// More tensors than any plan has: what a call needs fits on the stack.
-inline constexpr std::size_t kMostTensors = 96;
+using compiler::kMostTensors;
 
 // Some of a plan's tensors, in the order of Plan::tensors.
 using TensorSet = std::bitset<kMostTensors>;
@@ -24,13 +24,20 @@ TensorSet tensors_of_call(const compiler::Plan& plan, compiler::Phase phase);
 // Those of them that its kernels write.
 TensorSet tensors_written(const compiler::Plan& plan, compiler::Phase phase);
 
+// Memory of one call.
+struct BoundMemory {
+  void* address = nullptr;
+  int64_t bytes = 0;
+};
+
 // Where the tensors of a plan are during one call, in the order of Plan::tensors. An optional one
 // that the call leaves out stays at null, with 0 bytes.
 struct BoundTensors {
   std::array<void*, kMostTensors> address{};
   std::array<int64_t, kMostTensors> bytes{};  // with the T of this call
   std::array<bool, kMostTensors> is_bound{};
-  int64_t tokens = 0;  // T
+  compiler::CallDims dims;  // P and C where the call has blocks
+  std::array<BoundMemory, compiler::kMemoryBlocks.size()> blocks{};  // as large as the call needs
 };
 
 // Checks the caller's tensors against the plan and binds them. All of `wanted` that are not
@@ -40,15 +47,16 @@ struct BoundTensors {
 Result<void> bind_tensors(const compiler::Plan& plan, const TensorSet& wanted,
                           std::span<const TensorRef> tensors, BoundTensors& bound);
 
-// Binds the tensors that live in the workspace and in what is saved. Errors: kWorkspaceTooSmall,
-// kTensorMismatch (alignment, null).
-Result<void> bind_memory(const compiler::Plan& plan, const CallMemory& memory, BoundTensors& bound);
+// Binds the blocks of memory, whose addresses are to be multiples of `alignment`, and the tensors
+// in them, where `layout` has them in a call with the T of bind_tensors(). Errors:
+// kWorkspaceTooSmall, kTensorMismatch (alignment, null).
+Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,
+                         int64_t alignment, const CallMemory& memory, BoundTensors& bound);
 
 // Whether what a call writes has memory of its own: the tensors `written`, the workspace and, in a
 // forward call, what is saved overlap nothing that the call uses. What it only reads may be the
 // same memory. Error kTensorMismatch names both. Allocates only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, compiler::Phase phase,
-                            const TensorSet& written, const CallMemory& memory,
-                            const BoundTensors& bound);
+                            const TensorSet& written, const BoundTensors& bound);
 
 }  // namespace moejit::runtime

@@ -57,8 +57,8 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                             kernel.operation, *taken, record.bytes));
   for (std::size_t i = 0; i < record.number_count; ++i) {
     const RecordNumber& number = record.numbers[i];
-    if (number.value) put(call.record_, number.offset, *number.value);
-    if (!number.value) call.tokens_offset_ = static_cast<std::ptrdiff_t>(number.offset);
+    if (number.dim) call.numbers_.push_back({number.offset, *number.dim});
+    if (!number.dim) put(call.record_, number.offset, number.value);
   }
   const auto add = [&](std::string_view role, std::string_view name, const auto* place,
                        const TensorBox* box) -> Result<void> {
@@ -71,7 +71,8 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                                .slot = static_cast<std::size_t>(tensor - plan.tensors.begin()),
                                .offset = place->offset,
                                .is_written = place->is_written,
-                               .box = box});
+                               .box = box,
+                               .dim = call_dim(*tensor)});
     return {};
   };
   for (const KernelArgument& argument : kernel.arguments)
@@ -86,30 +87,33 @@ int64_t KernelCall::ctas(int64_t tokens, int32_t sm_count) const {
   return cta_count(*kernel_, *layer_, tokens, sm_count);
 }
 
-Result<void> KernelCall::put_argument(const Argument& argument, const Device& device, void* address,
-                                      std::span<std::byte> record) {
+Result<void> KernelCall::put_argument(const Argument& argument, const Device& device,
+                                      const BoundTensors& tensors, std::span<std::byte> record) {
+  void* const address = tensors.address[argument.slot];
   if (argument.box == nullptr) {
     put(record, argument.offset, address);
     return {};
   }
-  MOEJIT_TRY_ASSIGN(const device::TensorMap map, device.encode_tensor_map(*argument.box, address));
+  TensorBox box = *argument.box;
+  if (box.call_dim >= 0 && argument.dim)
+    box.dims[static_cast<std::size_t>(box.call_dim)] = tensors.dims.size(*argument.dim);
+  MOEJIT_TRY_ASSIGN(const device::TensorMap map, device.encode_tensor_map(box, address));
   put(record, argument.offset, map);
   return {};
 }
 
 Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Stream stream) const {
-  const int64_t cta_count = ctas(tensors.tokens, device.sm_count());
+  const int64_t cta_count = ctas(tensors.dims.tokens, device.sm_count());
   if (cta_count == 0) return {};
   alignas(kRecordAlignment) Record record;  // of which only so much is used
   std::memcpy(record.data(), record_.data(), record_bytes_);
-  if (tokens_offset_ >= 0) put(record, static_cast<std::size_t>(tokens_offset_), tensors.tokens);
+  for (const Number& number : numbers_) put(record, number.offset, tensors.dims.size(number.dim));
   std::array<MemoryRegion, kMostArguments> regions;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
-    void* const address = tensors.address[argument.slot];
-    MOEJIT_TRY(put_argument(argument, device, address, record));
+    MOEJIT_TRY(put_argument(argument, device, tensors, record));
     regions[i] = {.name = argument.name,
-                  .address = address,
+                  .address = tensors.address[argument.slot],
                   .bytes = tensors.bytes[argument.slot],
                   .writable = argument.is_written};
   }

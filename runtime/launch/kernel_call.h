@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace moejit::runtime {
@@ -41,11 +43,17 @@ class KernelCall {
     std::size_t offset = 0;
     bool is_written = false;
     const compiler::TensorBox* box = nullptr;  // in the plan; null: an address
+    std::optional<compiler::CallDim> dim;      // of the tensor, which the box follows
+  };
+  // A number of the call that goes to this place.
+  struct Number {
+    std::size_t offset = 0;
+    compiler::CallDim dim = compiler::CallDim::kTokens;
   };
   using Record = std::array<std::byte, kMostParamBytes>;
 
-  static Result<void> put_argument(const Argument& argument, const Device& device, void* address,
-                                   std::span<std::byte> record);
+  static Result<void> put_argument(const Argument& argument, const Device& device,
+                                   const BoundTensors& tensors, std::span<std::byte> record);
 
   const compiler::KernelPlan* kernel_ = nullptr;
   const compiler::Layer* layer_ = nullptr;
@@ -53,7 +61,7 @@ class KernelCall {
   std::vector<Argument> arguments_;
   Record record_{};  // with the numbers that do not change
   std::size_t record_bytes_ = 0;
-  std::ptrdiff_t tokens_offset_ = -1;  // where T goes, or -1
+  std::vector<Number> numbers_;
 };
 
 }  // namespace moejit::runtime

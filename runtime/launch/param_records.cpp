@@ -18,6 +18,7 @@
 namespace moejit::runtime {
 namespace {
 
+using compiler::CallDim;
 using compiler::Layer;
 using device::BiasGradientParams;
 using device::ContractionGroupedGemmParams;
@@ -157,17 +158,16 @@ constexpr std::array kContractionGroupedGemmMaps = {
 
 #undef MOEJIT_MAP
 
-ParamRecord record(const compiler::RouteSpec&, const Layer& layer) {
+ParamRecord record(const compiler::RouteSpec&, const Layer&) {
   return {.bytes = sizeof(RouteParams),
           .pointers = kRoutePointers,
-          .numbers = {RecordNumber{offsetof(RouteParams, tokens), std::nullopt},
-                      RecordNumber{offsetof(RouteParams, max_rows), layer.max_permuted_rows}},
+          .numbers = {RecordNumber{offsetof(RouteParams, tokens), CallDim::kTokens},
+                      RecordNumber{offsetof(RouteParams, max_rows), CallDim::kRows}},
           .number_count = 2};
 }
 
-ParamRecord record(const compiler::RowChainSpec& spec, const Layer& layer) {
-  const std::optional<int64_t> rows =
-      walks_permuted_rows(spec) ? std::optional(layer.max_permuted_rows) : std::nullopt;
+ParamRecord record(const compiler::RowChainSpec& spec, const Layer&) {
+  const CallDim rows = walks_permuted_rows(spec) ? CallDim::kRows : CallDim::kTokens;
   return {.bytes = sizeof(RowChainParams),
           .pointers = kRowChainPointers,
           .numbers = {RecordNumber{offsetof(RowChainParams, rows), rows}},
@@ -177,7 +177,7 @@ ParamRecord record(const compiler::RowChainSpec& spec, const Layer& layer) {
 ParamRecord record(const compiler::TileChainSpec&, const Layer& layer) {
   return {.bytes = sizeof(TileChainParams),
           .pointers = kTileChainPointers,
-          .numbers = {RecordNumber{offsetof(TileChainParams, matrices), layer.local_experts}},
+          .numbers = {RecordNumber{offsetof(TileChainParams, matrices), {}, layer.local_experts}},
           .number_count = 1};
 }
 
@@ -187,54 +187,49 @@ ParamRecord record(const compiler::GroupedGemmSpec&, const Layer&) {
           .maps = kGroupedGemmMaps};
 }
 
-ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer& layer) {
-  return {.bytes = sizeof(ContractionGroupedGemmParams),
-          .pointers = kContractionGroupedGemmPointers,
-          .maps = kContractionGroupedGemmMaps,
-          .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns),
-                                   gradient_columns(layer)}},
-          .number_count = 1};
-}
-
-ParamRecord record(const compiler::TransposeSpec&, const Layer& layer) {
+ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer&) {
   return {
-      .bytes = sizeof(TransposeParams),
-      .pointers = kTransposePointers,
-      .numbers = {RecordNumber{offsetof(TransposeParams, rows), layer.max_permuted_rows},
-                  RecordNumber{offsetof(TransposeParams, output_columns), gradient_columns(layer)}},
-      .number_count = 2};
+      .bytes = sizeof(ContractionGroupedGemmParams),
+      .pointers = kContractionGroupedGemmPointers,
+      .maps = kContractionGroupedGemmMaps,
+      .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns), CallDim::kColumns}},
+      .number_count = 1};
 }
 
-ParamRecord record(const compiler::GatedGradientSpec&, const Layer& layer) {
-  return {.bytes = sizeof(GatedGradientParams),
-          .pointers = kGatedGradientPointers,
-          .numbers = {RecordNumber{offsetof(GatedGradientParams, rows), layer.max_permuted_rows},
-                      RecordNumber{offsetof(GatedGradientParams, output_columns),
-                                   gradient_columns(layer)}},
+ParamRecord record(const compiler::TransposeSpec&, const Layer&) {
+  return {.bytes = sizeof(TransposeParams),
+          .pointers = kTransposePointers,
+          .numbers = {RecordNumber{offsetof(TransposeParams, rows), CallDim::kRows},
+                      RecordNumber{offsetof(TransposeParams, output_columns), CallDim::kColumns}},
           .number_count = 2};
 }
 
-ParamRecord bias_gradient_record(const Layer& layer) {
+ParamRecord record(const compiler::GatedGradientSpec&, const Layer&) {
+  return {
+      .bytes = sizeof(GatedGradientParams),
+      .pointers = kGatedGradientPointers,
+      .numbers = {RecordNumber{offsetof(GatedGradientParams, rows), CallDim::kRows},
+                  RecordNumber{offsetof(GatedGradientParams, output_columns), CallDim::kColumns}},
+      .number_count = 2};
+}
+
+ParamRecord bias_gradient_record() {
   return {.bytes = sizeof(BiasGradientParams),
           .pointers = kBiasGradientPointers,
-          .numbers = {RecordNumber{offsetof(BiasGradientParams, rows), layer.max_permuted_rows}},
+          .numbers = {RecordNumber{offsetof(BiasGradientParams, rows), CallDim::kRows}},
           .number_count = 1};
 }
 
-ParamRecord record(const compiler::ColumnSumsSpec&, const Layer& layer) {
-  return bias_gradient_record(layer);
-}
+ParamRecord record(const compiler::ColumnSumsSpec&, const Layer&) { return bias_gradient_record(); }
 
-ParamRecord record(const compiler::RowDotsSpec&, const Layer& layer) {
-  return bias_gradient_record(layer);
-}
+ParamRecord record(const compiler::RowDotsSpec&, const Layer&) { return bias_gradient_record(); }
 
 // The list of a layer is that of its weights.
 ParamRecord record(const compiler::MultiCastTransposeSpec&, const Layer& layer) {
   return {.bytes = sizeof(MultiCastTransposeParams),
           .pointers = kMultiCastTransposePointers,
-          .numbers = {RecordNumber{offsetof(MultiCastTransposeParams, count),
-                                   2 * int64_t{layer.local_experts}}},
+          .numbers = {RecordNumber{
+              offsetof(MultiCastTransposeParams, count), {}, 2 * int64_t{layer.local_experts}}},
           .number_count = 1};
 }
 

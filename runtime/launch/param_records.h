@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/call_dims.h"
 #include "compiler/plan.h"
 
 #include <array>
@@ -26,18 +27,21 @@ struct RecordMap {
   bool is_written = false;
 };
 
-// A number of a parameter record: T of the call, or a value that the plan fixes.
+// A number of a parameter record: T, P or C of the call, or a value that the plan fixes.
 struct RecordNumber {
   std::size_t offset = 0;
-  std::optional<int64_t> value;  // none: T
+  std::optional<compiler::CallDim> dim;
+  int64_t value = 0;  // where it is no dim
 };
+
+inline constexpr std::size_t kMostRecordNumbers = 2;
 
 // What the host has to know of a kernel's parameter record (templates/moejit_device/params).
 struct ParamRecord {
   std::size_t bytes = 0;
   std::span<const RecordPointer> pointers;
   std::span<const RecordMap> maps;
-  std::array<RecordNumber, 2> numbers{};
+  std::array<RecordNumber, kMostRecordNumbers> numbers{};
   std::size_t number_count = 0;
 };
 

@@ -102,6 +102,7 @@ class Simulator final : public Device {
   compiler::Target target() const override { return target_; }
   std::string name() const override { return "simulator"; }
   int32_t sm_count() const override { return 4; }
+  int64_t block_alignment() const override { return 64; }  // as PyTorch aligns memory of the CPU
 
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override {
     MOEJIT_TRY_ASSIGN(std::unique_ptr<LoadedKernel> kernel, KernelImage::load(binary));

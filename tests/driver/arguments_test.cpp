@@ -78,6 +78,22 @@ TEST_F(ArgumentsTest, RefusesAnAddressThatIsNotAligned) {
   expect_mismatch(layer->forward(), "is not a multiple of 16");
 }
 
+TEST_F(ArgumentsTest, RefusesBlocksThatAreNotAlignedAsAGpuWants) {
+  const auto layer = make_layer(*engine_, *device_);
+  const auto refusal = [&](const runtime::CallMemory& memory) {
+    const auto result = layer->prepared().forward(layer->tensors(), memory, nullptr);
+    return result ? "" : result.error().message;
+  };
+  runtime::CallMemory memory = layer->memory();
+  memory.workspace = static_cast<std::byte*>(memory.workspace) + 64;
+  EXPECT_NE(refusal(memory).find("the workspace's address"), std::string::npos);
+  EXPECT_NE(refusal(memory).find("is not a multiple of 256"), std::string::npos);
+  memory = layer->memory();
+  memory.saved = static_cast<std::byte*>(memory.saved) + 128;
+  EXPECT_NE(refusal(memory).find("the saved block's address"), std::string::npos);
+  EXPECT_EQ(calls_of(CudaCall::launch_kernel_ex), 0);
+}
+
 TEST_F(ArgumentsTest, RefusesMachineCodeThatTakesOtherParameters) {
   for (const int64_t off : {-8, 8}) {
     const auto engine = make_engine();

@@ -88,6 +88,11 @@ void GuardedBuffer::swap(GuardedBuffer& other) noexcept {
   std::swap(bytes_, other.bytes_);
 }
 
+Result<void> GuardedBuffer::resize(int64_t bytes) {
+  bytes_ = bytes;
+  return device_->fill(data() + bytes, kCanary, kGuardBytes, nullptr);
+}
+
 Result<bool> GuardedBuffer::is_guard_intact() const {
   std::array<std::byte, 2 * kGuardBytes> guards{};
   MOEJIT_TRY(device_->copy_to_host(guards.data(), base_, kGuardBytes));
@@ -157,7 +162,7 @@ Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
 }
 
 Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
-  set_tokens(inputs.tokens);
+  MOEJIT_TRY(set_tokens(inputs.tokens));
   MOEJIT_TRY(upload("x", inputs.x.data(), 2 * inputs.x.size()));
   MOEJIT_TRY(upload("topk_ids", inputs.topk_ids.data(), 4 * inputs.topk_ids.size()));
   return upload("topk_probs", inputs.topk_probs.data(), 4 * inputs.topk_probs.size());
@@ -183,11 +188,16 @@ Result<void> TestLayer::set_weight_gradients(float value) {
   return {};
 }
 
-void TestLayer::set_tokens(int64_t tokens) {
+// Blocks end where such a call's end.
+Result<void> TestLayer::set_tokens(int64_t tokens) {
+  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer_->sizes(tokens));
+  MOEJIT_TRY(workspace_->resize(sizes.workspace_bytes));
+  MOEJIT_TRY(saved_->resize(sizes.saved_bytes));
   tokens_ = tokens;
   for (Tensor& tensor : tensors_)
     for (std::size_t i = 0; i < tensor.shape.size(); ++i)
       if (tensor.plan->shape[i].symbol == "T") tensor.shape[i] = tokens;
+  return {};
 }
 
 Result<void> TestLayer::poison(runtime::Stream stream) {
@@ -231,27 +241,28 @@ std::vector<runtime::TensorRef> TestLayer::tensors() const {
 std::vector<std::byte> TestLayer::read_bytes(std::string_view name, int64_t bytes) {
   const TensorPlan* tensor = find_tensor(plan(), name);
   if (tensor == nullptr) return {};
+  const compiler::CallLayout call = layer_->layout().at(tokens_);
   if (bytes < 0) {
     bytes = size_bytes(tensor->dtype);
-    for (const compiler::Dim& dim : tensor->shape) bytes *= dim.symbol == "T" ? tokens_ : dim.value;
+    for (const compiler::Dim& dim : tensor->shape) bytes *= size_in_call(dim, call.dims);
   }
-  const std::byte* address =
-      tensor->role == TensorRole::kWorkspace ? workspace_->data() + tensor->workspace_offset
-      : tensor->role == TensorRole::kSaved   ? saved_->data() + tensor->saved_offset
-                                             : find(name)->buffer.data();
+  const int64_t offset = call.offset[static_cast<std::size_t>(tensor - plan().tensors.data())];
+  const std::byte* address = tensor->role == TensorRole::kWorkspace ? workspace_->data() + offset
+                             : tensor->role == TensorRole::kSaved   ? saved_->data() + offset
+                                                                    : find(name)->buffer.data();
   std::vector<std::byte> result(static_cast<std::size_t>(bytes));
   if (!test_device().device->copy_to_host(result.data(), address, bytes)) return {};
   return result;
 }
 
 cli::TensorMap TestLayer::results() {
-  const std::vector<int32_t> offs = read<int32_t>("offs");
+  compiler::CallDims dims = layer_->layout().at(tokens_).dims;
+  dims.rows = read<int32_t>("offs").back();
   cli::TensorMap map;
   for (const TensorPlan& tensor : plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
     std::vector<int64_t> shape;
-    for (const compiler::Dim& dim : tensor.shape)
-      shape.push_back(dim.symbol == "T" ? tokens_ : dim.symbol == "P" ? offs.back() : dim.value);
+    for (const compiler::Dim& dim : tensor.shape) shape.push_back(size_in_call(dim, dims));
     const int64_t bytes = cli::element_count(shape) * size_bytes(tensor.dtype);
     map[tensor.name] = {tensor.dtype, shape, read_bytes(tensor.name, bytes)};
   }

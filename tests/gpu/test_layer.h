@@ -40,6 +40,8 @@ class GuardedBuffer {
 
   std::byte* data() const { return base_ + kGuardBytes; }
   int64_t bytes() const { return bytes_; }
+  // Ends the buffer behind so many bytes, no more than were allocated, with a guard there.
+  Result<void> resize(int64_t bytes);
   Result<bool> is_guard_intact() const;
 
  private:
@@ -131,7 +133,7 @@ class TestLayer {
   };
   TestLayer() = default;
   Result<void> upload(std::string_view name, const void* data, std::size_t bytes);
-  void set_tokens(int64_t tokens);
+  Result<void> set_tokens(int64_t tokens);
   Tensor* find(std::string_view name);
   std::vector<std::byte> read_bytes(std::string_view name, int64_t bytes);
 

@@ -288,6 +288,11 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) part of the kernels may run: what the call writes is
 // then undefined.
 
+// The addresses of a call's blocks, workspace and saved, are multiples of 256 on a GPU and of 64 on
+// the simulator. Blocks have at least the bytes that moejit_layer_get_sizes() tells for the T of
+// the call. Their contents do not depend on where they are: a copy of the saved block at another
+// address serves backward as well.
+
 // A tensor by its name in the plan. On the layer's device: kDLCUDA with its ordinal or
 // kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. Row-major and contiguous, where strides
 // of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. The dtype is that
@@ -301,9 +306,9 @@ typedef struct moejit_call {
   size_t struct_size;
   const moejit_tensor* tensors;  // those that the call touches, in any order; others of the plan
   size_t tensor_count;           // that are the caller's are ignored
-  void* workspace;               // 256-byte aligned, free again when the call's kernels are done
+  void* workspace;               // free again when the call's kernels are done
   int64_t workspace_bytes;
-  void* saved;  // likewise; unchanged from a forward to its backward call; NULL without backward
+  void* saved;  // keeps its contents from a forward to its backward call; NULL without backward
   int64_t saved_bytes;
   void* stream;  // a CUstream; NULL: the default stream
 } moejit_call;

@@ -173,18 +173,24 @@ TEST_F(CApiCalls, SayWhichPointerIsNull) {
 }
 
 TEST_F(CApiCalls, CheckTheirMemory) {
+  moejit_layer_sizes sizes = {};
+  sizes.struct_size = sizeof(sizes);
+  ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_->layer(), kSimTokens, &sizes)));
   const moejit_call right = call_;
-  --call_.workspace_bytes;
-  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_WORKSPACE_TOO_SMALL, "workspace"));
+  call_.workspace_bytes = sizes.workspace_bytes - 1;
+  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_WORKSPACE_TOO_SMALL, "workspace", "11 tokens"));
   call_ = right;
-  --call_.saved_bytes;
-  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_WORKSPACE_TOO_SMALL, "saved"));
+  call_.saved_bytes = sizes.saved_bytes - 1;
+  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_WORKSPACE_TOO_SMALL, "saved", "11 tokens"));
   call_ = right;
   call_.saved = nullptr;
   EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "saved", "null"));
   call_ = right;
-  call_.workspace = static_cast<std::byte*>(call_.workspace) + 16;
-  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "workspace", "multiple of 256"));
+  call_.workspace = static_cast<std::byte*>(call_.workspace) + 32;
+  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "workspace", "multiple of 64"));
+  call_ = right;
+  call_.saved = static_cast<std::byte*>(call_.saved) + 16;
+  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "saved", "multiple of 64"));
 }
 
 TEST_F(CApiCalls, CheckTheirRecord) {

@@ -58,7 +58,7 @@ SimLayer::~SimLayer() {
   moejit_device_destroy(device_);
 }
 
-moejit_error_code SimLayer::open() {
+moejit_error_code SimLayer::open(std::string_view json, int64_t tokens) {
   moejit_simulator_options simulator = {};
   simulator.struct_size = sizeof(simulator);
   simulator.workers = 1;
@@ -71,11 +71,11 @@ moejit_error_code SimLayer::open() {
   info.struct_size = sizeof(info);
   MOEJIT_TEST_TRY(moejit_device_open_simulator(&simulator, &device_));
   MOEJIT_TEST_TRY(moejit_engine_create(&engine, &engine_));
-  MOEJIT_TEST_TRY(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer_));
+  MOEJIT_TEST_TRY(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer_));
   MOEJIT_TEST_TRY(moejit_layer_prepare(layer_, engine_, device_));
   MOEJIT_TEST_TRY(moejit_device_get_info(device_, &place));
   MOEJIT_TEST_TRY(moejit_layer_get_info(layer_, &info));
-  for (std::size_t i = 0; i < info.tensor_count; ++i) MOEJIT_TEST_TRY(add(i, place));
+  for (std::size_t i = 0; i < info.tensor_count; ++i) MOEJIT_TEST_TRY(add(i, place, tokens));
   call_.struct_size = sizeof(call_);
   call_.workspace_bytes = info.workspace_bytes;
   call_.saved_bytes = info.saved_bytes;
@@ -83,7 +83,8 @@ moejit_error_code SimLayer::open() {
   return moejit_device_allocate(device_, info.saved_bytes, &call_.saved);
 }
 
-moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& place) {
+moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& place,
+                                int64_t tokens) {
   moejit_tensor_info info = {};
   info.struct_size = sizeof(info);
   MOEJIT_TEST_TRY(moejit_layer_get_tensor(layer_, index, &info));
@@ -94,7 +95,7 @@ moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& pla
   tensor.bytes = info.dtype.bits / 8;
   for (int32_t d = 0; d < info.ndim; ++d) {
     const bool is_tokens = std::string_view(info.symbols[d]) == "T";
-    tensor.shape.push_back(is_tokens ? kSimTokens : info.shape[d]);
+    tensor.shape.push_back(is_tokens ? tokens : info.shape[d]);
     tensor.bytes *= tensor.shape.back();
   }
   tensor.dl.device = place.dl_device;

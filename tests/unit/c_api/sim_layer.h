@@ -22,9 +22,10 @@ inline constexpr char kKernelCache[] = MOEJIT_BINARY_DIR "/tests/unit/c_api/cach
 std::vector<std::byte> input_values(std::string_view name, std::string_view dtype,
                                     int64_t elements);
 
-// kTinyLayer on a simulator with one worker, through the C interface, with memory for all tensors
-// that the caller owns. Inputs and weights have the values of input_values(), status is 0; the rest
-// is uninitialised, which the simulator reports where it is read.
+// kTinyLayer, or another layer, on a simulator with one worker, through the C interface, with
+// memory for all tensors that the caller owns, and blocks for any T. Inputs and weights have the
+// values of input_values(), status is 0; the rest is uninitialised, which the simulator reports
+// where it is read.
 class SimLayer {
  public:
   SimLayer();
@@ -32,8 +33,9 @@ class SimLayer {
   SimLayer(const SimLayer&) = delete;
   SimLayer& operator=(const SimLayer&) = delete;
 
-  // Opens, creates, prepares and fills; the first code that is not MOEJIT_OK.
-  moejit_error_code open();
+  // Opens, creates, prepares and fills; the first code that is not MOEJIT_OK. `json` describes a
+  // layer of four experts.
+  moejit_error_code open(std::string_view json = kTinyLayer, int64_t tokens = kSimTokens);
 
   moejit_layer* layer() const { return layer_; }
   moejit_device* device() const { return device_; }
@@ -46,10 +48,10 @@ class SimLayer {
     std::string name, dtype;
     std::vector<int64_t> shape;
     DLTensor dl{};
-    int64_t bytes = 0;  // with kSimTokens
+    int64_t bytes = 0;  // with the tokens of the calls
     moejit_role role = MOEJIT_ROLE_INPUT;
   };
-  moejit_error_code add(std::size_t index, const moejit_device_info& place);
+  moejit_error_code add(std::size_t index, const moejit_device_info& place, int64_t tokens);
   moejit_error_code fill(Tensor& tensor);
   Tensor& find(std::string_view name);
 

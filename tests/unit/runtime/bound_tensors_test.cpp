@@ -5,6 +5,7 @@
 
 #include <array>
 #include <gtest/gtest.h>
+#include <utility>
 
 namespace moejit::runtime {
 namespace {
@@ -25,7 +26,15 @@ compiler::Plan small_plan() {
                   tensor("w1", DType::kBF16, TensorRole::kWeight, {{"E", 4}, {"H", 32}}),
                   tensor("y", DType::kBF16, TensorRole::kOutput, {{"T", 64}, {"H", 32}}),
                   tensor("x_q", DType::kF8E4M3, TensorRole::kWorkspace, {{"T", 64}, {"H", 32}})};
-  plan.tensors.back().workspace_offset = 256;
+  plan.layer.max_tokens = 64;
+  plan.layer.top_k = 2;
+  plan.layer.local_experts = 4;
+  plan.layer.max_permuted_rows = 1024;
+  plan.tensors.push_back(tensor("counts", DType::kI32, TensorRole::kWorkspace, {{"E", 4}}));
+  plan.tensors[4].workspace_offset = 256;
+  plan.tensors[4].bytes = 64 * 32;
+  plan.tensors[5].workspace_offset = 0;
+  plan.tensors[5].bytes = 4 * 4;
   plan.workspace_bytes = 256 + 64 * 32;
   return plan;
 }
@@ -41,6 +50,11 @@ class BoundTensorsTest : public ::testing::Test {
     bound_ = {};
     const TensorSet wanted("1011");  // x, topk_ids, y
     return bind_tensors(plan_, wanted, tensors_, bound_);
+  }
+  std::string bind_blocks(const CallMemory& memory, int64_t alignment = 256) {
+    const auto layout = compiler::MemoryLayout::make(plan_);
+    const auto result = bind_memory(plan_, layout.value(), alignment, memory, bound_);
+    return result ? "ok" : std::string(to_string(result.error().code));
   }
   void expect_error(ErrorCode code, std::string_view message) {
     const auto result = bind();
@@ -59,7 +73,7 @@ class BoundTensorsTest : public ::testing::Test {
 TEST_F(BoundTensorsTest, BindsTensorsInAnyOrderWithTheirBytes) {
   std::swap(tensors_[0], tensors_[2]);
   ASSERT_TRUE(moejit::testing::succeeded(bind()));
-  EXPECT_EQ(bound_.tokens, 5);
+  EXPECT_EQ(bound_.dims.tokens, 5);
   EXPECT_EQ(bound_.address[0], memory_.data());
   EXPECT_EQ(bound_.bytes[0], 2 * 5 * 32);
   EXPECT_EQ(bound_.bytes[1], 4 * 5 * 2);
@@ -69,7 +83,7 @@ TEST_F(BoundTensorsTest, TakesNoTokensWithoutAddresses) {
   x_shape_[0] = ids_shape_[0] = y_shape_[0] = 0;
   for (TensorRef& tensor : tensors_) tensor.data = nullptr;
   ASSERT_TRUE(moejit::testing::succeeded(bind()));
-  EXPECT_EQ(bound_.tokens, 0);
+  EXPECT_EQ(bound_.dims.tokens, 0);
 }
 
 TEST_F(BoundTensorsTest, IgnoresTensorsOfTheOtherCall) {
@@ -160,33 +174,39 @@ TEST_F(BoundTensorsTest, WantsWhatTheKernelsOfACallTouch) {
 
 TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
   ASSERT_TRUE(bind());
-  const auto code_of = [&](void* workspace, int64_t bytes) {
-    const auto result = bind_memory(plan_, {workspace, bytes}, bound_);
-    return result ? "ok" : std::string(to_string(result.error().code));
-  };
-  EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes), "ok");
+  const int64_t bytes = 256 + 256;  // counts, and 5 rows of 32
+  EXPECT_EQ(bind_blocks({memory_.data(), bytes}), "ok");
   EXPECT_EQ(bound_.address[4], memory_.data() + 256);
   EXPECT_EQ(bound_.bytes[4], 5 * 32);
-  EXPECT_EQ(code_of(memory_.data(), plan_.workspace_bytes - 1), "workspace_too_small");
-  EXPECT_EQ(code_of(memory_.data() + 16, plan_.workspace_bytes), "tensor_mismatch");
-  EXPECT_EQ(code_of(nullptr, plan_.workspace_bytes), "tensor_mismatch");
+  EXPECT_EQ(bound_.address[5], memory_.data());
+  EXPECT_EQ(bound_.bytes[5], 4 * 4);
+  EXPECT_EQ(bind_blocks({memory_.data(), bytes - 1}), "workspace_too_small");
+  EXPECT_EQ(bind_blocks({nullptr, bytes}), "tensor_mismatch");
 }
 
 TEST_F(BoundTensorsTest, ChecksWhatIsSaved) {
-  plan_.tensors.back().role = TensorRole::kSaved;
-  plan_.tensors.back().saved_offset = 512;
-  plan_.workspace_bytes = 0;
-  plan_.saved_bytes = 512 + 64 * 32;
+  for (TensorPlan& tensor : plan_.tensors) {
+    if (tensor.role != TensorRole::kWorkspace) continue;
+    tensor.role = TensorRole::kSaved;
+    tensor.saved_offset = std::exchange(tensor.workspace_offset, -1);
+  }
+  plan_.saved_bytes = std::exchange(plan_.workspace_bytes, 0);
   ASSERT_TRUE(bind());
-  const auto code_of = [&](void* saved, int64_t bytes) {
-    const auto result = bind_memory(plan_, {.saved = saved, .saved_bytes = bytes}, bound_);
-    return result ? "ok" : std::string(to_string(result.error().code));
-  };
-  EXPECT_EQ(code_of(memory_.data(), plan_.saved_bytes), "ok");
-  EXPECT_EQ(bound_.address[4], memory_.data() + 512);
-  EXPECT_EQ(code_of(memory_.data(), plan_.saved_bytes - 1), "workspace_too_small");
-  EXPECT_EQ(code_of(memory_.data() + 16, plan_.saved_bytes), "tensor_mismatch");
-  EXPECT_EQ(code_of(nullptr, plan_.saved_bytes), "tensor_mismatch");
+  const int64_t bytes = 256 + 256 + 5 * 32;  // counts, what alignment may take, 5 rows
+  EXPECT_EQ(bind_blocks({.saved = memory_.data(), .saved_bytes = bytes}), "ok");
+  EXPECT_EQ(bound_.address[4], memory_.data() + 256);
+  EXPECT_EQ(bound_.bytes[4], 5 * 32);
+  EXPECT_EQ(bind_blocks({.saved = memory_.data(), .saved_bytes = bytes - 1}),
+            "workspace_too_small");
+  EXPECT_EQ(bind_blocks({.saved = nullptr, .saved_bytes = bytes}), "tensor_mismatch");
+}
+
+TEST_F(BoundTensorsTest, TakesBlocksAtTheAlignmentOfTheDevice) {
+  ASSERT_TRUE(bind());
+  EXPECT_EQ(bind_blocks({memory_.data() + 64, 512}, 64), "ok");
+  EXPECT_EQ(bound_.address[4], memory_.data() + 64 + 256);
+  EXPECT_EQ(bind_blocks({memory_.data() + 64, 512}, 256), "tensor_mismatch");
+  EXPECT_EQ(bind_blocks({memory_.data() + 32, 512}, 64), "tensor_mismatch");
 }
 
 TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
@@ -195,7 +215,7 @@ TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
       {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}, {"output", "w1_q"}}},
       {.phase = compiler::Phase::kForward,
        .arguments = {{"input", "x"}, {"b", "w1_q"}, {"output", "x_q"}, {"d", "y"}}}};
-  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kWeights), TensorSet("100000"));
+  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kWeights), TensorSet("1000000"));
   EXPECT_EQ(tensors_written(plan_, compiler::Phase::kForward), TensorSet("1000"));
   EXPECT_EQ(tensors_written(plan_, compiler::Phase::kBackward), TensorSet());
 }
@@ -205,18 +225,18 @@ class OverlapsTest : public BoundTensorsTest {
  protected:
   void SetUp() override {
     BoundTensorsTest::SetUp();
-    plan_.saved_bytes = 512;
     place(0, 0);
     place(1, 320);
     place(2, 384);
-    memory_of_call_ = {memory_.data() + 1024, plan_.workspace_bytes, memory_.data() + 4096, 512};
+    workspace_ = memory_.data() + 1024;
+    saved_ = memory_.data() + 4096;
   }
   void place(std::size_t tensor, std::size_t at) { tensors_[tensor].data = memory_.data() + at; }
   // "" or the message, without addresses.
   std::string check(compiler::Phase phase = compiler::Phase::kForward) {
     EXPECT_TRUE(moejit::testing::succeeded(bind()));
-    const auto result =
-        check_overlaps(plan_, phase, TensorSet("1000"), memory_of_call_, bound_);  // y
+    bound_.blocks = {BoundMemory{workspace_, plan_.workspace_bytes}, BoundMemory{saved_, 512}};
+    const auto result = check_overlaps(plan_, phase, TensorSet("1000"), bound_);  // y
     if (result) return "";
     EXPECT_EQ(result.error().code, ErrorCode::kTensorMismatch);
     const std::string& message = result.error().message;
@@ -226,7 +246,7 @@ class OverlapsTest : public BoundTensorsTest {
     const std::size_t other = message.find("overlaps ");
     return other == std::string::npos ? message : word(0) + " overlaps " + word(other + 9);
   }
-  CallMemory memory_of_call_;
+  std::byte *workspace_ = nullptr, *saved_ = nullptr;
 };
 
 TEST_F(OverlapsTest, AreNoneWhereMemoryFollowsMemory) { EXPECT_EQ(check(), ""); }
@@ -254,14 +274,14 @@ TEST_F(OverlapsTest, OfNoTokensAreNone) {
 }
 
 TEST_F(OverlapsTest, OfTheWorkspaceAreRefused) {
-  memory_of_call_.workspace = memory_.data() + 512;  // y ends behind it
+  workspace_ = memory_.data() + 512;  // y ends behind it
   EXPECT_EQ(check(), "tensor y overlaps the workspace");
-  memory_of_call_.workspace = memory_of_call_.saved;
+  workspace_ = saved_;
   EXPECT_EQ(check(), "the workspace overlaps the saved block");
 }
 
 TEST_F(OverlapsTest, OfWhatIsSavedAreRefusedWhereItIsWritten) {
-  memory_of_call_.saved = memory_.data();
+  saved_ = memory_.data();
   EXPECT_EQ(check(), "tensor y overlaps the saved block");
   place(2, 512);
   EXPECT_NE(check(), "");  // x or topk_ids
