@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of experts: casts, the layer's text for what autograd wants, quantised weights, and the operator."""
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import torch
+
+from moejit.torch import ops
+from moejit.torch.function import ExpertsFunction, MainGradFunction
+from moejit.torch.layers import GRADIENTS, call_text, target_of
+from moejit.torch.weights import QuantizedWeights, quantize
+
+
+@dataclasses.dataclass(eq=False)
+class ExpertsCall:
+    """What calls of one module have in common. `description` is a layer description, JSON."""
+    description: str
+    state: State | None = None
+    cache_weights: bool | None = None
+    fuse_wgrad_accumulation: bool = False
+    is_transposed: bool = False  # weights are [E, H, 2I] and [E, I, H]
+
+
+class State:
+    """What a module keeps from call to call, beside its parameters: the quantised weights and the last status word."""
+
+    def __init__(self) -> None:
+        self.weights = QuantizedWeights()
+        self.status: torch.Tensor | None = None
+
+    def __deepcopy__(self, memo: dict) -> State:
+        return State()
+
+    def __reduce__(self) -> tuple:
+        return State, ()
+
+    def status_word(self) -> int:
+        """Returns the last call's status word; 0 before the first call."""
+        return 0 if self.status is None else int(self.status.item())
+
+    def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
+        """Quantises the weights for calls without gradients."""
+        layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
+        dense = _dense(call, gate_up_proj, down_proj)
+        self.weights.renew(dense, layer)
+        self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
+
+
+def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+                 gate_up_proj: torch.Tensor, down_proj: torch.Tensor, gate_up_proj_bias: torch.Tensor | None = None,
+                 down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
+                 skip_update: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes the experts of chosen tokens; moejit.torch.experts() tells the arguments."""
+    x = hidden_states
+    if x.dim() != 2:
+        x = x.reshape(-1, x.shape[-1])
+        top_k_index = top_k_index.reshape(-1, top_k_index.shape[-1])
+        top_k_weights = top_k_weights.reshape(-1, top_k_weights.shape[-1])
+    x, *parameters = _cast(x, gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
+    topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
+    w1, w2 = _dense(call, parameters[0], parameters[1])
+    b1, b2 = (x.new_empty(0) if bias is None else bias for bias in parameters[2:])
+    gradients = _gradients(x, topk_probs, w1, w2, b1, b2)
+    layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj))
+    quantized = _quantized(call, (gate_up_proj, down_proj), (w1, w2), layer, bool(gradients), is_first_microbatch,
+                           skip_update)
+    x = x.contiguous()
+    if not gradients:
+        y, _, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
+    elif call.fuse_wgrad_accumulation:
+        y, status = _with_main_grads((gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias),
+                                     (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized), layer)
+    else:
+        dtypes = tuple(_gradient_dtype(weight) for weight in parameters if weight is not None)
+        y, status = ExpertsFunction.apply(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized,
+                                          dtypes + (torch.float32,) * (4 - len(dtypes)), layer)
+    if call.state is not None and not torch.compiler.is_exporting():
+        call.state.status = status
+    return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
+
+
+def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Casts to bf16 under autocast. The probabilities are left alone."""
+    tensors = [x, *parameters]
+    if not torch.is_autocast_enabled(x.device.type):
+        return tensors
+    return [tensor if tensor is None else tensor.to(torch.bfloat16) for tensor in tensors]
+
+
+def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Converts the routing to what the operators take."""
+    return ids.to(torch.int32).contiguous(), probs.to(torch.float32).contiguous()
+
+
+def _dense(call: ExpertsCall, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the weights row-major as w1 [E, 2I, H] and w2 [E, H, I]."""
+    if call.is_transposed:
+        w1, w2 = w1.transpose(1, 2), w2.transpose(1, 2)
+    return w1.contiguous(), w2.contiguous()
+
+
+def _gradients(*tensors: torch.Tensor) -> tuple[str, ...]:
+    """Returns the names of the gradients that autograd wants, given x, probs, w1, w2, b1 and b2."""
+    if not torch.is_grad_enabled():
+        return ()
+    return tuple(name for name, tensor in zip(GRADIENTS, tensors) if tensor.requires_grad)
+
+
+def _gradient_dtype(weight: torch.Tensor) -> torch.dtype:
+    """Returns the dtype of a weight's gradient: from torch 2.11 on a leaf may have another than its own."""
+    if not weight.is_leaf:
+        return weight.dtype
+    return getattr(weight, "grad_dtype", None) or weight.dtype
+
+
+def _wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
+    if call.fuse_wgrad_accumulation:
+        return "f32"
+    return "f32" if _gradient_dtype(weight) == torch.float32 else "bf16"
+
+
+_has_told_of_simulator = False
+
+
+def _target(device: torch.device) -> str:
+    global _has_told_of_simulator
+    if device.type == "cpu" and not _has_told_of_simulator and not torch.compiler.is_compiling():
+        _has_told_of_simulator = True
+        warnings.warn("moejit: CPU tensors run in the simulator, which is for tests and not for speed", stacklevel=5)
+    return target_of(device)
+
+
+def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
+               is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
+    """Returns the block of quantised weights, a kept one where that is known to be right."""
+    if call.state is None:
+        return quantize(*dense, layer)
+    kept = call.state.weights
+    if skip_update is not None:
+        kept.forget()
+        return kept.renew(dense, layer, skip_update)
+    if is_first_microbatch is not None:
+        kept.forget()
+        return kept.block if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
+    if torch.compiler.is_compiling():
+        # Versions of weights mean nothing to a graph.
+        is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
+        return kept.block if is_kept else quantize(*dense, layer)
+    keeps = call.cache_weights
+    if keeps is None:
+        keeps = not has_gradients and not _may_change_unseen()
+    if keeps:
+        return kept.current(weights, dense, layer)
+    kept.forget()
+    return quantize(*dense, layer)
+
+
+def _may_change_unseen() -> bool:
+    """Tells whether weights may change without a new version: FSDP gathers them into the same memory so."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _with_main_grads(parameters: tuple, tensors: tuple, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs the call whose backward adds to the parameters' main_grad.
+
+    The attributes are those of Megatron and Transformer Engine. They are set here and not in backward, where
+    torch.compile of torch 2.11 sets none.
+    """
+    main, dummies, overwrites = [], [], set()
+    for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
+        if parameter is None or not parameter.requires_grad:
+            main.append(tensors[0].new_empty(0, dtype=torch.float32))
+            dummies.append("none")
+            continue
+        if getattr(parameter, "main_grad", None) is None:
+            raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
+                               "gradients to it: a float32 tensor of the parameter's shape")
+        main.append(parameter.main_grad)
+        overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
+        if not hasattr(parameter, "grad_added_to_main_grad"):
+            dummies.append("none")
+            continue
+        parameter.grad_added_to_main_grad = True
+        dummies.append("zero" if getattr(parameter, "zero_out_wgrad", False) else "empty")
+    if len(overwrites) > 1:
+        raise RuntimeError("moejit: invalid_value: overwrite_main_grad is True for some parameters and False for others"
+                           "\nhint: one call writes all of them: set the same for each")
+    return MainGradFunction.apply(*tensors, *main, tuple(dummies), True in overwrites, layer)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experts of a Mixture-of-Experts layer as a function and as a module."""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from moejit.torch import _plan
+from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.layers import target_of
+
+
+def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+            gate_up_proj: torch.Tensor, down_proj: torch.Tensor, *, layer: dict[str, Any] | str,
+            gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes experts of chosen tokens, with gradients where autograd wants them.
+
+    Args:
+        hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more dimensions in front are fine.
+        top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
+        top_k_weights: [T, K] float32 or bf16: what the experts' results are multiplied with.
+        gate_up_proj: [E, 2I, H] bf16.
+        down_proj: [E, H, I] bf16.
+        layer: A layer description as a dict or as JSON. `passes`, `wgrad_dtype` and the dtypes of the routing are
+            chosen by what the call needs.
+        gate_up_proj_bias: [E, 2I] bf16, where the description says `biases`.
+        down_proj_bias: [E, H] bf16, likewise.
+
+    Returns:
+        [T, H] bf16, on the same device.
+
+    Raises:
+        RuntimeError: A tensor's dtype, shape or device is wrong, or the target cannot run the layer. The sentence says
+            which, what was got and what was wanted.
+    """
+    call = ExpertsCall(description=layer if isinstance(layer, str) else json.dumps(layer))
+    return call_experts(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
+                        down_proj_bias)
+
+
+def splits_alignment_of(recipe: str) -> int:
+    """Returns the smallest alignment of experts' rows that every pass of the recipe takes."""
+    return 64 if recipe == "bf16" else 16
+
+
+class Experts(torch.nn.Module):
+    """Experts with the parameters of transformers' modules: `gate_up_proj`, `down_proj`, and biases.
+
+    The state dict has these parameters and nothing else.
+
+    Args:
+        num_experts: E, all of them on this rank.
+        hidden_size: H.
+        intermediate_size: I.
+        top_k: K.
+        max_tokens: The largest T of a call.
+        recipe: "fp8_flow", "bf16", ...
+        activation: A preset's name, or an object with a preset's parameters or a formula.
+        bias: Whether there are `gate_up_proj_bias` [E, 2I] and `down_proj_bias` [E, H].
+        gate_up_layout: "concat" or "interleaved".
+        recompute: "none" or "moe_expert".
+        fuse_wgrad_accumulation: Whether backward adds the weights' gradients to their attribute `main_grad`, float32 of
+            their shape, as Megatron and Transformer Engine do.
+        cache_weights: Whether quantised weights are kept from call to call and renewed where a weight's memory or
+            version changed. None: by calls without gradients, unless torch.distributed is initialised.
+        splits_alignment: Rows; by default the smallest that the recipe takes.
+        device: Of the parameters.
+        dtype: Of the parameters; the library takes bf16.
+
+    Raises:
+        RuntimeError: No layer can be planned with these figures; the sentence says why.
+    """
+
+    def __init__(self, num_experts: int, hidden_size: int, intermediate_size: int, top_k: int, *, max_tokens: int,
+                 recipe: str = "fp8_flow", activation: str | dict[str, Any] = "swiglu", bias: bool = False,
+                 gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
+                 cache_weights: bool | None = None, splits_alignment: int | None = None,
+                 device: torch.device | str | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        self.description = json.dumps({
+            "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
+            "recipe": recipe, "activation": activation, "biases": bias, "gate_up_layout": gate_up_layout,
+            "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"],
+            "splits_alignment": splits_alignment or splits_alignment_of(recipe)})
+        rows, = _plan.plan(self.description, "sim").tensors["w1"].shape[1:2]
+        options = {"device": device, "dtype": dtype}
+        self.gate_up_proj = torch.nn.Parameter(torch.empty(num_experts, rows, hidden_size, **options))
+        self.down_proj = torch.nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size, **options))
+        if bias:
+            self.gate_up_proj_bias = torch.nn.Parameter(torch.empty(num_experts, rows, **options))
+            self.down_proj_bias = torch.nn.Parameter(torch.empty(num_experts, hidden_size, **options))
+        else:
+            self.register_parameter("gate_up_proj_bias", None)
+            self.register_parameter("down_proj_bias", None)
+        self._state = State()
+        self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
+                                 fuse_wgrad_accumulation=fuse_wgrad_accumulation)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weights of a normal distribution whose results have the inputs' scale, and sets biases to 0."""
+        for weight in (self.gate_up_proj, self.down_proj):
+            torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+        for bias in (self.gate_up_proj_bias, self.down_proj_bias):
+            if bias is not None:
+                torch.nn.init.zeros_(bias)
+
+    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *,
+                is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
+        """Computes the experts of chosen tokens.
+
+        Args:
+            hidden_states: [T, H] bf16; under autocast any float dtype.
+            top_k_index: [T, K] int32 or int64; -1: none.
+            top_k_weights: [T, K] float32 or bf16.
+            is_first_microbatch: True: the weights are quantised and kept; False: those that were kept are used, so the
+                weights must not have changed. None: the module decides.
+            skip_update: [1] int32: where it is not 0 when the kernels run, the kept weights are not quantised anew.
+                For CUDA graphs, which cannot branch on the host.
+
+        Returns:
+            [T, H] bf16.
+
+        Raises:
+            RuntimeError: A tensor's dtype, shape or device is wrong.
+        """
+        return call_experts(self._call, hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj,
+                            self.gate_up_proj_bias, self.down_proj_bias, is_first_microbatch=is_first_microbatch,
+                            skip_update=skip_update)
+
+    def update_weights(self) -> None:
+        """Quantises the weights now and keeps them for calls without gradients, also in compiled and captured ones.
+
+        To be called after each change of the weights that a compiled or captured call has to see.
+        """
+        self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj)
+
+    def status(self) -> int:
+        """Returns the status word of the last call, 0 where all was well. Waits for the device."""
+        return self._state.status_word()
+
+    def explain(self) -> str:
+        """Returns the plan on the parameters' device as text, with a reason for each choice."""
+        return _plan.explain(self.description, target_of(self.gate_up_proj.device))
+
+    def extra_repr(self) -> str:
+        """Returns the figures for print(module)."""
+        fields = json.loads(self.description)
+        return ", ".join(f"{name}={fields[name]}" for name in ("experts", "top_k", "hidden", "intermediate", "recipe",
+                                                               "max_tokens"))

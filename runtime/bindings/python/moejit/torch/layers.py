@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer texts: what operators get as their last argument."""
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import torch
+
+from moejit.torch import _plan
+
+GRADIENTS = ("dx", "dprobs", "dw1", "dw2", "db1", "db2")
+
+
+def target_of(device: torch.device) -> str:
+    """Returns the target that tensors on a device are computed on: the simulator for the CPU."""
+    return "sim" if device.type == "cpu" else "cuda:sm_90a"
+
+
+@functools.lru_cache(maxsize=None)
+def _layer_text(description: str, target: str) -> str:
+    planned = _plan.plan(description, target)
+    canonical = json.dumps(json.loads(planned.json), separators=(",", ":"))
+    return f"moejit {planned.version} {planned.target} {planned.digest} {canonical}"
+
+
+def layer_text(description: dict[str, Any] | str, target: str = "sim") -> str:
+    """Returns the text that operators get as their last argument.
+
+    It holds the description with every field, the library's version and the plan's digest, so that a compiled graph
+    that was kept on disk is refused by a library with other sizes or kernels.
+
+    Args:
+        description: A layer description as a dict or as JSON.
+        target: "sim" for CPU tensors, "cuda:sm_90a" for CUDA tensors.
+
+    Raises:
+        RuntimeError: The description is wrong, or the target cannot run it.
+    """
+    return _layer_text(description if isinstance(description, str) else json.dumps(description), target)
+
+
+@functools.lru_cache(maxsize=None)
+def plan_of(layer: str) -> _plan.Plan:
+    """Returns the plan of a layer's text.
+
+    Raises:
+        RuntimeError: The text is none, or is of another version of the library.
+    """
+    words = layer.split(" ", 4)
+    if len(words) != 5 or words[0] != "moejit":
+        raise RuntimeError(f'moejit: argument layer: it begins with "{layer[:60]}", wanted "moejit VERSION TARGET '
+                           'DIGEST JSON"\nhint: make it with moejit.torch.layer_text()')
+    planned = _plan.plan(words[4], words[2])
+    if (words[1], words[3]) != (planned.version, planned.digest):
+        raise RuntimeError(f"moejit: the compiled graph is stale: it was made with moejit {words[1]} for the plan "
+                           f"{words[3]}, this is moejit {planned.version} with the plan {planned.digest}\n"
+                           "hint: compile or export the model again; torch keeps compiled graphs in "
+                           "TORCHINDUCTOR_CACHE_DIR")
+    return planned
+
+
+@functools.lru_cache(maxsize=None)
+def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str) -> str:
+    fields = json.loads(description)
+    fields["passes"] = ["forward", "backward"] if gradients else ["forward"]
+    if gradients:
+        fields["wgrad_dtype"] = wgrad_dtype
+    return layer_text(fields, target)
+
+
+@torch.compiler.assume_constant_result
+def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str) -> str:
+    """Returns the text of a layer as one call wants it.
+
+    Args:
+        description: A layer description, JSON.
+        target: "sim" or "cuda:sm_90a".
+        gradients: Names of the gradients that are wanted, of GRADIENTS; none: there will be no backward call.
+        wgrad_dtype: "f32" or "bf16".
+    """
+    return _call_text(description, target, gradients, wgrad_dtype)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators torch.ops.moejit.*: loads the library that has them, and tells torch the shapes of their results."""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+
+import torch
+
+from moejit.torch import _plan
+from moejit.torch.layers import plan_of
+
+_DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32}
+
+
+def library_path() -> pathlib.Path:
+    """Returns the path of libmoejit_torch.so: that of MOEJIT_TORCH_LIBRARY, else the one beside libmoejit.so."""
+    given = os.environ.get("MOEJIT_TORCH_LIBRARY")
+    return pathlib.Path(given) if given else _plan.library_path().parent / "libmoejit_torch.so"
+
+
+def _load() -> None:
+    path = library_path()
+    if not path.exists():
+        raise ImportError(f"moejit.torch: {path} is missing\nhint: install the package anew, or give the library's path "
+                          "in MOEJIT_TORCH_LIBRARY")
+    if hasattr(torch.ops.moejit, "forward"):
+        raise ImportError(f"moejit.torch: the operators of moejit are registered already, so {path} was not loaded: "
+                          "another copy of libmoejit_torch.so is loaded in this process\n"
+                          "hint: load one copy only; importing moejit.torch loads it")
+    _plan.load()
+    torch.ops.load_library(str(path))
+    library = ctypes.CDLL(str(path))
+    library.moejit_torch_load_error.restype = ctypes.c_char_p
+    error = library.moejit_torch_load_error()
+    if error:
+        raise ImportError(f"moejit.torch: {path}: {error.decode()}")
+
+
+def _check_devices(**tensors: torch.Tensor) -> None:
+    """A meta tensor among others brings a call here, which then must not look as if it had run."""
+    (first, wanted), *others = ((name, tensor.device) for name, tensor in tensors.items() if tensor.numel() != 0)
+    for name, device in others:
+        if device != wanted:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it is on {device}, wanted {wanted}, where "
+                               f"{first} is")
+
+
+def _check(planned: _plan.Plan, tokens: int, **tensors: torch.Tensor) -> None:
+    """Checks what the library would refuse when the call runs. Sizes that are symbols are left to it."""
+    _check_devices(**tensors)
+    for name, tensor in tensors.items():
+        wanted = planned.tensors.get(name)
+        if wanted is None or (wanted.dtype not in _DTYPES):
+            continue
+        if tensor.dtype != _DTYPES[wanted.dtype]:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its dtype is {tensor.dtype}, wanted "
+                               f"{_DTYPES[wanted.dtype]}")
+        sizes = [tokens if symbol == "T" else size for symbol, size in zip(wanted.symbols, wanted.shape)]
+        if len(sizes) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
+                                             for got, size in zip(tensor.shape, sizes)):
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its shape is {list(tensor.shape)}, wanted "
+                               f"{sizes}")
+    if isinstance(tokens, int) and tokens > planned.max_tokens:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {next(iter(tensors))}: it has {tokens} tokens, wanted at "
+                           f"most {planned.max_tokens}, which is max_tokens of the layer")
+
+
+def _output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> torch.Tensor:
+    tensor = planned.tensors.get(name)
+    if tensor is None:
+        return like.new_empty(0, dtype=torch.float32)
+    sizes = [tokens if symbol == "T" else size for symbol, size in zip(tensor.symbols, tensor.shape)]
+    return like.new_empty(sizes, dtype=_DTYPES[tensor.dtype])
+
+
+def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
+    return torch.sym_min(planned.saved_bytes, planned.saved_fixed_bytes + tokens * planned.saved_bytes_per_token)
+
+
+def _quantize(w1, w2, layer):
+    planned = plan_of(layer)
+    _check(planned, 0, w1=w1, w2=w2)
+    return w1.new_empty(planned.quantized_bytes, dtype=torch.uint8)
+
+
+def _quantize_in_place(w1, w2, quantized, skip_update, layer):
+    _check(plan_of(layer), 0, w1=w1, w2=w2, quantized=quantized)
+
+
+def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
+    planned = plan_of(layer)
+    tokens = x.shape[0]
+    _check(planned, tokens, x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2, b1=b1, b2=b2,
+           quantized=quantized)
+    saved = x.new_empty(_saved_bytes(planned, tokens), dtype=torch.uint8)
+    return _output(planned, "y", tokens, x), saved, _output(planned, "status", tokens, x)
+
+
+def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, layer):
+    planned = plan_of(layer)
+    tokens = dy.shape[0]
+    _check(planned, tokens, dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2, quantized=quantized)
+    return tuple(_output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
+
+
+def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, main_dw1, main_dw2, main_db1, main_db2, overwrite,
+                  layer):
+    planned = plan_of(layer)
+    tokens = dy.shape[0]
+    _check(planned, tokens, dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2, quantized=quantized, dw1=main_dw1,
+           dw2=main_dw2)
+    return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
+
+
+_load()
+for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
+                     ("backward", _backward), ("backward_add", _backward_add)):
+    torch.library.register_fake(f"moejit::{_name}", _fake)
+
+# The overloads themselves: a call through torch.ops.moejit.forward resolves them every time.
+quantize = torch.ops.moejit.quantize.default
+quantize_ = torch.ops.moejit.quantize_.default
+forward = torch.ops.moejit.forward.default
+backward = torch.ops.moejit.backward.default
+backward_add = torch.ops.moejit.backward_add.default

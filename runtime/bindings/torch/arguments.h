@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/torch/tensor.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace moejit::torch {
+
+// Owns the string that torch hands an operator.
+class Text {
+ public:
+  explicit Text(Value argument) noexcept : handle_(reinterpret_cast<StringOpaque*>(argument)) {}
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+  ~Text() { torch_delete_string(handle_); }
+
+  std::string_view get() const {
+    std::size_t length = 0;
+    const char* text = nullptr;
+    check_torch(torch_string_length(handle_, &length), "torch_string_length");
+    check_torch(torch_string_c_str(handle_, &text), "torch_string_c_str");
+    return {text, length};
+  }
+
+ private:
+  StringOpaque* handle_;
+};
+
+// The arguments of an operator: tensors, then flags, then the layer's text. Owns all of them before
+// it reads the first, so none leaks where one cannot be read.
+template <std::size_t kTensors, std::size_t kFlags = 0>
+class Arguments {
+ public:
+  Arguments(const Value* stack, const std::array<const char*, kTensors>& names)
+      : tensors_(take(stack, std::make_index_sequence<kTensors>())),
+        flags_(stack + kTensors),
+        text_(stack[kTensors + kFlags]) {
+    for (std::size_t i = 0; i < kTensors; ++i) tensors_[i].describe(names[i]);
+  }
+
+  const std::array<Tensor, kTensors>& tensors() const { return tensors_; }
+  // Only the lowest byte of a bool's value counts. To be read before results are stored.
+  bool flag(std::size_t index) const { return (flags_[index] & 0xff) != 0; }
+  std::string_view text() const { return text_.get(); }
+
+ private:
+  template <std::size_t... kIndices>
+  static std::array<Tensor, kTensors> take(const Value* stack,
+                                           std::index_sequence<kIndices...> /*indices*/) {
+    return {Tensor(stack[kIndices])...};
+  }
+
+  std::array<Tensor, kTensors> tensors_;
+  const Value* flags_;
+  Text text_;
+};
+
+}  // namespace moejit::torch

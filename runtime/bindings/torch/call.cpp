@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/call.h"
+
+#include "runtime/bindings/torch/failure.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <string>
+
+namespace moejit::torch {
+namespace {
+
+constexpr std::size_t kBlockAlignment = 256;
+
+constexpr DLDataType kBytes{kDLUInt, 8, 1};
+
+void check_block(const Tensor& block, const char* name, int64_t bytes) {
+  if (block.element_count() == bytes && block.dl().dtype.bits == 8) return;
+  fail(MOEJIT_ERROR_TENSOR_MISMATCH,
+       std::string("tensor ") + name + ": it has " + std::to_string(block.element_count()) +
+           " elements of " + std::to_string(block.dl().dtype.bits) + " bits, wanted " +
+           std::to_string(bytes) + " of 8",
+       "give the block that the operator before it returned, for the same layer");
+}
+
+bool fills_blocks(DLDevice device) {
+  static const bool is_asked_for = std::getenv("MOEJIT_TORCH_FILL") != nullptr;
+  return is_asked_for || device.device_type == kDLCPU;
+}
+
+}  // namespace
+
+void* current_stream(DLDevice device) {
+  if (device.device_type != kDLCUDA) return nullptr;
+  using Get = Code (*)(int32_t, void**);
+  // In a library of torch that only exists where torch was built with CUDA.
+  static const Get get = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    return library == nullptr
+               ? nullptr
+               : reinterpret_cast<Get>(dlsym(library, "aoti_torch_get_current_cuda_stream"));
+  }();
+  if (get == nullptr)
+    fail(MOEJIT_ERROR_UNSUPPORTED, "libtorch_cuda.so does not tell torch's current stream",
+         "use a build of torch 2.10 or newer with CUDA");
+  void* stream = nullptr;
+  check_torch(get(device.device_id, &stream), "aoti_torch_get_current_cuda_stream");
+  return stream;
+}
+
+Tensor make_block(int64_t bytes, DLDevice device) {
+  Tensor block({&bytes, 1}, kBytes, device);
+  if (fills_blocks(device) && bytes > 0) block.zero();
+  return block;
+}
+
+Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device) {
+  const PlannedTensor* planned = ready.find_output(name);
+  const int64_t none = 0;
+  if (planned == nullptr) return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
+  std::array<int64_t, 4> shape{};
+  for (std::size_t i = 0; i < planned->shape.size(); ++i)
+    shape[i] = planned->is_token_dim[i] ? tokens : planned->shape[i];
+  return Tensor({shape.data(), planned->shape.size()}, planned->dtype, device);
+}
+
+Tensor make_status(const ReadyLayer& ready, DLDevice device) {
+  Tensor status = make_output(ready, "status", 0, device);
+  const auto bytes = static_cast<int64_t>(sizeof(uint32_t));
+  if (device.device_type == kDLCPU)
+    std::memset(status.dl().data, 0, sizeof(uint32_t));
+  else
+    check(moejit_device_fill(ready.device, status.dl().data, 0, bytes, current_stream(device)));
+  return status;
+}
+
+void Call::Free::operator()(void* memory) const { std::free(memory); }
+
+Call::Call(const ReadyLayer& ready, DLDevice device) : ready_(ready), device_(device) {
+  call_.struct_size = sizeof call_;
+  call_.tensors = tensors_.data();
+  call_.stream = current_stream(device);
+}
+
+void Call::add(const char* name, const Tensor& tensor) {
+  tensors_[call_.tensor_count++] = {name, &tensor.dl()};
+}
+
+void Call::add_unless_empty(const char* name, const Tensor& tensor) {
+  if (tensor.element_count() > 0) add(name, tensor);
+}
+
+void Call::add_quantized(const Tensor& block) {
+  check_block(block, "quantized", ready_.quantized_bytes);
+  if (ready_.quantized.size() > slices_.size())
+    fail(MOEJIT_ERROR_INTERNAL, "the plan has more quantised weights than a call takes");
+  for (const QuantizedSlice& slice : ready_.quantized) {
+    DLTensor& part = slices_[slice_count_++];
+    part = block.dl();
+    part.byte_offset = static_cast<uint64_t>(slice.offset);
+    part.dtype = slice.tensor.dtype;
+    part.ndim = static_cast<int32_t>(slice.tensor.shape.size());
+    part.shape = const_cast<int64_t*>(slice.tensor.shape.data());
+    part.strides = nullptr;
+    tensors_[call_.tensor_count++] = {slice.tensor.name.c_str(), &part};
+  }
+}
+
+void Call::allocate_workspace(int64_t tokens) {
+  const int64_t bytes = ready_.workspace_bytes(tokens);
+  const auto spare = device_.device_type == kDLCPU ? static_cast<int64_t>(kBlockAlignment) : 0;
+  const int64_t allocated = bytes + spare;
+  workspace_ = Tensor({&allocated, 1}, kBytes, device_);
+  auto address = reinterpret_cast<uintptr_t>(workspace_.dl().data);
+  if (spare > 0) address = (address + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+  call_.workspace = reinterpret_cast<void*>(address);
+  call_.workspace_bytes = bytes;
+}
+
+void Call::set_saved(const Tensor& block, int64_t tokens, bool is_written) {
+  const int64_t bytes = ready_.saved_bytes(tokens);
+  check_block(block, "saved", bytes);
+  call_.saved = block.dl().data;
+  call_.saved_bytes = bytes;
+  if (device_.device_type != kDLCPU || bytes == 0) return;
+  const auto size = (static_cast<std::size_t>(bytes) + kBlockAlignment - 1) / kBlockAlignment;
+  aligned_saved_.reset(std::aligned_alloc(kBlockAlignment, size * kBlockAlignment));
+  std::memcpy(aligned_saved_.get(), block.dl().data, static_cast<std::size_t>(bytes));
+  if (is_written) saved_home_ = block.dl().data;
+  call_.saved = aligned_saved_.get();
+}
+
+const moejit_call* Call::get() { return &call_; }
+
+void Call::finish() {
+  if (saved_home_ != nullptr)
+    std::memcpy(saved_home_, aligned_saved_.get(), static_cast<std::size_t>(call_.saved_bytes));
+}
+
+}  // namespace moejit::torch

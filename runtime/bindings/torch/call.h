@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/torch/layers.h"
+#include "runtime/bindings/torch/tensor.h"
+
+#include <array>
+#include <memory>
+
+namespace moejit::torch {
+
+// One call of a layer while its tensors are gathered. Names and tensors that are added have to
+// outlive it.
+class Call {
+ public:
+  // The call goes to the current stream of the layer's device.
+  Call(const ReadyLayer& ready, DLDevice device);
+
+  void add(const char* name, const Tensor& tensor);
+  // Adds a tensor that stands for none where it has no elements, such as absent biases.
+  void add_unless_empty(const char* name, const Tensor& tensor);
+  // Adds each quantised weight as a part of their block; throws where the block has other bytes.
+  void add_quantized(const Tensor& block);
+  // Allocates the workspace of a call over so many tokens, and keeps it until the call ends.
+  void allocate_workspace(int64_t tokens);
+  // Names the saved block of a call over so many tokens; throws where it has other bytes.
+  void set_saved(const Tensor& block, int64_t tokens, bool is_written);
+
+  const moejit_call* get();
+  // To be called behind a forward call that did not fail.
+  void finish();
+
+ private:
+  static constexpr std::size_t kMostTensors = 48;
+  static constexpr std::size_t kMostSlices = 24;
+
+  const ReadyLayer& ready_;
+  DLDevice device_;
+  moejit_call call_{};
+  std::array<moejit_tensor, kMostTensors> tensors_;
+  std::array<DLTensor, kMostSlices> slices_;
+  std::size_t slice_count_ = 0;
+  Tensor workspace_;
+  // On the CPU, whose memory of torch is less aligned than the library wants: a copy that is.
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::unique_ptr<void, Free> aligned_saved_;
+  void* saved_home_ = nullptr;
+};
+
+// Returns a block of bytes that torch's allocator made. On the CPU, and where MOEJIT_TORCH_FILL is
+// set, its bytes are 0, so that those which no kernel writes are the same from call to call.
+Tensor make_block(int64_t bytes, DLDevice device);
+
+// Returns the layer's output of this name for a call over so many tokens, uninitialised; a tensor
+// without elements where the plan has none.
+Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device);
+
+// Returns a status word that is 0 when the call's kernels run.
+Tensor make_status(const ReadyLayer& ready, DLDevice device);
+
+// Returns the current stream of torch on the device; NULL on the CPU.
+void* current_stream(DLDevice device);
+
+}  // namespace moejit::torch

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/layer_text.h"
+
+#include "runtime/bindings/torch/failure.h"
+
+#include <string>
+
+namespace moejit::torch {
+namespace {
+
+// Takes the text up to the next space off its front.
+std::string_view take_word(std::string_view& text) {
+  const std::size_t end = text.find(' ');
+  const std::string_view word = text.substr(0, end);
+  text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  return word;
+}
+
+}  // namespace
+
+LayerText read_layer_text(std::string_view text) {
+  constexpr std::size_t kShown = 60;
+  std::string_view rest = text;
+  const std::string_view mark = take_word(rest);
+  LayerText read;
+  read.version = take_word(rest);
+  read.target = take_word(rest);
+  read.digest = take_word(rest);
+  read.json = rest;
+  if (mark != "moejit" || read.json.empty())
+    fail(MOEJIT_ERROR_INVALID_VALUE,
+         "argument layer: it begins with \"" + std::string(text.substr(0, kShown)) +
+             "\", wanted \"moejit VERSION TARGET DIGEST JSON\"",
+         "make it with moejit.torch.layer_text()");
+  return read;
+}
+
+void check_is_current(const LayerText& text, std::string_view version, std::string_view digest) {
+  if (text.version == version && text.digest == digest) return;
+  fail(MOEJIT_ERROR_INVALID_VALUE,
+       "the compiled graph is stale: it was made with moejit " + std::string(text.version) +
+           " for the plan " + std::string(text.digest) + ", this is moejit " +
+           std::string(version) + " with the plan " + std::string(digest),
+       "compile or export the model again; torch keeps compiled graphs in TORCHINDUCTOR_CACHE_DIR");
+}
+
+}  // namespace moejit::torch

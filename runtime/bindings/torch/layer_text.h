@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace moejit::torch {
+
+// The last argument of every operator: "moejit VERSION TARGET DIGEST JSON". The JSON is the layer
+// description with every field. VERSION and DIGEST are those of the library that planned it, so a
+// compiled graph that was kept on disk says which library's sizes it holds.
+struct LayerText {
+  std::string_view version;
+  std::string_view target;
+  std::string_view digest;
+  std::string_view json;
+};
+
+// Reads the text; throws where it is none. The views point into `text`.
+LayerText read_layer_text(std::string_view text);
+
+// Throws a sentence that calls the compiled graph stale where version or digest of the text are not
+// these.
+void check_is_current(const LayerText& text, std::string_view version, std::string_view digest);
+
+}  // namespace moejit::torch

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/c/moejit.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::torch {
+
+// A tensor of the plan: `shape` for as many tokens as the layer takes.
+struct PlannedTensor {
+  std::string name;
+  DLDataType dtype{};
+  std::vector<int64_t> shape;
+  std::array<bool, 4> is_token_dim{};  // which dimensions are T
+};
+
+// A quantised weight in the one block that holds all of them, each at a multiple of 256 bytes.
+struct QuantizedSlice {
+  PlannedTensor tensor;
+  int64_t offset = 0;
+};
+
+// A layer that is ready for calls on one device, and what operators need of its plan.
+struct ReadyLayer {
+  moejit_layer* layer = nullptr;
+  moejit_device* device = nullptr;
+  moejit_layer_info info{};
+  std::vector<QuantizedSlice> quantized;
+  int64_t quantized_bytes = 0;
+  std::vector<PlannedTensor> outputs;
+
+  // Returns the output of this name, or NULL where the plan has none, such as a gradient that the
+  // description does not ask for.
+  const PlannedTensor* find_output(std::string_view name) const;
+  // Return the bytes that a call over so many tokens needs.
+  int64_t saved_bytes(int64_t tokens) const;
+  int64_t workspace_bytes(int64_t tokens) const;
+};
+
+// Returns the layer of an operator's last argument on the device of its tensors. The first call
+// compiles or fetches the kernels; later ones take a shared lock and look the text up. Layers stay
+// until the process ends: graphs of torch may hold their kernels. Threads may call it at any time;
+// two that ask for different layers prepare them at the same time. Throws what moejit_layer_create
+// and moejit_layer_prepare say, and a sentence for a text of another version, plan or target.
+const ReadyLayer& ready_layer(std::string_view text, DLDevice device);
+
+}  // namespace moejit::torch

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/operators.h"
+
+#include "runtime/bindings/torch/arguments.h"
+#include "runtime/bindings/torch/call.h"
+#include "runtime/bindings/torch/failure.h"
+
+namespace moejit::torch {
+namespace {
+
+void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
+                    const Tensor& block, const Tensor* skip_update) {
+  if (ready.quantized.empty()) return;
+  Call call(ready, w1.device());
+  call.add("w1", w1);
+  call.add("w2", w2);
+  call.add_quantized(block);
+  if (skip_update != nullptr) call.add_unless_empty("skip_update", *skip_update);
+  check(moejit_layer_update_weights(ready.layer, call.get()));
+}
+
+void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<2> in(stack, {"w1", "w2"});
+  const auto& [w1, w2] = in.tensors();
+  const ReadyLayer& ready = ready_layer(in.text(), w1.device());
+  Tensor block = make_block(ready.quantized_bytes, w1.device());
+  update_weights(ready, w1, w2, block, nullptr);
+  stack[0] = block.release();
+}
+
+void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<4> in(stack, {"w1", "w2", "quantized", "skip_update"});
+  const auto& [w1, w2, quantized, skip_update] = in.tensors();
+  update_weights(ready_layer(in.text(), w1.device()), w1, w2, quantized, &skip_update);
+}
+
+void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  const auto& [x, topk_ids, topk_probs, w1, w2, b1, b2, quantized] = in.tensors();
+  const DLDevice device = x.device();
+  const int64_t tokens = x.size(0);
+  const ReadyLayer& ready = ready_layer(in.text(), device);
+  Tensor y = make_output(ready, "y", tokens, device);
+  Tensor saved = make_block(ready.saved_bytes(tokens), device);
+  Tensor status = make_status(ready, device);
+  Call call(ready, device);
+  call.add("x", x);
+  call.add("topk_ids", topk_ids);
+  call.add("topk_probs", topk_probs);
+  call.add("w1", w1);
+  call.add("w2", w2);
+  call.add_unless_empty("b1", b1);
+  call.add_unless_empty("b2", b2);
+  call.add_quantized(quantized);
+  call.add("y", y);
+  call.add("status", status);
+  call.allocate_workspace(tokens);
+  call.set_saved(saved, tokens, /*is_written=*/true);
+  check(moejit_layer_forward(ready.layer, call.get()));
+  call.finish();
+  stack[0] = y.release();
+  stack[1] = saved.release();
+  stack[2] = status.release();
+}
+
+// The six gradients in the order of the operators' results and arguments.
+constexpr std::array<const char*, 2> kDataGradients = {"dx", "dprobs"};
+constexpr std::array<const char*, 4> kWeightGradients = {"dw1", "dw2", "db1", "db2"};
+
+// Adds what both backward operators begin with: dy, saved, topk_probs, w1, w2, b1, b2, quantized.
+template <std::size_t kCount>
+void add_backward_inputs(Call& call, const std::array<Tensor, kCount>& in, int64_t tokens) {
+  call.add("dy", in[0]);
+  call.set_saved(in[1], tokens, /*is_written=*/false);
+  call.add("topk_probs", in[2]);
+  call.add("w1", in[3]);
+  call.add("w2", in[4]);
+  call.add_unless_empty("b1", in[5]);
+  call.add_unless_empty("b2", in[6]);
+  call.add_quantized(in[7]);
+  call.allocate_workspace(tokens);
+}
+
+// Makes these outputs of the layer. Those that it does not have are empty.
+template <std::size_t kCount>
+std::array<Tensor, kCount> make_gradients(const ReadyLayer& ready,
+                                          const std::array<const char*, kCount>& names,
+                                          int64_t tokens, DLDevice device) {
+  std::array<Tensor, kCount> gradients;
+  for (std::size_t i = 0; i < kCount; ++i)
+    gradients[i] = make_output(ready, names[i], tokens, device);
+  return gradients;
+}
+
+template <std::size_t kCount>
+void add_gradients(Call& call, const ReadyLayer& ready,
+                   const std::array<const char*, kCount>& names,
+                   const std::array<Tensor, kCount>& gradients) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (ready.find_output(names[i]) != nullptr) call.add(names[i], gradients[i]);
+}
+
+void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<8> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  const Tensor& dy = in.tensors()[0];
+  const int64_t tokens = dy.size(0);
+  const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
+  auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
+  Call call(ready, dy.device());
+  add_backward_inputs(call, in.tensors(), tokens);
+  add_gradients(call, ready, kDataGradients, data);
+  add_gradients(call, ready, kWeightGradients, weights);
+  check(moejit_layer_backward(ready.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
+  for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
+  for (std::size_t i = 0; i < weights.size(); ++i) stack[data.size() + i] = weights[i].release();
+}
+
+void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<12, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                              "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  const Tensor& dy = in.tensors()[0];
+  const int64_t tokens = dy.size(0);
+  const bool overwrite = in.flag(0);
+  const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
+  Call call(ready, dy.device());
+  add_backward_inputs(call, in.tensors(), tokens);
+  add_gradients(call, ready, kDataGradients, data);
+  for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[8 + i]);
+  check(moejit_layer_backward(
+      ready.layer, overwrite ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD, call.get()));
+  for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
+}
+
+}  // namespace
+
+const std::array<Operator, 5> kOperators = {{
+    {"quantize", "quantize(Tensor w1, Tensor w2, str layer) -> Tensor", quantize},
+    {"quantize_",
+     "quantize_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor skip_update, str layer) -> ()",
+     quantize_in_place},
+    {"forward",
+     "forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor saved, Tensor status)",
+     forward},
+    {"backward",
+     "backward(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, str layer) -> (Tensor dx, Tensor dprobs, Tensor dw1, "
+     "Tensor dw2, Tensor db1, Tensor db2)",
+     backward},
+    {"backward_add",
+     "backward_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, "
+     "Tensor(d!) main_db2, bool overwrite, str layer) -> (Tensor dx, Tensor dprobs)",
+     backward_add},
+}};
+
+}  // namespace moejit::torch

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/torch/torch_functions.h"
+
+#include <dlpack/dlpack.h>
+#include <span>
+
+namespace moejit::torch {
+
+// Owns a reference to a tensor of torch. The DLTensor points into that tensor: shape, strides and
+// memory stay where they are as long as the reference lives.
+class Tensor {
+ public:
+  Tensor() = default;
+  // Takes over the reference that torch hands an operator in an argument.
+  explicit Tensor(Value argument) noexcept : handle_(reinterpret_cast<TensorOpaque*>(argument)) {}
+  // Allocates row-major memory, uninitialised, with torch's allocator.
+  Tensor(std::span<const int64_t> shape, DLDataType dtype, DLDevice device);
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(Tensor&& other) noexcept;
+  ~Tensor();
+
+  // Reads the tensor's facts. To be called once before dl() of an argument; throws where the dtype
+  // or device is none that the library knows. `name` is the tensor's in that error.
+  void describe(const char* name);
+
+  const DLTensor& dl() const { return dl_; }
+  DLDevice device() const { return dl_.device; }
+  // Size of a dimension; -1 where there are fewer.
+  int64_t size(int32_t dim) const { return dim < dl_.ndim ? dl_.shape[dim] : -1; }
+  int64_t element_count() const;
+
+  // Sets every byte to 0, in order with the current stream.
+  void zero();
+  // Hands the reference over to torch, as a result.
+  Value release() noexcept;
+
+ private:
+  TensorOpaque* handle_ = nullptr;
+  DLTensor dl_{};
+};
+
+}  // namespace moejit::torch
