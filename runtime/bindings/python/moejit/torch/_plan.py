@@ -8,6 +8,8 @@ import functools
 import json
 import os
 import pathlib
+import subprocess
+import tempfile
 
 _Pointer = ctypes.c_void_p
 
@@ -161,3 +163,15 @@ def explain(json_text: str, target: str) -> str:
         return text.value.decode()
     finally:
         _library().moejit_layer_destroy(layer)
+
+
+def describe(configuration: dict) -> dict:
+    """Returns the layer description that a Hugging Face configuration implies, as the library reads it."""
+    tool = os.environ.get("MOEJIT_TOOL", "moejit")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(configuration, file)
+        file.flush()
+        done = subprocess.run([tool, "layer", "--from-hf", file.name], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError("moejit: " + done.stderr.strip())
+    return json.loads(done.stdout)

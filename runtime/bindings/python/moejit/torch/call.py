@@ -29,6 +29,7 @@ class State:
     def __init__(self) -> None:
         self.weights = QuantizedWeights()
         self.status: torch.Tensor | None = None
+        self.calls: dict[tuple, ExpertsCall] = {}
 
     def __deepcopy__(self, memo: dict) -> State:
         return State()
@@ -109,8 +110,11 @@ def _gradients(*tensors: torch.Tensor) -> tuple[str, ...]:
 
 
 def _gradient_dtype(weight: torch.Tensor) -> torch.dtype:
-    """Returns the dtype of a weight's gradient: from torch 2.11 on a leaf may have another than its own."""
-    if not weight.is_leaf:
+    """Returns the dtype of a weight's gradient: from torch 2.11 on a leaf may have another than its own.
+
+    torch.compile does not know that; autograd casts the gradients of a compiled graph.
+    """
+    if torch.compiler.is_compiling() or not weight.is_leaf:
         return weight.dtype
     return getattr(weight, "grad_dtype", None) or weight.dtype
 

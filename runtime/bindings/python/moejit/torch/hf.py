@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts of transformers' models: an implementation for `model.set_experts_implementation()`."""
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import torch
+
+from moejit.torch import _plan
+from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.experts import splits_alignment_of
+
+# Keys of configurations on which the experts' formula depends in one family or another.
+_FORMULA_KEYS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "dense_act_fn",
+                 "ffn_act_fn", "swiglu_limit", "swiglu_limits", "swiglu_alpha", "mlp_gate_softcap", "mlp_up_softcap")
+_WIDTH_KEYS = ("moe_intermediate_size", "intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "d_ff",
+               "encoder_ffn_dim")
+_FEWEST_MAX_TOKENS = 256
+
+
+def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int | None = None, *,
+                recompute: str = "none", cache_weights: bool | None = None,
+                splits_alignment: int | None = None) -> None:
+    """Makes an implementation of experts known to transformers.
+
+    A model gets it by `model.set_experts_implementation(name)`. Nothing of the model changes: neither its parameters
+    nor its state dict. What the layer cannot run is an error of the call; nothing else runs in its place.
+
+    Args:
+        name: What models call it; a second registration of a name replaces the first.
+        recipe: "fp8_flow", "bf16", ...
+        max_tokens: The largest T of a call. None: the next power of two, from 256 on, of each call's T; each such size
+            is a layer of its own.
+        recompute: "none" or "moe_expert".
+        cache_weights: As for moejit.torch.Experts.
+        splits_alignment: Rows; by default the smallest that the recipe takes.
+
+    Raises:
+        ImportError: transformers is missing or lacks its interface for experts.
+
+    Example:
+        >>> moejit.torch.register_hf(recipe="bf16")
+        >>> model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-30B-A3B", dtype=torch.bfloat16)
+        >>> model.set_experts_implementation("moejit")
+    """
+    try:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError as error:
+        raise ImportError("moejit.torch.register_hf() needs transformers 5 or newer, whose modules of experts take "
+                          f"other implementations: {error}") from error
+    fields = {"recipe": recipe, "recompute": recompute,
+              "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
+    ALL_EXPERTS_FUNCTIONS.register(name, functools.partial(_experts, json.dumps(fields), max_tokens, cache_weights))
+
+
+def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
+             hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+    """Runs in the place of a module's forward."""
+    has_gate = getattr(module, "has_gate", True)
+    w1 = module.gate_up_proj if has_gate else module.up_proj
+    b1 = b2 = None
+    if module.has_bias:
+        b1 = module.gate_up_proj_bias if has_gate else module.up_proj_bias
+        b2 = module.down_proj_bias
+    call = _call_of(module, fields, _bound(hidden_states, max_tokens), top_k_index.shape[-1], w1, cache_weights)
+    if module._is_expert_parallel:
+        # Tokens of other ranks' experts have ids above those of this rank.
+        top_k_index = torch.where(top_k_index < w1.shape[0], top_k_index, -1)
+    return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2)
+
+
+def _bound(hidden_states: torch.Tensor, max_tokens: int | None) -> int:
+    """Returns max_tokens of a call's layer. Under torch.compile the comparisons become guards."""
+    if max_tokens is not None:
+        return max_tokens
+    tokens = hidden_states.numel() // hidden_states.shape[-1]
+    bound = _FEWEST_MAX_TOKENS
+    while bound < tokens:
+        bound *= 2
+    return bound
+
+
+def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
+             cache_weights: bool | None) -> ExpertsCall:
+    """Returns what calls of the module have in common, which the module remembers."""
+    if torch.compiler.is_compiling():
+        return _make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
+    if "_moejit_state" not in module.__dict__:
+        module.__dict__["_moejit_state"] = State()
+    state = module.__dict__["_moejit_state"]
+    key = (fields, max_tokens, top_k, cache_weights)
+    call = state.calls.get(key)
+    if call is None:
+        call = state.calls[key] = _make_call(module, fields, max_tokens, top_k, w1, cache_weights, state)
+    return call
+
+
+def _make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
+               cache_weights: bool | None, state: State | None) -> ExpertsCall:
+    if getattr(module, "has_post_expert_norm", False):
+        raise RuntimeError(f"moejit: unsupported: {type(module).__name__} has a norm behind each expert, which no layer "
+                           "description expresses\nhint: leave this model at another experts implementation")
+    config = module.config
+    keys = tuple((key, getattr(config, key)) for key in _FORMULA_KEYS if getattr(config, key, None) is not None)
+    rows, hidden = (w1.shape[2], w1.shape[1]) if module.is_transposed else (w1.shape[1], w1.shape[2])
+    has_gate = getattr(module, "has_gate", True)
+    layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
+    description = _describe(fields, config.model_type, keys, w1.shape[0], top_k, hidden,
+                            rows // 2 if has_gate else rows, bool(module.has_bias), layout, max_tokens)
+    return ExpertsCall(description=description, state=state, cache_weights=cache_weights,
+                       is_transposed=bool(module.is_transposed))
+
+
+@torch.compiler.assume_constant_result
+def _describe(fields: str, model_type: str, keys: tuple, experts: int, top_k: int, hidden: int, intermediate: int,
+              has_bias: bool, layout: str, max_tokens: int) -> str:
+    """Returns the description of a module's layer, JSON."""
+    return _cached_description(fields, model_type, json.dumps(dict(keys)), experts, top_k, hidden, intermediate,
+                               has_bias, layout, max_tokens)
+
+
+@functools.lru_cache(maxsize=None)
+def _cached_description(fields: str, model_type: str, keys: str, experts: int, top_k: int, hidden: int,
+                        intermediate: int, has_bias: bool, layout: str, max_tokens: int) -> str:
+    figures = {"num_experts": max(experts, top_k), "num_experts_per_tok": top_k, "hidden_size": hidden}
+    return json.dumps({
+        **json.loads(fields), "activation": _activation(model_type, json.loads(keys), figures, intermediate),
+        "experts": max(experts, top_k), "local_experts": experts, "top_k": top_k, "hidden": hidden,
+        "intermediate": intermediate, "biases": has_bias, "gate_up_layout": layout, "dispatch": "none",
+        "max_tokens": max_tokens, "passes": ["forward", "backward"]})
+
+
+def _activation(model_type: str, keys: dict[str, Any], figures: dict[str, int],
+                intermediate: int) -> str | dict[str, Any]:
+    """Returns the activation as the library reads it from a configuration with these keys."""
+    limits = keys.get("swiglu_limits")
+    if isinstance(limits, list) and len(set(limits)) > 1:
+        raise RuntimeError(f"moejit: unsupported: experts of {model_type} have other limits in each decoder layer "
+                           f"({limits})\nhint: leave this model at another experts implementation")
+    configuration = {"model_type": model_type, **figures, **dict.fromkeys(_WIDTH_KEYS, intermediate), **keys}
+    return _plan.describe(configuration)["activation"]
