@@ -9,7 +9,7 @@ import torch
 
 from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
-from moejit.torch.layers import target_of
+from moejit.torch.layers import as_json, target_of
 
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
@@ -35,7 +35,7 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
         RuntimeError: A tensor's dtype, shape or device is wrong, or the target cannot run the layer. The sentence says
             which, what was got and what was wanted.
     """
-    call = ExpertsCall(description=layer if isinstance(layer, str) else json.dumps(layer))
+    call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
     return call_experts(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
                         down_proj_bias)
 

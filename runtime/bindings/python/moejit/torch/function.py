@@ -8,8 +8,8 @@ from moejit.torch import ops
 
 
 def _as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
-    """Returns what autograd takes: nothing where no gradient is wanted or the layer made none."""
-    if not is_wanted or gradient.numel() == 0:
+    """Returns what autograd takes: nothing where no gradient is wanted or the layer made none, which is a list of 0."""
+    if not is_wanted or gradient.dim() < 2:
         return None
     return gradient.to(dtype)
 

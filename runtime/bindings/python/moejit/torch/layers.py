@@ -18,6 +18,12 @@ def target_of(device: torch.device) -> str:
     return "sim" if device.type == "cpu" else "cuda:sm_90a"
 
 
+@torch.compiler.assume_constant_result
+def as_json(description: dict[str, Any]) -> str:
+    """Returns a description as JSON. torch.compile does not trace the making of it."""
+    return json.dumps(description)
+
+
 @functools.lru_cache(maxsize=None)
 def _layer_text(description: str, target: str) -> str:
     planned = _plan.plan(description, target)

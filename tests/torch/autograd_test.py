@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients under what training loops do: checkpoints, offload, main gradients, autocast, frozen parameters."""
+import copy
+import unittest
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, assert_same_bits, relative_error)
+from moejit.torch import Experts, ops
+
+
+class Recomputation(unittest.TestCase):
+
+    def setUp(self):
+        self.inputs = Inputs()
+
+    def assert_same(self, wrap):
+        """A wrapped run gives the bits of a plain one."""
+        for recipe in RECIPES:
+            def run(x, probs):
+                self.inputs.x, self.inputs.probs = x, probs
+                return self.inputs.run(recipe)
+
+            x, probs = self.inputs.x, self.inputs.probs
+            want = self.inputs.results(lambda: run(x, probs))
+            got = self.inputs.results(lambda: wrap(run, x, probs))
+            assert_same_bits(self, got, want)
+
+    def test_a_checkpoint_gives_the_same_bits(self):
+        self.assert_same(lambda run, *given: checkpoint(run, *given, use_reentrant=False))
+
+    def test_a_reentrant_checkpoint_gives_the_same_bits(self):
+        self.assert_same(lambda run, *given: checkpoint(run, *given, use_reentrant=True))
+
+    def test_a_selective_checkpoint_keeps_or_computes_again_by_operator(self):
+        calls = []
+
+        def policy(context, operator, *_, **__):
+            calls.append((operator, context.is_recompute))
+            return CheckpointPolicy.MUST_SAVE if operator == ops.forward else CheckpointPolicy.PREFER_RECOMPUTE
+
+        self.assert_same(lambda run, *given: checkpoint(
+            run, *given, use_reentrant=False,
+            context_fn=lambda: create_selective_checkpoint_contexts(policy)))
+        self.assertIn((ops.forward, False), calls)
+
+    def test_saved_tensors_may_be_moved_away_and_back(self):
+        def pack(tensor):
+            return tensor.cpu().clone()
+
+        def unpack(tensor):
+            # Elsewhere, and no further aligned than torch's memory is.
+            room = torch.empty(tensor.numel() * tensor.element_size() + 64, dtype=torch.uint8, device=DEVICE)
+            moved = room[64:].view(tensor.dtype).view(tensor.shape)
+            return moved.copy_(tensor)
+
+        def offloaded(run, *given):
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                return run(*given)
+
+        self.assert_same(offloaded)
+
+
+class Module(unittest.TestCase):
+
+    def make(self, recipe="fp8_flow", **options):
+        torch.manual_seed(0)
+        return Experts(E, H, I, K, max_tokens=MAX_TOKENS, recipe=recipe, bias=True, device=DEVICE, **options)
+
+    def step(self, module, inputs, **options):
+        """[y, dx, dprobs, gradients of the parameters] of a forward and a backward call."""
+        for leaf in (inputs.x, inputs.probs, *module.parameters()):
+            leaf.grad = None
+        y = module(inputs.x, inputs.ids, inputs.probs, **options)
+        y.backward(inputs.dy)
+        return [y.detach(), inputs.x.grad, inputs.probs.grad, *(each.grad for each in module.parameters())]
+
+    def test_the_state_dict_has_the_parameters_and_nothing_else(self):
+        module = self.make()
+        module.update_weights()
+        self.assertEqual(sorted(module.state_dict()),
+                         ["down_proj", "down_proj_bias", "gate_up_proj", "gate_up_proj_bias"])
+
+    def test_more_dimensions_in_front_of_the_tokens(self):
+        module, inputs = self.make(), Inputs()
+        y = module(inputs.x, inputs.ids, inputs.probs)
+        folded = module(inputs.x.view(3, -1, H), inputs.ids.view(3, -1, K), inputs.probs.view(3, -1, K))
+        assert_same_bits(self, [folded.view(-1, H)], [y])
+
+    def test_bf16_probabilities_and_int32_ids(self):
+        module, inputs = self.make(), Inputs()
+        rounded = inputs.probs.detach().bfloat16().requires_grad_()
+        y = module(inputs.x, inputs.ids.int(), rounded)
+        y.backward(inputs.dy)
+        self.assertEqual(rounded.grad.dtype, torch.bfloat16)
+        assert_same_bits(self, [y], [module(inputs.x, inputs.ids, rounded.detach().float())])
+
+    def test_main_gradients_get_what_autograd_would_give(self):
+        for recipe in RECIPES:
+            inputs = Inputs()
+            want = self.step(self.make(recipe), inputs)
+            module = self.make(recipe, fuse_wgrad_accumulation=True)
+            for parameter in module.parameters():
+                parameter.main_grad = torch.zeros(parameter.shape, device=DEVICE)
+            for _ in range(2):
+                got = self.step(module, inputs)
+            assert_same_bits(self, got[:3], want[:3])
+            self.assertEqual(got[3:], [None] * 4)
+            for parameter, gradient in zip(module.parameters(), want[3:]):
+                # Those of autograd are rounded to bf16 once.
+                self.assertLessEqual(relative_error(parameter.main_grad, 2 * gradient.float()), 2 ** -8)
+
+    def test_main_gradients_heed_the_attributes_of_megatron_and_transformer_engine(self):
+        inputs, module = Inputs(), self.make(fuse_wgrad_accumulation=True)
+        for parameter in module.parameters():
+            parameter.main_grad = torch.full(parameter.shape, 7.0, device=DEVICE)
+            parameter.grad_added_to_main_grad = False
+            parameter.overwrite_main_grad = True
+            parameter.zero_out_wgrad = True
+        gradients = self.step(module, inputs)[3:]
+        self.assertTrue(all(parameter.grad_added_to_main_grad for parameter in module.parameters()))
+        self.assertFalse(any(gradient.any() for gradient in gradients), "dummies of zeros were asked for")
+        overwritten = [parameter.main_grad.clone() for parameter in module.parameters()]
+        self.step(module, inputs)
+        assert_same_bits(self, [parameter.main_grad for parameter in module.parameters()], overwritten)
+        module.down_proj.overwrite_main_grad = False
+        with self.assertRaisesRegex(RuntimeError, "overwrite_main_grad is True for some parameters"):
+            self.step(module, inputs)
+
+    def test_a_missing_main_gradient_is_an_error(self):
+        with self.assertRaisesRegex(RuntimeError, "gate_up_proj has no main_grad"):
+            self.step(self.make(fuse_wgrad_accumulation=True), Inputs())
+
+    @unittest.skipUnless(hasattr(torch.Tensor, "grad_dtype"), "torch 2.11 has grad_dtype")
+    def test_gradients_are_float32_where_the_parameter_says_so(self):
+        inputs = Inputs()
+        want = self.step(self.make(), inputs)[3:]
+        module = self.make()
+        for parameter in module.parameters():
+            parameter.grad_dtype = torch.float32
+        got = self.step(module, inputs)[3:]
+        self.assertEqual({gradient.dtype for gradient in got}, {torch.float32})
+        assert_same_bits(self, [gradient.bfloat16() for gradient in got], want)
+
+    def test_autocast_casts_tokens_and_parameters_and_leaves_probabilities(self):
+        inputs = Inputs()
+        want = self.step(self.make(), inputs)
+        module = self.make(dtype=torch.float32)
+        module.load_state_dict(self.make().state_dict())
+        inputs.x = inputs.x.detach().float().requires_grad_()
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            got = self.step(module, inputs)
+        self.assertEqual([each.dtype for each in got[:4]],
+                         [torch.bfloat16, torch.float32, torch.float32, torch.float32])
+        assert_same_bits(self, [each.float() for each in got], [each.float() for each in want])
+
+    def test_gradients_that_nobody_wants_are_none_and_the_others_the_same(self):
+        for frozen in (("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), ("down_proj",)):
+            inputs, module = Inputs(), self.make()
+            want = self.step(module, inputs)
+            for name in frozen:
+                getattr(module, name).requires_grad_(False)
+            got = self.step(module, inputs)
+            names = ["y", "dx", "dprobs", *(name for name, _ in module.named_parameters())]
+            self.assertEqual([name for name, each in zip(names, got) if each is None], sorted(frozen, key=names.index))
+            kept = [index for index, name in enumerate(names) if name not in frozen]
+            assert_same_bits(self, [got[index] for index in kept], [want[index] for index in kept])
+
+    def test_tokens_and_probabilities_that_want_no_gradient(self):
+        inputs, module = Inputs(), self.make()
+        want = self.step(module, inputs)
+        inputs.x, inputs.probs = inputs.x.detach(), inputs.probs.detach()
+        got = self.step(module, inputs)
+        self.assertEqual(got[1:3], [None, None])
+        assert_same_bits(self, got[3:], want[3:])
+
+    def test_the_status_word_of_the_last_call(self):
+        module, inputs = self.make(), Inputs()
+        self.assertEqual(module.status(), 0)
+        inputs.ids[0, 0] = E
+        module(inputs.x, inputs.ids, inputs.probs)
+        self.assertEqual(module.status(), 1)
+
+    def test_explain_gives_reasons(self):
+        self.assertRegex(self.make().explain(), r"(?s)fp8_flow.*because|reason|: ")
+
+    def test_figures_that_no_layer_has_are_refused_at_once(self):
+        with self.assertRaisesRegex(RuntimeError, r"hidden: got 60, wanted a multiple of 16"):
+            Experts(E, 60, I, K, max_tokens=8)
+
+
+class KeptWeights(unittest.TestCase):
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.module = Experts(E, H, I, K, max_tokens=MAX_TOKENS, device=DEVICE)
+        self.inputs = Inputs()
+
+    def run_without_gradients(self):
+        with torch.no_grad():
+            return self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
+
+    def block(self):
+        return self.module._state.weights.block
+
+    def test_calls_without_gradients_quantise_once(self):
+        self.run_without_gradients()
+        block, version = self.block(), self.block()._version
+        self.run_without_gradients()
+        self.assertIs(self.block(), block)
+        self.assertEqual(block._version, version)
+
+    def test_a_change_in_place_and_a_new_tensor_are_seen(self):
+        for change in (lambda weight: weight.mul_(2), lambda weight: setattr(weight, "data", weight.data * 0.5)):
+            before = self.run_without_gradients()
+            with torch.no_grad():
+                change(self.module.down_proj)
+            after = self.run_without_gradients()
+            self.assertFalse(torch.equal(after, before))
+            with torch.enable_grad():
+                want = self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
+            assert_same_bits(self, [after], [want])
+
+    def test_training_quantises_in_every_call(self):
+        first = self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
+        self.module.down_proj.data.mul_(2)  # which no version tells of
+        second = self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
+        assert_same_bits(self, [second], [2 * first])
+        assert_same_bits(self, [self.run_without_gradients()], [second])
+
+    def test_later_microbatches_use_what_the_first_quantised(self):
+        run = lambda first: self.module(self.inputs.x, self.inputs.ids, self.inputs.probs, is_first_microbatch=first)
+        want = run(True)
+        block, version = self.block(), self.block()._version
+        got = run(False)
+        assert_same_bits(self, [got], [want])
+        self.assertEqual((self.block() is block, block._version), (True, version))
+        with torch.no_grad():
+            self.module.down_proj.mul_(2)
+        assert_same_bits(self, [run(False)], [want])
+        assert_same_bits(self, [run(True)], [2 * want])
+
+    def test_the_device_decides_with_skip_update(self):
+        skip = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+        run = lambda: self.module(self.inputs.x, self.inputs.ids, self.inputs.probs, skip_update=skip)
+        want = run()
+        with torch.no_grad():
+            self.module.down_proj.mul_(2)
+        skip.fill_(1)
+        assert_same_bits(self, [run()], [want])
+        skip.zero_()
+        assert_same_bits(self, [run()], [2 * want])
+
+    def test_a_copy_of_the_module_has_weights_of_its_own(self):
+        before = self.run_without_gradients()
+        other = copy.deepcopy(self.module)
+        with torch.no_grad():
+            other.down_proj.mul_(2)
+            assert_same_bits(self, [other(self.inputs.x, self.inputs.ids, self.inputs.probs)], [2 * before])
+        assert_same_bits(self, [self.run_without_gradients()], [before])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile, torch.export and AOTInductor: whole graphs, and the bits of eager calls."""
+import pathlib
+import tempfile
+import unittest
+
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from support import DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, assert_same_bits, describe
+from moejit.torch import Experts, experts
+
+
+class Module(torch.nn.Module):
+    """Experts between operations that Inductor makes kernels of."""
+
+    def __init__(self, recipe="fp8_flow", **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = Experts(E, H, I, K, max_tokens=MAX_TOKENS, recipe=recipe, bias=True, device=DEVICE, **options)
+
+    def forward(self, x, ids, probs):
+        return self.experts(x * 2, ids, probs) + 1
+
+
+class Compile(unittest.TestCase):
+
+    def setUp(self):
+        torch._dynamo.reset()
+
+    def step(self, module, inputs, function=None):
+        for leaf in (inputs.x, inputs.probs, *module.parameters()):
+            leaf.grad = None
+        y = (module if function is None else function)(inputs.x, inputs.ids, inputs.probs)
+        y.backward(inputs.dy)
+        return [y.detach(), inputs.x.grad, inputs.probs.grad, *(each.grad for each in module.parameters())]
+
+    def test_one_graph_has_the_bits_of_eager_with_every_backend(self):
+        for recipe in RECIPES:
+            for backend in ("eager", "aot_eager", "inductor"):
+                with self.subTest(recipe=recipe, backend=backend):
+                    torch._dynamo.reset()
+                    module, inputs = Module(recipe), Inputs()
+                    compiled = torch.compile(module, fullgraph=True, backend=backend)
+                    assert_same_bits(self, self.step(module, inputs, compiled), self.step(module, inputs))
+                    self.assertEqual(module.experts.status(), 0)
+
+    def test_the_function_with_a_description_as_a_dict(self):
+        inputs = Inputs()
+        layer = describe("fp8_flow")
+        compiled = torch.compile(lambda x: experts(x, inputs.ids, inputs.probs, inputs.w1, inputs.w2,
+                                                   layer=describe("fp8_flow")), fullgraph=True, backend="aot_eager")
+        want = experts(inputs.x, inputs.ids, inputs.probs, inputs.w1, inputs.w2, layer=layer)
+        assert_same_bits(self, [compiled(inputs.x)], [want])
+
+    def test_one_graph_serves_all_numbers_of_tokens(self):
+        module = Module()
+        counter = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(module, fullgraph=True, backend=counter, dynamic=True)
+        for tokens in (12, 20, MAX_TOKENS, 3):
+            inputs = Inputs(tokens)
+            assert_same_bits(self, self.step(module, inputs, compiled), self.step(module, inputs))
+        self.assertEqual(counter.frame_count, 1)
+        inputs = Inputs(0)  # torch makes a graph of its own for sizes of 0 and 1
+        assert_same_bits(self, self.step(module, inputs, compiled), self.step(module, inputs))
+        with self.assertRaisesRegex(RuntimeError, f"{MAX_TOKENS}"):
+            self.step(module, Inputs(MAX_TOKENS + 1), compiled)
+
+    def test_calls_without_gradients_use_the_weights_that_were_kept(self):
+        module, inputs = Module(), Inputs()
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        with torch.no_grad():
+            want = module(inputs.x, inputs.ids, inputs.probs)
+            module.experts.update_weights()
+            assert_same_bits(self, [compiled(inputs.x, inputs.ids, inputs.probs)], [want])
+            module.experts.down_proj.mul_(2)
+            assert_same_bits(self, [compiled(inputs.x, inputs.ids, inputs.probs)], [want])
+            module.experts.update_weights()
+            assert_same_bits(self, [compiled(inputs.x, inputs.ids, inputs.probs)],
+                             [module(inputs.x, inputs.ids, inputs.probs)])
+
+    def test_main_gradients_are_added_to(self):
+        inputs, module = Inputs(), Module(fuse_wgrad_accumulation=True)
+        compiled = torch.compile(module, fullgraph=True, backend="inductor")
+        sums = []
+        for function in (module, compiled):
+            for parameter in module.parameters():
+                parameter.main_grad = torch.zeros(parameter.shape, device=DEVICE)
+                parameter.grad_added_to_main_grad = False
+            for _ in range(2):
+                self.step(module, inputs, function)
+            self.assertTrue(all(parameter.grad_added_to_main_grad for parameter in module.parameters()))
+            sums.append([parameter.main_grad for parameter in module.parameters()])
+        assert_same_bits(self, sums[1], sums[0])
+
+    def test_microbatches(self):
+        module, inputs = Module(), Inputs()
+        run = lambda first: module.experts(inputs.x, inputs.ids, inputs.probs, is_first_microbatch=first)
+        want = run(True)
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        with torch.no_grad():
+            module.experts.down_proj.mul_(2)
+        assert_same_bits(self, [compiled(False)], [want])
+        assert_same_bits(self, [compiled(True)], [2 * want])
+        assert_same_bits(self, [compiled(False)], [2 * want])
+
+
+class Export(unittest.TestCase):
+
+    def setUp(self):
+        torch._dynamo.reset()
+        self.module = Module().requires_grad_(False)
+        inputs = Inputs()
+        self.given = (inputs.x.detach(), inputs.ids, inputs.probs.detach())
+
+    def export(self):
+        tokens = torch.export.Dim("tokens", min=2, max=MAX_TOKENS)
+        return torch.export.export(self.module, self.given, dynamic_shapes=[{0: tokens}] * 3)
+
+    def test_an_exported_program_has_the_bits_of_eager(self):
+        program = self.export().module()
+        for tokens in (12, 5, MAX_TOKENS):
+            inputs = Inputs(tokens)
+            given = (inputs.x.detach(), inputs.ids, inputs.probs.detach())
+            assert_same_bits(self, [program(*given)], [self.module(*given)])
+
+    def test_a_package_of_aot_inductor_has_the_bits_of_eager(self):
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            path = torch._inductor.aoti_compile_and_package(
+                self.export(), package_path=str(pathlib.Path(folder) / "experts.pt2"))
+            package = torch._inductor.aoti_load_package(path)
+            assert_same_bits(self, [package(*self.given)], [self.module(*self.given)])
+
+
+if __name__ == "__main__":
+    unittest.main()

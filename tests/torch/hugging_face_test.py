@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts of transformers' models: eight families beside their own modules in float32, and a model in training."""
+import copy
+import sys
+import unittest
+
+import torch
+import transformers
+
+from support import BOUNDS, DEVICE, RECIPES, ROOT, assert_same_bits, relative_error
+from moejit.torch import register_hf
+
+sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
+import make_checkpoints
+
+TOKENS, EXPERTS, HIDDEN, INTERMEDIATE = 32, 8, 128, 64
+
+transformers.logging.set_verbosity_error()
+for _recipe in RECIPES:
+    register_hf(f"moejit_{_recipe}", recipe=_recipe, max_tokens=TOKENS)
+register_hf()
+
+
+def run(module, inputs):
+    """A forward and a backward call of a module of experts: {name: tensor}."""
+    module.zero_grad()
+    x, probs = (inputs[name].clone().to(DEVICE).requires_grad_() for name in ("x", "topk_probs"))
+    y = module(x, inputs["topk_ids"].long().to(DEVICE), probs)
+    y.backward(inputs["dy"].to(DEVICE))
+    gradients = {"d" + name: parameter.grad for name, parameter in module.named_parameters()}
+    return {"y": y.detach(), "dx": x.grad, "dprobs": probs.grad, **gradients}
+
+
+class Families(unittest.TestCase):
+
+    def test_experts_are_near_those_of_the_library_in_float32(self):
+        for name in make_checkpoints.families(EXPERTS, INTERMEDIATE):
+            torch.manual_seed(0)
+            model = make_checkpoints.make_model(name, EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+            module = make_checkpoints.experts_of(model)
+            inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+            in_float32 = copy.deepcopy(module).float()
+            want = run(in_float32, {key: tensor.float() for key, tensor in inputs.items()})
+            before = list(model.state_dict())
+            for recipe in RECIPES:
+                model.set_experts_implementation(f"moejit_{recipe}")
+                got = run(module, inputs)
+                self.assertEqual(list(got), list(want))
+                for tensor in want:
+                    with self.subTest(family=name, recipe=recipe, tensor=tensor):
+                        self.assertLessEqual(relative_error(got[tensor], want[tensor]), BOUNDS[recipe])
+            self.assertEqual(list(model.state_dict()), before)
+
+    def test_transposed_interleaved_experts_with_biases_in_one_graph(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("gpt_oss", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        module = make_checkpoints.experts_of(model)
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        model.set_experts_implementation("moejit_fp8_flow")
+        torch._dynamo.reset()
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        want = run(module, inputs)
+        got = run(compiled, inputs)
+        assert_same_bits(self, list(got.values()), list(want.values()))
+
+    def test_a_compiled_module_needs_no_eager_call_before(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        module = make_checkpoints.experts_of(model)
+        model.set_experts_implementation("moejit")
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        torch._dynamo.reset()
+        got = run(torch.compile(module, fullgraph=True, backend="aot_eager"), inputs)
+        assert_same_bits(self, list(got.values()), list(run(module, inputs).values()))
+
+    def test_what_no_layer_expresses_is_refused(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        module = make_checkpoints.experts_of(model)
+        model.set_experts_implementation("moejit")
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        module.has_post_expert_norm = True
+        with self.assertRaisesRegex(RuntimeError, "has a norm behind each expert"):
+            run(module, inputs)
+        module.has_post_expert_norm = False
+        module.config.hidden_act = "mish"
+        with self.assertRaisesRegex(RuntimeError, "mish.*not supported"):
+            run(module, inputs)
+
+    def test_parameters_in_float32_are_refused_with_the_dtype(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).float().to(DEVICE)
+        model.set_experts_implementation("moejit")
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        with self.assertRaisesRegex(RuntimeError, "dtype is float32, wanted BF16"):
+            run(make_checkpoints.experts_of(model), {key: tensor.float() for key, tensor in inputs.items()})
+
+
+class Training(unittest.TestCase):
+
+    def setUp(self):
+        torch.manual_seed(0)
+        config = transformers.Qwen3MoeConfig(
+            vocab_size=64, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_experts=8, num_experts_per_tok=2,
+            decoder_sparse_step=1, norm_topk_prob=True)
+        self.model = transformers.Qwen3MoeForCausalLM(config).bfloat16().to(DEVICE)
+        self.tokens = torch.randint(0, 64, (2, 16), device=DEVICE)
+
+    def train(self, implementation, steps=6):
+        model = copy.deepcopy(self.model)
+        model.set_experts_implementation(implementation)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        losses = []
+        for _ in range(steps):
+            loss = model(self.tokens, labels=self.tokens).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def test_six_steps_go_as_with_the_librarys_own_experts(self):
+        want = self.train("eager")
+        self.assertLess(want[-1], want[0] - 0.2, "the reference learns nothing")
+        # A loss near 4 in bf16 has steps of 2^-6; later steps carry on what earlier ones rounded.
+        for recipe, bound in (("bf16", 0.05), ("fp8_flow", 0.15)):
+            got = self.train(f"moejit_{recipe}")
+            for step, (one, other) in enumerate(zip(got, want)):
+                self.assertLessEqual(abs(one - other), bound, f"{recipe}, step {step}: {got} beside {want}")
+
+    def test_the_whole_model_is_one_graph_with_the_loss_of_eager(self):
+        self.model.set_experts_implementation("moejit_fp8_flow")
+        want = self.model(self.tokens, labels=self.tokens).loss
+        torch._dynamo.reset()
+        compiled = torch.compile(self.model, fullgraph=True, backend="aot_eager")
+        loss = compiled(self.tokens, labels=self.tokens).loss
+        loss.backward()
+        self.assertEqual(loss.item(), want.item())
+        self.assertTrue(all(parameter.grad is not None for name, parameter in self.model.named_parameters()
+                            if "experts" in name))
+
+
+if __name__ == "__main__":
+    unittest.main()

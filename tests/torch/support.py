@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of moejit.torch share: tiny layers, their inputs, and a reference by torch's own operators.
+
+The device of the tests is MOEJIT_TEST_DEVICE, the CPU by default.
+"""
+import os
+import pathlib
+import warnings
+
+os.environ.setdefault("MOEJIT_TORCH_FILL", "1")  # opcheck compares every byte of the results
+
+import torch
+
+warnings.filterwarnings("ignore", message="moejit: CPU tensors run in the simulator")
+torch.set_num_threads(2)
+
+from moejit.torch import experts, layer_text, ops
+from moejit.torch.layers import target_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEVICE = torch.device(os.environ.get("MOEJIT_TEST_DEVICE", "cpu"))
+RECIPES = ("bf16", "fp8_flow")
+E, K, H, I, MAX_TOKENS = 8, 2, 64, 32, 64
+TOKENS = 12
+# The largest relative error beside float32 of the same bf16 inputs: 8 mantissa bits, and 4 of FP8, in each of a
+# handful of roundings; tests/cli/hugging_face_test.py derives them.
+BOUNDS = {"bf16": 0.006, "fp8_flow": 0.09}
+
+
+def describe(recipe, **fields):
+    """A layer description of the sizes above."""
+    return {"experts": E, "top_k": K, "hidden": H, "intermediate": I, "recipe": recipe, "max_tokens": MAX_TOKENS,
+            "splits_alignment": 64 if recipe == "bf16" else 16, "passes": ["forward", "backward"], **fields}
+
+
+def text(recipe, **fields):
+    """The operators' last argument for such a layer on the tests' device."""
+    return layer_text(describe(recipe, **fields), target_of(DEVICE))
+
+
+class Inputs:
+    """Random inputs of one call. `leaves` are those that gradients are taken of."""
+
+    def __init__(self, tokens=TOKENS, seed=0, biases=False):
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape, scale=1.0, dtype=torch.bfloat16):
+            return (torch.randn(*shape, generator=generator) * scale).to(dtype).to(DEVICE).requires_grad_()
+
+        self.x = random(tokens, H)
+        self.ids = torch.stack([torch.randperm(E, generator=generator)[:K] for _ in range(tokens)]
+                               or [torch.zeros(K, dtype=torch.int64)])[:tokens].to(DEVICE)
+        self.probs = torch.rand(tokens, K, generator=generator).to(DEVICE).requires_grad_()
+        self.w1, self.w2 = random(E, 2 * I, H, scale=H ** -0.5), random(E, H, I, scale=I ** -0.5)
+        self.b1 = random(E, 2 * I) if biases else None
+        self.b2 = random(E, H) if biases else None
+        self.dy = random(tokens, H).detach()
+
+    @property
+    def leaves(self):
+        return [leaf for leaf in (self.x, self.probs, self.w1, self.w2, self.b1, self.b2) if leaf is not None]
+
+    def run(self, recipe, **fields):
+        """The result of moejit.torch.experts()."""
+        return experts(self.x, self.ids, self.probs, self.w1, self.w2, gate_up_proj_bias=self.b1,
+                       down_proj_bias=self.b2, layer=describe(recipe, biases=self.b1 is not None, **fields))
+
+    def results(self, function):
+        """[y, the leaves' gradients] of a function without arguments."""
+        for leaf in self.leaves:
+            leaf.grad = None
+        y = function()
+        y.backward(self.dy.to(y.dtype))
+        return [y.detach()] + [leaf.grad for leaf in self.leaves]
+
+    def reference(self):
+        """The result by torch's operators in float32, which autograd derives."""
+        y = torch.zeros(self.x.shape, device=DEVICE)
+        for expert in range(E):
+            tokens, choices = torch.where(self.ids == expert)
+            h1 = self.x[tokens].float() @ self.w1[expert].float().T
+            if self.b1 is not None:
+                h1 = h1 + self.b1[expert].float()
+            gate, up = h1.chunk(2, -1)
+            h2 = (torch.nn.functional.silu(gate) * up) @ self.w2[expert].float().T
+            if self.b2 is not None:
+                h2 = h2 + self.b2[expert].float()
+            y = y.index_add(0, tokens, self.probs[tokens, choices, None] * h2)
+        return y
+
+
+def arguments(recipe, inputs, biases=False):
+    """{operator: its arguments} for one forward and backward call, and what they need of each other."""
+    layer = text(recipe, biases=biases, wgrad_dtype="f32")
+    none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
+    tensors = [tensor.detach() for tensor in (inputs.x, inputs.ids.int(), inputs.probs, inputs.w1, inputs.w2)]
+    x, ids, probs, w1, w2 = tensors
+    b1, b2 = (none if bias is None else bias.detach() for bias in (inputs.b1, inputs.b2))
+    quantized = ops.quantize(w1, w2, layer)
+    _, saved, _ = ops.forward(x, ids, probs, w1, w2, b1, b2, quantized, layer)
+    kept = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized)
+    main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
+    skip = torch.ones(1, dtype=torch.int32, device=DEVICE)
+    in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, skip, layer)}
+    return {ops.quantize: (w1, w2, layer), **in_place,
+            ops.forward: (x, ids, probs, w1, w2, b1, b2, quantized, layer),
+            ops.backward: (*kept, layer), ops.backward_add: (*kept, *main, False, layer)}
+
+
+def relative_error(got, want):
+    """|got - want| / |want| in the 2-norm."""
+    return ((got.float() - want.float()).norm() / want.float().norm()).item()
+
+
+def assert_same_bits(test, got, want):
+    """Fails unless two lists of tensors are equal, bit for bit."""
+    test.assertEqual(len(got), len(want))
+    for index, (one, other) in enumerate(zip(got, want)):
+        test.assertTrue(torch.equal(one, other), f"result {index} differs")
