@@ -3,7 +3,8 @@
 #   make demo   install what is missing, build, and run a layer from description to numbers
 #   make test   install what is missing, build, and run the tests
 #               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
-.PHONY: demo test portable format check-format tidy clean help
+#   make test-torch   the same for the tests of moejit.torch, with torch 2.11; TORCH=2.15.0: another version
+.PHONY: demo test test-torch portable format check-format tidy clean help
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -24,6 +25,12 @@ test:
 	$(call configure,ci)
 	cmake --build --preset ci --parallel $(JOBS) $(if $(LABEL),--target tests_$(LABEL))
 	ctest --preset ci --parallel $(JOBS) $(if $(LABEL),--label-regex '^$(LABEL)$$')
+
+test-torch:
+	.ci/setup tests
+	$(call configure,ci)
+	cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch
+	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
 
 portable:
 	.ci/setup tests

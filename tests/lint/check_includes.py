@@ -16,6 +16,7 @@ RULES = {
     "runtime/": ["runtime/", "compiler/*", "cache/*", SUPPORT, "templates/*",
                  "moejit_device/params/", "moejit_device/core/", "moejit_sim/",
                  "templates/moejit_device/params/", "templates/moejit_sim/"],
+    "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "tests/support/",
              "templates/moejit_device/params/"],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",

@@ -3,7 +3,7 @@
 
 #include "runtime/bindings/torch/failure.h"
 
-#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -25,9 +25,10 @@ void check_block(const Tensor& block, const char* name, int64_t bytes) {
        "give the block that the operator before it returned, for the same layer");
 }
 
+std::atomic<bool> fills_blocks_of_gpus = false;
+
 bool fills_blocks(DLDevice device) {
-  static const bool is_asked_for = std::getenv("MOEJIT_TORCH_FILL") != nullptr;
-  return is_asked_for || device.device_type == kDLCPU;
+  return device.device_type == kDLCPU || fills_blocks_of_gpus.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -49,6 +50,8 @@ void* current_stream(DLDevice device) {
   check_torch(get(device.device_id, &stream), "aoti_torch_get_current_cuda_stream");
   return stream;
 }
+
+void fill_blocks_of_gpus(bool fills) { fills_blocks_of_gpus = fills; }
 
 Tensor make_block(int64_t bytes, DLDevice device) {
   Tensor block({&bytes, 1}, kBytes, device);

@@ -49,9 +49,12 @@ class Call {
   void* saved_home_ = nullptr;
 };
 
-// Returns a block of bytes that torch's allocator made. On the CPU, and where MOEJIT_TORCH_FILL is
-// set, its bytes are 0, so that those which no kernel writes are the same from call to call.
+// Returns a block of bytes that torch's allocator made. On the CPU, and on GPUs after
+// fill_blocks_of_gpus(true), its bytes are 0, so that those which no kernel writes are the same
+// from call to call.
 Tensor make_block(int64_t bytes, DLDevice device);
+
+void fill_blocks_of_gpus(bool fills);
 
 // Returns the layer's output of this name for a call over so many tokens, uninitialised; a tensor
 // without elements where the plan has none.

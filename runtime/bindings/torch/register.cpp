@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/operators.h"
 
 #include <cstdint>
@@ -46,7 +47,16 @@ __attribute__((constructor)) void load() {
 }  // namespace
 }  // namespace moejit::torch
 
+extern "C" {
+
 // Returns why loading the library did not register its operators, or NULL where it did.
-extern "C" __attribute__((visibility("default"))) const char* moejit_torch_load_error() {
+__attribute__((visibility("default"))) const char* moejit_torch_load_error() {
   return moejit::torch::load_error;
 }
+
+// Makes later calls on GPUs clear the blocks that they return, for tests that compare every byte.
+__attribute__((visibility("default"))) void moejit_torch_fill_blocks(int32_t fills) {
+  moejit::torch::fill_blocks_of_gpus(fills != 0);
+}
+
+}  // extern "C"

@@ -100,11 +100,11 @@ class Plan:
         return sum(-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.quantized)
 
     @functools.cached_property
-    def quantized_key(self) -> tuple:
+    def quantized_key(self) -> str:
         """What decides the bytes of that block: equal for layers that differ only in their tokens."""
         fields = json.loads(self.json)
-        return (self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
-                tuple((tensor.name, tensor.shape) for tensor in self.quantized))
+        return json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
+                           [[tensor.name, tensor.shape] for tensor in self.quantized]])
 
     @functools.cached_property
     def quantized(self) -> tuple[Tensor, ...]:

@@ -36,6 +36,7 @@ def _load() -> None:
     error = library.moejit_torch_load_error()
     if error:
         raise ImportError(f"moejit.torch: {path}: {error.decode()}")
+    library.moejit_torch_fill_blocks(bool(os.environ.get("MOEJIT_TORCH_FILL")))
 
 
 def _check_devices(**tensors: torch.Tensor) -> None:

@@ -9,10 +9,9 @@ from moejit.torch.layers import plan_of
 
 
 @torch.compiler.assume_constant_result
-def block_layout(layer: str) -> tuple:
+def block_layout(layer: str) -> str:
     """Returns what two layers have in common whose quantised blocks are the same bytes."""
-    planned = plan_of(layer)
-    return planned.quantized_key
+    return plan_of(layer).quantized_key
 
 
 def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> torch.Tensor:
@@ -38,7 +37,7 @@ class QuantizedWeights:
 
     def __init__(self) -> None:
         self.block: torch.Tensor | None = None
-        self.layout: tuple | None = None
+        self.layout: str | None = None
         self.made_of: tuple | None = None
 
     def __deepcopy__(self, memo: dict) -> QuantizedWeights:

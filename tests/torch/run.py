@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments: the build folder, how many tests may run at a time, and a folder with torch. Runs the tests of this folder.
+
+Kernels are kept where the other tests keep theirs (TEST_CACHE), and so is what Inductor compiles.
+"""
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The longest first, so that none is left alone at the end.
+FIRST = ("compile_test.py", "hugging_face_test.py")
+
+
+def environment(build, torch_folder, scratch):
+    kept = os.environ.get("TEST_CACHE") or str(build / "test-kernels")
+    variables = {"PYTHONPATH": os.pathsep.join([torch_folder, str(ROOT / "runtime" / "bindings" / "python")]),
+                 "MOEJIT_LIBRARY": str(next((build / "runtime/bindings/c").glob("libmoejit.so.[0-9]"))),
+                 "MOEJIT_TORCH_LIBRARY": str(build / "runtime/bindings/torch/libmoejit_torch.so"),
+                 "MOEJIT_TOOL": str(build / "moejit"),
+                 "MOEJIT_CACHE_DIR": scratch if kept == "off" else kept,
+                 "TORCHINDUCTOR_CACHE_DIR": str(build / "torch-inductor")}
+    return {**os.environ, **variables}
+
+
+def run(path, variables):
+    """(the test's name, whether it passed, its output, its seconds)."""
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-W", "ignore::UserWarning", "-m", "unittest", path.stem],
+                          cwd=path.parent, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    return path.name, done.returncode == 0, done.stdout, time.monotonic() - begin
+
+
+def main(build, jobs, torch_folder):
+    tests = sorted(pathlib.Path(__file__).parent.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
+    passed = True
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
+        variables = environment(pathlib.Path(build).resolve(), torch_folder, scratch)
+        for future in concurrent.futures.as_completed([pool.submit(run, path, variables) for path in tests]):
+            name, is_passed, output, seconds = future.result()
+            passed = passed and is_passed
+            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {output.strip().splitlines()[-1]}, {seconds:.0f} s",
+                  flush=True)
+            if not is_passed:
+                print(output, flush=True)
+    sys.exit(0 if passed else 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
