@@ -124,8 +124,14 @@ class Refusals(unittest.TestCase):
         self.refuses(r"tensor w1: it is on the CPU, wanted CUDA", 3, self.given[3].cpu())
 
     def test_more_tokens_than_the_layer_takes(self):
-        with self.assertRaisesRegex(RuntimeError, rf"tensor x.*{MAX_TOKENS}"):
+        with self.assertRaisesRegex(RuntimeError, rf"tensor x: it has {MAX_TOKENS + 1} tokens, wanted at most "
+                                                  rf"{MAX_TOKENS}, which is max_tokens of the layer"):
             Inputs(MAX_TOKENS + 1).run("fp8_flow")
+
+    def test_the_saved_block_of_another_number_of_tokens(self):
+        dy, saved, probs, *others = arguments("bf16", self.inputs)[ops.backward]
+        with self.assertRaisesRegex(RuntimeError, rf"tensor saved: it has {saved.numel()} elements of 8 bits, wanted"):
+            ops.backward(dy[:8], saved, probs[:8], *others)
 
     def test_a_description_that_is_wrong(self):
         with self.assertRaisesRegex(RuntimeError, r"unknown key[^$]*hint: did you mean top_k"):

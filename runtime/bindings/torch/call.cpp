@@ -4,15 +4,12 @@
 #include "runtime/bindings/torch/failure.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <string>
 
 namespace moejit::torch {
 namespace {
-
-constexpr std::size_t kBlockAlignment = 256;
 
 constexpr DLDataType kBytes{kDLUInt, 8, 1};
 
@@ -79,8 +76,6 @@ Tensor make_status(const ReadyLayer& ready, DLDevice device) {
   return status;
 }
 
-void Call::Free::operator()(void* memory) const { std::free(memory); }
-
 Call::Call(const ReadyLayer& ready, DLDevice device) : ready_(ready), device_(device) {
   call_.struct_size = sizeof call_;
   call_.tensors = tensors_.data();
@@ -112,34 +107,17 @@ void Call::add_quantized(const Tensor& block) {
 }
 
 void Call::allocate_workspace(int64_t tokens) {
-  const int64_t bytes = ready_.workspace_bytes(tokens);
-  const auto spare = device_.device_type == kDLCPU ? static_cast<int64_t>(kBlockAlignment) : 0;
-  const int64_t allocated = bytes + spare;
-  workspace_ = Tensor({&allocated, 1}, kBytes, device_);
-  auto address = reinterpret_cast<uintptr_t>(workspace_.dl().data);
-  if (spare > 0) address = (address + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-  call_.workspace = reinterpret_cast<void*>(address);
+  const int64_t bytes = ready_.sizes(tokens).workspace_bytes;
+  workspace_ = Tensor({&bytes, 1}, kBytes, device_);
+  call_.workspace = workspace_.dl().data;
   call_.workspace_bytes = bytes;
 }
 
-void Call::set_saved(const Tensor& block, int64_t tokens, bool is_written) {
-  const int64_t bytes = ready_.saved_bytes(tokens);
+void Call::set_saved(const Tensor& block, int64_t tokens) {
+  const int64_t bytes = ready_.sizes(tokens).saved_bytes;
   check_block(block, "saved", bytes);
   call_.saved = block.dl().data;
   call_.saved_bytes = bytes;
-  if (device_.device_type != kDLCPU || bytes == 0) return;
-  const auto size = (static_cast<std::size_t>(bytes) + kBlockAlignment - 1) / kBlockAlignment;
-  aligned_saved_.reset(std::aligned_alloc(kBlockAlignment, size * kBlockAlignment));
-  std::memcpy(aligned_saved_.get(), block.dl().data, static_cast<std::size_t>(bytes));
-  if (is_written) saved_home_ = block.dl().data;
-  call_.saved = aligned_saved_.get();
-}
-
-const moejit_call* Call::get() { return &call_; }
-
-void Call::finish() {
-  if (saved_home_ != nullptr)
-    std::memcpy(saved_home_, aligned_saved_.get(), static_cast<std::size_t>(call_.saved_bytes));
 }
 
 }  // namespace moejit::torch

@@ -5,7 +5,6 @@
 #include "runtime/bindings/torch/tensor.h"
 
 #include <array>
-#include <memory>
 
 namespace moejit::torch {
 
@@ -24,11 +23,9 @@ class Call {
   // Allocates the workspace of a call over so many tokens, and keeps it until the call ends.
   void allocate_workspace(int64_t tokens);
   // Names the saved block of a call over so many tokens; throws where it has other bytes.
-  void set_saved(const Tensor& block, int64_t tokens, bool is_written);
+  void set_saved(const Tensor& block, int64_t tokens);
 
-  const moejit_call* get();
-  // To be called behind a forward call that did not fail.
-  void finish();
+  const moejit_call* get() const { return &call_; }
 
  private:
   static constexpr std::size_t kMostTensors = 48;
@@ -41,12 +38,6 @@ class Call {
   std::array<DLTensor, kMostSlices> slices_;
   std::size_t slice_count_ = 0;
   Tensor workspace_;
-  // On the CPU, whose memory of torch is less aligned than the library wants: a copy that is.
-  struct Free {
-    void operator()(void* memory) const;
-  };
-  std::unique_ptr<void, Free> aligned_saved_;
-  void* saved_home_ = nullptr;
 };
 
 // Returns a block of bytes that torch's allocator made. On the CPU, and on GPUs after

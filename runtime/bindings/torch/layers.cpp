@@ -155,9 +155,12 @@ const PlannedTensor* ReadyLayer::find_output(std::string_view name) const {
   return found == outputs.end() ? nullptr : &*found;
 }
 
-int64_t ReadyLayer::saved_bytes(int64_t /*tokens*/) const { return info.saved_bytes; }
-
-int64_t ReadyLayer::workspace_bytes(int64_t /*tokens*/) const { return info.workspace_bytes; }
+moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
+  moejit_layer_sizes sizes{};
+  sizes.struct_size = sizeof sizes;
+  check(moejit_layer_get_sizes(layer, tokens, &sizes));
+  return sizes;
+}
 
 const ReadyLayer& ready_layer(std::string_view text, DLDevice device) {
   Registry& all = registry();

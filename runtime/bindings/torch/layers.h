@@ -37,9 +37,8 @@ struct ReadyLayer {
   // Returns the output of this name, or NULL where the plan has none, such as a gradient that the
   // description does not ask for.
   const PlannedTensor* find_output(std::string_view name) const;
-  // Return the bytes that a call over so many tokens needs.
-  int64_t saved_bytes(int64_t tokens) const;
-  int64_t workspace_bytes(int64_t tokens) const;
+  // Returns what blocks a call over so many tokens needs; throws for more than max_tokens.
+  moejit_layer_sizes sizes(int64_t tokens) const;
 };
 
 // Returns the layer of an operator's last argument on the device of its tensors. The first call

@@ -5,8 +5,24 @@
 #include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/failure.h"
 
+#include <string>
+
 namespace moejit::torch {
 namespace {
+
+// Returns T of a call, given its tokens or their gradients.
+int64_t token_count(const ReadyLayer& ready, const Tensor& tensor, const std::string& name) {
+  if (tensor.dl().ndim != 2)
+    fail(MOEJIT_ERROR_TENSOR_MISMATCH, "tensor " + name + ": it has " +
+                                           std::to_string(tensor.dl().ndim) +
+                                           " dimensions, wanted 2");
+  if (tensor.size(0) > ready.info.max_tokens)
+    fail(MOEJIT_ERROR_TENSOR_MISMATCH,
+         "tensor " + name + ": it has " + std::to_string(tensor.size(0)) +
+             " tokens, wanted at most " + std::to_string(ready.info.max_tokens) +
+             ", which is max_tokens of the layer");
+  return tensor.size(0);
+}
 
 void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
                     const Tensor& block, const Tensor* skip_update) {
@@ -38,10 +54,10 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
   const auto& [x, topk_ids, topk_probs, w1, w2, b1, b2, quantized] = in.tensors();
   const DLDevice device = x.device();
-  const int64_t tokens = x.size(0);
   const ReadyLayer& ready = ready_layer(in.text(), device);
+  const int64_t tokens = token_count(ready, x, "x");
   Tensor y = make_output(ready, "y", tokens, device);
-  Tensor saved = make_block(ready.saved_bytes(tokens), device);
+  Tensor saved = make_block(ready.sizes(tokens).saved_bytes, device);
   Tensor status = make_status(ready, device);
   Call call(ready, device);
   call.add("x", x);
@@ -55,9 +71,8 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   call.add("y", y);
   call.add("status", status);
   call.allocate_workspace(tokens);
-  call.set_saved(saved, tokens, /*is_written=*/true);
+  call.set_saved(saved, tokens);
   check(moejit_layer_forward(ready.layer, call.get()));
-  call.finish();
   stack[0] = y.release();
   stack[1] = saved.release();
   stack[2] = status.release();
@@ -71,7 +86,7 @@ constexpr std::array<const char*, 4> kWeightGradients = {"dw1", "dw2", "db1", "d
 template <std::size_t kCount>
 void add_backward_inputs(Call& call, const std::array<Tensor, kCount>& in, int64_t tokens) {
   call.add("dy", in[0]);
-  call.set_saved(in[1], tokens, /*is_written=*/false);
+  call.set_saved(in[1], tokens);
   call.add("topk_probs", in[2]);
   call.add("w1", in[3]);
   call.add("w2", in[4]);
@@ -103,8 +118,8 @@ void add_gradients(Call& call, const ReadyLayer& ready,
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<8> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
   const Tensor& dy = in.tensors()[0];
-  const int64_t tokens = dy.size(0);
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
   Call call(ready, dy.device());
@@ -120,9 +135,9 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
   Arguments<12, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
                               "main_dw1", "main_dw2", "main_db1", "main_db2"});
   const Tensor& dy = in.tensors()[0];
-  const int64_t tokens = dy.size(0);
   const bool overwrite = in.flag(0);
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   Call call(ready, dy.device());
   add_backward_inputs(call, in.tensors(), tokens);

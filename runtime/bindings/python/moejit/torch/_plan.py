@@ -23,7 +23,8 @@ class _LayerInfo(ctypes.Structure):
                 ("tensor_count", ctypes.c_size_t), ("kernel_count", ctypes.c_size_t), ("max_tokens", ctypes.c_int64),
                 ("workspace_bytes", ctypes.c_int64), ("saved_bytes", ctypes.c_int64),
                 ("quantized_weight_bytes", ctypes.c_int64), ("has_backward", ctypes.c_int32),
-                ("is_prepared", ctypes.c_int32)]
+                ("is_prepared", ctypes.c_int32), ("saved_fixed_bytes", ctypes.c_int64),
+                ("saved_bytes_per_token", ctypes.c_int64)]
 
 
 class _TensorInfo(ctypes.Structure):
@@ -148,7 +149,8 @@ def plan(json_text: str, target: str) -> Plan:
         tensors = [_read_tensor(layer, index) for index in range(info.tensor_count)]
         return Plan(version=_library().moejit_version().decode(), target=target, digest="-",
                     json=canonical.value.decode(), max_tokens=info.max_tokens, saved_bytes=info.saved_bytes,
-                    saved_fixed_bytes=info.saved_bytes, saved_bytes_per_token=0,
+                    saved_fixed_bytes=info.saved_fixed_bytes,
+                    saved_bytes_per_token=info.saved_bytes_per_token,
                     tensors={tensor.name: tensor for tensor in tensors})
     finally:
         _library().moejit_layer_destroy(layer)
