@@ -87,13 +87,18 @@ class Plan:
     """What the operators need of a layer's plan on a target."""
     version: str
     target: str
-    digest: str
     json: str  # with every field
     max_tokens: int
     saved_bytes: int
     saved_fixed_bytes: int
     saved_bytes_per_token: int
     tensors: dict[str, Tensor] = dataclasses.field(hash=False)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What tells plans apart whose blocks have other sizes."""
+        return "-".join(map(str, (self.saved_bytes, self.saved_fixed_bytes, self.saved_bytes_per_token,
+                                  self.quantized_bytes)))
 
     @functools.cached_property
     def quantized_bytes(self) -> int:
@@ -147,7 +152,7 @@ def plan(json_text: str, target: str) -> Plan:
         canonical = ctypes.c_char_p()
         _check(_library().moejit_layer_get_json(layer, ctypes.byref(canonical)))
         tensors = [_read_tensor(layer, index) for index in range(info.tensor_count)]
-        return Plan(version=_library().moejit_version().decode(), target=target, digest="-",
+        return Plan(version=_library().moejit_version().decode(), target=target,
                     json=canonical.value.decode(), max_tokens=info.max_tokens, saved_bytes=info.saved_bytes,
                     saved_fixed_bytes=info.saved_fixed_bytes,
                     saved_bytes_per_token=info.saved_bytes_per_token,
