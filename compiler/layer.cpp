@@ -86,6 +86,30 @@ std::string_view to_string(WgradDtype dtype) {
   return "unknown";
 }
 
+std::string_view to_string(TopkIdsDtype dtype) {
+  switch (dtype) {
+    case TopkIdsDtype::kI32: return "i32";
+    case TopkIdsDtype::kI64: return "i64";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(TopkProbsDtype dtype) {
+  switch (dtype) {
+    case TopkProbsDtype::kF32: return "f32";
+    case TopkProbsDtype::kBf16: return "bf16";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(ForeignExperts foreign) {
+  switch (foreign) {
+    case ForeignExperts::kReport: return "report";
+    case ForeignExperts::kIgnore: return "ignore";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(Dispatch dispatch) {
   switch (dispatch) {
     case Dispatch::kNone: return "none";
@@ -125,6 +149,9 @@ std::string to_json(const Layer& layer) {
   add("gate_up_layout", json_string(to_string(layer.gate_up_layout)));
   add("biases", layer.biases ? "true" : "false");
   add("dtype", json_string(layer.dtype));
+  add("topk_ids_dtype", json_string(to_string(layer.topk_ids_dtype)));
+  add("topk_probs_dtype", json_string(to_string(layer.topk_probs_dtype)));
+  add("foreign_experts", json_string(to_string(layer.foreign_experts)));
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));

@@ -30,6 +30,16 @@ enum class Recompute { kNone, kMoeExpert };
 // rounded each time.
 enum class WgradDtype { kF32, kBf16 };
 
+// Element types of topk_ids, and of topk_probs and dprobs.
+enum class TopkIdsDtype { kI32, kI64 };
+enum class TopkProbsDtype { kF32, kBf16 };
+
+// What an expert id at or above local_experts is.
+enum class ForeignExperts {
+  kReport,  // a mistake, which the status word tells; the choice is not routed
+  kIgnore,  // an expert of another rank, as -1 is
+};
+
 // What travels between ranks before the experts see it. kNone: the tokens given to the layer are
 // already those that the local experts serve, so quantize and permute_pad may be one kernel.
 enum class Dispatch { kNone, kFp8 };
@@ -53,6 +63,9 @@ struct Layer {
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;         // each expert adds b1 to h1 and b2 to its result
   std::string dtype = "bf16";  // of x, weights and y
+  TopkIdsDtype topk_ids_dtype = TopkIdsDtype::kI32;
+  TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // of dprobs too
+  ForeignExperts foreign_experts = ForeignExperts::kReport;
   Recipe recipe = Recipe::kFp8Flow;
   int32_t block_size = 128;        // contraction elements of a scale block
   int32_t scale_sharing_k = 1;     // scale blocks that follow each other there and share a scale
@@ -90,6 +103,9 @@ std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(WgradDtype dtype);
+std::string_view to_string(TopkIdsDtype dtype);
+std::string_view to_string(TopkProbsDtype dtype);
+std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(GateUpLayout layout);
 

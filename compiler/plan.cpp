@@ -2,6 +2,7 @@
 #include "compiler/plan.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace moejit::compiler {
 
@@ -24,6 +25,26 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.name == name) return &tensor;
   return nullptr;
+}
+
+std::string dtype_hint(std::string_view tensor, DType got) {
+  struct Choice {
+    std::string_view tensor;
+    DType dtype;
+    std::string_view field;
+  };
+  constexpr Choice kChoices[] = {
+      {"topk_ids", DType::kI32, "\"topk_ids_dtype\": \"i32\""},
+      {"topk_ids", DType::kI64, "\"topk_ids_dtype\": \"i64\""},
+      {"topk_probs", DType::kF32, "\"topk_probs_dtype\": \"f32\""},
+      {"topk_probs", DType::kBF16, "\"topk_probs_dtype\": \"bf16\""},
+      {"dprobs", DType::kF32, "\"topk_probs_dtype\": \"f32\""},
+      {"dprobs", DType::kBF16, "\"topk_probs_dtype\": \"bf16\""},
+  };
+  for (const Choice& choice : kChoices)
+    if (choice.tensor == tensor && choice.dtype == got)
+      return fmt::format("a layer with {} in its description takes it so", choice.field);
+  return {};
 }
 
 std::string_view to_string(TensorRole role) {

@@ -159,6 +159,10 @@ int64_t block_offset(const TensorPlan& tensor);
 // A tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 
+// What to do about a tensor of this name that came with another dtype than the plan's: the field of
+// a description that plans it with this one. Empty where there is none.
+std::string dtype_hint(std::string_view tensor, DType got);
+
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);

@@ -6,6 +6,7 @@
 #include "cli/check/choose.h"
 #include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
+#include "cli/tensors/routing_tensors.h"
 #include "tests/support/reference/activation_gradient.h"
 #include "tests/support/reference/bf16_gemm.h"
 #include "tests/support/reference/gate_up_layout.h"
@@ -39,7 +40,7 @@ class Bf16Check {
 
   std::vector<TensorCheck> run_forward() {
     const int64_t tokens = inputs_.at("x").shape.front(), hidden = shape_.hidden;
-    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    const std::vector<float> probs = probabilities(inputs_.at("topk_probs"));
     if (!check_route(tokens)) return results_.take_checks();
     check_permuted("permuted", "x", probs);
     check_gemm("h1", "permuted", weights("w1", h1_columns(), hidden, false),
@@ -94,13 +95,13 @@ class Bf16Check {
   }
 
   bool check_route(int64_t tokens) {
-    route_ = reference::route(elements<int32_t>(inputs_.at("topk_ids")), tokens, shape_);
+    route_ = reference::route(expert_ids(inputs_.at("topk_ids")), tokens, shape_);
     const bool counts = results_.check_integers("counts", 1, route_.counts);
     const bool offs = results_.check_integers("offs", 1, route_.offs);
     const bool row_map = results_.check_integers("row_map", shape_.top_k, route_.row_map);
     if (!counts || !offs || !row_map) return false;
     std::vector<float> permuted_probs(static_cast<size_t>(route_.rows()), 0.0f);
-    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    const std::vector<float> probs = probabilities(inputs_.at("topk_probs"));
     for (size_t i = 0; i < route_.row_map.size(); ++i)
       if (route_.row_map[i] >= 0) permuted_probs[static_cast<size_t>(route_.row_map[i])] = probs[i];
     results_.check_floats("permuted_probs", 1, permuted_probs);

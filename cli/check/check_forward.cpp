@@ -6,6 +6,7 @@
 #include "cli/check/check_bf16_layer.h"
 #include "cli/check/layer_results.h"
 #include "cli/check/reference_activation.h"
+#include "cli/tensors/routing_tensors.h"
 #include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/reference.h"
 
@@ -68,7 +69,7 @@ class ForwardCheck {
   }
 
   bool check_route() {
-    route_ = reference::route(elements<int32_t>(inputs_.at("topk_ids")), tokens_, shape_);
+    route_ = reference::route(expert_ids(inputs_.at("topk_ids")), tokens_, shape_);
     const bool counts = results_.check_integers("counts", 1, route_.counts);
     const bool offs = results_.check_integers("offs", 1, route_.offs);
     const bool row_map = results_.check_integers("row_map", shape_.top_k, route_.row_map);
@@ -77,7 +78,7 @@ class ForwardCheck {
 
   void check_permute() {
     const reference::PermutedRows wanted = reference::permute_pad(
-        results_.rows("x"), elements<float>(inputs_.at("topk_probs")), route_, shape_.top_k);
+        results_.rows("x"), probabilities(inputs_.at("topk_probs")), route_, shape_.top_k);
     results_.check_codes("permuted_q", shape_.hidden, wanted.data.q);
     results_.check_floats("permuted_scale_inv", reference::block_count(shape_.hidden),
                           wanted.data.scale_inv);
@@ -88,7 +89,7 @@ class ForwardCheck {
   // Of real rows; those of pad rows are never written.
   void check_row_tokens() {
     std::vector<int32_t> wanted = copy_elements<int32_t>(results_.at("row_tokens"));
-    const std::span<const float> probs = elements<float>(inputs_.at("topk_probs"));
+    const std::vector<float> probs = probabilities(inputs_.at("topk_probs"));
     for (size_t i = 0; i < route_.row_map.size(); ++i) {
       const auto token = static_cast<int32_t>(static_cast<int64_t>(i) / shape_.top_k);
       if (route_.row_map[i] >= 0)

@@ -3,8 +3,11 @@
 
 #include "cli/check/bias.h"
 #include "cli/check/sampled_gemm.h"
+#include "tests/support/reference/number_formats.h"
 
+#include <algorithm>
 #include <fmt/core.h>
+#include <iterator>
 
 namespace moejit::cli {
 namespace {
@@ -24,7 +27,8 @@ reference::LayerShape shape_of(const compiler::Layer& layer) {
           .sharing = layer.scale_sharing_k,
           .has_gate = has_gate(layer.activation),
           .is_interleaved = layer.gate_up_layout == compiler::GateUpLayout::kInterleaved,
-          .has_biases = layer.biases};
+          .has_biases = layer.biases,
+          .ignores_foreign = layer.foreign_experts == compiler::ForeignExperts::kIgnore};
 }
 
 reference::Route LayerResults::route() const {
@@ -77,8 +81,7 @@ void LayerResults::check_dprobs() {
   const int64_t blocks = reference::block_count(shape_.intermediate);
   const std::span<const float> sums = elements<float>(at("dprobs_blocks"));
   if (!shape_.has_biases)
-    return check_floats("dprobs", shape_.top_k,
-                        reference::unpermute_dprobs(sums, route().row_map, blocks));
+    return check_dprobs(reference::unpermute_dprobs(sums, route().row_map, blocks));
   const std::span<const float> biases = elements<float>(at("bias_dprobs"));
   std::vector<float> all;
   for (size_t row = 0; row < biases.size(); ++row) {
@@ -86,8 +89,17 @@ void LayerResults::check_dprobs() {
     all.insert(all.end(), first, first + blocks);
     all.push_back(biases[row]);
   }
-  check_floats("dprobs", shape_.top_k,
-               reference::unpermute_dprobs(all, route().row_map, blocks + 1));
+  check_dprobs(reference::unpermute_dprobs(all, route().row_map, blocks + 1));
+}
+
+// bf16 is one rounding of the sums.
+void LayerResults::check_dprobs(const std::vector<float>& wanted) {
+  if (at("dprobs").dtype == compiler::DType::kF32)
+    return check_floats("dprobs", shape_.top_k, wanted);
+  std::vector<uint16_t> rounded;
+  std::ranges::transform(wanted, std::back_inserter(rounded), reference::bf16_from_float);
+  add(check_of("dprobs", testing::compare_bf16({"dprobs", shape_.top_k},
+                                               elements<uint16_t>(at("dprobs")), rounded)));
 }
 
 void LayerResults::check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,

@@ -50,6 +50,8 @@ class LayerResults {
   std::vector<TensorCheck> take_checks() { return std::move(checks_); }
 
  private:
+  void check_dprobs(const std::vector<float>& wanted);
+
   reference::LayerShape shape_;
   const TensorMap& results_;
   std::vector<TensorCheck> checks_;

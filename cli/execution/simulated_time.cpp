@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/execution/simulated_time.h"
 
+#include "cli/tensors/routing_tensors.h"
 #include "compiler/compiler.h"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
   const int64_t tokens = topk_ids.shape.front();
   Routing routing{std::vector<int64_t>(static_cast<size_t>(layer.local_experts)),
                   {.tokens = tokens, .routed_tokens = tokens}};
-  for (const int32_t id : elements<int32_t>(topk_ids))
+  for (const int64_t id : expert_ids(topk_ids))
     if (id >= 0 && id < layer.local_experts) ++routing.counts[static_cast<size_t>(id)];
   for (const int64_t count : routing.counts) {
     routing.rows.routed += count;

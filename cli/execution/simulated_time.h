@@ -25,7 +25,7 @@ struct SimulatedRun {
   int32_t cores = 1;  // that are free
 };
 
-// Estimates a run with this routing, topk_ids I32 [T, K]. The rates were measured on one machine
+// Estimates a run with this routing, topk_ids [T, K]. The rates were measured on one machine
 // (docs/simulator.md has them, and how far off they were); one that is busy or slower takes longer.
 SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/inputs/call_rows.h"
 
+#include "cli/tensors/routing_tensors.h"
 #include "tests/support/reference/route.h"
 
 namespace moejit::cli {
@@ -8,7 +9,7 @@ namespace moejit::cli {
 compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs) {
   const HostTensor& ids = inputs.at("topk_ids");
   const int64_t tokens = ids.shape.front();
-  const reference::Route route = reference::route(elements<int32_t>(ids), tokens,
+  const reference::Route route = reference::route(expert_ids(ids), tokens,
                                                   {.experts = layer.local_experts,
                                                    .top_k = layer.top_k,
                                                    .hidden = layer.hidden,

@@ -58,7 +58,9 @@ Result<void> read_tensor(const SafetensorsFile& file, const Plan& plan, std::str
     return fail(
         Stage::kFile, ErrorCode::kTensorMismatch,
         fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry.dtype_name,
-                    shape_text(entry.shape), wanted_type(*wanted, tokens)));
+                    shape_text(entry.shape), wanted_type(*wanted, tokens)),
+        entry.dtype && *entry.dtype != wanted->dtype ? compiler::dtype_hint(name, *entry.dtype)
+                                                     : std::string());
   MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(entry));
   inputs.emplace(name, std::move(tensor));
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/inputs/random_layer_inputs.h"
 
+#include "cli/tensors/routing_tensors.h"
 #include "tests/support/reference/gate_up_layout.h"
 #include "tests/support/reference/random_inputs.h"
 
@@ -21,12 +22,25 @@ double unrouted_share(const compiler::Layer& layer) {
   return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
 }
 
+// Every other -1 becomes an expert of another rank, in turn; where there is none, E, as whoever
+// marks foreign experts so writes it.
+void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
+  const int64_t foreign = std::max(layer.experts - layer.local_experts, 1);
+  int64_t seen = 0;
+  for (int64_t& id : ids)
+    if (id < 0 && seen++ % 2 == 0) id = layer.local_experts + seen / 2 % foreign;
+}
+
 }  // namespace
 
 HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
-  return make_tensor(DType::kI32, {tokens, layer.top_k},
-                     reference::random_routing(tokens, layer.local_experts, layer.top_k, seed,
-                                               {.unrouted_share = unrouted_share(layer)}));
+  const std::vector<int32_t> routing = reference::random_routing(
+      tokens, layer.local_experts, layer.top_k, seed, {.unrouted_share = unrouted_share(layer)});
+  std::vector<int64_t> ids(routing.begin(), routing.end());
+  if (layer.foreign_experts == compiler::ForeignExperts::kIgnore) add_foreign_ids(layer, ids);
+  return make_topk_ids(
+      layer.topk_ids_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
+      {tokens, layer.top_k}, ids);
 }
 
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
@@ -34,8 +48,9 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t s
   inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
                             reference::random_activations(tokens, layer.hidden, seed));
   inputs["topk_ids"] = random_topk_ids(layer, tokens, seed);
-  inputs["topk_probs"] = make_tensor(DType::kF32, {tokens, layer.top_k},
-                                     reference::random_probs(tokens, layer.top_k, seed));
+  inputs["topk_probs"] = make_topk_probs(
+      layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,
+      {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, seed));
   return inputs;
 }
 

@@ -14,9 +14,10 @@ namespace moejit::cli {
 //
 // A rank that holds r = local / all of the experts sees only tokens with at least one expert here.
 // Of their K choices a share of r / (1 - (1 - r)^K) is local in the mean, the others are -1; where
-// all experts are local, one choice in 64 is -1 all the same.
+// all experts are local, one choice in 64 is -1 all the same. Where the layer ignores foreign
+// experts, every other one of those choices is the id of one instead.
 
-// topk_ids I32 [T, K] alone: those of random_tokens().
+// topk_ids [T, K] alone: those of random_tokens().
 HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
 // x, topk_ids and topk_probs.

@@ -52,6 +52,16 @@ bool is_permuted(StoreStage stage) {
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
+// Whether arguments of a store stage are written out, for themselves or for what follows them: how
+// it tells tokens, the element of permuted rows, and the gradients of biases.
+bool names_tokens(const RowChainSpec& spec) { return spec.tells_tokens || has_bf16_probs(spec); }
+
+bool names_element(const RowChainSpec& spec) { return names_tokens(spec) || stores_bf16(spec); }
+
+bool names_bias_dprobs(const RowChainSpec& spec) {
+  return spec.adds_bias_dprobs || (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec));
+}
+
 // The store stage with its arguments.
 ComposedType store_stage(const RowChainSpec& spec) {
   ComposedType store{"Store", "", {"kColumns"}};
@@ -70,7 +80,9 @@ ComposedType store_stage(const RowChainSpec& spec) {
       break;
     case StoreStage::kRowsAndProbs: take("StoreRowsAndProbs", {"kTopK", "kDprobsColumns"}); break;
   }
-  if (spec.adds_bias_dprobs) store.arguments.emplace_back("kAddsBiasDprobs");
+  if (names_bias_dprobs(spec)) store.arguments.emplace_back("kAddsBiasDprobs");
+  if (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec))
+    store.arguments.emplace_back("Bf16");
   if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
   if (spec.is_interleaved && is_gated(spec.store)) {
     if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
@@ -78,11 +90,10 @@ ComposedType store_stage(const RowChainSpec& spec) {
   }
   if (!is_permuted(spec.store)) return store;
   // What follows the arguments that may be left out.
-  if (spec.tells_tokens || stores_bf16(spec) || !spec.moves_probs)
-    store.arguments.emplace_back("kMovesProbs");
-  if (spec.tells_tokens || stores_bf16(spec))
-    store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
-  if (spec.tells_tokens) store.arguments.emplace_back("kTellsTokens");
+  if (names_element(spec) || !spec.moves_probs) store.arguments.emplace_back("kMovesProbs");
+  if (names_element(spec)) store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
+  if (names_tokens(spec)) store.arguments.emplace_back("kTellsTokens");
+  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
   return store;
 }
 
@@ -172,7 +183,7 @@ KernelText describe(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
   // With all its arguments it does not fit into a line.
   const bool is_named =
-      spec.tells_tokens || spec.adds_bias_dprobs || (spec.is_interleaved && is_gated(spec.store));
+      names_tokens(spec) || spec.adds_bias_dprobs || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
       .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
                            spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
@@ -213,18 +224,20 @@ KernelText describe(const RowChainSpec& spec) {
     text.constants.push_back(
         integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
   }
-  if (spec.adds_bias_dprobs) {
-    text.constants.push_back(
-        {"bool", "kAddsBiasDprobs", "true", "what the bias adds, behind the blocks"});
+  if (names_bias_dprobs(spec)) {
+    text.constants.push_back({"bool", "kAddsBiasDprobs", spec.adds_bias_dprobs ? "true" : "false",
+                              "what the bias adds, behind the blocks"});
   }
   if (!spec.moves_probs) {
     text.constants.push_back(
         {"bool", "kMovesProbs", "false", "probabilities stay, and zero no rows"});
-  } else if (is_permuted(spec.store) && (stores_bf16(spec) || spec.tells_tokens)) {
+  } else if (is_permuted(spec.store) && names_element(spec)) {
     text.constants.push_back({"bool", "kMovesProbs", "true", "beside the rows; 0 zeros the row"});
   }
-  if (spec.tells_tokens)
-    text.constants.push_back({"bool", "kTellsTokens", "true", "whose row each permuted one is"});
+  if (is_permuted(spec.store) && names_tokens(spec)) {
+    text.constants.push_back({"bool", "kTellsTokens", spec.tells_tokens ? "true" : "false",
+                              "whose row each permuted one is"});
+  }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));

@@ -24,6 +24,9 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "gate_up_layout",
                                                               "biases",
                                                               "dtype",
+                                                              "topk_ids_dtype",
+                                                              "topk_probs_dtype",
+                                                              "foreign_experts",
                                                               "recipe",
                                                               "block_size",
                                                               "scale_sharing_k",
@@ -44,6 +47,9 @@ constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recip
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
 constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
+constexpr std::array kTopkIdsDtypes = {TopkIdsDtype::kI32, TopkIdsDtype::kI64};
+constexpr std::array kTopkProbsDtypes = {TopkProbsDtype::kF32, TopkProbsDtype::kBf16};
+constexpr std::array kForeignExperts = {ForeignExperts::kReport, ForeignExperts::kIgnore};
 constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
 constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
@@ -209,6 +215,12 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.gate_up_layout, read_gate_up_layout(root, layer.activation));
   MOEJIT_TRY_ASSIGN(layer.biases, read_bool_at(root, "biases", layer.biases));
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
+  MOEJIT_TRY_ASSIGN(layer.topk_ids_dtype,
+                    read_enum_at(root, "topk_ids_dtype", kTopkIdsDtypes, layer.topk_ids_dtype));
+  MOEJIT_TRY_ASSIGN(layer.topk_probs_dtype, read_enum_at(root, "topk_probs_dtype", kTopkProbsDtypes,
+                                                         layer.topk_probs_dtype));
+  MOEJIT_TRY_ASSIGN(layer.foreign_experts,
+                    read_enum_at(root, "foreign_experts", kForeignExperts, layer.foreign_experts));
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
   MOEJIT_TRY_ASSIGN(layer.scale_sharing_k, read_scale_sharing(root, layer.recipe));

@@ -27,6 +27,10 @@ bool has_interleaved_h1(const Layer& layer);
 inline constexpr std::string_view kInterleavedH1Reason =
     "columns of gate and up alternate as the rows of w1 do, which is multiplied as it comes";
 
+// Element types of topk_ids, and of topk_probs and dprobs.
+DType topk_ids_dtype(const Layer& layer);
+DType topk_probs_dtype(const Layer& layer);
+
 // Scale blocks that share a scale are quantised together.
 QuantizeStage quantize_stage(const Layer& layer);
 

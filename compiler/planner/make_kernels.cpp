@@ -19,6 +19,14 @@ bool has_interleaved_h1(const Layer& layer) {
   return !is_quantized(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved;
 }
 
+DType topk_ids_dtype(const Layer& layer) {
+  return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
+}
+
+DType topk_probs_dtype(const Layer& layer) {
+  return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
 float smallest_amax(const Layer& layer) { return is_quantized(layer) ? kActivationEpsilon : 0.0f; }
 
 QuantizeStage quantize_stage(const Layer& layer) {
@@ -43,7 +51,9 @@ KernelPlan route(const Layer& layer, const Target& target) {
                         .top_k = layer.top_k,
                         .splits_alignment = layer.splits_alignment,
                         .has_colwise_offs = has_colwise_offs(layer),
-                        .warps = warps},
+                        .warps = warps,
+                        .topk_ids = topk_ids_dtype(layer),
+                        .ignores_foreign = layer.foreign_experts == ForeignExperts::kIgnore},
       .arguments = {{"topk_ids", "topk_ids"},
                     {"counts", "counts"},
                     {"offs", "offs"},

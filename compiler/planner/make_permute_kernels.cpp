@@ -24,6 +24,11 @@ std::vector<KernelArgument> permuted_store_arguments(const Layer& layer, const T
   return arguments;
 }
 
+// Where no probabilities move, the kernel is the same for both types.
+DType moved_probs_dtype(const Layer& layer, const TokenRows& rows) {
+  return rows.moves_probs ? topk_probs_dtype(layer) : DType::kF32;
+}
+
 // How many rows L2 is asked for at once where they are permuted as they are, 0: none. Measured: it
 // pays where a token has 8 rows here, not where it has one, nor where rows are quantised on the
 // way, with twice as many bytes to read. Bursts of 2 to 4 MiB are better than smaller and larger
@@ -81,7 +86,8 @@ KernelPlan permute_pad(const Layer& layer, const TokenRows& rows) {
                        .top_k = layer.top_k,
                        .moves_probs = rows.moves_probs,
                        .tells_tokens = rows.tells_tokens,
-                       .rows_per_burst = rows_per_burst(layer)},
+                       .rows_per_burst = rows_per_burst(layer),
+                       .probs = moved_probs_dtype(layer, rows)},
       .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "
                   "are written by the same launch"},
@@ -108,7 +114,8 @@ KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
                        .top_k = layer.top_k,
                        .epsilon = kActivationEpsilon,
                        .moves_probs = rows.moves_probs,
-                       .tells_tokens = rows.tells_tokens},
+                       .tells_tokens = rows.tells_tokens,
+                       .probs = moved_probs_dtype(layer, rows)},
       .arguments = permuted_store_arguments(layer, rows),
       .reasons = {"a row is quantised in registers and written to its destinations"},
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
+#include "compiler/planner/kernel_parts.h"
 #include "compiler/planner/operations.h"
 
 #include <algorithm>
@@ -90,8 +91,8 @@ using enum TensorRole;
 
 void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
   list.add("x", kBF16, kInput, {d.t, d.h});
-  list.add("topk_ids", kI32, kInput, {d.t, d.k});
-  list.add("topk_probs", kF32, kInput, {d.t, d.k});
+  list.add("topk_ids", topk_ids_dtype(layer), kInput, {d.t, d.k});
+  list.add("topk_probs", topk_probs_dtype(layer), kInput, {d.t, d.k});
   list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
   if (layer.biases) {
@@ -152,7 +153,7 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
     list.add_quantized("w2_colwise", kQuantized, {d.e, d.i, d.h}, {d.e, d.ib, d.hb}, tiles);
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
-  list.add("dprobs", kF32, kOutput, {d.t, d.k});
+  list.add("dprobs", topk_probs_dtype(layer), kOutput, {d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
   list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});
   list.add("dw2", wgrad, kOutput, {d.e, d.h, d.i});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/dtype.h"
+
 #include <cstdint>
 #include <string>
 
@@ -12,6 +14,8 @@ struct RouteSpec {
   int32_t splits_alignment = 0;
   bool has_colwise_offs = false;  // also where groups of columns start, multiples of 128
   int32_t warps = 0;              // of a CTA
+  DType topk_ids = DType::kI32;   // or kI64
+  bool ignores_foreign = false;   // ids at or above local_experts are like -1, and no mistake
   bool operator==(const RouteSpec&) const = default;
 };
 

@@ -14,6 +14,8 @@ bool has_activation(const RowChainSpec& spec) {
   return spec.transform != TransformStage::kIdentity;
 }
 
+bool has_bf16_probs(const RowChainSpec& spec) { return spec.probs == DType::kBF16; }
+
 std::string_view to_string(LoadStage stage) {
   switch (stage) {
     case LoadStage::kRows: return "rows";
@@ -79,11 +81,11 @@ std::string to_string(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       s.segments_in_flight, burst, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
-      s.adds_bias_dprobs ? " bias_dprobs" : "");
+      s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "");
 }
 
 }  // namespace moejit::compiler

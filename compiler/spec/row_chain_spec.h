@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/dtype.h"
 
 #include <cstdint>
 #include <string>
@@ -59,11 +60,15 @@ struct RowChainSpec {
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
   bool is_interleaved = false;     // gate and up alternate in bf16 rows that have both
   Activation activation = {};      // of the transform stage
+  DType probs = DType::kF32;       // of topk_probs that a store moves, or dprobs; or kBF16
   bool operator==(const RowChainSpec&) const = default;
 };
 
 // Whether the transform stage computes an activation or its gradients.
 bool has_activation(const RowChainSpec& spec);
+
+// Whether its probabilities, or their gradients, are bf16 in the caller's memory.
+bool has_bf16_probs(const RowChainSpec& spec);
 
 // Whether its rows leave in bf16, without scales.
 bool stores_bf16(const RowChainSpec& spec);

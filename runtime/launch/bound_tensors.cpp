@@ -45,9 +45,10 @@ bool is_callers(TensorRole role) { return block_of(role) == compiler::kMemoryBlo
 
 // The functions from here to bind_one() run only where something is wrong.
 
-tl::unexpected<Error> mismatch(const TensorPlan& plan, const std::string& what) {
+tl::unexpected<Error> mismatch(const TensorPlan& plan, const std::string& what,
+                               std::string hint = {}) {
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-              fmt::format("tensor {}: {}", plan.name, what));
+              fmt::format("tensor {}: {}", plan.name, what), std::move(hint));
 }
 
 std::string wanted_shape(const TensorPlan& plan) {
@@ -108,8 +109,10 @@ Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size
                       int64_t& tokens, BoundTensors& bound) {
   if (bound.is_bound[slot]) return mismatch(plan, "it is given twice");
   if (tensor.dtype != plan.dtype)
-    return mismatch(plan, fmt::format("its dtype is {}, wanted {}", to_string(tensor.dtype),
-                                      to_string(plan.dtype)));
+    return mismatch(
+        plan,
+        fmt::format("its dtype is {}, wanted {}", to_string(tensor.dtype), to_string(plan.dtype)),
+        compiler::dtype_hint(plan.name, tensor.dtype));
   MOEJIT_TRY(check_shape(plan, tensor, tokens));
   const int64_t bytes = bytes_of(plan, std::max<int64_t>(tokens, 0));
   if (tensor.data == nullptr && bytes > 0)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pathlib
 import random
 import signal
 import struct
@@ -191,6 +192,29 @@ class SimulatedRuns(tool.ToolTest):
         self.assertEqual([v < 0 for v in struct.unpack("<4i", out["row_map"][2])],
                          [False, True, True, False])
         strict = self.run_tool("run", TINY, "--target", "sim", "--input", "in.safetensors", "--strict")
+        self.assertEqual(strict.returncode, 6)
+        self.assertIn("topk_ids", strict.stderr)
+
+    def test_routing_as_frameworks_have_it(self):
+        layer = json.loads(pathlib.Path(TINY).read_text())
+        layer.update(topk_ids_dtype="i64", topk_probs_dtype="bf16", foreign_experts="ignore")
+        path = self.write("routed.json", json.dumps(layer).encode())
+        ids = [0, E, 7, 1 << 40, -1, 3]
+        tensors = {**token_tensors(3), **weight_tensors(),
+                   "topk_ids": ("I64", [3, K], struct.pack("<6q", *ids)),
+                   "topk_probs": ("BF16", [3, K], bf16([0.5] * 6))}
+        arguments = ["run", path, "--target", "sim", "--check", "--strict", "--dump-intermediates",
+                     "--output", "out.safetensors", "--input",
+                     self.write("in.safetensors", safetensors(tensors))]
+        report = self.succeed_json(*arguments)
+        self.assertEqual((report["status"]["word"], report["check"]["passed"]), (0, True))
+        out = read_safetensors(self.folder / "out.safetensors")
+        self.assertEqual([v < 0 for v in struct.unpack("<6i", out["row_map"][2])],
+                         [False, True, False, True, True, False])
+        self.assertEqual(out["permuted_probs"][0], "F32")
+        tensors["topk_ids"] = ("I64", [3, K], struct.pack("<6q", *ids[:5], -(1 << 32)))
+        self.write("in.safetensors", safetensors(tensors))
+        strict = self.run_tool(*arguments)
         self.assertEqual(strict.returncode, 6)
         self.assertIn("topk_ids", strict.stderr)
 

@@ -20,6 +20,13 @@ namespace {
 using compiler::Dispatch;
 using compiler::KernelPlan;
 
+compiler::Layer routed_as_in_frameworks(compiler::Layer layer) {
+  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  layer.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
+  layer.foreign_experts = compiler::ForeignExperts::kIgnore;
+  return layer;
+}
+
 std::vector<compiler::Layer> layers() {
   std::vector<compiler::Layer> all;
   for (const char* name : {"deepseek-v3-ep8", "gpt-oss-20b", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
@@ -40,6 +47,7 @@ std::vector<compiler::Layer> layers() {
       compiler::Layer training = *layer;
       training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
       all.push_back(training);
+      all.push_back(routed_as_in_frameworks(training));
       training.recipe = compiler::Recipe::kBf16;
       training.dispatch = Dispatch::kNone;
       all.push_back(training);

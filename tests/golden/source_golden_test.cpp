@@ -170,6 +170,16 @@ void add_variants(std::map<std::string, std::string>& sources) {
       sources[fmt::format("{}_{}.cu", name, kernel.operation)] = source->text;
     }
   };
+  compiler::Layer routing = layer, foreign = layer;
+  routing.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  routing.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
+  routing.foreign_experts = foreign.foreign_experts = compiler::ForeignExperts::kIgnore;
+  compiler::Layer bf16_routing = routing;
+  bf16_routing.recipe = compiler::Recipe::kBf16;
+  bf16_routing.biases = true;
+  add(routing, "routing", {"route", "quantize_permute_pad", "unpermute_grad"});
+  add(bf16_routing, "routing_bf16", {"permute_pad", "unpermute_grad"});
+  add(foreign, "foreign", {"route"});
   add(up, "relu_squared", {"activation_quantize", "activation_backward_quantize"});
   add(interleaved, "interleaved", {"quantize_w1", "gemm_fc1_wgrad_add"});
   add(bf16, "interleaved_bf16", {"activation", "activation_backward"});

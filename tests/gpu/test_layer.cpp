@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/test_layer.h"
 
+#include "cli/tensors/routing_tensors.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/test_engine.h"
 
@@ -46,6 +47,10 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .activation = options.activation,
           .gate_up_layout = options.gate_up_layout,
           .biases = options.biases,
+          .topk_ids_dtype = options.topk_ids_dtype,
+          .topk_probs_dtype = options.topk_probs_dtype,
+          .foreign_experts = shape.ignores_foreign ? compiler::ForeignExperts::kIgnore
+                                                   : compiler::ForeignExperts::kReport,
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .splits_alignment = static_cast<int32_t>(shape.alignment),
@@ -102,7 +107,7 @@ Result<bool> GuardedBuffer::is_guard_intact() const {
 
 Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
                                                      const Options& options) {
-  runtime::Device& device = *test_device().device;
+  runtime::Device& device = options.device != nullptr ? *options.device : *test_device().device;
   MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
                     plan_layer(layer_of(shape, options), device.target(),
                                {.keep_intermediates = options.keep_intermediates}));
@@ -164,8 +169,12 @@ Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
 Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
   MOEJIT_TRY(set_tokens(inputs.tokens));
   MOEJIT_TRY(upload("x", inputs.x.data(), 2 * inputs.x.size()));
-  MOEJIT_TRY(upload("topk_ids", inputs.topk_ids.data(), 4 * inputs.topk_ids.size()));
-  return upload("topk_probs", inputs.topk_probs.data(), 4 * inputs.topk_probs.size());
+  const cli::HostTensor ids = cli::make_topk_ids(find("topk_ids")->plan->dtype, {},
+                                                 {inputs.topk_ids.begin(), inputs.topk_ids.end()});
+  const cli::HostTensor probs =
+      cli::make_topk_probs(find("topk_probs")->plan->dtype, {}, inputs.topk_probs);
+  MOEJIT_TRY(upload("topk_ids", ids.bytes.data(), ids.bytes.size()));
+  return upload("topk_probs", probs.bytes.data(), probs.bytes.size());
 }
 
 Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {

@@ -71,6 +71,9 @@ class TestLayer {
     compiler::Activation activation = {};
     compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;
     bool biases = false;
+    compiler::TopkIdsDtype topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+    compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
+    runtime::Device* device = nullptr;  // one that stands for the test's device, or null
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
                                                    const Options& options);
@@ -80,7 +83,7 @@ class TestLayer {
   Result<void> set_weights(const reference::LayerInputs& inputs);
   // Gives calls an optional tensor from now on.
   Result<void> set_optional(std::string_view name, const void* data, std::size_t bytes);
-  // Uploads x, topk_ids and topk_probs; their T is that of the next calls.
+  // Uploads x, and topk_ids and topk_probs in the layer's types; their T is that of the next calls.
   Result<void> set_inputs(const reference::LayerInputs& inputs);
   // Uploads dy, bf16 [T, H].
   Result<void> set_gradient(const std::vector<uint16_t>& dy);

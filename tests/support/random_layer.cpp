@@ -25,6 +25,7 @@ class LayerMaker {
     choose_passes();
     choose_rows();
     choose_flags();
+    choose_routing();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -167,6 +168,15 @@ class LayerMaker {
   void choose_flags() {
     for (const char* key : {"fuse_activation", "fuse_transpose", "fuse_activation_transpose"})
       if (random_.in_percent(40)) add(key, flag());
+  }
+
+  void choose_routing() {
+    if (random_.in_percent(35))
+      add("topk_ids_dtype", random_.in_percent(80) ? "\"i64\"" : "\"i32\"");
+    if (random_.in_percent(35))
+      add("topk_probs_dtype", random_.in_percent(80) ? "\"bf16\"" : "\"f32\"");
+    if (random_.in_percent(35))
+      add("foreign_experts", random_.in_percent(80) ? "\"ignore\"" : "\"report\"");
   }
 
   std::string_view flag() { return random_.in_percent(50) ? "true" : "false"; }

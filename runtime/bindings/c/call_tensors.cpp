@@ -19,6 +19,16 @@ tl::unexpected<Error> mismatch(std::string_view name, const std::string& what) {
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch, fmt::format("tensor {}: {}", name, what));
 }
 
+tl::unexpected<Error> wrong_dtype(const TensorPlan& plan, DLDataType given) {
+  auto error =
+      mismatch(plan.name, fmt::format("its dtype is {}, wanted {} ({})", to_string(given),
+                                      to_string(plan.dtype), to_string(dl_data_type(plan.dtype))));
+  using enum compiler::DType;
+  for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // of tensors of several types
+    if (stands_for(given, dtype)) error.value().hint = compiler::dtype_hint(plan.name, dtype);
+  return error;
+}
+
 bool is_callers(const TensorPlan& plan) {
   return plan.role != TensorRole::kSaved && plan.role != TensorRole::kWorkspace;
 }
@@ -66,10 +76,7 @@ Result<void> check(const DLTensor& tensor, const TensorPlan& plan, DLDevice plac
                     fmt::format("it has {} dimensions, wanted {}", tensor.ndim, plan.shape.size()));
   if (tensor.ndim > 0 && tensor.shape == nullptr)
     return mismatch(plan.name, fmt::format("it has {} dimensions and no shape", tensor.ndim));
-  if (!stands_for(tensor.dtype, plan.dtype))
-    return mismatch(plan.name,
-                    fmt::format("its dtype is {}, wanted {} ({})", to_string(tensor.dtype),
-                                to_string(plan.dtype), to_string(dl_data_type(plan.dtype))));
+  if (!stands_for(tensor.dtype, plan.dtype)) return wrong_dtype(plan, tensor.dtype);
   if (!is_reachable(tensor.device, place))
     return mismatch(plan.name,
                     fmt::format("it is on {}, wanted {}", name_of(tensor.device), name_of(place)));

@@ -340,7 +340,8 @@ MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_g
 
 // Bits that kernels or into the tensor "status", which the caller clears and reads.
 enum {
-  MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1 or not below E; not routed here
+  MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1, or not below E where
+                                    // "foreign_experts" is "report"; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
   MOEJIT_STATUS_BAD_SCALE = 4  // a scale that is neither a power of two nor 0; not from layers,
                                // which make theirs

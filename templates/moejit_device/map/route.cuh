@@ -17,6 +17,9 @@
 //            plus what lies before the chunk
 //   place    destination = base + rank
 //
+// Ids are int32, or as Id says int64. One at or above E is a mistake, which the status word tells,
+// or with kIgnoresForeign an expert of another rank, as -1 is.
+//
 // Operands of wgrad hold tokens as columns, and their groups start at multiples of 128: with
 // kHasColwiseOffs these starts are written too.
 //
@@ -49,7 +52,7 @@
 namespace moejit::device {
 
 template <int32_t kLocalExperts, int32_t kTopK, int32_t kSplitsAlignment, int32_t kWarps,
-          bool kHasColwiseOffs = false>
+          bool kHasColwiseOffs = false, typename Id = int32_t, bool kIgnoresForeign = false>
 struct Route {
   static_assert(kLocalExperts > 0 && kTopK > 0, "there is something to route");
   static_assert(kSplitsAlignment > 0, "the alignment is a number of rows");
@@ -75,10 +78,11 @@ struct Route {
 
  private:
   static constexpr int32_t kNotRouted = -1;
+  static constexpr int32_t kBadId = -2;
   static constexpr int32_t kBatch = 8;  // ids that a lane loads before it uses the first
 
   MOEJIT_DEVICE explicit Route(const RouteParams& params)
-      : ids_(ptx::global(params.topk_ids)),
+      : ids_(ptx::global(static_cast<const Id*>(params.topk_ids))),
         params_(params),
         max_rows_(static_cast<int32_t>(smaller(params.max_rows, int64_t{0x7fffffff}))) {
     total_ = params.tokens * kTopK;
@@ -97,6 +101,18 @@ struct Route {
     return from_part_on() + (1 + warp) * kLocalExperts;
   }
 
+  // The same number where it is an expert of this rank or kNotRouted; of the others, 64-bit ones
+  // become kBadId, and foreign ones that are ignored kNotRouted.
+  MOEJIT_DEVICE static int32_t judged(Id id) {
+    if constexpr (kIgnoresForeign) {
+      if (id >= kLocalExperts) return kNotRouted;
+    }
+    if constexpr (sizeof(Id) > sizeof(int32_t)) {
+      if (id < kNotRouted || id >= kLocalExperts) return kBadId;
+    }
+    return static_cast<int32_t>(id);
+  }
+
   MOEJIT_DEVICE void clear() const {
     for (int32_t i = ptx::thread_index(); i < (2 + kWarps) * kLocalExperts; i += kThreads) {
       ptx::store(before_part() + i, 0);
@@ -106,43 +122,45 @@ struct Route {
   MOEJIT_DEVICE void count() const {
     constexpr int32_t kStep = kThreads * kBatch;
     for (int64_t first = 0; first < total_; first += kStep) {
-      int32_t id[kBatch];
+      Id loaded[kBatch];
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         const int64_t position = first + kThreads * i + ptx::thread_index();
-        id[i] = position < total_ ? ptx::load(ids_ + position) : kNotRouted;
+        loaded[i] = position < total_ ? ptx::load(ids_ + position) : Id{kNotRouted};
       }
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         const bool is_before = first + kThreads * i + ptx::thread_index() < part_begin_;
-        const bool is_expert = id[i] >= 0 && id[i] < kLocalExperts;
-        if (is_expert) ptx::atomic_add((is_before ? before_part() : from_part_on()) + id[i], 1);
+        const int32_t id = judged(loaded[i]);
+        const bool is_expert = id >= 0 && id < kLocalExperts;
+        if (is_expert) ptx::atomic_add((is_before ? before_part() : from_part_on()) + id, 1);
       }
     }
   }
 
   // Calls visit(position, id, mapped) for the ids of this warp's chunk, 32 neighbours at a time;
   // lanes past the end get kNotRouted. `mapped` is what row_map holds there if kWithMap. Ids that
-  // are no expert are kNotRouted too; returns whether this lane saw one below -1 or at or above E.
+  // are no expert are kNotRouted too; returns whether this lane saw one that is a mistake.
   template <bool kWithMap, typename Visit>
   MOEJIT_DEVICE bool for_each_id(Visit visit) const {
     const auto row_map = ptx::global(params_.row_map);
     bool is_bad = false;
     for (int64_t first = begin_; first < end_; first += 32 * kBatch) {
-      int32_t id[kBatch];
+      Id loaded[kBatch];
       int32_t mapped[kBatch];
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         const int64_t position = first + 32 * i + ptx::lane_index();
-        id[i] = position < end_ ? ptx::load(ids_ + position) : kNotRouted;
+        loaded[i] = position < end_ ? ptx::load(ids_ + position) : Id{kNotRouted};
         mapped[i] = kWithMap && position < end_ ? ptx::load(row_map + position) : 0;
       }
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         if (first + 32 * i >= end_) break;
-        const bool is_expert = id[i] >= 0 && id[i] < kLocalExperts;
-        is_bad |= !is_expert && id[i] != kNotRouted;
-        visit(first + 32 * i + ptx::lane_index(), is_expert ? id[i] : kNotRouted, mapped[i]);
+        const int32_t id = judged(loaded[i]);
+        const bool is_expert = id >= 0 && id < kLocalExperts;
+        is_bad |= !is_expert && id != kNotRouted;
+        visit(first + 32 * i + ptx::lane_index(), is_expert ? id : kNotRouted, mapped[i]);
       }
     }
     return is_bad;
@@ -278,7 +296,7 @@ struct Route {
     set_status(is_dropped, kStatusRowOverflow);
   }
 
-  ptx::GlobalPtr<const int32_t> ids_;
+  ptx::GlobalPtr<const Id> ids_;
   const RouteParams& params_;
   int32_t max_rows_;
   int64_t total_;       // ids, T * K

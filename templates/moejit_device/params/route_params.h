@@ -12,15 +12,15 @@ inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two no
 
 // T tokens, K top-k, E local experts; shapes in brackets, row-major.
 struct RouteParams {
-  const int32_t* topk_ids;  // [T, K] local expert id, -1: not routed here
-  int32_t* counts;          // [E] rows of each expert, without pad rows
-  int32_t* offs;            // [E + 1] first row of each expert, aligned; offs[0] = 0
-  int32_t* colwise_offs;    // [E + 1] the same for columns: each expert's counts[e] start at a
-                            // multiple of 128; null where nobody asked for it
-  int32_t* row_map;         // [T, K] destination row, or -1
-  uint32_t* status;         // [1] status bits are or-ed in
-  int64_t tokens;           // T, may be 0
-  int64_t max_rows;         // P, multiple of the alignment
+  const void* topk_ids;   // [T, K] int32 or int64: local expert id, -1: not routed here
+  int32_t* counts;        // [E] rows of each expert, without pad rows
+  int32_t* offs;          // [E + 1] first row of each expert, aligned; offs[0] = 0
+  int32_t* colwise_offs;  // [E + 1] the same for columns: each expert's counts[e] start at a
+                          // multiple of 128; null where nobody asked for it
+  int32_t* row_map;       // [T, K] destination row, or -1
+  uint32_t* status;       // [1] status bits are or-ed in
+  int64_t tokens;         // T, may be 0
+  int64_t max_rows;       // P, multiple of the alignment
 };
 
 }  // namespace moejit::device

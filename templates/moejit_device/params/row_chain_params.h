@@ -14,7 +14,8 @@ struct RowChainParams {
                                  // gated: bf16 [P, 2C]; kUpRows, kCombinedRows: bf16 [P, C]
   const float* input_scale_inv;  // kQuantizedRows: [rows, B]
   const void* gradient;          // gated and up gradient rows: bf16 [P, C]
-  const float* probs;            // gated, up: [P]; kPermuted stores: topk_probs [T, K]
+  const void* probs;             // gated, up: f32 [P]; kPermuted stores: topk_probs [T, K], f32
+                                 // or bf16
   const int32_t* row_map;        // [T, K], kCombinedRows and kPermuted stores
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], likewise
@@ -29,7 +30,7 @@ struct RowChainParams {
   int64_t rows;             // of the input: T, or P where groups say which rows exist
   // Gradients of the probabilities
   const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: a row's, block by block
-  float* dprobs;               // [T, K], likewise: the sums of the blocks
+  void* dprobs;                // [T, K] f32 or bf16, likewise: the sums of the blocks
   const float* bias_dprobs;    // [P], likewise where asked for: added behind the blocks
 };
 

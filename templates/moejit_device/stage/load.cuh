@@ -59,6 +59,11 @@ struct LoadQuantizedRows {
   MOEJIT_DEVICE static QuantizedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
+// The factors of permuted rows.
+MOEJIT_DEVICE ptx::GlobalPtr<const float> row_probs(const RowChainParams& params) {
+  return ptx::global(static_cast<const float*>(params.probs));
+}
+
 // The two halves of a gated row, and the factor of the row.
 struct GatedSegment {
   Bf16Segment gate;
@@ -89,7 +94,7 @@ struct LoadGatedRows {
       fetched.gate = fetch_runs(input, at, gate_row, at.is_real());
       fetched.up = fetch_runs(input, at, gate_row + 1, at.is_real());
     }
-    if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
+    if (at.is_real()) fetched.prob = ptx::load(row_probs(params) + at.row);
     return fetched;
   }
   MOEJIT_DEVICE static GatedSegment unpack(const Fetched& fetched) { return fetched; }
@@ -116,7 +121,7 @@ struct LoadUpRows {
     Fetched fetched = {};
     fetched.exists = at.existing_runs();
     fetched.up = fetch_runs(input, at, at.row, at.is_real());
-    if (at.is_real()) fetched.prob = ptx::load(ptx::global(params.probs) + at.row);
+    if (at.is_real()) fetched.prob = ptx::load(row_probs(params) + at.row);
     return fetched;
   }
   MOEJIT_DEVICE static UpSegment unpack(const Fetched& fetched) { return fetched; }

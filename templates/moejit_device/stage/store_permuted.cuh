@@ -3,6 +3,7 @@
 
 // Store stages that write a token's row to every destination that row_map gives it.
 
+#include "moejit_device/core/probability.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
 namespace moejit::device {
@@ -56,9 +57,9 @@ struct PadRowWriter {
 // kept). Pad rows of the groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1],
 // output [P, C]; for e4m3 output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and
 // output_probs [P]. With kTellsTokens row_tokens [P] gets the token of each real row, or ~token
-// where the data is zeros.
+// where the data is zeros. Prob is the type of probs: float or Bf16.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
-          typename Element = E4m3, bool kTellsTokens = false>
+          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -108,7 +109,9 @@ struct StorePermuted {
     if (!at.is_real() || k >= kTopK) return {.row = -1, .prob = 0.0f};
     const int64_t i = at.row * kTopK + k;
     Batch batch{.row = ptx::load(ptx::global(params.row_map) + i), .prob = 1.0f};
-    if constexpr (kMovesProbs) batch.prob = ptx::load(ptx::global(params.probs) + i);
+    if constexpr (kMovesProbs) {
+      batch.prob = load_prob(ptx::global(static_cast<const Prob*>(params.probs)) + i);
+    }
     return batch;
   }
 
@@ -175,10 +178,10 @@ struct StorePermuted {
 // Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its
 // destinations.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
-          typename Element = E4m3, bool kTellsTokens = false>
+          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StoreRowsAndPermuted {
   using Permuted =
-      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs, Element, kTellsTokens>;
+      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs, Element, kTellsTokens, Prob>;
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()

@@ -4,6 +4,7 @@
 // The store stage of the backward pass's unpermute, which also brings the gradients of the
 // probabilities back to their tokens.
 
+#include "moejit_device/core/probability.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
 namespace moejit::device {
@@ -11,8 +12,10 @@ namespace moejit::device {
 // Every row of the input, as StoreRows. Beside them, for each choice of a token, the fp32 sum of
 // its row's blocks of the gradient in ascending order, from 0; 0 where it has no row. Uses row_map
 // [T, K], dprobs_blocks [P, kDprobsColumns], dprobs [T, K] and what StoreRows uses; with
-// kAddsBiasDprobs also bias_dprobs [P], which is added last.
-template <int32_t kColumns_, int32_t kTopK, int32_t kDprobsColumns, bool kAddsBiasDprobs = false>
+// kAddsBiasDprobs also bias_dprobs [P], which is added last. Prob is the type of dprobs: float, or
+// Bf16, to which a sum is rounded once.
+template <int32_t kColumns_, int32_t kTopK, int32_t kDprobsColumns, bool kAddsBiasDprobs = false,
+          typename Prob = float>
 struct StoreRowsAndProbs {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
   static_assert(kDprobsColumns > 0, "the gradient of a row has at least one block");
@@ -39,7 +42,7 @@ struct StoreRowsAndProbs {
     for (; choice < choices; choice += threads) {
       const int32_t row = ptx::load(ptx::global(params.row_map) + choice);
       const float sum = row >= 0 ? sum_of_row(params, row) : 0.0f;
-      ptx::store(ptx::global(params.dprobs) + choice, sum);
+      store_prob(ptx::global(static_cast<Prob*>(params.dprobs)) + choice, sum);
     }
   }
 

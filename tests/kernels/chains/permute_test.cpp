@@ -2,6 +2,7 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 #include "tests/support/reference/route.h"
 
@@ -43,13 +44,20 @@ class PermuteKernel : public Chains {
     const auto route = reference::route(inputs.topk_ids, inputs.tokens, shape);
     const auto quantized = reference::quantize_1x128(inputs.x, inputs.tokens, hidden,
                                                      reference::kActivationEps, shape.sharing);
-    const auto wanted = reference::permute_pad(quantized, inputs.topk_probs, route, shape.top_k);
+    std::vector<uint16_t> bf16_probs;
+    std::vector<float> given_probs = inputs.topk_probs;
+    for (float& prob : given_probs) {
+      bf16_probs.push_back(reference::bf16_from_float(prob));
+      if (has_bf16_probs_) prob = reference::float_from_bf16(bf16_probs.back());
+    }
+    const auto wanted = reference::permute_pad(quantized, given_probs, route, shape.top_k);
 
     const DeviceBuffer x = input("x", head(inputs.x, tokens_in_memory * hidden));
     const DeviceBuffer x_q = input("x_q", head(quantized.q, tokens_in_memory * hidden));
     const DeviceBuffer x_scale_inv =
         input("x_scale_inv", head(quantized.scale_inv, tokens_in_memory * blocks));
-    const DeviceBuffer probs = input("topk_probs", inputs.topk_probs);
+    const DeviceBuffer probs =
+        has_bf16_probs_ ? input("topk_probs", bf16_probs) : input("topk_probs", given_probs);
     const DeviceBuffer row_map = input("row_map", route.row_map);
     const DeviceBuffer counts = input("counts", route.counts);
     const DeviceBuffer offs = input("offs", route.offs);
@@ -63,7 +71,7 @@ class PermuteKernel : public Chains {
     const device::RowChainParams params{
         .input = is_quantized ? x_q.as<const void>() : x.as<const void>(),
         .input_scale_inv = x_scale_inv.as<const float>(),
-        .probs = probs.as<const float>(),
+        .probs = probs.as<const void>(),
         .row_map = row_map.as<const int32_t>(),
         .counts = counts.as<const int32_t>(),
         .offs = offs.as<const int32_t>(),
@@ -75,6 +83,7 @@ class PermuteKernel : public Chains {
         .rows = inputs.tokens};
     compiler::RowChainSpec spec = spec_of(composition, shape);
     spec.rows_per_burst = rows_per_burst_;
+    if (has_bf16_probs_) spec.probs = compiler::DType::kBF16;
     run(spec, ctas, params,
         {&x, &x_q, &x_scale_inv, &probs, &row_map, &counts, &offs, &q, &scale_inv, &out_probs,
          &kept_q, &kept_scale_inv});
@@ -116,6 +125,7 @@ class PermuteKernel : public Chains {
   }
 
   int32_t rows_per_burst_ = 0;
+  bool has_bf16_probs_ = false;
 };
 
 TEST_F(PermuteKernel, EqualsTheReferenceOnTheEdgeCases) {
@@ -172,6 +182,16 @@ TEST_F(PermuteKernel, AsksL2ForRowsThatExist) {
                            1);
     expect_equal_on_random({.experts = 7, .top_k = 3, .hidden = hidden, .alignment = 16}, 71, 2, 1);
   }
+}
+
+TEST_F(PermuteKernel, MovesProbabilitiesOf16Bits) {
+  has_bf16_probs_ = true;
+  for (const std::string name : {"zero_probability", "unrouted_ids", "no_tokens"}) {
+    SCOPED_TRACE(name);
+    const EdgeCase layer = edge_case(name).value();
+    expect_equal(Composition::kQuantizePermute, layer.shape, layer.inputs, 3, layer.inputs.tokens);
+  }
+  expect_equal_on_random({.experts = 12, .top_k = 12, .hidden = 144, .alignment = 8}, 20, 2, 1);
 }
 
 TEST_F(PermuteKernel, PadsLargeGroups) {

@@ -12,7 +12,8 @@ namespace {
 class RouteKernel : public Chains {
  protected:
   // Routes on the device and compares everything with the reference.
-  void expect_equal(const reference::LayerShape& shape, const std::vector<int32_t>& topk_ids,
+  template <typename Id>
+  void expect_equal(const reference::LayerShape& shape, const std::vector<Id>& topk_ids,
                     int32_t warps, int64_t ctas = 1) {
     const int64_t tokens = static_cast<int64_t>(topk_ids.size()) / shape.top_k;
     const reference::Route wanted = reference::route(topk_ids, tokens, shape);
@@ -22,17 +23,20 @@ class RouteKernel : public Chains {
     const DeviceBuffer row_map = output<int32_t>("row_map", tokens * shape.top_k);
     const DeviceBuffer status = output<uint32_t>("status", 1);
     fill(status, kBitsOfOthers);
-    const device::RouteParams params{.topk_ids = ids.as<const int32_t>(),
+    const device::RouteParams params{.topk_ids = ids.template as<const void>(),
                                      .counts = counts.as<int32_t>(),
                                      .offs = offs.as<int32_t>(),
                                      .row_map = row_map.as<int32_t>(),
                                      .status = status.as<uint32_t>(),
                                      .tokens = tokens,
                                      .max_rows = shape.max_rows};
-    const compiler::RouteSpec spec{.local_experts = static_cast<int32_t>(shape.experts),
-                                   .top_k = static_cast<int32_t>(shape.top_k),
-                                   .splits_alignment = static_cast<int32_t>(shape.alignment),
-                                   .warps = warps};
+    const compiler::RouteSpec spec{
+        .local_experts = static_cast<int32_t>(shape.experts),
+        .top_k = static_cast<int32_t>(shape.top_k),
+        .splits_alignment = static_cast<int32_t>(shape.alignment),
+        .warps = warps,
+        .topk_ids = sizeof(Id) == 8 ? compiler::DType::kI64 : compiler::DType::kI32,
+        .ignores_foreign = shape.ignores_foreign};
     run(spec, ctas, params, {&ids, &counts, &offs, &row_map, &status});
     EXPECT_TRUE(matches(compare_i32({"counts"}, counts.download<int32_t>(), wanted.counts)));
     EXPECT_TRUE(matches(compare_i32({"offs"}, offs.download<int32_t>(), wanted.offs)));
@@ -51,6 +55,10 @@ class RouteKernel : public Chains {
                  reference::random_routing(tokens, shape.experts, shape.top_k, seed,
                                            {.unrouted_share = 0.2, .may_repeat = true}),
                  warps, ctas);
+  }
+
+  static std::vector<int64_t> widened(const std::vector<int32_t>& ids) {
+    return {ids.begin(), ids.end()};
   }
 };
 
@@ -103,7 +111,44 @@ TEST_F(RouteKernel, DropsRowsBeyondTheBoundWhereverItLies) {
 }
 
 TEST_F(RouteKernel, RoutesNoTokens) {
-  expect_equal({.experts = 160, .top_k = 6, .alignment = 1, .max_rows = 0}, {}, 8);
+  expect_equal({.experts = 160, .top_k = 6, .alignment = 1, .max_rows = 0}, std::vector<int32_t>{},
+               8);
+}
+
+TEST_F(RouteKernel, EqualsTheReferenceOnTheEdgeCasesWithIdsOf64Bits) {
+  for (const std::string& name : edge_case_names()) {
+    SCOPED_TRACE(name);
+    const EdgeCase layer = edge_case(name).value();
+    expect_equal(layer.shape, widened(layer.inputs.topk_ids), 4);
+  }
+}
+
+// Their low 32 bits are ids of experts, or -1.
+TEST_F(RouteKernel, JudgesIdsBy64Bits) {
+  constexpr int64_t k32 = int64_t{1} << 32, kHighest = INT64_MAX, kLowest = INT64_MIN;
+  reference::LayerShape shape{.experts = 3, .top_k = 2, .alignment = 4, .max_rows = 32};
+  const std::vector<int64_t> foreign = {0, k32, 1, k32 + 1, k32 - 1, 2, kHighest, -1};
+  const std::vector<int64_t> bad = {0, -k32, 1, -k32 + 2, kLowest, 2, -2, -1};
+  for (const bool ignores_foreign : {false, true}) {
+    shape.ignores_foreign = ignores_foreign;
+    expect_equal(shape, foreign, 2);
+    expect_equal(shape, bad, 2, 2);
+  }
+}
+
+TEST_F(RouteKernel, TellsForeignExpertsFromBadIdsWhereItIgnoresThem) {
+  for (const std::string name : {"bad_ids", "unrouted_ids", "row_overflow"}) {
+    SCOPED_TRACE(name);
+    EdgeCase layer = edge_case(name).value();
+    layer.shape.ignores_foreign = true;
+    expect_equal(layer.shape, layer.inputs.topk_ids, 4);
+    expect_equal(layer.shape, widened(layer.inputs.topk_ids), 4);
+    // Without what is below -1 no bit is left.
+    for (int32_t& id : layer.inputs.topk_ids)
+      if (id < -1) id = 1000;
+    expect_equal(layer.shape, layer.inputs.topk_ids, 4, 3);
+    expect_equal(layer.shape, widened(layer.inputs.topk_ids), 4, 3);
+  }
 }
 
 }  // namespace

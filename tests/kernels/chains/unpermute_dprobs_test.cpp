@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
 #include "tests/support/reference/route.h"
 
@@ -50,30 +51,55 @@ class UnpermuteDprobsKernel : public Chains {
     const DeviceBuffer dprobs_blocks = input("dprobs_blocks", blocks);
     const DeviceBuffer row_map = input("row_map", map);
     const DeviceBuffer dx = output<uint16_t>("dx", tokens * shape.hidden + kGuard);
-    const DeviceBuffer dprobs = output<float>("dprobs", choices + kGuard);
+    const DeviceBuffer dprobs = has_bf16_probs_ ? output<uint16_t>("dprobs", choices + kGuard)
+                                                : output<float>("dprobs", choices + kGuard);
     const device::RowChainParams params{.input = gradient.as<const void>(),
                                         .row_map = row_map.as<const int32_t>(),
                                         .output = dx.as<void>(),
                                         .rows = tokens,
                                         .dprobs_blocks = dprobs_blocks.as<const float>(),
-                                        .dprobs = dprobs.as<float>()};
-    const compiler::RowChainSpec spec{.load = compiler::LoadStage::kCombinedRows,
-                                      .quantize = compiler::QuantizeStage::kNone,
-                                      .store = compiler::StoreStage::kRowsAndProbs,
-                                      .columns = static_cast<int32_t>(shape.hidden),
-                                      .top_k = static_cast<int32_t>(shape.top_k),
-                                      .threads = 128,
-                                      .dprobs_columns = columns};
+                                        .dprobs = dprobs.as<void>()};
+    const compiler::RowChainSpec spec{
+        .load = compiler::LoadStage::kCombinedRows,
+        .quantize = compiler::QuantizeStage::kNone,
+        .store = compiler::StoreStage::kRowsAndProbs,
+        .columns = static_cast<int32_t>(shape.hidden),
+        .top_k = static_cast<int32_t>(shape.top_k),
+        .threads = 128,
+        .dprobs_columns = columns,
+        .probs = has_bf16_probs_ ? compiler::DType::kBF16 : compiler::DType::kF32};
     run(spec, ctas, params, {&gradient, &dprobs_blocks, &row_map, &dx, &dprobs});
     const auto got = dx.download<uint16_t>();
-    const auto got_dprobs = dprobs.download<float>();
     EXPECT_TRUE(
         matches(compare_bf16({"dx", shape.hidden}, head(got, tokens * shape.hidden), wanted)));
-    EXPECT_TRUE(
-        matches(compare_f32({"dprobs", shape.top_k}, head(got_dprobs, choices), wanted_dprobs)));
     EXPECT_TRUE(untouched_from(got, tokens * shape.hidden));
+    if (!has_bf16_probs_) {
+      const auto got_dprobs = dprobs.download<float>();
+      EXPECT_TRUE(
+          matches(compare_f32({"dprobs", shape.top_k}, head(got_dprobs, choices), wanted_dprobs)));
+      EXPECT_TRUE(untouched_from(got_dprobs, choices));
+      return;
+    }
+    const auto got_dprobs = dprobs.download<uint16_t>();
+    std::vector<uint16_t> rounded;
+    for (const float dprob : wanted_dprobs) rounded.push_back(reference::bf16_from_float(dprob));
+    EXPECT_TRUE(matches(compare_bf16({"dprobs", shape.top_k}, head(got_dprobs, choices), rounded)));
     EXPECT_TRUE(untouched_from(got_dprobs, choices));
   }
+
+  void expect_special_values_kept() {
+    const reference::LayerShape shape{.top_k = 2, .hidden = 272};
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    std::vector<float> blocks = random_blocks(32 * 4, 1);
+    const float special[] = {NAN, kInf, -kInf, -0.0F, 0x1p-149F, 0x1.fffffep127F, 0.0F, 1.0F};
+    for (size_t i = 0; i < 64; ++i) blocks[i] = special[i / 8 == i % 8 ? 7 : i % 8];
+    for (size_t i = 64; i < 72; ++i) blocks[i] = -0.0F;  // from +0, so +0
+    std::vector<int32_t> map;
+    for (int32_t i = 0; i < 32; ++i) map.push_back(i % 5 == 0 ? -1 : (i * 7) % 32);
+    expect_sums(reference::special_activations(32, 272, 1), blocks, map, 16, shape, 4, 2);
+  }
+
+  bool has_bf16_probs_ = false;
 };
 
 TEST_F(UnpermuteDprobsKernel, AddsBlocksInAscendingOrderForAnyNumberOfThem) {
@@ -98,16 +124,16 @@ TEST_F(UnpermuteDprobsKernel, GivesTheSameForAnyNumberOfCtasAndOrderOfThreads) {
   }
 }
 
-TEST_F(UnpermuteDprobsKernel, KeepsSpecialValues) {
-  const reference::LayerShape shape{.top_k = 2, .hidden = 272};
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  std::vector<float> blocks = random_blocks(32 * 4, 1);
-  const float special[] = {NAN, kInf, -kInf, -0.0F, 0x1p-149F, 0x1.fffffep127F, 0.0F, 1.0F};
-  for (size_t i = 0; i < 64; ++i) blocks[i] = special[i / 8 == i % 8 ? 7 : i % 8];
-  for (size_t i = 64; i < 72; ++i) blocks[i] = -0.0F;  // from +0, so +0
-  std::vector<int32_t> map;
-  for (int32_t i = 0; i < 32; ++i) map.push_back(i % 5 == 0 ? -1 : (i * 7) % 32);
-  expect_sums(reference::special_activations(32, 272, 1), blocks, map, 16, shape, 4, 2);
+TEST_F(UnpermuteDprobsKernel, KeepsSpecialValues) { expect_special_values_kept(); }
+
+TEST_F(UnpermuteDprobsKernel, RoundsSumsToBf16Once) {
+  has_bf16_probs_ = true;
+  for (const int32_t columns : {1, 4, 13})
+    expect_equal({.experts = 7, .top_k = 8, .hidden = 144, .alignment = 16}, 21, columns, 2, 1);
+  expect_special_values_kept();
+  // 1 + 2^-8 lies between two bf16 numbers and goes to the even one; a little more goes up.
+  const std::vector<float> blocks = {1.0F, 0x1p-8F, 1.0F, 0x1p-8F + 0x1p-20F};
+  expect_sums(std::vector<uint16_t>(2 * 16), blocks, {0, 1}, 1, {.top_k = 2, .hidden = 16}, 2, 1);
 }
 
 TEST_F(UnpermuteDprobsKernel, TakesNoTokens) {

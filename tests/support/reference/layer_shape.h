@@ -22,6 +22,7 @@ struct LayerShape {
   bool has_gate = true;           // else w1 has the rows of up alone
   bool is_interleaved = false;    // rows of gate and up alternate in w1
   bool has_biases = false;
+  bool ignores_foreign = false;  // an id at or above E is like -1, not a bad one
 
   bool operator==(const LayerShape&) const = default;
 };

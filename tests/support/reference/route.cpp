@@ -9,20 +9,26 @@
 namespace moejit::reference {
 namespace {
 
-bool is_routed(std::int32_t id, std::int64_t experts) { return id >= 0 && id < experts; }
+bool is_routed(std::int64_t id, std::int64_t experts) { return id >= 0 && id < experts; }
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
 }  // namespace
 
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape) {
+  const std::vector<std::int64_t> wide(topk_ids.begin(), topk_ids.end());
+  return route(wide, tokens, shape);
+}
+
+Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape) {
   Route result;
   result.counts.assign(shape.experts, 0);
   result.offs.assign(shape.experts + 1, 0);
   result.row_map.assign(tokens * shape.top_k, -1);
 
-  for (const std::int32_t id : topk_ids) {
-    if (id < -1 || id >= shape.experts) result.status |= kBadExpertId;
+  for (const std::int64_t id : topk_ids) {
+    if (id < -1) result.status |= kBadExpertId;
+    if (id >= shape.experts && !shape.ignores_foreign) result.status |= kBadExpertId;
   }
 
   std::int64_t start = 0;  // of the expert, as if there were no bound

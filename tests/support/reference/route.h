@@ -13,7 +13,8 @@
 namespace moejit::reference {
 
 // Bits of Route::status.
-inline constexpr std::uint32_t kBadExpertId = 1U << 0;  // an id below -1 or not below E
+inline constexpr std::uint32_t kBadExpertId =
+    1U << 0;  // an id below -1 or, unless ignored, not below E
 inline constexpr std::uint32_t kRowOverflow = 1U << 1;  // a routed row did not fit into max_rows
 
 // Where every (token, k) goes. Expert e owns the rows [offs[e], offs[e+1]): first counts[e] real
@@ -38,10 +39,11 @@ struct Route {
   }
 };
 
-// Destinations are ordered by expert, then token, then k. An id of -1 and a bad id give no row.
-// Where the rows exceed shape.max_rows, offs is cut at max_rows, counts is what is left between
-// the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells that a row was lost (pad
-// rows alone being cut does not set it).
+// Destinations are ordered by expert, then token, then k. An id of -1, a bad id and one of a
+// foreign expert give no row. Where the rows exceed shape.max_rows, offs is cut at max_rows, counts
+// is what is left between the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells
+// that a row was lost (pad rows alone being cut does not set it).
+Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 
 // One entry per row below offs[E]: 1 for a real row, 0 for a pad row.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/inputs/layer_inputs.h"
 
+#include "cli/inputs/call_rows.h"
+#include "cli/inputs/random_layer_inputs.h"
 #include "cli/safetensors/write_safetensors.h"
+#include "cli/tensors/routing_tensors.h"
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 namespace moejit::cli {
@@ -62,6 +66,74 @@ TEST_F(QuantizedInputs, AreRefusedWhereBlocksThatShareAScaleHaveTwo) {
   EXPECT_EQ(inputs.error().message,
             "tensor w1_scale_inv: block 1 of row 1 has the scale 5, wanted 4 as the block before "
             "it, with which it shares its scale");
+}
+
+// A layer that holds the first two of six experts.
+compiler::Layer routed_layer() {
+  return {.experts = 6,
+          .local_experts = 2,
+          .top_k = 3,
+          .hidden = 16,
+          .intermediate = 16,
+          .topk_ids_dtype = compiler::TopkIdsDtype::kI64,
+          .topk_probs_dtype = compiler::TopkProbsDtype::kBf16,
+          .foreign_experts = compiler::ForeignExperts::kIgnore,
+          .splits_alignment = 16,
+          .max_tokens = 64,
+          .max_permuted_rows = 224,
+          .dispatch = compiler::Dispatch::kNone};
+}
+
+TEST(RandomInputs, HaveTheTypesOfTheLayerAndTheSameNumbers) {
+  compiler::Layer layer = routed_layer();
+  layer.foreign_experts = compiler::ForeignExperts::kReport;
+  const TensorMap wide = random_tokens(layer, 64, 5);
+  EXPECT_EQ(wide.at("topk_ids").dtype, DType::kI64);
+  EXPECT_EQ(wide.at("topk_probs").dtype, DType::kBF16);
+  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+  layer.topk_probs_dtype = compiler::TopkProbsDtype::kF32;
+  const TensorMap usual = random_tokens(layer, 64, 5);
+  EXPECT_EQ(usual.at("topk_ids").dtype, DType::kI32);
+  EXPECT_EQ(expert_ids(usual.at("topk_ids")), expert_ids(wide.at("topk_ids")));
+  const std::vector<float> exact = probabilities(usual.at("topk_probs"));
+  const std::vector<float> rounded = probabilities(wide.at("topk_probs"));
+  ASSERT_EQ(rounded.size(), exact.size());
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], exact[i] / 256);
+}
+
+TEST(RandomInputs, HaveForeignExpertsWhereTheLayerIgnoresThem) {
+  compiler::Layer layer = routed_layer();
+  const std::vector<int64_t> ids = expert_ids(random_topk_ids(layer, 64, 5));
+  for (const int64_t wanted : {-1, 0, 1, 2, 3, 4, 5})
+    EXPECT_GT(std::ranges::count(ids, wanted), 0) << wanted;
+  EXPECT_EQ(std::ranges::max(ids), 5);
+  EXPECT_EQ(std::ranges::min(ids), -1);
+  const compiler::CallRows rows = count_call_rows(layer, random_tokens(layer, 64, 5));
+  EXPECT_EQ(rows.routed, std::ranges::count_if(ids, [](int64_t id) { return id == 0 || id == 1; }));
+  layer.foreign_experts = compiler::ForeignExperts::kReport;
+  EXPECT_EQ(std::ranges::max(expert_ids(random_topk_ids(layer, 64, 5))), 1);
+}
+
+TEST(FileInputs, AreReadInTheTypesOfTheLayerAndNoOthers) {
+  const testing::TestDir dir;
+  const std::string path = (dir / "inputs.safetensors").string();
+  compiler::Layer layer = routed_layer();
+  TensorMap tensors = random_tokens(layer, 7, 5);
+  tensors.merge(random_weights_of(layer, 2, 5));
+  ASSERT_TRUE(testing::succeeded(write_safetensors(path, tensors)));
+  const auto read = load_inputs(*plan_layer(layer, {}), {.input_path = path});
+  ASSERT_TRUE(testing::succeeded(read));
+  EXPECT_EQ(expert_ids(read->at("topk_ids")), expert_ids(tensors.at("topk_ids")));
+  EXPECT_EQ(probabilities(read->at("topk_probs")), probabilities(tensors.at("topk_probs")));
+  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+  const auto refused = load_inputs(*plan_layer(layer, {}), {.input_path = path});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kTensorMismatch);
+  EXPECT_NE(refused.error().message.find("\"topk_ids\" is I64 [7, 3], wanted I32 [7, 3]"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(refused.error().hint,
+            "a layer with \"topk_ids_dtype\": \"i64\" in its description takes it so");
 }
 
 }  // namespace

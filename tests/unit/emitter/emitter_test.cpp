@@ -40,6 +40,8 @@ std::vector<KernelPlan> kernels() {
   RowChainSpec combined_probs = combined;
   combined_probs.store = StoreStage::kRowsAndProbs;
   combined_probs.dprobs_columns = 2;
+  RowChainSpec bf16_dprobs = combined_probs, bf16_probs = kept;
+  bf16_dprobs.probs = bf16_probs.probs = DType::kBF16;
   const GroupedGemmSpec fused{.epilogue = GemmEpilogue::kActivationQuantize,
                               .local_experts = 7,
                               .sections = 2,
@@ -90,6 +92,15 @@ std::vector<KernelPlan> kernels() {
       {.operation = "multi_cast_transpose",
        .spec = MultiCastTransposeSpec{.input = DType::kF32, .output = DType::kF8E5M2}},
       {.operation = "permute_pad", .spec = in_bursts},
+      {.operation = "permute_pad", .spec = bf16_probs},
+      {.operation = "unpermute_grad", .spec = bf16_dprobs},
+      {.operation = "route",
+       .spec = RouteSpec{.local_experts = 7,
+                         .top_k = 2,
+                         .splits_alignment = 16,
+                         .warps = 4,
+                         .topk_ids = DType::kI64,
+                         .ignores_foreign = true}},
   };
 }
 
@@ -109,13 +120,27 @@ TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
 }
 
 TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
-  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|f32|i32)[a-z0-9_]*_[0-9a-f]{8}");
+  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|f32|i32|i64)[a-z0-9_]*_[0-9a-f]{8}");
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_TRUE(std::regex_match(source.entry, pattern)) << source.entry;
     EXPECT_TRUE(source.entry.starts_with("moejit_" + kernel.operation + "_")) << source.entry;
     EXPECT_NE(source.text.find(source.entry), std::string::npos);
   }
+}
+
+TEST(Emitter, NamesTypesOfTheRoutingOnlyWhereTheyAreNotTheUsualOnes) {
+  RouteSpec route{.local_experts = 7, .top_k = 2, .splits_alignment = 16, .warps = 4};
+  const auto text = [&] { return emitted({.operation = "route", .spec = route}).text; };
+  EXPECT_NE(text().find("Route<kLocalExperts, kTopK, kSplitsAlignment, kWarps>;"),
+            std::string::npos);
+  route.ignores_foreign = true;
+  EXPECT_NE(text().find("kWarps, kHasColwiseOffs, int32_t,"), std::string::npos) << text();
+  EXPECT_NE(text().find("kIgnoresForeign>;"), std::string::npos) << text();
+  route.ignores_foreign = false;
+  route.topk_ids = DType::kI64;
+  EXPECT_NE(text().find("kHasColwiseOffs, int64_t>;"), std::string::npos) << text();
+  EXPECT_EQ(text().find("kIgnoresForeign"), std::string::npos);
 }
 
 TEST(Emitter, SaysHowManyRowsL2IsAskedForAtOnce) {

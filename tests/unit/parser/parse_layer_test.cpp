@@ -31,6 +31,9 @@ TEST(Parser, FillsInDefaults) {
                        .gate_up_layout = GateUpLayout::kConcat,
                        .biases = false,
                        .dtype = "bf16",
+                       .topk_ids_dtype = TopkIdsDtype::kI32,
+                       .topk_probs_dtype = TopkProbsDtype::kF32,
+                       .foreign_experts = ForeignExperts::kReport,
                        .recipe = Recipe::kFp8Flow,
                        .block_size = 128,
                        .scale_sharing_k = 1,
@@ -51,6 +54,7 @@ TEST(Parser, ReadsEveryField) {
   const Layer layer = parsed(R"({
     "name": "all", "experts": 16, "local_experts": 4, "top_k": 3, "hidden": 2880,
     "intermediate": 1408, "activation": "swiglu", "gate_up_layout": "interleaved", "biases": true, "dtype": "bf16", "recipe": "fp8_flow",
+    "topk_ids_dtype": "i64", "topk_probs_dtype": "bf16", "foreign_experts": "ignore",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
     "wgrad_dtype": "bf16",
@@ -63,6 +67,9 @@ TEST(Parser, ReadsEveryField) {
                        .intermediate = 1408,
                        .gate_up_layout = GateUpLayout::kInterleaved,
                        .biases = true,
+                       .topk_ids_dtype = TopkIdsDtype::kI64,
+                       .topk_probs_dtype = TopkProbsDtype::kBf16,
+                       .foreign_experts = ForeignExperts::kIgnore,
                        .scale_sharing_k = 2,
                        .splits_alignment = 16,
                        .max_tokens = 100,
@@ -137,7 +144,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 23u);
+  EXPECT_EQ(layer_keys().size(), 26u);
 }
 
 }  // namespace

@@ -56,6 +56,23 @@ TEST(Route, TakesABadIdForNotRoutedAndSaysSo) {
   EXPECT_EQ(result.status, kBadExpertId);
 }
 
+TEST(Route, TakesAnIdOf64BitsForWhatItIs) {
+  const std::int64_t expert_in_low_word = std::int64_t{1} << 32;  // its low 32 bits are expert 0
+  const std::vector<std::int64_t> ids{1, expert_in_low_word, -expert_in_low_word, -1};
+  const Route result = route(ids, 4, shape_of(2, 1, 1, 4));
+  EXPECT_EQ(result.row_map, (Ids{0, -1, -1, -1}));
+  EXPECT_EQ(result.status, kBadExpertId);
+}
+
+TEST(Route, IgnoresForeignExpertsButNotBadIds) {
+  LayerShape shape = shape_of(2, 1, 1, 4);
+  shape.ignores_foreign = true;
+  const Route ignored = route(Ids{1, 2, 1000, -1}, 4, shape);
+  EXPECT_EQ(ignored.row_map, (Ids{0, -1, -1, -1}));
+  EXPECT_EQ(ignored.status, 0U);
+  EXPECT_EQ(route(Ids{1, 2, -2, -1}, 4, shape).status, kBadExpertId);
+}
+
 TEST(Route, DropsRowsBeyondTheBoundAndCutsCountsAndOffs) {
   // Unbounded: counts 3, 3; offs 0, 4, 8.
   const Route result = route(Ids{0, 1, 0, 1, 0, 1}, 6, shape_of(2, 1, 4, 6));
@@ -81,7 +98,7 @@ TEST(Route, LeavesExpertsBehindTheBoundEmpty) {
 }
 
 TEST(Route, NoTokensGiveNoRows) {
-  const Route result = route({}, 0, shape_of(3, 2, 128, 384));
+  const Route result = route(Ids{}, 0, shape_of(3, 2, 128, 384));
   EXPECT_EQ(result.offs, (Ids{0, 0, 0, 0}));
   EXPECT_EQ(result.rows(), 0);
 }

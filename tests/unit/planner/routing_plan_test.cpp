@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plans have of the routing: element types and foreign experts.
+#include "tests/unit/planner/planner_layers.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+Layer training_layer(Recipe recipe = Recipe::kFp8Flow) {
+  Layer layer = dsv3_like_layer();
+  layer.experts = layer.local_experts = 8;
+  layer.recipe = recipe;
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+DType dtype_of(const Plan& plan, std::string_view tensor) {
+  const TensorPlan* found = find_tensor(plan, tensor);
+  EXPECT_NE(found, nullptr) << tensor;
+  return found == nullptr ? DType::kU8 : found->dtype;
+}
+
+TEST(RoutingPlan, HasTheDtypesOfTheDescription) {
+  Layer layer = training_layer();
+  const Plan plain = plan_of(layer);
+  EXPECT_EQ(dtype_of(plain, "topk_ids"), DType::kI32);
+  EXPECT_EQ(dtype_of(plain, "topk_probs"), DType::kF32);
+  EXPECT_EQ(dtype_of(plain, "dprobs"), DType::kF32);
+  layer.topk_ids_dtype = TopkIdsDtype::kI64;
+  layer.topk_probs_dtype = TopkProbsDtype::kBf16;
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(dtype_of(plan, "topk_ids"), DType::kI64);
+  EXPECT_EQ(dtype_of(plan, "topk_probs"), DType::kBF16);
+  EXPECT_EQ(dtype_of(plan, "dprobs"), DType::kBF16);
+  EXPECT_EQ(dtype_of(plan, "permuted_probs"), DType::kF32);
+  EXPECT_NE(print_plan(plan, false).find("topk_ids                 I64"), std::string::npos)
+      << print_plan(plan, false);
+}
+
+// Kernels that move no probabilities are the same for both types.
+TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
+  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+    Layer layer = training_layer(recipe);
+    const Plan plain = plan_of(layer);
+    layer.topk_ids_dtype = TopkIdsDtype::kI64;
+    layer.topk_probs_dtype = TopkProbsDtype::kBf16;
+    layer.foreign_experts = ForeignExperts::kIgnore;
+    const Plan plan = plan_of(layer);
+    ASSERT_EQ(plan.kernels.size(), plain.kernels.size());
+    std::vector<std::string> changed;
+    for (std::size_t i = 0; i < plan.kernels.size(); ++i)
+      if (plan.kernels[i].spec != plain.kernels[i].spec)
+        changed.push_back(plan.kernels[i].operation);
+    const char* const permute = recipe == Recipe::kBf16 ? "permute_pad" : "quantize_permute_pad";
+    EXPECT_EQ(changed, (std::vector<std::string>{"route", permute, "unpermute_grad"}));
+  }
+}
+
+}  // namespace
+}  // namespace moejit::compiler
