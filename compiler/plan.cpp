@@ -21,6 +21,10 @@ int64_t block_offset(const TensorPlan& tensor) {
   return std::max(tensor.workspace_offset, tensor.saved_offset);
 }
 
+bool is_optional(const TensorPlan& tensor, Phase phase) {
+  return tensor.is_optional || (tensor.is_optional_in_backward && phase == Phase::kBackward);
+}
+
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.name == name) return &tensor;

@@ -49,8 +49,9 @@ struct TensorPlan {
   std::vector<Dim> shape;
   Layout layout = Layout::kRowMajor;
   TensorRole role = TensorRole::kWorkspace;
-  bool is_optional = false;       // calls may leave it out; their kernels then get null
-  int64_t bytes = 0;              // with every dimension at its bound, as offsets are
+  bool is_optional = false;              // calls may leave it out; their kernels then get null
+  bool is_optional_in_backward = false;  // likewise backward calls, but not the others
+  int64_t bytes = 0;                     // with every dimension at its bound, as offsets are
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // likewise of kSaved tensors
   int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
@@ -155,6 +156,9 @@ bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase);
 
 // Where a tensor lies in its block in a call over max_tokens tokens; -1: it is the caller's.
 int64_t block_offset(const TensorPlan& tensor);
+
+// Whether a call of this phase may leave a tensor out.
+bool is_optional(const TensorPlan& tensor, Phase phase);
 
 // A tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);

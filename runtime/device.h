@@ -72,6 +72,8 @@ class Device {
   // What the addresses of a call's blocks, workspace and saved, are multiples of: as cudaMalloc
   // gives them. The simulator says 64.
   virtual int64_t block_alignment() const { return 256; }
+  // Whether device memory is memory of the host too, which may read what kernels have written.
+  virtual bool is_host_memory() const { return false; }
   // Whether check_memory() looks at anything.
   virtual bool checks_memory() const { return false; }
   // Whether kernels of this device may use the region, as far as can be told. Error

@@ -3,6 +3,7 @@
 
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/kernel_call.h"
+#include "runtime/launch/saved_tokens.h"
 
 #include <algorithm>
 #include <array>
@@ -49,11 +50,14 @@ struct PreparedLayer::Impl {
 
 Result<void> PreparedLayer::Impl::bind(Phase phase, std::span<const TensorRef> tensors,
                                        const CallMemory& memory, BoundTensors& bound) const {
-  MOEJIT_TRY(bind_tensors(plan, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
+  MOEJIT_TRY(
+      bind_tensors(plan, phase, call_tensors[static_cast<std::size_t>(phase)], tensors, bound));
   if (phase != Phase::kWeights)
     MOEJIT_TRY(bind_memory(plan, layout, device->block_alignment(), memory, bound));
   MOEJIT_TRY(check_overlaps(plan, phase, written_tensors[static_cast<std::size_t>(phase)], bound));
-  return device->checks_memory() ? check_memory(bound) : Result<void>();
+  if (device->checks_memory()) MOEJIT_TRY(check_memory(bound));
+  if (phase != Phase::kBackward || !device->is_host_memory()) return {};
+  return check_saved_tokens(plan, bound);
 }
 
 Result<void> PreparedLayer::Impl::check_memory(const BoundTensors& tensors) const {

@@ -95,7 +95,9 @@ class PreparedLayer {
 
   // The backward pass of the forward pass that filled memory.saved, with the same T: dy and the
   // column-wise quantised weights give dx, dprobs, dw1 and dw2. These last are overwritten (zeros
-  // for experts without tokens) or, with kAdd, added to. Error kUnsupported: the layer's passes
+  // for experts without tokens) or, with kAdd, added to. `status` may be left out. Where T is
+  // another one, a GPU's kernels compute nothing and set kStatusOtherTokens in `status`; error
+  // kTensorMismatch where the host can read what was saved. Error kUnsupported: the layer's passes
   // have no backward, or kAdd where its gradients are bf16.
   Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
                         const CallMemory& memory, Stream stream,

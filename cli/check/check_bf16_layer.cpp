@@ -99,6 +99,7 @@ class Bf16Check {
     const bool counts = results_.check_integers("counts", 1, route_.counts);
     const bool offs = results_.check_integers("offs", 1, route_.offs);
     const bool row_map = results_.check_integers("row_map", shape_.top_k, route_.row_map);
+    results_.check_saved_tokens(tokens);
     if (!counts || !offs || !row_map) return false;
     std::vector<float> permuted_probs(static_cast<size_t>(route_.rows()), 0.0f);
     const std::vector<float> probs = probabilities(inputs_.at("topk_probs"));

@@ -73,6 +73,7 @@ class ForwardCheck {
     const bool counts = results_.check_integers("counts", 1, route_.counts);
     const bool offs = results_.check_integers("offs", 1, route_.offs);
     const bool row_map = results_.check_integers("row_map", shape_.top_k, route_.row_map);
+    results_.check_saved_tokens(tokens_);
     return counts && offs && row_map;
   }
 

@@ -102,6 +102,16 @@ void LayerResults::check_dprobs(const std::vector<float>& wanted) {
                                                elements<uint16_t>(at("dprobs")), rounded)));
 }
 
+void LayerResults::check_saved_tokens(int64_t tokens) {
+  if (!has("saved_tokens")) return;
+  const int64_t got = elements<int64_t>(at("saved_tokens")).front();
+  TensorCheck check{.tensor = "saved_tokens", .has_passed = got == tokens, .compared = 1};
+  check.verdict = check.has_passed ? "exact" : "1 of 1 differ";
+  if (!check.has_passed) check.message = fmt::format("got {}, wanted {}", got, tokens);
+  check.differing = check.has_passed ? 0 : 1;
+  add(std::move(check));
+}
+
 void LayerResults::check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,
                               const reference::QuantizedWeights& weights, int64_t sharing,
                               const Bias& bias) {

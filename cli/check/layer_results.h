@@ -38,6 +38,8 @@ class LayerResults {
   void check_codes(std::string_view tensor, int64_t columns, const std::vector<uint8_t>& wanted);
   void check_floats(std::string_view tensor, int64_t columns, const std::vector<float>& wanted);
   bool check_integers(std::string_view tensor, int64_t columns, const std::vector<int32_t>& wanted);
+  // saved_tokens, where the layer has it.
+  void check_saved_tokens(int64_t tokens);
   // bf16 products of rows and weights, and a bias; only some rows where the CPU would take too
   // long.
   void check_gemm(std::string_view tensor, const reference::QuantizedRows& rows,

@@ -69,6 +69,7 @@ KernelPlan route(const Layer& layer, const Target& target) {
     kernel.reasons.emplace_back(
         "groups of columns start at multiples of 128 in wgrad's operands, groups of rows do not");
   }
+  if (has_backward(layer)) kernel.arguments.push_back({"saved_tokens", "saved_tokens"});
   return kernel;
 }
 
@@ -269,6 +270,10 @@ KernelPlan make_kernel(const Step& step, const Layer& layer, const Target& targe
   KernelPlan kernel = kernel_for(step, layer, target, options);
   kernel.operation = to_string(step.operation);
   kernel.phase = step.phase;
+  if (step.phase == Phase::kBackward) {
+    kernel.arguments.push_back({"saved_tokens", "saved_tokens"});
+    kernel.arguments.push_back({"tokens_status", "status"});
+  }
   if (options.measure_gemms && is_gemm(step.operation))
     kernel.arguments.push_back({"elapsed", elapsed_tensor(step)});
   return kernel;

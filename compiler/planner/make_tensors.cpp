@@ -65,6 +65,11 @@ class TensorList {
     add(std::move(name), dtype, role, std::move(shape));
     tensors_.back().is_optional = true;
   }
+  // Forward calls need it, backward calls may do without.
+  void add_status(bool has_backward) {
+    add("status", DType::kU32, TensorRole::kOutput, {Dim{"1", 1}});
+    tensors_.back().is_optional_in_backward = has_backward;
+  }
   void add_quantized(std::string_view name, TensorRole role, std::vector<Dim> shape,
                      std::vector<Dim> scales_shape, Layout scales) {
     add(fmt::format("{}_q", name), DType::kF8E4M3, role, std::move(shape));
@@ -106,7 +111,7 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
     list.add_quantized("w2", kQuantized, {d.e, d.h, d.i}, {d.e, d.hb, d.ib}, tiles);
   }
   list.add("y", kBF16, kOutput, {d.t, d.h});
-  list.add("status", kU32, kOutput, {Dim{"1", 1}});
+  list.add_status(has_backward(layer));
 }
 
 void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
@@ -114,6 +119,8 @@ void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
   // What the backward pass reads is saved.
   const bool saves = has_backward(layer), gathers = gathers_tokens(layer);
   const TensorRole kept = saves ? kSaved : kWorkspace;
+  if (saves)
+    list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at the same place for any T
   if (is_quantized(layer) &&
       (options.keep_intermediates || gathers || contains(steps, Operation::kQuantize)))
     list.add_rows("x", d.t, d.h, d.hb, gathers ? kSaved : kWorkspace);

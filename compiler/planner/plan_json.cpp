@@ -21,6 +21,7 @@ Json tensor_json(const TensorPlan& tensor) {
                {"layout", to_string(tensor.layout)},
                {"role", to_string(tensor.role)},
                {"is_optional", tensor.is_optional},
+               {"is_optional_in_backward", tensor.is_optional_in_backward},
                {"bytes", tensor.bytes},
                {"first_use", tensor.first_use},
                {"last_use", tensor.last_use}};

@@ -36,7 +36,10 @@ bool is_of(const Layer& layer, const SavedMemory& saved) {
 }
 
 std::string role_text(const TensorPlan& tensor) {
-  return fmt::format("{}{}", to_string(tensor.role), tensor.is_optional ? ", optional" : "");
+  return fmt::format("{}{}", to_string(tensor.role),
+                     tensor.is_optional               ? ", optional"
+                     : tensor.is_optional_in_backward ? ", optional in backward"
+                                                      : "");
 }
 
 void print_header(Buffer out, const Plan& plan) {

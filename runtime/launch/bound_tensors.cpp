@@ -209,7 +209,7 @@ TensorSet tensors_written(const Plan& plan, compiler::Phase phase) {
   return set;
 }
 
-Result<void> bind_tensors(const Plan& plan, const TensorSet& wanted,
+Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorSet& wanted,
                           std::span<const TensorRef> tensors, BoundTensors& bound) {
   int64_t tokens = kUnknown;
   for (const TensorRef& tensor : tensors) {
@@ -221,7 +221,7 @@ Result<void> bind_tensors(const Plan& plan, const TensorSet& wanted,
     MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (wanted[slot] && !bound.is_bound[slot] && !plan.tensors[slot].is_optional)
+    if (wanted[slot] && !bound.is_bound[slot] && !is_optional(plan.tensors[slot], phase))
       return fail(
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,

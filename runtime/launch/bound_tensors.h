@@ -40,12 +40,13 @@ struct BoundTensors {
   std::array<BoundMemory, compiler::kMemoryBlocks.size()> blocks{};  // as large as the call needs
 };
 
-// Checks the caller's tensors against the plan and binds them. All of `wanted` that are not
-// optional must be among them; the plan's other caller-owned tensors may be, and are ignored.
-// Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what wanted.
-// Allocates only for errors.
-Result<void> bind_tensors(const compiler::Plan& plan, const TensorSet& wanted,
-                          std::span<const TensorRef> tensors, BoundTensors& bound);
+// Checks the caller's tensors against the plan and binds them. All of `wanted` that calls of this
+// phase may not leave out must be among them; the plan's other caller-owned tensors may be, and are
+// ignored. Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what
+// wanted. Allocates only for errors.
+Result<void> bind_tensors(const compiler::Plan& plan, compiler::Phase phase,
+                          const TensorSet& wanted, std::span<const TensorRef> tensors,
+                          BoundTensors& bound);
 
 // Binds the blocks of memory, whose addresses are to be multiples of `alignment`, and the tensors
 // in them, where `layout` has them in a call with the T of bind_tensors(). Errors:

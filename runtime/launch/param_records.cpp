@@ -35,6 +35,12 @@ constexpr bool kRead = false, kWritten = true;
 #define MOEJIT_POINTER(record, field, access) \
   RecordPointer { #field, offsetof(record, field), access }
 
+// The pointers of CallTokens, which kernels of backward calls get.
+#define MOEJIT_CALL_POINTERS(record)                                                         \
+  RecordPointer{"saved_tokens", offsetof(record, call.saved_tokens), kRead}, RecordPointer { \
+    "tokens_status", offsetof(record, call.tokens_status), kWritten                          \
+  }
+
 constexpr std::array kRoutePointers = {
     MOEJIT_POINTER(RouteParams, topk_ids, kRead),
     MOEJIT_POINTER(RouteParams, counts, kWritten),
@@ -42,6 +48,7 @@ constexpr std::array kRoutePointers = {
     MOEJIT_POINTER(RouteParams, colwise_offs, kWritten),
     MOEJIT_POINTER(RouteParams, row_map, kWritten),
     MOEJIT_POINTER(RouteParams, status, kWritten),
+    MOEJIT_POINTER(RouteParams, saved_tokens, kWritten),
 };
 
 constexpr std::array kRowChainPointers = {
@@ -62,6 +69,7 @@ constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),
     MOEJIT_POINTER(RowChainParams, dprobs, kWritten),
     MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
+    MOEJIT_CALL_POINTERS(RowChainParams),
 };
 
 constexpr std::array kTileChainPointers = {
@@ -84,6 +92,7 @@ constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
     MOEJIT_POINTER(GroupedGemmParams, elapsed, kWritten),
     MOEJIT_POINTER(GroupedGemmParams, bias, kRead),
+    MOEJIT_CALL_POINTERS(GroupedGemmParams),
 };
 
 constexpr std::array kContractionGroupedGemmPointers = {
@@ -92,6 +101,7 @@ constexpr std::array kContractionGroupedGemmPointers = {
     MOEJIT_POINTER(ContractionGroupedGemmParams, counts, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, offs, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, elapsed, kWritten),
+    MOEJIT_CALL_POINTERS(ContractionGroupedGemmParams),
 };
 
 constexpr std::array kTransposePointers = {
@@ -105,6 +115,7 @@ constexpr std::array kTransposePointers = {
     MOEJIT_POINTER(TransposeParams, output_scale_inv, kWritten),
     MOEJIT_POINTER(TransposeParams, flushed, kWritten),
     MOEJIT_POINTER(TransposeParams, status, kWritten),
+    MOEJIT_CALL_POINTERS(TransposeParams),
 };
 
 constexpr std::array kGatedGradientPointers = {
@@ -121,6 +132,7 @@ constexpr std::array kGatedGradientPointers = {
     MOEJIT_POINTER(GatedGradientParams, output_colwise_scale_inv, kWritten),
     MOEJIT_POINTER(GatedGradientParams, act_colwise, kWritten),
     MOEJIT_POINTER(GatedGradientParams, act_colwise_scale_inv, kWritten),
+    MOEJIT_CALL_POINTERS(GatedGradientParams),
 };
 
 constexpr std::array kBiasGradientPointers = {
@@ -131,6 +143,7 @@ constexpr std::array kBiasGradientPointers = {
     MOEJIT_POINTER(BiasGradientParams, counts, kRead),
     MOEJIT_POINTER(BiasGradientParams, offs, kRead),
     MOEJIT_POINTER(BiasGradientParams, output, kWritten),
+    MOEJIT_CALL_POINTERS(BiasGradientParams),
 };
 
 constexpr std::array kMultiCastTransposePointers = {
@@ -140,6 +153,7 @@ constexpr std::array kMultiCastTransposePointers = {
 };
 
 #undef MOEJIT_POINTER
+#undef MOEJIT_CALL_POINTERS
 #define MOEJIT_MAP(record, field, access) \
   RecordMap { #field, offsetof(record, field), access }
 
@@ -157,6 +171,8 @@ constexpr std::array kContractionGroupedGemmMaps = {
 };
 
 #undef MOEJIT_MAP
+#define MOEJIT_CALL_TOKENS(record) \
+  RecordNumber { offsetof(record, call.tokens), CallDim::kTokens }
 
 ParamRecord record(const compiler::RouteSpec&, const Layer&) {
   return {.bytes = sizeof(RouteParams),
@@ -170,8 +186,9 @@ ParamRecord record(const compiler::RowChainSpec& spec, const Layer&) {
   const CallDim rows = walks_permuted_rows(spec) ? CallDim::kRows : CallDim::kTokens;
   return {.bytes = sizeof(RowChainParams),
           .pointers = kRowChainPointers,
-          .numbers = {RecordNumber{offsetof(RowChainParams, rows), rows}},
-          .number_count = 1};
+          .numbers = {RecordNumber{offsetof(RowChainParams, rows), rows},
+                      MOEJIT_CALL_TOKENS(RowChainParams)},
+          .number_count = 2};
 }
 
 ParamRecord record(const compiler::TileChainSpec&, const Layer& layer) {
@@ -184,7 +201,9 @@ ParamRecord record(const compiler::TileChainSpec&, const Layer& layer) {
 ParamRecord record(const compiler::GroupedGemmSpec&, const Layer&) {
   return {.bytes = sizeof(GroupedGemmParams),
           .pointers = kGroupedGemmPointers,
-          .maps = kGroupedGemmMaps};
+          .maps = kGroupedGemmMaps,
+          .numbers = {MOEJIT_CALL_TOKENS(GroupedGemmParams)},
+          .number_count = 1};
 }
 
 ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer&) {
@@ -192,16 +211,18 @@ ParamRecord record(const compiler::ContractionGroupedGemmSpec&, const Layer&) {
       .bytes = sizeof(ContractionGroupedGemmParams),
       .pointers = kContractionGroupedGemmPointers,
       .maps = kContractionGroupedGemmMaps,
-      .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns), CallDim::kColumns}},
-      .number_count = 1};
+      .numbers = {RecordNumber{offsetof(ContractionGroupedGemmParams, columns), CallDim::kColumns},
+                  MOEJIT_CALL_TOKENS(ContractionGroupedGemmParams)},
+      .number_count = 2};
 }
 
 ParamRecord record(const compiler::TransposeSpec&, const Layer&) {
   return {.bytes = sizeof(TransposeParams),
           .pointers = kTransposePointers,
           .numbers = {RecordNumber{offsetof(TransposeParams, rows), CallDim::kRows},
-                      RecordNumber{offsetof(TransposeParams, output_columns), CallDim::kColumns}},
-          .number_count = 2};
+                      RecordNumber{offsetof(TransposeParams, output_columns), CallDim::kColumns},
+                      MOEJIT_CALL_TOKENS(TransposeParams)},
+          .number_count = 3};
 }
 
 ParamRecord record(const compiler::GatedGradientSpec&, const Layer&) {
@@ -209,15 +230,17 @@ ParamRecord record(const compiler::GatedGradientSpec&, const Layer&) {
       .bytes = sizeof(GatedGradientParams),
       .pointers = kGatedGradientPointers,
       .numbers = {RecordNumber{offsetof(GatedGradientParams, rows), CallDim::kRows},
-                  RecordNumber{offsetof(GatedGradientParams, output_columns), CallDim::kColumns}},
-      .number_count = 2};
+                  RecordNumber{offsetof(GatedGradientParams, output_columns), CallDim::kColumns},
+                  MOEJIT_CALL_TOKENS(GatedGradientParams)},
+      .number_count = 3};
 }
 
 ParamRecord bias_gradient_record() {
   return {.bytes = sizeof(BiasGradientParams),
           .pointers = kBiasGradientPointers,
-          .numbers = {RecordNumber{offsetof(BiasGradientParams, rows), CallDim::kRows}},
-          .number_count = 1};
+          .numbers = {RecordNumber{offsetof(BiasGradientParams, rows), CallDim::kRows},
+                      MOEJIT_CALL_TOKENS(BiasGradientParams)},
+          .number_count = 2};
 }
 
 ParamRecord record(const compiler::ColumnSumsSpec&, const Layer&) { return bias_gradient_record(); }
@@ -232,6 +255,8 @@ ParamRecord record(const compiler::MultiCastTransposeSpec&, const Layer& layer) 
               offsetof(MultiCastTransposeParams, count), {}, 2 * int64_t{layer.local_experts}}},
           .number_count = 1};
 }
+
+#undef MOEJIT_CALL_TOKENS
 
 }  // namespace
 

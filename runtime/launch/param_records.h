@@ -34,7 +34,7 @@ struct RecordNumber {
   int64_t value = 0;  // where it is no dim
 };
 
-inline constexpr std::size_t kMostRecordNumbers = 2;
+inline constexpr std::size_t kMostRecordNumbers = 3;
 
 // What the host has to know of a kernel's parameter record (templates/moejit_device/params).
 struct ParamRecord {

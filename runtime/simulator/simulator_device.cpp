@@ -103,6 +103,7 @@ class Simulator final : public Device {
   std::string name() const override { return "simulator"; }
   int32_t sm_count() const override { return 4; }
   int64_t block_alignment() const override { return 64; }  // as PyTorch aligns memory of the CPU
+  bool is_host_memory() const override { return true; }
 
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override {
     MOEJIT_TRY_ASSIGN(std::unique_ptr<LoadedKernel> kernel, KernelImage::load(binary));

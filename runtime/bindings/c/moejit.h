@@ -244,7 +244,8 @@ typedef struct moejit_tensor_info {
   int32_t ndim;
   moejit_role role;
   uint32_t used_by;
-  uint32_t is_optional;  // 1: a call may leave it out
+  uint32_t is_optional;              // 1: a call may leave it out
+  uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
 } moejit_tensor_info;
 
 // By index, below tensor_count; or by name, MOEJIT_ERROR_MISSING_TENSOR where there is none.
@@ -330,9 +331,11 @@ typedef enum moejit_gradient_mode {
 } moejit_gradient_mode;
 
 // The backward pass of the forward call that filled call->saved: "dx", "dprobs" and the weights'
-// gradients from "dy". T has to be that of the forward call: the host cannot see what was saved, so
-// another T is no error but gives garbage, and may touch memory beyond the tensors. Neither the
-// saved block nor the inputs of forward that backward takes again (used_by) may change in between.
+// gradients from "dy". Neither the saved block nor the inputs of forward that backward takes again
+// (used_by) may change in between. T has to be that of the forward call, which the saved block
+// tells. On the simulator another T is MOEJIT_ERROR_TENSOR_MISMATCH. A GPU finds it out when the
+// kernels run: they compute nothing and set MOEJIT_STATUS_OTHER_TOKENS in "status", which may be
+// left out here; the outputs are then undefined, and no other memory is touched.
 // MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or its gradients are bf16 and are
 // to be added to.
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
@@ -343,8 +346,9 @@ enum {
   MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1, or not below E where
                                     // "foreign_experts" is "report"; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4  // a scale that is neither a power of two nor 0; not from layers,
-                               // which make theirs
+  MOEJIT_STATUS_BAD_SCALE = 4,    // a scale that is neither a power of two nor 0; not from layers,
+                                  // which make theirs
+  MOEJIT_STATUS_OTHER_TOKENS = 8  // T of a backward call is not that of its forward call
 };
 
 // What one bit means, or NULL where it is none of them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "moejit_device/params/route_params.h"
+#include "moejit_device/params/status_bits.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit.h"
 
@@ -13,6 +13,7 @@ using moejit::Stage;
 static_assert(MOEJIT_STATUS_BAD_EXPERT_ID == moejit::device::kStatusBadExpertId);
 static_assert(MOEJIT_STATUS_ROW_OVERFLOW == moejit::device::kStatusRowOverflow);
 static_assert(MOEJIT_STATUS_BAD_SCALE == moejit::device::kStatusBadScale);
+static_assert(MOEJIT_STATUS_OTHER_TOKENS == moejit::device::kStatusOtherTokens);
 
 std::string sentence(uint32_t status) {
   std::string text = fmt::format("the status word is {}", status);
@@ -25,6 +26,12 @@ std::string sentence(uint32_t status) {
   return text;
 }
 
+const char* hint_for(uint32_t status) {
+  if (status == MOEJIT_STATUS_OTHER_TOKENS)
+    return "give backward the tensors and the saved block of the same forward call";
+  return "correct topk_ids, raise max_permuted_rows, or clear the word first";
+}
+
 }  // namespace
 
 const char* moejit_status_text(uint32_t bit) {
@@ -32,6 +39,8 @@ const char* moejit_status_text(uint32_t bit) {
     case MOEJIT_STATUS_BAD_EXPERT_ID: return "expert ids out of range, not routed";
     case MOEJIT_STATUS_ROW_OVERFLOW: return "more rows than max_permuted_rows, the rest dropped";
     case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
+    case MOEJIT_STATUS_OTHER_TOKENS:
+      return "a backward call with another number of tokens than its forward call, not computed";
     default: return nullptr;
   }
 }
@@ -40,6 +49,6 @@ moejit_error_code moejit_status_check(uint32_t status) {
   return moejit::bindings::guarded(Stage::kLaunch, [&]() -> moejit::Result<void> {
     if (status == 0) return {};
     return moejit::fail(Stage::kLaunch, ErrorCode::kDeviceStatus, sentence(status),
-                        "correct topk_ids, raise max_permuted_rows, or clear the word first");
+                        hint_for(status));
   });
 }

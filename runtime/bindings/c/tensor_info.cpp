@@ -46,7 +46,8 @@ Result<void> describe(const moejit_layer& layer, size_t index, moejit_tensor_inf
        .ndim = static_cast<int32_t>(tensor.shape.size()),
        .role = role_of(plan.role),
        .used_by = tensor.used_by,
-       .is_optional = plan.is_optional ? 1u : 0u},
+       .is_optional = plan.is_optional ? 1u : 0u,
+       .is_optional_in_backward = plan.is_optional_in_backward ? 1u : 0u},
       info, "moejit_tensor_info");
 }
 

@@ -7,6 +7,7 @@
 // of CTAs.
 
 #include "moejit_device/bias/gradient_rows.cuh"
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/map/splits.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 
@@ -28,6 +29,7 @@ struct ColumnSums {
                 "a segment lies in one part");
 
   MOEJIT_DEVICE static void run(const BiasGradientParams& params) {
+    if (has_other_tokens(params.call)) return;
     constexpr int64_t kTiles = int64_t{kGroups} * kSections * kSectionSegments;
     for (int64_t tile = ptx::cta_index(); tile < kTiles; tile += ptx::cta_count()) {
       const auto group = static_cast<int32_t>(tile / (kSections * kSectionSegments));

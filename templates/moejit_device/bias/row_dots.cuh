@@ -5,6 +5,7 @@
 // columns in ascending order, then the lanes their sums in a fixed tree.
 
 #include "moejit_device/bias/gradient_rows.cuh"
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/map/splits.cuh"
 
 namespace moejit::device {
@@ -17,6 +18,7 @@ struct RowDots {
   static constexpr int32_t kSharedBytes = 0;
 
   MOEJIT_DEVICE static void run(const BiasGradientParams& params) {
+    if (has_other_tokens(params.call)) return;
     const Splits<kGroups> splits{ptx::global(params.counts), ptx::global(params.offs)};
     const int64_t rows = smaller(int64_t{splits.rows()}, params.rows);
     const int64_t warps = int64_t{ptx::cta_count()} * (kThreads / 32);

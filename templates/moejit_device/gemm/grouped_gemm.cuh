@@ -24,6 +24,7 @@
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/gemm/pipeline.cuh"
 #include "moejit_device/gemm/tile_queue.cuh"
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/clock.cuh"
 
@@ -48,6 +49,7 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void run(const Params& params) {
+    if (has_other_tokens(params.call)) return;
     if (ptx::thread_index() == 0) {
       Stages::init();
       Queue::init();

@@ -64,6 +64,7 @@ struct Route {
 
   MOEJIT_DEVICE static void run(const RouteParams& params) {
     const Route route(params);
+    route.save_tokens();
     route.clear();
     ptx::sync_cta();  // all histograms are zero
     route.count();
@@ -99,6 +100,12 @@ struct Route {
   }
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> of_warp(int32_t warp) {
     return from_part_on() + (1 + warp) * kLocalExperts;
+  }
+
+  MOEJIT_DEVICE void save_tokens() const {
+    const auto saved = ptx::global(params_.saved_tokens);
+    if (saved && ptx::cta_index() == 0 && ptx::thread_index() == 0)
+      ptx::store(saved, params_.tokens);
   }
 
   // The same number where it is an expert of this rank or kNotRouted; of the others, 64-bit ones

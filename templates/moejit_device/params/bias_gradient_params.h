@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -16,6 +16,7 @@ struct BiasGradientParams {
   const int32_t* offs;           // [E + 1]
   float* output;                 // [E, N], the columns that are added up; or [P]
   int64_t rows;                  // P; no row from there on is read, whatever counts say
+  CallTokens call;
 };
 
 }  // namespace moejit::device

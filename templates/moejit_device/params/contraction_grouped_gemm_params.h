@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moejit_device/core/tensor_map.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -24,6 +25,7 @@ struct ContractionGroupedGemmParams {
   const int32_t* offs;       // [E + 1], multiples of 128, or 64
   int64_t columns;           // C, a multiple of 128, or 64
   uint64_t* elapsed;         // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
+  CallTokens call;
 };
 
 }  // namespace moejit::device

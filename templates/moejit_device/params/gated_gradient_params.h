@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -26,6 +26,7 @@ struct GatedGradientParams {
   float* act_colwise_scale_inv;     // [B, Pc / 128]
   int64_t rows;                     // P, may be 0; no row from P on is read, whatever counts say
   int64_t output_columns;           // Pc, a multiple of 128, may be 0
+  CallTokens call;
 };
 
 }  // namespace moejit::device

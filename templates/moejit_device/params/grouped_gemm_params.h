@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moejit_device/core/tensor_map.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -31,6 +32,7 @@ struct GroupedGemmParams {
   const int32_t* offs;    // [E + 1]
   uint64_t* elapsed;      // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
   const Bf16* bias;       // [E, N], where it is added; gate and up may alternate in it
+  CallTokens call;
 };
 
 }  // namespace moejit::device

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/status_bits.h"
 
 namespace moejit::device {
-
-// Bits of the status word that kernels set and callers read; never cleared by a kernel.
-inline constexpr uint32_t kStatusBadExpertId = 1u;  // an id below -1 or >= E, row not routed
-inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the rest dropped
-inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two nor 0, transpose
 
 // T tokens, K top-k, E local experts; shapes in brackets, row-major.
 struct RouteParams {
@@ -21,6 +16,7 @@ struct RouteParams {
   uint32_t* status;       // [1] status bits are or-ed in
   int64_t tokens;         // T, may be 0
   int64_t max_rows;       // P, multiple of the alignment
+  int64_t* saved_tokens;  // [1] gets T, for a backward call to compare; null: not wanted
 };
 
 }  // namespace moejit::device

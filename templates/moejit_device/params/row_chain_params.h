@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -32,6 +32,7 @@ struct RowChainParams {
   const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: a row's, block by block
   void* dprobs;                // [T, K] f32 or bf16, likewise: the sums of the blocks
   const float* bias_dprobs;    // [P], likewise where asked for: added behind the blocks
+  CallTokens call;
 };
 
 }  // namespace moejit::device

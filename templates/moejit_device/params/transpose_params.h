@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -22,6 +22,7 @@ struct TransposeParams {
   uint32_t* status;              // [1], kStatusBadScale is or-ed in; null: not wanted
   int64_t rows;                  // P, may be 0; no row from P on is read, whatever counts say
   int64_t output_columns;        // Pc, a multiple of 128, may be 0
+  CallTokens call;
 };
 
 }  // namespace moejit::device

@@ -73,6 +73,7 @@
 //     Kernel::run(params);
 //   }
 
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/stage/burst.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/load_combined.cuh"
@@ -161,6 +162,7 @@ struct RowChain {
   static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
+    if (has_other_tokens(params.call)) return;
     typename Store::Rows rows = Store::Rows::of(params);
     using Walk = SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale>;
     for (Walk walk(rows.count); walk.has_work(); walk.next()) {

@@ -34,6 +34,7 @@
 //     Kernel::run(params);
 //   }
 
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/params/gated_gradient_params.h"
 #include "moejit_device/ptx/async_copy.cuh"
 #include "moejit_device/stage/load.cuh"
@@ -97,6 +98,7 @@ struct GatedGradientTiles {
 
   // As many CTAs as there are tiles, or more.
   MOEJIT_DEVICE static void run(const GatedGradientParams& params) {
+    if (has_other_tokens(params.call)) return;
     constexpr int32_t kTilesPerRow = kPitch / 128;
     const int64_t tile = ptx::cta_index();
     const int64_t tile_row = tile / kTilesPerRow;

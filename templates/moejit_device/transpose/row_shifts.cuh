@@ -5,7 +5,7 @@
 // rows: lane l those with the indices 2l and 2l + 1.
 
 #include "moejit_device/core/integer.cuh"
-#include "moejit_device/params/route_params.h"
+#include "moejit_device/params/status_bits.h"
 #include "moejit_device/params/transpose_params.h"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/warp.cuh"

@@ -37,6 +37,7 @@
 //     Kernel::run(params);
 //   }
 
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/transpose/flushed.cuh"
 #include "moejit_device/transpose/output_groups.cuh"
 #include "moejit_device/transpose/rescale.cuh"
@@ -61,6 +62,7 @@ struct Transpose {
   // The grid has at least one CTA for every kPairs tiles of the rows of tiles that the call may
   // fill.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
+    if (has_other_tokens(params.call)) return;
     const TilePlace tile =
         place_of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
                  rows_of_grid(params));

@@ -22,6 +22,7 @@ class RouteKernel : public Chains {
     const DeviceBuffer offs = output<int32_t>("offs", shape.experts + 1);
     const DeviceBuffer row_map = output<int32_t>("row_map", tokens * shape.top_k);
     const DeviceBuffer status = output<uint32_t>("status", 1);
+    const DeviceBuffer saved_tokens = output<int64_t>("saved_tokens", 1);
     fill(status, kBitsOfOthers);
     const device::RouteParams params{.topk_ids = ids.template as<const void>(),
                                      .counts = counts.as<int32_t>(),
@@ -29,7 +30,8 @@ class RouteKernel : public Chains {
                                      .row_map = row_map.as<int32_t>(),
                                      .status = status.as<uint32_t>(),
                                      .tokens = tokens,
-                                     .max_rows = shape.max_rows};
+                                     .max_rows = shape.max_rows,
+                                     .saved_tokens = saved_tokens.as<int64_t>()};
     const compiler::RouteSpec spec{
         .local_experts = static_cast<int32_t>(shape.experts),
         .top_k = static_cast<int32_t>(shape.top_k),
@@ -37,7 +39,8 @@ class RouteKernel : public Chains {
         .warps = warps,
         .topk_ids = sizeof(Id) == 8 ? compiler::DType::kI64 : compiler::DType::kI32,
         .ignores_foreign = shape.ignores_foreign};
-    run(spec, ctas, params, {&ids, &counts, &offs, &row_map, &status});
+    run(spec, ctas, params, {&ids, &counts, &offs, &row_map, &status, &saved_tokens});
+    EXPECT_EQ(saved_tokens.download<int64_t>().front(), tokens);
     EXPECT_TRUE(matches(compare_i32({"counts"}, counts.download<int32_t>(), wanted.counts)));
     EXPECT_TRUE(matches(compare_i32({"offs"}, offs.download<int32_t>(), wanted.offs)));
     EXPECT_TRUE(matches(

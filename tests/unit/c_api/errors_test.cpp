@@ -165,6 +165,10 @@ TEST(CApiStatus, IsASentenceAboutEachBit) {
   EXPECT_EQ(std::string(moejit_last_error()->message).find("more rows"), std::string::npos);
   EXPECT_TRUE(is_error(moejit_status_check(1U << 31), MOEJIT_ERROR_DEVICE_STATUS, "no kernel"));
   EXPECT_NE(moejit_status_text(MOEJIT_STATUS_ROW_OVERFLOW), nullptr);
+  EXPECT_TRUE(is_error(moejit_status_check(MOEJIT_STATUS_OTHER_TOKENS), MOEJIT_ERROR_DEVICE_STATUS,
+                       "8: a backward call with another number of tokens"));
+  EXPECT_NE(std::string(moejit_last_error()->hint).find("the same forward call"),
+            std::string::npos);
   EXPECT_EQ(moejit_status_text(3), nullptr);
   EXPECT_EQ(moejit_status_text(0), nullptr);
 }

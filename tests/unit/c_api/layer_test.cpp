@@ -94,6 +94,8 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
       EXPECT_EQ(got.symbols[d], wanted.shape[d].symbol);
     }
     EXPECT_EQ(got.is_optional != 0, wanted.is_optional);
+    EXPECT_EQ(got.is_optional_in_backward != 0, wanted.is_optional_in_backward);
+    EXPECT_EQ(got.is_optional_in_backward != 0, wanted.name == "status");
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_UPDATE_WEIGHTS) != 0,
               is_used(plan, wanted, compiler::Phase::kWeights));
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_FORWARD) != 0,

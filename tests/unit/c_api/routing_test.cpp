@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls say to tensors of the routing.
+// What calls say to tensors of the routing, and backward calls to those of another forward call.
 #include "tests/unit/c_api/sim_layer.h"
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class CApiRouting : public ::testing::Test {
     return &call_;
   }
   moejit_error_code forward() { return moejit_layer_forward(sim_.layer(), call()); }
+  moejit_error_code backward() {
+    return moejit_layer_backward(sim_.layer(), MOEJIT_GRADIENT_OVERWRITE, call());
+  }
   // The tensor of this name as forward() gets it, to be changed.
   DLTensor& change(std::string_view name) {
     for (moejit_tensor& tensor : tensors_) {
@@ -51,6 +55,34 @@ TEST_F(CApiRouting, NamesTheFieldThatTakesTensorsAsTheyAre) {
   EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_TENSOR_MISMATCH, "bfloat16"));
   EXPECT_NE(std::string_view(moejit_last_error()->hint).find("\"topk_probs_dtype\": \"bf16\""),
             std::string_view::npos);
+}
+
+TEST_F(CApiRouting, RefusesABackwardCallWithAnotherTThanItsForwardCall) {
+  ASSERT_TRUE(is_ok(forward()));
+  std::array<DLTensor, 4> fewer{};
+  std::array<std::array<int64_t, 2>, 4> shapes{};
+  std::size_t count = 0;
+  for (moejit_tensor& tensor : tensors_) {
+    const std::string_view name = tensor.name;
+    if (name != "dy" && name != "dx" && name != "dprobs" && name != "topk_probs") continue;
+    shapes[count] = {kSimTokens - 1, tensor.tensor->shape[1]};
+    fewer[count] = *tensor.tensor;
+    fewer[count].shape = shapes[count].data();
+    tensor.tensor = &fewer[count++];
+  }
+  EXPECT_TRUE(is_error(backward(), MOEJIT_ERROR_TENSOR_MISMATCH, "has 10 tokens, wanted 11"));
+  EXPECT_NE(std::string_view(moejit_last_error()->hint).find("saved block"), std::string::npos);
+  use_own_tensors();
+  EXPECT_TRUE(is_ok(backward()));
+}
+
+TEST_F(CApiRouting, NeedsTheStatusInForwardAndMayHaveItInBackward) {
+  ASSERT_TRUE(is_ok(forward()));
+  std::erase_if(tensors_, [](const moejit_tensor& tensor) {
+    return std::string_view(tensor.name) == "status";
+  });
+  EXPECT_TRUE(is_ok(backward()));
+  EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_MISSING_TENSOR, "tensor status is missing"));
 }
 
 }  // namespace

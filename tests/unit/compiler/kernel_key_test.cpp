@@ -62,7 +62,7 @@ TEST(KernelKey, IgnoresTheProcessAroundIt) {
 // Caches are shared between machines and releases: a key that changes needs a reason.
 TEST(KernelKey, IsTheSameOnEveryMachine) {
   EXPECT_EQ(key_of(kSource).hex(),
-            "0e9b0320debff706a88940e7d08c060708fbf84750f8c847a3d03d0482707502");
+            "1d967d8c73707f47ace97aa7e1dac1048338a39a75eca15942dd22aced88e24e");
 }
 
 TEST(KernelKey, ListsItsFieldsWithoutTheSourceText) {

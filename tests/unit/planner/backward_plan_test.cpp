@@ -121,7 +121,8 @@ TEST(BackwardPlan, MakesTheActivationAgainWhereItIsTransposedApart) {
 }
 
 TEST(BackwardPlan, SavesWhatItReadsOfTheForwardPass) {
-  const std::set<std::string> small = {"counts", "offs", "row_map", "permuted_probs"};
+  const std::set<std::string> small = {"saved_tokens", "counts", "offs", "row_map",
+                                       "permuted_probs"};
   std::set<std::string> always = small;
   always.insert({"x_q", "x_scale_inv", "row_tokens"});
   Layer layer = training_layer();
@@ -319,8 +320,8 @@ TEST(Bf16Plan, SavesTheRowsOfTheirFormat) {
   EXPECT_LT(without, 2 * kRows * (kHidden + 3 * kIntermediate) + kSmall);
   layer.recompute = Recompute::kMoeExpert;
   const Plan with = plan_of(layer);
-  EXPECT_EQ(saved_by(with),
-            (std::set<std::string>{"counts", "offs", "row_map", "permuted_probs", "permuted"}));
+  EXPECT_EQ(saved_by(with), (std::set<std::string>{"saved_tokens", "counts", "offs", "row_map",
+                                                   "permuted_probs", "permuted"}));
   EXPECT_EQ(operations_of(with, Phase::kBackward).front(), "gemm_fc1");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans have of the routing: element types and foreign experts.
+// What plans have of the routing: element types, foreign experts, and T of the forward call.
 #include "tests/unit/planner/planner_layers.h"
 
 #include <algorithm>
@@ -58,6 +58,42 @@ TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
     const char* const permute = recipe == Recipe::kBf16 ? "permute_pad" : "quantize_permute_pad";
     EXPECT_EQ(changed, (std::vector<std::string>{"route", permute, "unpermute_grad"}));
   }
+}
+
+// At the beginning of the saved block, wherever T puts the others.
+TEST(RoutingPlan, SavesTokensFirstForEveryKernelOfTheBackwardPass) {
+  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+    Layer layer = training_layer(recipe);
+    layer.recompute = Recompute::kMoeExpert;
+    const Plan plan = plan_of(layer);
+    const TensorPlan* saved = find_tensor(plan, "saved_tokens");
+    ASSERT_NE(saved, nullptr);
+    EXPECT_EQ(saved->dtype, DType::kI64);
+    EXPECT_EQ(saved->bytes, 8);
+    EXPECT_EQ(saved->role, TensorRole::kSaved);
+    EXPECT_EQ(saved->saved_offset, 0);
+    for (const KernelPlan& kernel : plan.kernels) {
+      const bool is_backward = kernel.phase == Phase::kBackward;
+      EXPECT_EQ(touches(kernel, "saved_tokens"), is_backward || kernel.operation == "route");
+      EXPECT_EQ(touches(kernel, "status"), is_backward || kernel.operation == "route");
+    }
+  }
+}
+
+TEST(RoutingPlan, LetsBackwardCallsLeaveTheStatusOut) {
+  const Plan plan = plan_of(training_layer());
+  const TensorPlan& status = *find_tensor(plan, "status");
+  EXPECT_FALSE(status.is_optional);
+  EXPECT_TRUE(status.is_optional_in_backward);
+  EXPECT_FALSE(is_optional(status, Phase::kForward));
+  EXPECT_TRUE(is_optional(status, Phase::kBackward));
+  EXPECT_FALSE(is_optional(*find_tensor(plan, "dy"), Phase::kBackward));
+}
+
+TEST(RoutingPlan, SavesNothingWithoutABackwardPass) {
+  const Plan plan = plan_of(dsv3_like_layer());
+  EXPECT_EQ(find_tensor(plan, "saved_tokens"), nullptr);
+  EXPECT_FALSE(find_tensor(plan, "status")->is_optional_in_backward);
 }
 
 }  // namespace

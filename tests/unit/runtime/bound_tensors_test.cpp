@@ -49,7 +49,7 @@ class BoundTensorsTest : public ::testing::Test {
   Result<void> bind() {
     bound_ = {};
     const TensorSet wanted("1011");  // x, topk_ids, y
-    return bind_tensors(plan_, wanted, tensors_, bound_);
+    return bind_tensors(plan_, phase_, wanted, tensors_, bound_);
   }
   std::string bind_blocks(const CallMemory& memory, int64_t alignment = 256) {
     const auto layout = compiler::MemoryLayout::make(plan_);
@@ -66,6 +66,7 @@ class BoundTensorsTest : public ::testing::Test {
   alignas(256) std::array<std::byte, 8192> memory_{};
   std::array<int64_t, 2> x_shape_ = {5, 32}, ids_shape_ = {5, 2}, y_shape_ = {5, 32};
   compiler::Plan plan_ = small_plan();
+  compiler::Phase phase_ = compiler::Phase::kForward;
   std::vector<TensorRef> tensors_;
   BoundTensors bound_;
 };
@@ -104,6 +105,15 @@ TEST_F(BoundTensorsTest, LetsOptionalTensorsOutOnly) {
   EXPECT_EQ(bound_.bytes[1], 0);
   tensors_.pop_back();
   expect_error(ErrorCode::kMissingTensor, "tensor y is missing, wanted BF16 [T <= 64, 32]");
+}
+
+TEST_F(BoundTensorsTest, LetsBackwardCallsLeaveOutWhatForwardCallsNeed) {
+  plan_.tensors[1].is_optional_in_backward = true;
+  tensors_.erase(tensors_.begin() + 1);
+  expect_error(ErrorCode::kMissingTensor, "tensor topk_ids is missing, wanted I32 [T <= 64, 2]");
+  phase_ = compiler::Phase::kBackward;
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
+  EXPECT_EQ(bound_.address[1], nullptr);
 }
 
 TEST_F(BoundTensorsTest, ChecksAnOptionalTensorThatIsGiven) {

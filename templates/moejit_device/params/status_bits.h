@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// Bits of the status word that kernels set and callers read; never cleared by a kernel.
+inline constexpr uint32_t kStatusBadExpertId = 1u;  // an id below -1 or >= E, row not routed
+inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the rest dropped
+inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two nor 0, transpose
+inline constexpr uint32_t kStatusOtherTokens = 8u;  // a backward call's T is not its forward call's
+
+}  // namespace moejit::device
