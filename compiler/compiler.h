@@ -120,6 +120,12 @@ std::vector<SavedMemory> compare_saved_memory(const Plan& plan);
 std::string print_plan(const Plan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const Plan& plan);
 
+// 32 hexadecimal digits over what decides the layout of the plan's blocks and tensors, and its
+// kernels: the description without its name, target, tensors with their offsets, specs, headers of
+// kernels, and this version of moejit. Equal in all processes and on all machines. Who keeps memory
+// or code that was made for a plan tells by it whether another plan is the same.
+std::string plan_digest(const Plan& plan);
+
 // CUDA text of one kernel of a plan.
 Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target);
 

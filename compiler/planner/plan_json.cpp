@@ -65,6 +65,7 @@ std::string plan_to_json(const Plan& plan) {
                      {"saved_bytes", other.bytes}});
   const Json json = {{"layer", Json::parse(to_json(plan.layer))},
                      {"target", to_string(plan.target)},
+                     {"plan_digest", plan_digest(plan)},
                      {"workspace_bytes", plan.workspace_bytes},
                      {"saved_bytes", plan.saved_bytes},
                      {"saved_memory", saved},

@@ -46,9 +46,10 @@ void print_header(Buffer out, const Plan& plan) {
   const Layer& layer = plan.layer;
   fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
                  to_string(layer.recipe), has_backward(layer) ? "forward and backward" : "forward");
-  fmt::format_to(out, "T <= {}  K = {}  E = {} of {}  H = {}  I = {}  P = {}\n\n", layer.max_tokens,
+  fmt::format_to(out, "T <= {}  K = {}  E = {} of {}  H = {}  I = {}  P = {}\n", layer.max_tokens,
                  layer.top_k, layer.local_experts, layer.experts, layer.hidden, layer.intermediate,
                  layer.max_permuted_rows);
+  fmt::format_to(out, "plan digest {}\n\n", plan_digest(plan));
 }
 
 void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {

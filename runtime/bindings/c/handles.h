@@ -51,6 +51,7 @@ struct moejit_layer {
   moejit::compiler::MemoryLayout layout;
   std::string target;
   std::string json;
+  std::string plan_digest;
   std::vector<moejit::bindings::LayerTensor> tensors;
   mutable moejit::bindings::LazyText plan_json;
   mutable std::array<moejit::bindings::LazyText, 2> plan_text;  // without and with the reasons

@@ -71,6 +71,7 @@ moejit_error_code moejit_layer_create(const char* json, size_t json_bytes, const
     MOEJIT_TRY_ASSIGN(handle->layout, moejit::compiler::MemoryLayout::make(handle->plan));
     handle->target = to_string(handle->plan.target);
     handle->json = to_json(handle->plan.layer);
+    handle->plan_digest = plan_digest(handle->plan);
     for (const TensorPlan& tensor : handle->plan.tensors)
       handle->tensors.push_back(layer_tensor(handle->plan, tensor));
     *layer = handle.release();
@@ -98,7 +99,8 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
                                            .has_backward = has_backward(plan.layer),
                                            .is_prepared = layer->prepared != nullptr,
                                            .saved_fixed_bytes = saved.fixed,
-                                           .saved_bytes_per_token = saved.per_token},
+                                           .saved_bytes_per_token = saved.per_token,
+                                           .plan_digest = layer->plan_digest.c_str()},
                                           info, "moejit_layer_info");
   });
 }

@@ -192,6 +192,10 @@ typedef struct moejit_layer_info {
   // saved_fixed_bytes + T * saved_bytes_per_token.
   int64_t saved_fixed_bytes;
   int64_t saved_bytes_per_token;
+  // 32 hexadecimal digits over everything that decides the layout of blocks and tensors, and the
+  // kernels: layers with equal digests take each other's saved blocks and quantised weights. The
+  // same in all processes and on all machines; the layer's name is no part of it.
+  const char* plan_digest;  // valid as long as the layer
 } moejit_layer_info;
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);

@@ -55,6 +55,30 @@ TEST_F(CApiLayer, IsThePlanOfTheCppApi) {
   EXPECT_EQ(got.quantized_weight_bytes, plan.quantized_weight_bytes);
   EXPECT_EQ(got.has_backward, 1);
   EXPECT_EQ(got.is_prepared, 0);
+  EXPECT_EQ(got.plan_digest, plan_digest(plan));
+}
+
+TEST_F(CApiLayer, HasADigestThatItsNameDoesNotChange) {
+  ASSERT_TRUE(is_ok(create()));
+  const std::string digest = info().plan_digest;
+  const auto digest_of = [&](std::string_view key, std::string_view value) {
+    std::string json = kTinyLayer;
+    const std::size_t at = json.find("\"" + std::string(key) + "\": ");
+    if (at == std::string::npos) {
+      json.insert(json.rfind('}'), ", \"" + std::string(key) + "\": " + std::string(value));
+    } else {
+      const std::size_t begin = json.find(": ", at) + 2;
+      json.replace(begin, json.find_first_of(",}", begin) - begin, value);
+    }
+    moejit_layer_destroy(layer_);
+    layer_ = nullptr;
+    EXPECT_TRUE(is_ok(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer_)));
+    return std::string(info().plan_digest);
+  };
+  EXPECT_EQ(digest_of("name", "\"huge\""), digest);
+  EXPECT_EQ(std::string_view(info().name), "huge");
+  EXPECT_NE(digest_of("topk_ids_dtype", "\"i64\""), digest);
+  EXPECT_NE(digest_of("max_tokens", "8"), digest);
 }
 
 TEST_F(CApiLayer, GivesItsTexts) {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/support/digest.h"
+#include "templates/embedded_templates.h"
+
+namespace moejit::compiler {
+namespace {
+
+// Raised when the meaning of a field changes.
+constexpr int kSchema = 1;
+
+constexpr std::size_t kDigits = 32;
+
+void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
+  hasher.add("tensor", tensor.name)
+      .add("dtype", to_string(tensor.dtype))
+      .add("layout", to_string(tensor.layout))
+      .add("role", to_string(tensor.role))
+      .add("is_optional", tensor.is_optional)
+      .add("is_optional_in_backward", tensor.is_optional_in_backward)
+      .add("workspace_offset", tensor.workspace_offset)
+      .add("saved_offset", tensor.saved_offset)
+      .add("dims", std::ssize(tensor.shape));
+  for (const Dim& dim : tensor.shape) hasher.add(dim.symbol, dim.value);
+}
+
+// The spec decides the emitted text.
+void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
+  hasher.add("kernel", kernel.operation)
+      .add("phase", to_string(kernel.phase))
+      .add("gradient_mode", kernel.gradient_mode ? to_string(*kernel.gradient_mode) : "")
+      .add("spec", to_string(kernel.spec))
+      .add("arguments", std::ssize(kernel.arguments));
+  for (const KernelArgument& argument : kernel.arguments)
+    hasher.add(argument.role, argument.tensor);
+  hasher.add("tensor_maps", std::ssize(kernel.tensor_maps));
+  for (const TensorMapPlan& map : kernel.tensor_maps) hasher.add(map.role, map.tensor);
+}
+
+}  // namespace
+
+std::string plan_digest(const Plan& plan) {
+  Layer unnamed = plan.layer;
+  unnamed.name.clear();
+  FieldHasher hasher;
+  hasher.add("schema", kSchema)
+      .add("moejit", MOEJIT_VERSION)
+      .add("target", to_string(plan.target))
+      .add("layer", to_json(unnamed))
+      .add("workspace_bytes", plan.workspace_bytes)
+      .add("saved_bytes", plan.saved_bytes)
+      .add("tensors", std::ssize(plan.tensors));
+  for (const TensorPlan& tensor : plan.tensors) add_tensor(hasher, tensor);
+  hasher.add("kernels", std::ssize(plan.kernels));
+  for (const KernelPlan& kernel : plan.kernels) add_kernel(hasher, kernel);
+  for (const templates::EmbeddedFile& file : templates::embedded_files())
+    hasher.add(file.include_name, file.sha256);
+  return hasher.digest().hex().substr(0, kDigits);
+}
+
+}  // namespace moejit::compiler
