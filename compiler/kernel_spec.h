@@ -8,6 +8,7 @@
 #include "compiler/spec/row_chain_spec.h"
 #include "compiler/spec/tile_chain_spec.h"
 #include "compiler/spec/transpose_spec.h"
+#include "compiler/spec/unpermute_dprobs_spec.h"
 
 #include <string>
 #include <variant>
@@ -16,9 +17,10 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                                ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec,
-                                MultiCastTransposeSpec, ColumnSumsSpec, RowDotsSpec>;
+using KernelSpec =
+    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                 ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec,
+                 MultiCastTransposeSpec, ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec>;
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

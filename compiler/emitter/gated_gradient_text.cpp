@@ -6,14 +6,57 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+// The store stage of the rows.
+ComposedType store_stage(const GatedGradientSpec& spec) {
+  if (spec.stores_rows)
+    return {"Store",
+            "StoreGroupedGatedRows",
+            {"kColumns", "kLocalExperts", "kPitch", "kInterleaved", "kTellsDprobs"}};
+  return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
+}
+
+std::string bool_text(bool value) { return value ? "true" : "false"; }
+
+// Says what of it is wanted, where that is not all.
+void leave_out(const GatedGradientSpec& spec, KernelText& text) {
+  const bool stores = spec.stores_rows || spec.tells_dprobs;
+  std::vector<std::string>& arguments = text.types_used.back().arguments;
+  arguments.emplace_back(stores ? "Store" : "StoreNothing");
+  arguments.emplace_back("kTransposesGradient");
+  if (stores) text.types_used.insert(text.types_used.begin(), store_stage(spec));
+  if (spec.stores_rows) {
+    text.constants.push_back(
+        {"bool", "kInterleaved", "false", "all of gate, then all of up, by rows"});
+    text.constants.push_back({"bool", "kTellsDprobs", bool_text(spec.tells_dprobs),
+                              "parts of the probability's gradient"});
+  }
+  text.constants.push_back({"bool", "kTransposesGradient", bool_text(spec.transposes_gradient),
+                            "and not the activation alone"});
+}
+
+std::string summary_of(const GatedGradientSpec& spec) {
+  const std::string_view probability = spec.tells_dprobs ? " and probability" : "";
+  const std::string_view rows = spec.stores_rows ? ", to e4m3 rows with 1x128 scales" : "";
+  if (!spec.transposes_gradient)
+    return fmt::format(
+        "gradients of gate, up{} from bf16 rows{}, and the activation itself, to columns of its "
+        "experts with 128x128 scales",
+        probability, rows);
+  return fmt::format(
+      "gradients of gate, up{} from bf16 rows{}{} with the activation itself, to columns of their "
+      "experts with 128x128 scales",
+      probability, rows, spec.stores_rows ? " and," : ",");
+}
+
+}  // namespace
+
 KernelText describe(const GatedGradientSpec& spec) {
-  return {
+  KernelText text{
       .types = fmt::format("{}_bf16_e4m3", spec.activation.preset),
       .tile = "128x128",
-      .summary =
-          "gradients of gate, up and probability from bf16 rows, to e4m3 rows with 1x128 "
-          "scales and, with the activation itself, to columns of their experts with 128x128 "
-          "scales",
+      .summary = summary_of(spec),
       .includes = {"transpose/gated_gradient_tiles.cuh"},
       .params = "GatedGradientParams",
       .constants =
@@ -31,6 +74,8 @@ KernelText describe(const GatedGradientSpec& spec) {
                       {"kLocalExperts", "kColumns", "kPitch", "Activation",
                        "Quantize1x128<kEpsilonBits>", "kThreads"}}},
   };
+  if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
+  return text;
 }
 
 }  // namespace moejit::compiler

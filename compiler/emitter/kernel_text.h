@@ -53,6 +53,7 @@ KernelText describe(const GatedGradientSpec& spec);
 KernelText describe(const MultiCastTransposeSpec& spec);
 KernelText describe(const ColumnSumsSpec& spec);
 KernelText describe(const RowDotsSpec& spec);
+KernelText describe(const UnpermuteDprobsSpec& spec);
 
 // The complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);

@@ -74,6 +74,7 @@ ComposedType store_stage(const RowChainSpec& spec) {
     case StoreStage::kGroupedRows: take("StoreGroupedRows", {"kLocalExperts"}); break;
     case StoreStage::kGroupedGatedRows: take("StoreGroupedGatedRows", {"kLocalExperts"}); break;
     case StoreStage::kGroupedUpRows: take("StoreGroupedUpRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedDprobs: take("StoreGroupedDprobs", {"kLocalExperts"}); break;
     case StoreStage::kPermuted: take("StorePermuted", {"kTopK", "kLocalExperts"}); break;
     case StoreStage::kRowsAndPermuted:
       take("StoreRowsAndPermuted", {"kTopK", "kLocalExperts"});
@@ -84,12 +85,13 @@ ComposedType store_stage(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec))
     store.arguments.emplace_back("Bf16");
   if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
-  if (spec.is_interleaved && is_gated(spec.store)) {
+  // What follows the arguments that may be left out.
+  if (is_gated(spec.store) && (spec.is_interleaved || !spec.tells_dprobs)) {
     if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
     store.arguments.emplace_back("kInterleaved");
   }
+  if (!spec.tells_dprobs) store.arguments.emplace_back("kTellsDprobs");
   if (!is_permuted(spec.store)) return store;
-  // What follows the arguments that may be left out.
   if (names_element(spec) || !spec.moves_probs) store.arguments.emplace_back("kMovesProbs");
   if (names_element(spec)) store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
   if (names_tokens(spec)) store.arguments.emplace_back("kTellsTokens");
@@ -138,13 +140,15 @@ std::string quantize_words(QuantizeStage stage) {
   return {};
 }
 
-std::string store_words(StoreStage stage) {
-  switch (stage) {
+std::string store_words(const RowChainSpec& spec) {
+  switch (spec.store) {
     case StoreStage::kRows: return "in their order";
     case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
     case StoreStage::kGroupedGatedRows:
     case StoreStage::kGroupedUpRows:
-      return "in their order, pad rows as zeros, beside a partial sum of each segment";
+      return fmt::format("in their order, pad rows as zeros{}",
+                         spec.tells_dprobs ? ", beside a partial sum of each segment" : "");
+    case StoreStage::kGroupedDprobs: return "as a partial sum of each segment, pad rows as zeros";
     case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
     case StoreStage::kRowsAndPermuted:
       return "in their order and to every destination of the row, and pad rows";
@@ -155,8 +159,16 @@ std::string store_words(StoreStage stage) {
 }
 
 std::string summary_of(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs)
+    return fmt::format("{}, the gradient of the probability, stored {}", load_words(spec.load),
+                       store_words(spec));
   return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec),
-                     quantize_words(spec.quantize), store_words(spec.store));
+                     quantize_words(spec.quantize), store_words(spec));
+}
+
+std::string_view stored_type(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs) return "f32";
+  return stores_bf16(spec) ? "bf16" : "e4m3";
 }
 
 bool has_new_scales(QuantizeStage stage) {
@@ -165,7 +177,7 @@ bool has_new_scales(QuantizeStage stage) {
 
 bool is_grouped(StoreStage stage) {
   return stage == StoreStage::kGroupedRows || stage == StoreStage::kGroupedGatedRows ||
-         stage == StoreStage::kGroupedUpRows;
+         stage == StoreStage::kGroupedUpRows || stage == StoreStage::kGroupedDprobs;
 }
 
 std::string activation_type(const RowChainSpec& spec) {
@@ -182,12 +194,12 @@ std::string activation_type(const RowChainSpec& spec) {
 KernelText describe(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
   // With all its arguments it does not fit into a line.
-  const bool is_named =
-      names_tokens(spec) || spec.adds_bias_dprobs || (spec.is_interleaved && is_gated(spec.store));
+  const bool is_named = names_tokens(spec) || spec.adds_bias_dprobs || !spec.tells_dprobs ||
+                        (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
-      .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
-                           spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16",
-                           stores_bf16(spec) ? "bf16" : "e4m3"),
+      .types =
+          fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
+                      spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16", stored_type(spec)),
       .tile = "1x128",
       .summary = summary_of(spec),
       .includes = {"stage/row_chain.cuh"},
@@ -219,6 +231,12 @@ KernelText describe(const RowChainSpec& spec) {
   }
   if (spec.is_interleaved) {
     text.constants.push_back({"bool", "kInterleaved", "true", "gate and up alternate in a row"});
+  } else if (is_gated(spec.store) && !spec.tells_dprobs) {
+    text.constants.push_back({"bool", "kInterleaved", "false", "all of gate, then all of up"});
+  }
+  if (!spec.tells_dprobs) {
+    text.constants.push_back(
+        {"bool", "kTellsDprobs", "false", "nobody asks for the probabilities' gradients"});
   }
   if (has_dprobs) {
     text.constants.push_back(

@@ -89,6 +89,8 @@ LaunchShape shape(const ColumnSumsSpec& spec) {
 
 LaunchShape shape(const RowDotsSpec& spec) { return {.threads = spec.threads}; }
 
+LaunchShape shape(const UnpermuteDprobsSpec& spec) { return {.threads = spec.threads}; }
+
 int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
   // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
   // the counting is what takes the time.
@@ -133,6 +135,10 @@ int64_t busy(const ColumnSumsSpec& spec, const Layer&, int64_t) {
 
 int64_t busy(const RowDotsSpec& spec, const Layer& layer, int64_t tokens) {
   return ceil_div(most_permuted_rows(layer, tokens), spec.threads / 32);
+}
+
+int64_t busy(const UnpermuteDprobsSpec& spec, const Layer&, int64_t tokens) {
+  return ceil_div(tokens * spec.top_k, spec.threads);
 }
 
 // The list of a layer is that of its weights.

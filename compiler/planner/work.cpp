@@ -13,14 +13,25 @@ int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) 
   return 4 * (routed * spec.dprobs_columns + choices);
 }
 
+// Of a row, or of each half of a gated one.
+int64_t stored_row_bytes(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs) return 0;
+  return stores_bf16(spec) ? 2 * spec.columns
+                           : int64_t{spec.columns} + 4 * ceil_div(spec.columns, 128);
+}
+
 Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
   return {.min_bytes = 2 * 4 * rows.tokens * spec.top_k + 8 * spec.local_experts};
 }
 
+// A part of the probability's gradient for each segment of a row, where they are stored.
+int64_t dprobs_row_bytes(const RowChainSpec& spec) {
+  return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
+}
+
 Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
   const int64_t columns = spec.columns;
-  // As it is stored.
-  const int64_t row_bytes = stores_bf16(spec) ? 2 * columns : columns + 4 * ceil_div(columns, 128);
+  const int64_t row_bytes = stored_row_bytes(spec);
   const int64_t choices = rows.tokens * layer.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
@@ -33,12 +44,12 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
     case LoadStage::kGatedGradientRows:
       // Gate, up and the gradient once; both halves, and a partial sum of each segment.
       return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
-                           rows.padded * (2 * row_bytes + 4 * ceil_div(columns, 128))};
+                           rows.padded * (2 * row_bytes + dprobs_row_bytes(spec))};
     case LoadStage::kUpRows:
       return {.min_bytes = rows.routed * (2 * columns + 4) + rows.padded * row_bytes};
     case LoadStage::kUpGradientRows:
       return {.min_bytes = rows.routed * (2 * 2 * columns + 4) +
-                           rows.padded * (row_bytes + 4 * ceil_div(columns, 128))};
+                           rows.padded * (row_bytes + dprobs_row_bytes(spec))};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }
@@ -99,13 +110,15 @@ Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
 
-// Gate, up and the activation's gradient once; gradients by rows with a partial sum of each
-// segment, and three operands with a scale for each tile.
+// Gate, up and the activation's gradient once; gradients by rows and a partial sum of each segment,
+// where they are wanted, and operands with a scale for each tile: three, or the activation alone.
 Work work(const GatedGradientSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
-  return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
-                       rows.padded * (2 * (columns + 4 * blocks) + 4 * blocks) +
-                       3 * (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
+  const int64_t row_bytes =
+      (spec.stores_rows ? 2 * (columns + 4 * blocks) : 0) + (spec.tells_dprobs ? 4 * blocks : 0);
+  return {.min_bytes = rows.routed * (3 * 2 * columns + 4) + rows.padded * row_bytes +
+                       (spec.transposes_gradient ? 3 : 1) *
+                           (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
 }
 
 // Of a row with its scales.
@@ -123,6 +136,11 @@ Work work(const ColumnSumsSpec& spec, const Layer&, const CallRows& rows) {
 Work work(const RowDotsSpec& spec, const Layer&, const CallRows& rows) {
   return {.min_bytes = rows.routed * (row_bytes(spec.input, spec.columns) + 4) +
                        2 * int64_t{spec.local_experts} * spec.columns};
+}
+
+Work work(const UnpermuteDprobsSpec& spec, const Layer&, const CallRows& rows) {
+  const int64_t parts = spec.dprobs_columns + (spec.adds_bias_dprobs ? 1 : 0);
+  return {.min_bytes = 4 * (rows.routed * parts + 2 * rows.tokens * spec.top_k)};
 }
 
 // The list of a layer is that of its weights.

@@ -54,6 +54,7 @@ std::string_view to_string(StoreStage stage) {
     case StoreStage::kGroupedRows: return "grouped_rows";
     case StoreStage::kGroupedGatedRows: return "grouped_gated_rows";
     case StoreStage::kGroupedUpRows: return "grouped_up_rows";
+    case StoreStage::kGroupedDprobs: return "grouped_dprobs";
     case StoreStage::kPermuted: return "permuted";
     case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
     case StoreStage::kRowsAndProbs: return "rows_and_probs";
@@ -85,7 +86,8 @@ std::string to_string(const RowChainSpec& s) {
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       s.segments_in_flight, burst, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
-      s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "");
+      s.tells_dprobs ? "" : " without_dprobs", s.adds_bias_dprobs ? " bias_dprobs" : "",
+      has_bf16_probs(s) ? " bf16_probs" : "");
 }
 
 }  // namespace moejit::compiler

@@ -35,6 +35,7 @@ enum class StoreStage {
   kGroupedRows,       // row r to row r; rows past a group's count get data 0 and scale 0
   kGroupedGatedRows,  // likewise rows of gate and up halves, and a part of a sum of each segment
   kGroupedUpRows,     // likewise rows of up alone
+  kGroupedDprobs,     // of either the part of a sum of each segment alone
   kPermuted,          // row t to every destination in row_map, and the pad rows
   kRowsAndPermuted,   // both: rows kept un-permuted too
   kRowsAndProbs,      // row r to row r, and the sums of the blocks of their dprobs
@@ -56,6 +57,7 @@ struct RowChainSpec {
   int32_t segments_in_flight = 1;  // 128-column segments that a lane loads before it uses the first
   int32_t rows_per_burst = 0;      // permuting stores: that L2 is asked for at once, ahead; 0: none
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
+  bool tells_dprobs = true;        // kGroupedGatedRows, kGroupedUpRows: and a part of a sum
   bool adds_bias_dprobs = false;   // kRowsAndProbs: and what the biases add to them
   int32_t pitch = 0;               // kGroupedGatedRows: of a half of an output row, if not columns
   bool is_interleaved = false;     // gate and up alternate in bf16 rows that have both

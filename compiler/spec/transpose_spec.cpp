@@ -34,8 +34,10 @@ std::string to_string(const TransposeSpec& s) {
 
 std::string to_string(const GatedGradientSpec& s) {
   return fmt::format(
-      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}",
-      s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads);
+      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}",
+      s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads,
+      s.stores_rows ? "" : " without_rows", s.tells_dprobs ? "" : " without_dprobs",
+      s.transposes_gradient ? "" : " without_transposed_gradient");
 }
 
 }  // namespace moejit::compiler

@@ -44,6 +44,10 @@ struct GatedGradientSpec {
   int32_t columns = 0;  // of gate and of up; halves of what is stored are multiples of 128
   float epsilon = 0.0f;
   int32_t threads = 256;
+  // What of it is wanted beside the activation.
+  bool stores_rows = true;          // the gradient by rows
+  bool tells_dprobs = true;         // parts of the probability's gradient
+  bool transposes_gradient = true;  // the gradient transposed
   Activation activation = {};
   bool operator==(const GatedGradientSpec&) const = default;
 };

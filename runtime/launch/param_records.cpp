@@ -11,6 +11,7 @@
 #include "moejit_device/params/row_chain_params.h"
 #include "moejit_device/params/tile_chain_params.h"
 #include "moejit_device/params/transpose_params.h"
+#include "moejit_device/params/unpermute_dprobs_params.h"
 
 #include <array>
 #include <variant>
@@ -29,6 +30,7 @@ using device::RouteParams;
 using device::RowChainParams;
 using device::TileChainParams;
 using device::TransposeParams;
+using device::UnpermuteDprobsParams;
 
 constexpr bool kRead = false, kWritten = true;
 
@@ -146,6 +148,14 @@ constexpr std::array kBiasGradientPointers = {
     MOEJIT_CALL_POINTERS(BiasGradientParams),
 };
 
+constexpr std::array kUnpermuteDprobsPointers = {
+    MOEJIT_POINTER(UnpermuteDprobsParams, row_map, kRead),
+    MOEJIT_POINTER(UnpermuteDprobsParams, dprobs_blocks, kRead),
+    MOEJIT_POINTER(UnpermuteDprobsParams, bias_dprobs, kRead),
+    MOEJIT_POINTER(UnpermuteDprobsParams, dprobs, kWritten),
+    MOEJIT_CALL_POINTERS(UnpermuteDprobsParams),
+};
+
 constexpr std::array kMultiCastTransposePointers = {
     MOEJIT_POINTER(MultiCastTransposeParams, tensors, kRead),
     MOEJIT_POINTER(MultiCastTransposeParams, tile_ends, kRead),
@@ -246,6 +256,14 @@ ParamRecord bias_gradient_record() {
 ParamRecord record(const compiler::ColumnSumsSpec&, const Layer&) { return bias_gradient_record(); }
 
 ParamRecord record(const compiler::RowDotsSpec&, const Layer&) { return bias_gradient_record(); }
+
+ParamRecord record(const compiler::UnpermuteDprobsSpec&, const Layer&) {
+  return {.bytes = sizeof(UnpermuteDprobsParams),
+          .pointers = kUnpermuteDprobsPointers,
+          .numbers = {RecordNumber{offsetof(UnpermuteDprobsParams, rows), CallDim::kTokens},
+                      MOEJIT_CALL_TOKENS(UnpermuteDprobsParams)},
+          .number_count = 2};
+}
 
 // The list of a layer is that of its weights.
 ParamRecord record(const compiler::MultiCastTransposeSpec&, const Layer& layer) {

@@ -24,7 +24,7 @@ struct RowChainParams {
   float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
-  float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows
+  float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows, kGroupedDprobs
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
   float* kept_scale_inv;    // [T, B], likewise
   int64_t rows;             // of the input: T, or P where groups say which rows exist

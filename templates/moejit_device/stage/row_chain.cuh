@@ -54,6 +54,13 @@
 //                             kSegmentsInFlight>;
 //   of activations without a gate:
 //     LoadUpRows, LoadUpGradientRows and StoreGroupedUpRows in the place of those of gated rows.
+//   of either where a probability has no gradient to be told of, one more argument of the store
+//   stage:
+//     StoreGroupedGatedRows<kColumns, kLocalExperts, kColumns, kInterleaved, kTellsDprobs>
+//   activation_dprobs, where nothing but that is wanted:
+//     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformActivationBackward,
+//                             QuantizeNone, StoreGroupedDprobs<kColumns, kLocalExperts>, kThreads,
+//                             kSegmentsInFlight>;
 //   of bf16 layers permute_pad, activation and activation_backward:
 //     using Kernel = RowChain<LoadUnchangedRows<kColumns>, TransformIdentity, QuantizeKeep,
 //                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, Bf16>,
@@ -78,6 +85,7 @@
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/load_combined.cuh"
 #include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_dprobs.cuh"
 #include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/store_permuted.cuh"
 #include "moejit_device/stage/store_rows.cuh"

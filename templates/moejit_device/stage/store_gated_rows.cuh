@@ -14,8 +14,9 @@ namespace moejit::device {
 // Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantised gradients,
 // output_scale_inv [P, 2B], where B = ceil(C / 128). A half of an output row has kPitch columns, of
 // which the last may be zeros that fill it up. With kInterleaved both alternate in bf16 rows.
+// Without kTellsDprobs there are no parts of the probability's gradient, and no output_dprobs.
 template <int32_t kColumns_, int32_t kLocalExperts, int32_t kPitch = kColumns_,
-          bool kInterleaved = false>
+          bool kInterleaved = false, bool kTellsDprobs = true>
 struct StoreGroupedGatedRows {
   static_assert(!kInterleaved || kPitch == kColumns_, "pairs of columns are not filled up");
   static_assert(kPitch == kColumns_ || kPitch == align_up(kColumns_, kSegmentColumns),
@@ -64,8 +65,10 @@ struct StoreGroupedGatedRows {
   }
   MOEJIT_DEVICE static void store_dprob(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, float dprob) {
-    if (!at.exists() || segment_lane() != 0) return;
-    ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(), dprob);
+    if constexpr (kTellsDprobs) {
+      if (!at.exists() || segment_lane() != 0) return;
+      ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(), dprob);
+    }
   }
 };
 

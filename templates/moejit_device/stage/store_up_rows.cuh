@@ -9,8 +9,9 @@
 namespace moejit::device {
 
 // What StoreGroupedRows writes, and each segment's part of the probability's gradient, 0 in pad
-// rows. Uses output_dprobs [P, ceil(C / 128)] and what StoreGroupedRows uses.
-template <int32_t kColumns_, int32_t kLocalExperts>
+// rows. Uses output_dprobs [P, ceil(C / 128)] and what StoreGroupedRows uses. Without kTellsDprobs
+// there are no such parts, and no output_dprobs.
+template <int32_t kColumns_, int32_t kLocalExperts, bool kTellsDprobs = true>
 struct StoreGroupedUpRows {
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = true;
@@ -24,9 +25,11 @@ struct StoreGroupedUpRows {
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const StoredUpGradient<Segment>& segment) {
     StoreGroupedRows<kColumns, kLocalExperts>::store(params, at, where, segment.up);
-    if (!at.exists() || segment_lane() != 0) return;
-    ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(),
-               at.is_real() ? segment.dprob : 0.0f);
+    if constexpr (kTellsDprobs) {
+      if (!at.exists() || segment_lane() != 0) return;
+      ptx::store(ptx::global(params.output_dprobs) + at.scale_offset(),
+                 at.is_real() ? segment.dprob : 0.0f);
+    }
   }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 };

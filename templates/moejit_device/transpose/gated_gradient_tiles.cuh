@@ -29,6 +29,11 @@
 //   using Kernel = GatedGradientTiles<kLocalExperts, kColumns, kPitch, Activation,
 //                                     Quantize1x128<kEpsilonBits>, kThreads>;
 //
+//   where not all of it is wanted, two more arguments: the store stage of the rows
+//     StoreGroupedGatedRows<kColumns, kLocalExperts, kPitch, kInterleaved, kTellsDprobs>,
+//     StoreGroupedDprobs<kColumns, kLocalExperts> or StoreNothing
+//   and kTransposesGradient, without which the activation alone is transposed
+//
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_activation_backward_...,
 //                 GatedGradientParams) {
 //     Kernel::run(params);
@@ -39,6 +44,7 @@
 #include "moejit_device/ptx/async_copy.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_dprobs.cuh"
 #include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/transform.cuh"
 #include "moejit_device/transpose/flushed.cuh"
@@ -78,8 +84,16 @@ struct StagedRows {
   }
 };
 
+// The store stage of rows that nobody wants.
+struct StoreNothing {
+  template <typename Position, typename Segment>
+  MOEJIT_DEVICE static void store(const RowChainParams&, const Position&, const Nothing&,
+                                  const Segment&) {}
+};
+
 template <int32_t kGroups, int32_t kColumns, int32_t kPitch, typename Activation, typename Quantize,
-          int32_t kThreads_>
+          int32_t kThreads_, typename Store = StoreGroupedGatedRows<kColumns, kGroups, kPitch>,
+          bool kTransposesGradient = true>
 struct GatedGradientTiles {
   static_assert(kPitch == align_up(kColumns, int32_t{128}), "gate and up are whole tiles each");
   static_assert(Quantize::kSegmentsPerScale == 1, "a tile has one segment of a row");
@@ -237,7 +251,7 @@ struct GatedGradientTiles {
       act = Quantize::apply(values.act);
       gradient = Quantize::apply(values.gradient);
     }
-    StoreGroupedGatedRows<kColumns, kGroups, kPitch>::store(chain, at, {}, gradient);
+    Store::store(chain, at, Nothing{}, gradient);
 
     const int32_t lane = segment_lane();
     const bool is_real = at.is_real();
@@ -252,7 +266,8 @@ struct GatedGradientTiles {
   // Two warps a tile.
   MOEJIT_DEVICE static void store_transposed(const GatedGradientParams& params, int64_t tile_row,
                                              int32_t tile_column) {
-    for (int32_t part = pair(); part < kParts; part += kPairs) {
+    constexpr int32_t kFirst = kTransposesGradient ? kGate : kAct;
+    for (int32_t part = kFirst + pair(); part < kParts; part += kPairs) {
       const bool is_act = part == kAct;
       const int32_t tile_in_output = tile_column + (part == kUp ? kPitch / 128 : 0);
       const int32_t lane = ptx::lane_index();
