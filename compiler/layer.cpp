@@ -13,10 +13,11 @@ std::string json_string(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string json_list(const std::vector<Pass>& passes) {
+template <typename Enum>
+std::string json_list(const std::vector<Enum>& values) {
   std::string list;
-  for (const Pass pass : passes)
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", json_string(to_string(pass)));
+  for (const Enum value : values)
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", json_string(to_string(value)));
   return fmt::format("[{}]", list);
 }
 
@@ -35,6 +36,22 @@ std::string json_activation(const Activation& activation) {
 
 bool has_backward(const Layer& layer) {
   return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
+}
+
+std::vector<Gradient> all_gradients(const Layer& layer) {
+  using enum Gradient;
+  if (!layer.biases) return {kDx, kDprobs, kDw1, kDw2};
+  return {kDx, kDprobs, kDw1, kDw2, kDb1, kDb2};
+}
+
+std::vector<Gradient> gradients_of(const Layer& layer) {
+  if (!has_backward(layer)) return {};
+  return layer.gradients.empty() ? all_gradients(layer) : layer.gradients;
+}
+
+bool computes(const Layer& layer, Gradient gradient) {
+  const std::vector<Gradient> gradients = gradients_of(layer);
+  return std::ranges::find(gradients, gradient) != gradients.end();
 }
 
 bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype::kF32; }
@@ -66,6 +83,18 @@ std::string_view to_string(Pass pass) {
   switch (pass) {
     case Pass::kForward: return "forward";
     case Pass::kBackward: return "backward";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Gradient gradient) {
+  switch (gradient) {
+    case Gradient::kDx: return "dx";
+    case Gradient::kDprobs: return "dprobs";
+    case Gradient::kDw1: return "dw1";
+    case Gradient::kDw2: return "dw2";
+    case Gradient::kDb1: return "db1";
+    case Gradient::kDb2: return "db2";
   }
   return "unknown";
 }
@@ -160,6 +189,8 @@ std::string to_json(const Layer& layer) {
   add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("passes", json_list(layer.passes));
+  if (has_backward(layer)) add("gradients", json_list(gradients_of(layer)));
+  add("backward_halves", layer.backward_halves ? "true" : "false");
   add("recompute", json_string(to_string(layer.recompute)));
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));
   add("fuse_activation", layer.fuse_activation ? "true" : "false");

@@ -40,6 +40,9 @@ enum class ForeignExperts {
   kIgnore,  // an expert of another rank, as -1 is
 };
 
+// What backward can compute, in the order in which lists have them.
+enum class Gradient { kDx, kDprobs, kDw1, kDw2, kDb1, kDb2 };
+
 // What travels between ranks before the experts see it. kNone: the tokens given to the layer are
 // already those that the local experts serve, so quantize and permute_pad may be one kernel.
 enum class Dispatch { kNone, kFp8 };
@@ -74,6 +77,8 @@ struct Layer {
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
   Dispatch dispatch = Dispatch::kNone;
   std::vector<Pass> passes = {Pass::kForward};
+  std::vector<Gradient> gradients = {};  // that backward computes, ordered; empty: all there are
+  bool backward_halves = false;          // backward may be called in two halves
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
   bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
@@ -85,6 +90,12 @@ struct Layer {
 };
 
 bool has_backward(const Layer& layer);
+
+// Returns every gradient that the layer has, asked for or not: those of biases where it has biases.
+std::vector<Gradient> all_gradients(const Layer& layer);
+// Returns the gradients that backward computes, in their order; none without backward.
+std::vector<Gradient> gradients_of(const Layer& layer);
+bool computes(const Layer& layer, Gradient gradient);
 
 // Whether backward calls may add to the gradients of weights, and of biases.
 bool adds_gradients(const Layer& layer);
@@ -101,6 +112,7 @@ int32_t padded_intermediate(const Layer& layer);
 
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
+std::string_view to_string(Gradient gradient);  // the tensor's name: "dx", ...
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(WgradDtype dtype);
 std::string_view to_string(TopkIdsDtype dtype);
@@ -115,8 +127,8 @@ std::string_view to_string(GateUpLayout layout);
 // such multiples, and a group without rows takes none).
 int64_t worst_case_permuted_rows(const Layer& layer);
 
-// The layer as JSON text that parse_layer() reads back to an equal record; all fields written,
-// stable order, ends with a newline.
+// The layer as JSON text that parse_layer() reads back to an equal record; all fields written
+// (`gradients` where there is a backward pass), stable order, ends with a newline.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -35,6 +35,8 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "max_permuted_rows",
                                                               "dispatch",
                                                               "passes",
+                                                              "gradients",
+                                                              "backward_halves",
                                                               "recompute",
                                                               "wgrad_dtype",
                                                               "fuse_activation",
@@ -45,6 +47,8 @@ constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recip
                                  Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
                                  Recipe::kMxfp8,      Recipe::kNvfp4};
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
+constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::kDw1,
+                                   Gradient::kDw2, Gradient::kDb1,    Gradient::kDb2};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
 constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
 constexpr std::array kTopkIdsDtypes = {TopkIdsDtype::kI32, TopkIdsDtype::kI64};
@@ -164,23 +168,72 @@ Result<int32_t> read_scale_sharing(const JsonView& root, Recipe recipe) {
              "blocks share their scales in the recipe fp8_flow alone");
 }
 
+// The values of a list, ordered. `what` is the word for one of them.
+template <typename Read>
+auto read_each_once(const std::vector<JsonView>& elements, std::string_view what, const Read& read)
+    -> Result<std::vector<typename decltype(read(elements.front()))::value_type>> {
+  std::vector<typename decltype(read(elements.front()))::value_type> values;
+  for (const JsonView& element : elements) {
+    MOEJIT_TRY_ASSIGN(const auto value, read(element));
+    if (std::find(values.begin(), values.end(), value) != values.end())
+      return element.fail(ErrorCode::kInvalidValue,
+                          fmt::format("got {} twice, wanted each {} once", element.got(), what));
+    values.push_back(value);
+  }
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
 Result<std::vector<Pass>> read_passes(const JsonView& root) {
   const std::optional<JsonView> view = root.find("passes");
   if (!view) return std::vector<Pass>{Pass::kForward};
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view->read_array());
-  std::vector<Pass> passes;
-  for (const JsonView& element : elements) {
-    MOEJIT_TRY_ASSIGN(const Pass pass, read_enum(element, kPasses));
-    if (std::find(passes.begin(), passes.end(), pass) != passes.end())
-      return element.fail(ErrorCode::kInvalidValue,
-                          fmt::format("got {} twice, wanted each pass once", element.got()));
-    passes.push_back(pass);
-  }
-  std::sort(passes.begin(), passes.end());
+  MOEJIT_TRY_ASSIGN(const std::vector<Pass> passes,
+                    read_each_once(elements, "pass", [](const JsonView& element) {
+                      return read_enum(element, kPasses);
+                    }));
   if (passes.empty() || passes.front() != Pass::kForward)
     return view->fail(ErrorCode::kInvalidValue, "got no \"forward\", wanted it among the passes",
                       "backward needs what forward saves");
   return passes;
+}
+
+// Why a field means nothing without a backward pass.
+tl::unexpected<Error> needs_backward(const JsonView& view) {
+  return view.fail(ErrorCode::kInvalidValue,
+                   fmt::format("got {} without a backward pass", view.got()),
+                   R"(add "backward" to "passes", or leave the field out)");
+}
+
+Result<Gradient> read_gradient(const JsonView& element, const Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const Gradient gradient, read_enum(element, kGradients));
+  const std::vector<Gradient> all = all_gradients(layer);
+  if (std::find(all.begin(), all.end(), gradient) != all.end()) return gradient;
+  return element.fail(ErrorCode::kInvalidValue,
+                      fmt::format("got {} of a layer without biases", element.got()),
+                      R"(add "biases": true, or leave it out)");
+}
+
+// All of them are the same as none given: equal layers have equal records.
+Result<std::vector<Gradient>> read_gradients(const JsonView& root, const Layer& layer) {
+  const std::optional<JsonView> view = root.find("gradients");
+  if (!view) return std::vector<Gradient>{};
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view->read_array());
+  if (!has_backward(layer)) return needs_backward(*view);
+  MOEJIT_TRY_ASSIGN(std::vector<Gradient> gradients,
+                    read_each_once(elements, "gradient", [&](const JsonView& element) {
+                      return read_gradient(element, layer);
+                    }));
+  if (gradients.empty())
+    return view->fail(ErrorCode::kInvalidValue, "got no gradient, wanted one or more",
+                      R"(leave "backward" out of "passes" where none is needed)");
+  return gradients == all_gradients(layer) ? std::vector<Gradient>{} : gradients;
+}
+
+Result<bool> read_backward_halves(const JsonView& root, const Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const bool halves, read_bool_at(root, "backward_halves", false));
+  if (halves && !has_backward(layer)) return needs_backward(*root.find("backward_halves"));
+  return halves;
 }
 
 Result<int64_t> read_max_permuted_rows(const JsonView& root, const Layer& layer) {
@@ -232,6 +285,8 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.dispatch,
                     read_enum_at(root, "dispatch", kDispatches, default_dispatch(layer)));
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
+  MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
   MOEJIT_TRY_ASSIGN(layer.wgrad_dtype,

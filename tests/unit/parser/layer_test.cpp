@@ -63,6 +63,8 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .max_permuted_rows = 480,
                     .dispatch = Dispatch::kNone,
                     .passes = {Pass::kForward, Pass::kBackward},
+                    .gradients = {Gradient::kDx, Gradient::kDw2},
+                    .backward_halves = true,
                     .recompute = Recompute::kMoeExpert,
                     .wgrad_dtype = WgradDtype::kBf16,
                     .fuse_activation = false,
@@ -125,6 +127,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "max_permuted_rows": 1024,
   "dispatch": "fp8",
   "passes": ["forward"],
+  "backward_halves": false,
   "recompute": "none",
   "wgrad_dtype": "f32",
   "fuse_activation": true,
@@ -132,6 +135,18 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "fuse_activation_transpose": true
 }
 )");
+}
+
+TEST(LayerJson, WritesTheGradientsOfABackwardPass) {
+  Layer layer = layer_of(8, 2, 128, 64);
+  EXPECT_EQ(to_json(layer).find("\"gradients\""), std::string::npos);
+  layer.passes.push_back(Pass::kBackward);
+  EXPECT_NE(to_json(layer).find("\n  \"gradients\": [\"dx\", \"dprobs\", \"dw1\", \"dw2\"],\n"),
+            std::string::npos);
+  layer.biases = true;
+  EXPECT_NE(to_json(layer).find("\"dw2\", \"db1\", \"db2\"]"), std::string::npos);
+  layer.gradients = {Gradient::kDx};
+  EXPECT_NE(to_json(layer).find("\"gradients\": [\"dx\"]"), std::string::npos);
 }
 
 TEST(LayerJson, IsValidTextEvenForANameThatIsNot) {

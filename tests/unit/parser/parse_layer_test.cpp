@@ -42,6 +42,8 @@ TEST(Parser, FillsInDefaults) {
                        .max_permuted_rows = 1024,  // 64 * 2 + 8 * 127 = 1144, whole groups of 128
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward},
+                       .gradients = {},
+                       .backward_halves = false,
                        .recompute = Recompute::kNone,
                        .wgrad_dtype = WgradDtype::kF32,
                        .fuse_activation = true,
@@ -56,7 +58,8 @@ TEST(Parser, ReadsEveryField) {
     "intermediate": 1408, "activation": "swiglu", "gate_up_layout": "interleaved", "biases": true, "dtype": "bf16", "recipe": "fp8_flow",
     "topk_ids_dtype": "i64", "topk_probs_dtype": "bf16", "foreign_experts": "ignore",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
-    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"], "recompute": "moe_expert",
+    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"],
+    "gradients": ["db1", "dx"], "backward_halves": true, "recompute": "moe_expert",
     "wgrad_dtype": "bf16",
     "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
   const Layer expected{.name = "all",
@@ -76,6 +79,8 @@ TEST(Parser, ReadsEveryField) {
                        .max_permuted_rows = 320,
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward, Pass::kBackward},
+                       .gradients = {Gradient::kDx, Gradient::kDb1},
+                       .backward_halves = true,
                        .recompute = Recompute::kMoeExpert,
                        .wgrad_dtype = WgradDtype::kBf16,
                        .fuse_activation = false,
@@ -90,6 +95,16 @@ TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {
   // A default that the planner refuses would be no default.
   EXPECT_EQ(parsed(with(R"("local_experts": 4, "recipe": "bf16")")).dispatch, Dispatch::kNone);
   EXPECT_EQ(parsed(with(R"("dispatch": "fp8")")).dispatch, Dispatch::kFp8);
+}
+
+TEST(Parser, OrdersGradientsAndDropsAListOfAllOfThem) {
+  const auto gradients = [](std::string_view more) {
+    return parsed(with(R"("passes": ["forward", "backward"], )" + std::string(more))).gradients;
+  };
+  EXPECT_EQ(gradients(R"("gradients": ["dw2", "dprobs"])"),
+            (std::vector{Gradient::kDprobs, Gradient::kDw2}));
+  EXPECT_EQ(gradients(R"("gradients": ["dw2", "dw1", "dprobs", "dx"])"), std::vector<Gradient>{});
+  EXPECT_EQ(gradients(R"("biases": true, "gradients": ["dw2", "dw1", "dprobs", "dx"])").size(), 4U);
 }
 
 TEST(Parser, TakesActivationsByNameWithParametersAndAsFormulas) {
@@ -138,13 +153,15 @@ TEST(Parser, LetsMaxPermutedRowsReplaceAWorstCaseThatIsTooLarge) {
 }
 
 TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
-  const std::string text = to_json(Layer{});
+  Layer layer;
+  layer.passes.push_back(Pass::kBackward);
+  const std::string text = to_json(layer);
   std::size_t position = 0;
   for (const std::string_view key : layer_keys()) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 26u);
+  EXPECT_EQ(layer_keys().size(), 28u);
 }
 
 }  // namespace
