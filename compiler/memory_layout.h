@@ -27,6 +27,7 @@ constexpr int64_t align_offset(int64_t bytes) {
 struct MemorySizes {
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
+  int64_t deferred_bytes = 0;
   bool operator==(const MemorySizes&) const = default;
 };
 
@@ -38,6 +39,7 @@ struct MemoryBlock {
 inline constexpr std::array kMemoryBlocks = {
     MemoryBlock{TensorRole::kWorkspace, &MemorySizes::workspace_bytes},
     MemoryBlock{TensorRole::kSaved, &MemorySizes::saved_bytes},
+    MemoryBlock{TensorRole::kDeferred, &MemorySizes::deferred_bytes},
 };
 
 // Where the tensors of a plan are in a call over `dims.tokens` tokens: offset in their block, and

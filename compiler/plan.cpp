@@ -11,14 +11,22 @@ bool touches(const KernelPlan& kernel, std::string_view tensor) {
          std::ranges::count(kernel.tensor_maps, tensor, &TensorMapPlan::tensor) > 0;
 }
 
-bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase) {
+bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,
+             std::optional<BackwardHalf> half) {
   return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-    return kernel.phase == phase && touches(kernel, tensor.name);
+    return kernel.phase == phase && (!half || kernel.half == half) && touches(kernel, tensor.name);
   });
 }
 
+bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
+                       std::optional<BackwardHalf> half) {
+  if (half != BackwardHalf::kWeights || tensor.name != "dy") return false;
+  return std::ranges::count(plan.kernels, half, &KernelPlan::half) > 0 &&
+         !is_used(plan, tensor, Phase::kBackward, half);
+}
+
 int64_t block_offset(const TensorPlan& tensor) {
-  return std::max(tensor.workspace_offset, tensor.saved_offset);
+  return std::max({tensor.workspace_offset, tensor.saved_offset, tensor.deferred_offset});
 }
 
 bool is_optional(const TensorPlan& tensor, Phase phase) {
@@ -51,6 +59,11 @@ std::string dtype_hint(std::string_view tensor, DType got) {
   return {};
 }
 
+bool is_callers(TensorRole role) {
+  return role != TensorRole::kSaved && role != TensorRole::kDeferred &&
+         role != TensorRole::kWorkspace;
+}
+
 std::string_view to_string(TensorRole role) {
   switch (role) {
     case TensorRole::kInput: return "input";
@@ -58,6 +71,7 @@ std::string_view to_string(TensorRole role) {
     case TensorRole::kQuantized: return "quantized";
     case TensorRole::kOutput: return "output";
     case TensorRole::kSaved: return "saved";
+    case TensorRole::kDeferred: return "deferred";
     case TensorRole::kWorkspace: return "workspace";
   }
   return "unknown";
@@ -77,6 +91,14 @@ std::string_view to_string(Phase phase) {
     case Phase::kWeights: return "weights";
     case Phase::kForward: return "forward";
     case Phase::kBackward: return "backward";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(BackwardHalf half) {
+  switch (half) {
+    case BackwardHalf::kData: return "data";
+    case BackwardHalf::kWeights: return "weights";
   }
   return "unknown";
 }

@@ -25,6 +25,7 @@ enum class TensorRole {
   kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
   kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
   kSaved,      // a slice of what the caller keeps from a forward to its backward call
+  kDeferred,   // a slice of what the caller keeps from a backward call's data half to its other
   kWorkspace,  // a slice of the workspace handed to every call
 };
 
@@ -54,6 +55,7 @@ struct TensorPlan {
   int64_t bytes = 0;                     // with every dimension at its bound, as offsets are
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // likewise of kSaved tensors
+  int64_t deferred_offset = -1;   // likewise of kDeferred tensors
   int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
   int32_t last_use = -1;  // touches it; workspace that no phase has in use together may overlap
   bool operator==(const TensorPlan&) const = default;
@@ -68,6 +70,10 @@ enum class Phase {
   kForward,
   kBackward,
 };
+
+// The halves of the backward pass of layers with backward_halves, in this order. The data half
+// gives dx and dprobs, the weights half the gradients of weights and biases.
+enum class BackwardHalf { kData, kWeights };
 
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
@@ -117,6 +123,7 @@ struct LaunchShape {
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   Phase phase = Phase::kForward;
+  std::optional<BackwardHalf> half = {};      // of kBackward, where the layer has halves
   std::optional<GradientMode> gradient_mode;  // launched by backward calls of this mode alone
   KernelSpec spec;
   LaunchShape launch;
@@ -135,6 +142,7 @@ struct Plan {
   std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward, then backward
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
+  int64_t deferred_bytes = 0;
   int64_t quantized_weight_bytes = 0;
   std::vector<std::string> reasons;  // choices of the whole layer
   bool operator==(const Plan&) const = default;
@@ -151,8 +159,14 @@ struct PlanOptions {
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
 
-// Whether a call of this phase touches a tensor.
-bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase);
+// Whether a call of this phase touches a tensor; with `half`, of this half of the phase.
+bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,
+             std::optional<BackwardHalf> half = std::nullopt);
+
+// Whether a call of this half takes a tensor for its shape alone: the weights half takes dy, which
+// its kernels need not read, since something has to tell T.
+bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
+                       std::optional<BackwardHalf> half);
 
 // Where a tensor lies in its block in a call over max_tokens tokens; -1: it is the caller's.
 int64_t block_offset(const TensorPlan& tensor);
@@ -167,9 +181,13 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 // a description that plans it with this one. Empty where there is none.
 std::string dtype_hint(std::string_view tensor, DType got);
 
+// Whether tensors of this role have memory of the caller's, rather than a slice of a block.
+bool is_callers(TensorRole role);
+
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);
+std::string_view to_string(BackwardHalf half);
 std::string_view to_string(GradientMode mode);
 
 }  // namespace moejit::compiler

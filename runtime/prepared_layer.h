@@ -28,13 +28,17 @@ struct TensorRef {
 // The blocks of memory that a call uses beside its tensors. Their addresses are multiples of the
 // device's block_alignment(), and they have at least the bytes that PreparedLayer::sizes() says for
 // the T of the call. The workspace is free again when the call is done. The saved block has to keep
-// its contents from a forward to its backward call, and may be null for layers without backward; a
-// copy of it elsewhere is as good, for contents do not depend on addresses.
+// its contents from a forward to its backward call, or to the weights half of that, and may be null
+// for layers without backward; the deferred block has to keep its own from a data half to its
+// weights half, and may be null but for backward calls of layers with halves. Copies of them
+// elsewhere are as good, for contents do not depend on addresses.
 struct CallMemory {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
   void* saved = nullptr;
   int64_t saved_bytes = 0;
+  void* deferred = nullptr;
+  int64_t deferred_bytes = 0;
 };
 
 // Called after each kernel of a call, for tools that time or dump; index into Plan::kernels.
@@ -74,11 +78,13 @@ class PreparedLayer {
   // backward(); 0 without backward.
   int64_t workspace_bytes() const;
   int64_t saved_bytes() const;
-  // The bytes of both that a call over T tokens needs, no more than those above. Error
+  // The bytes of all blocks that a call over T tokens needs, no more than those of the plan. Error
   // kInvalidValue: T less than 0 or more than max_tokens.
   Result<compiler::MemorySizes> sizes(int64_t tokens) const;
   // Where the tensors are in the blocks, which hold the intermediates after a call.
   const compiler::MemoryLayout& layout() const;
+  // Bytes that a backward_data() leaves for its backward_weights(); 0 without halves.
+  int64_t deferred_bytes() const;
 
   // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
   // `tensors`. Once after each change of the weights; checkpoints that are quantised already skip
@@ -94,14 +100,26 @@ class PreparedLayer {
                        LaunchObserver* observer = nullptr);
 
   // The backward pass of the forward pass that filled memory.saved, with the same T: dy and the
-  // column-wise quantised weights give dx, dprobs, dw1 and dw2. These last are overwritten (zeros
-  // for experts without tokens) or, with kAdd, added to. `status` may be left out. Where T is
-  // another one, a GPU's kernels compute nothing and set kStatusOtherTokens in `status`; error
-  // kTensorMismatch where the host can read what was saved. Error kUnsupported: the layer's passes
-  // have no backward, or kAdd where its gradients are bf16.
+  // column-wise quantised weights give the gradients of the plan. Those of weights and biases are
+  // overwritten (zeros for experts without tokens) or, with kAdd, added to. `status` may be left
+  // out. Where T is another one, a GPU's kernels compute nothing and set kStatusOtherTokens in
+  // `status`; error kTensorMismatch where the host can read what was saved. Error kUnsupported: the
+  // layer's passes have no backward, or kAdd where its gradients are bf16.
   Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
                         const CallMemory& memory, Stream stream,
                         LaunchObserver* observer = nullptr);
+
+  // Its halves, in this order, with the same T and bit for bit the same gradients: dx and dprobs,
+  // and from what the first has left in memory.deferred those of weights and biases. Each needs the
+  // tensors of its own kernels only, and the weights half dy, which tells T: where its kernels do
+  // not read that (is_used_for_shape() of the plan), of any address. What was saved stays as it is
+  // until the weights half is done. Where a half has no kernels it does nothing. Error
+  // kUnsupported: those of backward(), and a layer without backward_halves.
+  Result<void> backward_data(std::span<const TensorRef> tensors, const CallMemory& memory,
+                             Stream stream, LaunchObserver* observer = nullptr);
+  Result<void> backward_weights(std::span<const TensorRef> tensors, compiler::GradientMode mode,
+                                const CallMemory& memory, Stream stream,
+                                LaunchObserver* observer = nullptr);
 
   // Launches plan().kernels[index] alone, for tools that time one kernel: the tensors, checks,
   // parameters and CTAs are those of the call that it belongs to, update_weights() (which uses no

@@ -28,8 +28,8 @@ Bias bias_of_fc2(const LayerResults& results, const compiler::Layer& layer,
 void add_bias(const Bias& bias, const reference::Route& route, std::span<const int64_t> source_rows,
               int64_t columns, reference::GemmExact& exact);
 
-// db1, db2 and bias_dprobs: within the bounds of their trees. Rows of gradients are those of the
-// results, dequantised.
+// Those of db1, db2 and bias_dprobs that there are: within the bounds of their trees. Rows of
+// gradients are those of the results, dequantised.
 std::vector<TensorCheck> check_bias_gradients(const LayerResults& results,
                                               const compiler::Layer& layer,
                                               const TensorMap& inputs);

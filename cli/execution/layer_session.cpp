@@ -30,7 +30,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
   MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, session->layer_->sizes(session->tokens_));
   session->is_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
-    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
+    if (!compiler::is_callers(tensor.role)) continue;
     // Weights that came quantised have nobody to read them; biases have.
     if (tensor.role == TensorRole::kWeight && session->is_quantized_ &&
         !compiler::is_used(plan, tensor, Phase::kForward))
@@ -41,10 +41,13 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
   }
   MOEJIT_TRY_ASSIGN(session->workspace_, DeviceMemory::allocate(device, sizes.workspace_bytes));
   MOEJIT_TRY_ASSIGN(session->saved_, DeviceMemory::allocate(device, sizes.saved_bytes));
+  MOEJIT_TRY_ASSIGN(session->deferred_, DeviceMemory::allocate(device, sizes.deferred_bytes));
   session->memory_ = {.workspace = session->workspace_.address(),
                       .workspace_bytes = sizes.workspace_bytes,
                       .saved = session->saved_.address(),
-                      .saved_bytes = sizes.saved_bytes};
+                      .saved_bytes = sizes.saved_bytes,
+                      .deferred = session->deferred_.address(),
+                      .deferred_bytes = sizes.deferred_bytes};
   for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
     session->refs_[static_cast<size_t>(phase)] = session->refs_of(phase);
   return session;
@@ -101,11 +104,12 @@ Result<void> LayerSession::launch_kernel(size_t index) {
 }
 
 Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {
-  const bool is_saved = tensor.role == TensorRole::kSaved;
-  if (is_saved || tensor.role == TensorRole::kWorkspace) {
+  if (!compiler::is_callers(tensor.role)) {
     const auto in_plan = std::ranges::find(plan().tensors, tensor.name, &TensorPlan::name);
     const auto slot = static_cast<size_t>(in_plan - plan().tensors.begin());
-    const DeviceMemory& block = is_saved ? saved_ : workspace_;
+    const DeviceMemory& block = tensor.role == TensorRole::kSaved      ? saved_
+                                : tensor.role == TensorRole::kDeferred ? deferred_
+                                                                       : workspace_;
     return static_cast<std::byte*>(block.address()) + layer_->layout().at(tokens_).offset[slot];
   }
   const auto found = tensors_.find(tensor.name);

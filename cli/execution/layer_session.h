@@ -70,8 +70,8 @@ class LayerSession {
   int64_t tokens_ = 0;
   bool is_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
-  DeviceMemory workspace_, saved_;
-  runtime::CallMemory memory_;                           // both
+  DeviceMemory workspace_, saved_, deferred_;
+  runtime::CallMemory memory_;                           // all three
   std::array<std::vector<runtime::TensorRef>, 3> refs_;  // what calls take, by phase
 };
 

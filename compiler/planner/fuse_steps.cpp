@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/dataflow.h"
 #include "compiler/planner/grouped_gemm.h"
-#include "compiler/planner/operations.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -46,10 +46,22 @@ void replace(std::vector<Step>& steps, Operation one, Operation other) {
     if (step.operation == one) step.operation = other;
 }
 
+// Whether h1 is computed again.
+bool recomputes(const std::vector<Step>& steps) {
+  return std::ranges::any_of(steps, [](const Step& step) {
+    return step.phase == Phase::kBackward && step.operation == Operation::kGemmFc1;
+  });
+}
+
 void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
                     std::vector<std::string>& reasons) {
-  if (!has_backward(layer) || !is_quantized(layer)) return;
+  using enum Operation;
+  const bool transposes_x = contains(steps, kTransposeX);
+  const bool transposes_dy = contains(steps, kTransposeGrad);
+  const bool transposes = transposes_x || transposes_dy, makes_again = recomputes(steps);
+  if (!is_quantized(layer) || (!transposes && !makes_again)) return;
   if (!gathers_tokens(layer)) {
+    if (!transposes) return;
     reasons.push_back(
         layer.fuse_transpose
             ? fmt::format(
@@ -59,55 +71,68 @@ void fuse_transpose(std::vector<Step>& steps, const Layer& layer,
             : std::string("permute and transpose stay apart: \"fuse_transpose\" is false"));
     return;
   }
-  using enum Operation;
   replace(steps, kTransposeX, kPermuteTransposeX);
   replace(steps, kTransposeGrad, kPermuteTransposeGrad);
-  reasons.push_back(fmt::format(
-      "permute and transpose are one kernel: wgrad's operands are made of x_q and dy_q [T, {0}], "
-      "gathered, and x_q is saved instead of permuted_q [P, {0}]",
-      layer.hidden));
-  if (layer.recompute != Recompute::kMoeExpert) return;
+  if (transposes) {
+    const std::string_view operands = transposes_x && transposes_dy ? "x_q and dy_q"
+                                      : transposes_x                ? "x_q"
+                                                                    : "dy_q";
+    const bool saves_x = transposes_x || makes_again;
+    reasons.push_back(fmt::format(
+        "permute and transpose are one kernel: wgrad's operands are made of {} [T, {}]"
+        ", gathered{}",
+        operands, layer.hidden,
+        saves_x ? fmt::format(", and x_q is saved instead of permuted_q [P, {}]", layer.hidden)
+                : std::string()));
+  }
+  if (!makes_again) return;
   const auto backward = std::ranges::find(steps, Phase::kBackward, &Step::phase);
   steps.insert(backward, {Phase::kBackward, kPermutePad});
   reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
 }
 
+// Why the activation's gradient and the transposes of dh1 and act stay apart.
+std::string apart_reason(const Layer& layer, bool needs_h1) {
+  if (!computes(layer, Gradient::kDw2)) return "dw2, which would need act, is not computed";
+  if (!needs_h1) return "nothing needs dh1";
+  if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
+  if (!has_gate(layer.activation)) return "the activation has no gate";
+  if (layer.scale_sharing_k > 1)
+    return fmt::format("{0} neighbouring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",
+                       layer.scale_sharing_k);
+  return fmt::format("groups aligned to {} rows have pad rows in tiles without others",
+                     layer.splits_alignment);
+}
+
 void fuse_activation_transpose(std::vector<Step>& steps, const Layer& layer,
                                std::vector<std::string>& reasons) {
-  if (!has_backward(layer) || !is_quantized(layer)) return;
+  using enum Operation;
+  const bool transposes_dh1 = contains(steps, kTransposeDh1);
+  if (!transposes_dh1 && !contains(steps, kTransposeAct)) return;
   if (!transposes_activation(layer)) {
-    std::string reason = "\"fuse_activation_transpose\" is false";
-    if (layer.fuse_activation_transpose && !has_gate(layer.activation))
-      reason = "the activation has no gate";
-    else if (layer.fuse_activation_transpose && layer.scale_sharing_k > 1)
-      reason =
-          fmt::format("{} neighbouring blocks of dh1 share a scale, and lie in tiles of {} CTAs",
-                      layer.scale_sharing_k, layer.scale_sharing_k);
-    else if (layer.fuse_activation_transpose)
-      reason = fmt::format("groups aligned to {} rows have pad rows in tiles without others",
-                           layer.splits_alignment);
-    reasons.push_back(fmt::format(
-        "the activation's gradient and the transposes of dh1 and act stay apart: {}", reason));
+    reasons.push_back(
+        fmt::format("the activation's gradient and the transposes of dh1 and act stay apart: {}",
+                    apart_reason(layer, contains(steps, kActivationBackwardQuantize) ||
+                                            contains(steps, kActivationDprobs))));
     return;
   }
-  using enum Operation;
   std::erase_if(steps, [](const Step& step) {
     return step.operation == kTransposeAct || step.operation == kTransposeDh1 ||
-           step.operation == kActivationBackwardQuantize ||
+           step.operation == kActivationBackwardQuantize || step.operation == kActivationDprobs ||
            (step.phase == Phase::kBackward && step.operation == kActivationQuantize);
   });
   const auto dgrad = std::ranges::find(steps, kGemmFc2Dgrad, &Step::operation);
   steps.insert(dgrad + 1, {Phase::kBackward, kActivationBackwardQuantizeTranspose});
+  const std::string_view verb = layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved";
   reasons.push_back(
-      fmt::format("the activation's gradient and the transposes of dh1 and act are one kernel: "
-                  "dh1_q [P, {}] and act_q [P, {}] are not read again, and act_q is not {}",
-                  2 * layer.intermediate, layer.intermediate,
-                  layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved"));
-}
-
-// Whether the forward pass leaves h1 for the backward pass.
-bool saves_h1(const Layer& layer) {
-  return has_backward(layer) && layer.recompute == Recompute::kNone;
+      transposes_dh1
+          ? fmt::format("the activation's gradient and the transposes of dh1 and act are one "
+                        "kernel: dh1_q [P, {}] and act_q [P, {}] are not read again, and act_q is "
+                        "not {}",
+                        2 * layer.intermediate, layer.intermediate, verb)
+          : fmt::format("the activation's gradient and the transpose of act are one kernel: act_q "
+                        "[P, {}] is not read again, and not {}",
+                        layer.intermediate, verb));
 }
 
 // Of the CUDA math library. An epilogue with 2 compiles in 1.9 s, with 4 in 3.7, with 10 in 28
@@ -169,7 +194,7 @@ void fuse_activation(std::vector<Step>& steps, const Layer& layer, const PlanOpt
         mean_rows(layer)));
     return;
   }
-  const bool is_written = options.keep_intermediates || saves_h1(layer);
+  const bool is_written = options.keep_intermediates || Dataflow(layer, steps).saves("h1");
   reasons.push_back(fmt::format(
       "gemm_fc1 and activation_quantize are one kernel: gate and up are activated in registers, "
       "and h1 [P, {}] is {}, which saves {} bytes a row",
@@ -191,6 +216,8 @@ std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
   fuse_transpose(fused, layer, reasons);
   fuse_activation_transpose(fused, layer, reasons);
   fuse_activation(fused, layer, options, reasons);
+  fused = needed_steps(fused, layer);  // rows that are gathered need not be permuted too
+  part_backward(fused, layer);
   return fused;
 }
 

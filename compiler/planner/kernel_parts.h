@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/planner/operations.h"
+#include "compiler/planner/dataflow.h"
 
 #include <string>
 #include <string_view>
@@ -45,8 +45,8 @@ struct TokenRows {
   bool keeps_rows = false;    // un-permuted rows are read again
   std::string_view cast;      // which of the layer's explicit casts quantises them
 };
-TokenRows rows_of_x(const Layer& layer);
-TokenRows rows_of_dy(const Layer& layer);
+TokenRows rows_of_x(const Layer& layer, const Dataflow& flow);
+TokenRows rows_of_dy(const Dataflow& flow);
 
 KernelPlan quantize(const Layer& layer, const TokenRows& rows);
 KernelPlan permute_pad(const Layer& layer, const TokenRows& rows);
@@ -60,7 +60,7 @@ KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string
                         std::string_view b, std::string_view d, std::string_view bias = {});
 
 // The kernel of an operation of the backward pass that the forward pass has not.
-KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
+KernelPlan make_backward_kernel(Operation operation, const Layer& layer, const Dataflow& flow,
                                 const PlanOptions& options);
 
 }  // namespace moejit::compiler

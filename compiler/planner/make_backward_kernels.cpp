@@ -44,7 +44,10 @@ KernelPlan permute_transpose(const Layer& layer, std::string_view rows_name,
   return kernel;
 }
 
-KernelPlan activation_backward(const Layer& layer) {
+constexpr std::string_view kDprobsReason =
+    "the gradient of a probability is added up by a fixed tree: the same bits in every run";
+
+KernelPlan activation_backward(const Layer& layer, const Dataflow& flow) {
   const int32_t padded = padded_intermediate(layer);
   const bool is_gated = has_gate(layer.activation);
   KernelPlan kernel{
@@ -65,11 +68,15 @@ KernelPlan activation_backward(const Layer& layer) {
                     {"probs", "permuted_probs"},
                     {"counts", "counts"},
                     {"offs", "offs"},
-                    {"output", data_of(layer, "dh1")},
-                    {"output_dprobs", "dprobs_blocks"}},
-      .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
-                  "every run"},
+                    {"output", data_of(layer, "dh1")}},
+      .reasons = {},
   };
+  if (flow.reads("dprobs_blocks")) {
+    kernel.arguments.push_back({"output_dprobs", "dprobs_blocks"});
+    kernel.reasons.emplace_back(kDprobsReason);
+  } else {
+    std::get<RowChainSpec>(kernel.spec).tells_dprobs = false;
+  }
   if (has_interleaved_h1(layer)) kernel.reasons.emplace_back(kInterleavedH1Reason);
   if (padded != layer.intermediate)
     kernel.reasons.push_back(fmt::format(
@@ -84,31 +91,63 @@ KernelPlan activation_backward(const Layer& layer) {
   return kernel;
 }
 
-KernelPlan activation_backward_transpose(const Layer& layer) {
+// Of what activation_backward() gives the probability's gradient alone.
+KernelPlan activation_dprobs(const Layer& layer) {
   return {
-      .spec = GatedGradientSpec{.local_experts = layer.local_experts,
-                                .columns = layer.intermediate,
-                                .epsilon = smallest_amax(layer),
-                                .activation = layer.activation},
+      .spec = RowChainSpec{.load = has_gate(layer.activation) ? LoadStage::kGatedGradientRows
+                                                              : LoadStage::kUpGradientRows,
+                           .transform = TransformStage::kActivationBackward,
+                           .quantize = QuantizeStage::kNone,
+                           .store = StoreStage::kGroupedDprobs,
+                           .columns = layer.intermediate,
+                           .local_experts = layer.local_experts,
+                           .is_interleaved = has_interleaved_h1(layer),
+                           .activation = layer.activation},
       .arguments = {{"input", "h1"},
                     {"gradient", "dact"},
                     {"probs", "permuted_probs"},
                     {"counts", "counts"},
                     {"offs", "offs"},
-                    {"output_offs", colwise_offs(layer)},
-                    {"output", "dh1_q"},
-                    {"output_scale_inv", "dh1_scale_inv"},
-                    {"output_dprobs", "dprobs_blocks"},
-                    {"output_colwise", "dh1_colwise_q"},
-                    {"output_colwise_scale_inv", "dh1_colwise_scale_inv"},
-                    {"act_colwise", "act_colwise_q"},
-                    {"act_colwise_scale_inv", "act_colwise_scale_inv"}},
-      .reasons = {"the gradient of a probability is added up by a fixed tree: the same bits in "
-                  "every run",
-                  "gradients of gate and up are quantised in registers, and transposed with the "
-                  "activation in shared memory: nothing is dequantised, and wgrad has one scale a "
-                  "tile"},
+                    {"output_dprobs", "dprobs_blocks"}},
+      .reasons = {std::string(kDprobsReason)},
   };
+}
+
+KernelPlan activation_backward_transpose(const Layer& layer, const Dataflow& flow,
+                                         const PlanOptions& options) {
+  GatedGradientSpec spec{.local_experts = layer.local_experts,
+                         .columns = layer.intermediate,
+                         .epsilon = smallest_amax(layer),
+                         .stores_rows = options.keep_intermediates || flow.reads("dh1"),
+                         .tells_dprobs = flow.reads("dprobs_blocks"),
+                         .transposes_gradient = flow.reads("dh1_colwise"),
+                         .activation = layer.activation};
+  KernelPlan kernel{
+      .spec = spec,
+      .arguments = {{"input", "h1"},
+                    {"gradient", "dact"},
+                    {"probs", "permuted_probs"},
+                    {"counts", "counts"},
+                    {"offs", "offs"},
+                    {"output_offs", colwise_offs(layer)}},
+      .reasons = {},
+  };
+  const auto add = [&](std::initializer_list<KernelArgument> arguments) {
+    kernel.arguments.insert(kernel.arguments.end(), arguments);
+  };
+  if (spec.stores_rows) add({{"output", "dh1_q"}, {"output_scale_inv", "dh1_scale_inv"}});
+  if (spec.tells_dprobs) {
+    add({{"output_dprobs", "dprobs_blocks"}});
+    kernel.reasons.emplace_back(kDprobsReason);
+  }
+  if (spec.transposes_gradient)
+    add({{"output_colwise", "dh1_colwise_q"},
+         {"output_colwise_scale_inv", "dh1_colwise_scale_inv"}});
+  add({{"act_colwise", "act_colwise_q"}, {"act_colwise_scale_inv", "act_colwise_scale_inv"}});
+  kernel.reasons.emplace_back(
+      "gradients of gate and up are quantised in registers, and transposed with the activation in "
+      "shared memory: nothing is dequantised, and wgrad has one scale a tile");
+  return kernel;
 }
 
 // `a` is what the forward GEMM had on the right-hand side of its result, `b` what it multiplied:
@@ -253,17 +292,32 @@ KernelPlan unpermute_grad(const Layer& layer) {
   return kernel;
 }
 
+KernelPlan unpermute_dprobs(const Layer& layer) {
+  KernelPlan kernel{
+      .spec = UnpermuteDprobsSpec{.top_k = layer.top_k,
+                                  .dprobs_columns = scale_blocks(layer.intermediate),
+                                  .adds_bias_dprobs = layer.biases,
+                                  .probs = topk_probs_dtype(layer)},
+      .arguments = {{"row_map", "row_map"},
+                    {"dprobs_blocks", "dprobs_blocks"},
+                    {"dprobs", "dprobs"}},
+      .reasons = {"nobody asks for dx, beside whose rows they would be gathered"},
+  };
+  if (layer.biases) kernel.arguments.push_back({"bias_dprobs", "bias_dprobs"});
+  return kernel;
+}
+
 }  // namespace
 
-KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
+KernelPlan make_backward_kernel(Operation operation, const Layer& layer, const Dataflow& flow,
                                 const PlanOptions& options) {
   const int32_t hidden = layer.hidden, intermediate = layer.intermediate;
   const int32_t h1_columns = w1_sections(layer) * padded_intermediate(layer);
   switch (operation) {
-    case Operation::kQuantizeDy: return quantize(layer, rows_of_dy(layer));
-    case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy(layer));
+    case Operation::kQuantizeDy: return quantize(layer, rows_of_dy(flow));
+    case Operation::kPermutePadGrad: return permute_pad(layer, rows_of_dy(flow));
     case Operation::kQuantizePermutePadGrad:
-      return quantize_permute_pad(layer, rows_of_dy(layer), options);
+      return quantize_permute_pad(layer, rows_of_dy(flow), options);
     case Operation::kGemmFc2Dgrad:
       return dgrad(layer, intermediate, hidden, "grad_permuted", "w2", "dact");
     case Operation::kTransposeGrad:
@@ -274,9 +328,10 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kGemmFc2Wgrad: return fc2_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc2WgradAdd: return fc2_wgrad(layer, GradientMode::kAdd);
     case Operation::kActivationBackward:
-    case Operation::kActivationBackwardQuantize: return activation_backward(layer);
+    case Operation::kActivationBackwardQuantize: return activation_backward(layer, flow);
     case Operation::kActivationBackwardQuantizeTranspose:
-      return activation_backward_transpose(layer);
+      return activation_backward_transpose(layer, flow, options);
+    case Operation::kActivationDprobs: return activation_dprobs(layer);
     case Operation::kGemmFc1Dgrad:
       return dgrad(layer, hidden, h1_columns, "dh1", "w1", "dx_permuted");
     case Operation::kTransposeDh1: return transpose(layer, h1_columns, "dh1", "dh1_colwise");
@@ -286,6 +341,7 @@ KernelPlan make_backward_kernel(Operation operation, const Layer& layer,
     case Operation::kGemmFc1Wgrad: return fc1_wgrad(layer, GradientMode::kOverwrite);
     case Operation::kGemmFc1WgradAdd: return fc1_wgrad(layer, GradientMode::kAdd);
     case Operation::kUnpermuteGrad: return unpermute_grad(layer);
+    case Operation::kUnpermuteDprobs: return unpermute_dprobs(layer);
     case Operation::kBiasDprobs: return bias_dprobs(layer);
     case Operation::kFc2BiasGrad: return fc2_bias_grad(layer, GradientMode::kOverwrite);
     case Operation::kFc2BiasGradAdd: return fc2_bias_grad(layer, GradientMode::kAdd);

@@ -39,18 +39,19 @@ namespace {
 // Threads and segments in flight of the row chains are the fastest of those measured on an H200
 // with 4096 tokens, top-8 of 256, H 7168, I 2048.
 
-KernelPlan route(const Layer& layer, const Target& target) {
+KernelPlan route(const Layer& layer, const Dataflow& flow, const Target& target) {
   // Each warp has a histogram over the experts, and each CTA two more.
   const int32_t histogram_bytes = 4 * layer.local_experts;
   const int64_t ids = layer.max_tokens * layer.top_k;
   const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);
   const int32_t fitting = target.shared_memory_bytes / histogram_bytes - 2;
   const int32_t warps = static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, useful));
+  const bool has_offs_of_columns = has_colwise_offs(layer) && flow.reads("colwise_offs");
   KernelPlan kernel{
       .spec = RouteSpec{.local_experts = layer.local_experts,
                         .top_k = layer.top_k,
                         .splits_alignment = layer.splits_alignment,
-                        .has_colwise_offs = has_colwise_offs(layer),
+                        .has_colwise_offs = has_offs_of_columns,
                         .warps = warps,
                         .topk_ids = topk_ids_dtype(layer),
                         .ignores_foreign = layer.foreign_experts == ForeignExperts::kIgnore},
@@ -64,7 +65,7 @@ KernelPlan route(const Layer& layer, const Target& target) {
           "barrier between CTAs, stable order",
           warps)},
   };
-  if (has_colwise_offs(layer)) {
+  if (has_offs_of_columns) {
     kernel.arguments.push_back({"colwise_offs", "colwise_offs"});
     kernel.reasons.emplace_back(
         "groups of columns start at multiples of 128 in wgrad's operands, groups of rows do not");
@@ -99,13 +100,15 @@ KernelPlan activation(const Layer& layer) {
   return kernel;
 }
 
-KernelPlan unpermute(const Layer& layer) {
+KernelPlan unpermute(const Layer& layer, std::string_view rows, std::string_view sums) {
   return {
       .spec = RowChainSpec{.load = LoadStage::kCombinedRows,
                            .quantize = QuantizeStage::kNone,
                            .columns = layer.hidden,
                            .top_k = layer.top_k},
-      .arguments = {{"input", "h2"}, {"row_map", "row_map"}, {"output", "y"}},
+      .arguments = {{"input", std::string(rows)},
+                    {"row_map", "row_map"},
+                    {"output", std::string(sums)}},
       .reasons = {"fp32 sum in descending row order: the same bits for any batch"},
   };
 }
@@ -149,11 +152,10 @@ KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string
 
 namespace {
 
-KernelPlan gemm_fc1_activation_quantize(const Layer& layer, Phase phase,
+KernelPlan gemm_fc1_activation_quantize(const Layer& layer, Phase phase, const Dataflow& flow,
                                         const PlanOptions& options) {
   // Backward reads h1, which the forward pass leaves it or the backward pass makes again.
-  const bool is_read =
-      has_backward(layer) && (phase == Phase::kBackward || layer.recompute == Recompute::kNone);
+  const bool is_read = phase == Phase::kBackward ? flow.reads("h1") : flow.saves("h1");
   const GroupedGemmSpec problem{.epilogue = options.keep_intermediates || is_read
                                                 ? GemmEpilogue::kStoreAndActivationQuantize
                                                 : GemmEpilogue::kActivationQuantize,
@@ -185,9 +187,10 @@ KernelPlan gemm_fc1_activation_quantize(const Layer& layer, Phase phase,
 }
 
 // `spec` says what matrices look like.
-KernelPlan quantize_weights(const Layer& layer, TileChainSpec spec, std::string_view name) {
+KernelPlan quantize_weights(const Layer& layer, const Dataflow& flow, TileChainSpec spec,
+                            std::string_view name) {
   spec.tiles_per_scale = layer.scale_sharing_k;
-  spec.writes_colwise = has_backward(layer);
+  spec.writes_colwise = flow.reads(fmt::format("{}_colwise", name));
   spec.threads = 256 * layer.scale_sharing_k;  // the same for each to hold
   KernelPlan kernel{
       .spec = spec,
@@ -197,7 +200,7 @@ KernelPlan quantize_weights(const Layer& layer, TileChainSpec spec, std::string_
                     {"skip", "skip_update"}},
       .reasons = {"all experts in one launch, one scale per 128x128 tile"},
   };
-  if (has_backward(layer)) {
+  if (spec.writes_colwise) {
     kernel.arguments.push_back({"output_colwise", fmt::format("{}_colwise_q", name)});
     kernel.arguments.push_back(
         {"output_colwise_scale_inv", fmt::format("{}_colwise_scale_inv", name)});
@@ -233,43 +236,45 @@ KernelPlan gemm_fc2(const Layer& layer) {
                       "act", "w2", "h2", "b2");
 }
 
-KernelPlan kernel_for(const Step& step, const Layer& layer, const Target& target,
-                      const PlanOptions& options) {
+KernelPlan kernel_for(const Step& step, const Layer& layer, const Dataflow& flow,
+                      const Target& target, const PlanOptions& options) {
   switch (step.operation) {
     case Operation::kQuantizeW1:
       return quantize_weights(
-          layer,
+          layer, flow,
           {.sections = w1_sections(layer),
            .section_rows = layer.intermediate,
            .columns = layer.hidden,
            .is_interleaved = layer.gate_up_layout == GateUpLayout::kInterleaved},
           "w1");
     case Operation::kQuantizeW2:
-      return quantize_weights(layer, {.section_rows = layer.hidden, .columns = layer.intermediate},
-                              "w2");
-    case Operation::kQuantize: return quantize(layer, rows_of_x(layer));
-    case Operation::kRoute: return route(layer, target);
-    case Operation::kPermutePad: return permute_pad(layer, rows_of_x(layer));
+      return quantize_weights(layer, flow,
+                              {.section_rows = layer.hidden, .columns = layer.intermediate}, "w2");
+    case Operation::kQuantize: return quantize(layer, rows_of_x(layer, flow));
+    case Operation::kRoute: return route(layer, flow, target);
+    case Operation::kPermutePad: return permute_pad(layer, rows_of_x(layer, flow));
     case Operation::kQuantizePermutePad:
-      return quantize_permute_pad(layer, rows_of_x(layer), options);
+      return quantize_permute_pad(layer, rows_of_x(layer, flow), options);
     case Operation::kGemmFc1: return gemm_fc1(layer);
     case Operation::kActivation:
     case Operation::kActivationQuantize: return activation(layer);
     case Operation::kGemmFc1ActivationQuantize:
-      return gemm_fc1_activation_quantize(layer, step.phase, options);
+      return gemm_fc1_activation_quantize(layer, step.phase, flow, options);
     case Operation::kGemmFc2: return gemm_fc2(layer);
-    case Operation::kUnpermute: return unpermute(layer);
-    default: return make_backward_kernel(step.operation, layer, options);
+    case Operation::kUnpermute: return unpermute(layer, "h2", "y");
+    case Operation::kUnpermuteDx: return unpermute(layer, "dx_permuted", "dx");
+    default: return make_backward_kernel(step.operation, layer, flow, options);
   }
 }
 
 }  // namespace
 
-KernelPlan make_kernel(const Step& step, const Layer& layer, const Target& target,
-                       const PlanOptions& options) {
-  KernelPlan kernel = kernel_for(step, layer, target, options);
+KernelPlan make_kernel(const Step& step, const Layer& layer, const Dataflow& flow,
+                       const Target& target, const PlanOptions& options) {
+  KernelPlan kernel = kernel_for(step, layer, flow, target, options);
   kernel.operation = to_string(step.operation);
   kernel.phase = step.phase;
+  kernel.half = step.half;
   if (step.phase == Phase::kBackward) {
     kernel.arguments.push_back({"saved_tokens", "saved_tokens"});
     kernel.arguments.push_back({"tokens_status", "status"});

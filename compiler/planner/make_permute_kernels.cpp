@@ -44,22 +44,22 @@ int32_t rows_per_burst(const Layer& layer) {
 
 }  // namespace
 
-TokenRows rows_of_x(const Layer& layer) {
+TokenRows rows_of_x(const Layer& layer, const Dataflow& flow) {
   return {.name = "x",
           .permuted = "permuted",
           .quantize = quantize_stage(layer),
-          .tells_tokens = gathers_tokens(layer),
-          .keeps_rows = gathers_tokens(layer),
+          .tells_tokens = flow.reads("row_tokens"),
+          .keeps_rows = flow.reads("x"),
           .cast = "the first of the two explicit casts of the layer"};
 }
 
 // Of the GEMMs that read gradients the contraction runs along rows of weights, whose scale blocks
 // share no scale. Unpermute is a plain sum: its gradient knows no probability.
-TokenRows rows_of_dy(const Layer& layer) {
+TokenRows rows_of_dy(const Dataflow& flow) {
   return {.name = "dy",
           .permuted = "grad_permuted",
           .moves_probs = false,
-          .keeps_rows = gathers_tokens(layer),
+          .keeps_rows = flow.reads("dy"),
           .cast = "the second of the two explicit casts of the layer"};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
+#include "compiler/planner/dataflow.h"
 #include "compiler/planner/kernel_parts.h"
-#include "compiler/planner/operations.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -48,7 +48,8 @@ struct LayerDims {
 // "<name>_scale_inv", or, of layers that do not quantise, bf16 "<name>".
 class TensorList {
  public:
-  explicit TensorList(const Layer& layer) : is_quantized_(is_quantized(layer)) {}
+  TensorList(const Layer& layer, const Dataflow& flow)
+      : is_quantized_(is_quantized(layer)), flow_(flow) {}
 
   void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape,
            Layout layout = Layout::kRowMajor) {
@@ -75,19 +76,38 @@ class TensorList {
     add(fmt::format("{}_q", name), DType::kF8E4M3, role, std::move(shape));
     add(fmt::format("{}_scale_inv", name), DType::kF32, role, std::move(scales_shape), scales);
   }
-  // [rows, columns] of the workspace, with a scale for each block of a row.
-  void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
-                TensorRole role = TensorRole::kWorkspace) {
+  // What kernels leave each other: saved or deferred, or in the workspace.
+  void add_between(std::string name, DType dtype, std::vector<Dim> shape) {
+    const TensorRole role = role_between(name);
+    add(std::move(name), dtype, role, std::move(shape));
+  }
+  // Likewise [rows, columns], with a scale for each block of a row.
+  void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks) {
     if (is_quantized_) {
-      add_quantized(name, role, {rows, columns}, {rows, blocks}, Layout::kScalesCompact);
+      add_quantized(name, role_between(name), {rows, columns}, {rows, blocks},
+                    Layout::kScalesCompact);
     } else {
-      add(std::string(name), DType::kBF16, role, {rows, columns});
+      add_between(std::string(name), DType::kBF16, {rows, columns});
     }
+  }
+  // Likewise an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
+  // tile.
+  void add_colwise(std::string_view name, const Dim& rows, const Dim& row_blocks,
+                   const Dim& columns) {
+    const Dim blocks{"C/128", columns.value / kScaleBlock};
+    add_quantized(name, role_between(name), {blocks, rows, {"128", kScaleBlock}},
+                  {row_blocks, blocks}, Layout::kScalesTiles);
   }
   std::vector<TensorPlan> take() { return std::move(tensors_); }
 
  private:
+  TensorRole role_between(std::string_view name) const {
+    if (flow_.saves(name)) return TensorRole::kSaved;
+    return flow_.defers(name) ? TensorRole::kDeferred : TensorRole::kWorkspace;
+  }
+
   bool is_quantized_;
+  const Dataflow& flow_;
   std::vector<TensorPlan> tensors_;
 };
 
@@ -114,43 +134,25 @@ void add_callers(TensorList& list, const Layer& layer, const LayerDims& d) {
   list.add_status(has_backward(layer));
 }
 
-void add_forward(TensorList& list, const Layer& layer, const LayerDims& d,
-                 const std::vector<Step>& steps, const PlanOptions& options) {
-  // What the backward pass reads is saved.
-  const bool saves = has_backward(layer), gathers = gathers_tokens(layer);
-  const TensorRole kept = saves ? kSaved : kWorkspace;
-  if (saves)
-    list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at the same place for any T
-  if (is_quantized(layer) &&
-      (options.keep_intermediates || gathers || contains(steps, Operation::kQuantize)))
-    list.add_rows("x", d.t, d.h, d.hb, gathers ? kSaved : kWorkspace);
-  const TensorRole recomputed = saves && layer.recompute == Recompute::kNone ? kSaved : kWorkspace;
+void add_forward(TensorList& list, const Layer& layer, const LayerDims& d) {
+  // First: at the same place for any T.
+  if (has_backward(layer)) list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});
+  if (is_quantized(layer)) list.add_rows("x", d.t, d.h, d.hb);
   const Dim starts{"E+1", d.e.value + 1};
-  list.add("counts", kI32, kept, {d.e});
-  list.add("offs", kI32, kept, {starts});
-  if (has_colwise_offs(layer)) list.add("colwise_offs", kI32, kept, {starts});
-  list.add("row_map", kI32, kept, {d.t, d.k});
-  list.add_rows("permuted", d.p, d.h, d.hb, gathers ? kWorkspace : kept);
-  if (gathers) list.add("row_tokens", kI32, kSaved, {d.p});
-  list.add("permuted_probs", kF32, kept, {d.p});
-  if (options.keep_intermediates || saves || contains(steps, Operation::kGemmFc1))
-    list.add("h1", kBF16, recomputed, {d.p, d.h1});
-  list.add_rows("act", d.p, d.i, d.ib, transposes_activation(layer) ? kWorkspace : recomputed);
-  list.add("h2", kBF16, kWorkspace, {d.p, d.h});
-}
-
-// An operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128 tile.
-void add_colwise(TensorList& list, std::string_view name, const Dim& rows, const Dim& row_blocks,
-                 const Dim& columns) {
-  const Dim blocks{"C/128", columns.value / kScaleBlock};
-  list.add_quantized(fmt::format("{}_colwise", name), kWorkspace,
-                     {blocks, rows, {"128", kScaleBlock}}, {row_blocks, blocks},
-                     Layout::kScalesTiles);
+  list.add_between("counts", kI32, {d.e});
+  list.add_between("offs", kI32, {starts});
+  list.add_between("colwise_offs", kI32, {starts});
+  list.add_between("row_map", kI32, {d.t, d.k});
+  list.add_rows("permuted", d.p, d.h, d.hb);
+  list.add_between("row_tokens", kI32, {d.p});
+  list.add_between("permuted_probs", kF32, {d.p});
+  list.add_between("h1", kBF16, {d.p, d.h1});
+  list.add_rows("act", d.p, d.i, d.ib);
+  list.add_between("h2", kBF16, {d.p, d.h});
 }
 
 // What the backward pass touches beside the tensors of the forward pass.
-void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
-                  const std::vector<Step>& steps, const PlanOptions& options) {
+void add_backward(TensorList& list, const Layer& layer, const LayerDims& d) {
   const bool quantizes = is_quantized(layer);
   list.add("dy", kBF16, kInput, {d.t, d.h});
   if (quantizes) {
@@ -167,36 +169,34 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d,
   if (layer.biases) {
     list.add("db1", kF32, kOutput, {d.e, d.h1});
     list.add("db2", kF32, kOutput, {d.e, d.h});
-    list.add("bias_dprobs", kF32, kWorkspace, {d.p});
+    list.add_between("bias_dprobs", kF32, {d.p});
   }
-  if (quantizes && (options.keep_intermediates || gathers_tokens(layer) ||
-                    contains(steps, Operation::kQuantizeDy)))
-    list.add_rows("dy", d.t, d.h, d.hb);
+  if (quantizes) list.add_rows("dy", d.t, d.h, d.hb);
   const Dim columns{"C", gradient_columns(layer)};
   list.add_rows("grad_permuted", d.p, d.h, d.hb);
-  list.add("dact", kBF16, kWorkspace, {d.p, d.i});
+  list.add_between("dact", kBF16, {d.p, d.i});
   if (quantizes) {
-    add_colwise(list, "grad", d.h, d.hb, columns);
-    add_colwise(list, "act", d.i, d.ib, columns);
+    list.add_colwise("grad_colwise", d.h, d.hb, columns);
+    list.add_colwise("act_colwise", d.i, d.ib, columns);
   }
   list.add_rows("dh1", d.p, d.padded_h1, d.h1b);
-  list.add("dprobs_blocks", kF32, kWorkspace, {d.p, d.ib});
+  list.add_between("dprobs_blocks", kF32, {d.p, d.ib});
   if (quantizes) {
-    add_colwise(list, "dh1", d.padded_h1, d.h1b, columns);
-    add_colwise(list, "x", d.h, d.hb, columns);
+    list.add_colwise("dh1_colwise", d.padded_h1, d.h1b, columns);
+    list.add_colwise("x_colwise", d.h, d.hb, columns);
   }
-  list.add("dx_permuted", kBF16, kWorkspace, {d.p, d.h});
+  list.add_between("dx_permuted", kBF16, {d.p, d.h});
 }
 
 }  // namespace
 
 std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Step>& steps,
-                                     const PlanOptions& options) {
+                                     const Dataflow& flow, const PlanOptions& options) {
   const LayerDims dims(layer);
-  TensorList list(layer);
+  TensorList list(layer, flow);
   add_callers(list, layer, dims);
-  add_forward(list, layer, dims, steps, options);
-  if (has_backward(layer)) add_backward(list, layer, dims, steps, options);
+  add_forward(list, layer, dims);
+  if (has_backward(layer)) add_backward(list, layer, dims);
   for (const Step& step : steps)
     if (options.measure_gemms && is_gemm(step.operation))
       list.add(elapsed_tensor(step), kI64, kOutput, {Dim{"2", 2}});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/operations.h"
 
+#include "compiler/planner/dataflow.h"
+
 #include <algorithm>
 #include <fmt/core.h>
 
@@ -33,6 +35,7 @@ std::string_view to_string(Operation operation) {
     case Operation::kActivationBackwardQuantize: return "activation_backward_quantize";
     case Operation::kActivationBackwardQuantizeTranspose:
       return "activation_backward_quantize_transpose";
+    case Operation::kActivationDprobs: return "activation_dprobs";
     case Operation::kGemmFc1Dgrad: return "gemm_fc1_dgrad";
     case Operation::kTransposeDh1: return "transpose_dh1";
     case Operation::kTransposeX: return "transpose_x";
@@ -40,6 +43,8 @@ std::string_view to_string(Operation operation) {
     case Operation::kGemmFc1Wgrad: return "gemm_fc1_wgrad";
     case Operation::kGemmFc1WgradAdd: return "gemm_fc1_wgrad_add";
     case Operation::kUnpermuteGrad: return "unpermute_grad";
+    case Operation::kUnpermuteDx: return "unpermute_dx";
+    case Operation::kUnpermuteDprobs: return "unpermute_dprobs";
     case Operation::kBiasDprobs: return "bias_dprobs";
     case Operation::kFc2BiasGrad: return "fc2_bias_grad";
     case Operation::kFc2BiasGradAdd: return "fc2_bias_grad_add";
@@ -101,8 +106,12 @@ bool has_pads_in_tiles(const Layer& layer) {
 }  // namespace
 
 bool transposes_activation(const Layer& layer) {
-  return has_backward(layer) && is_quantized(layer) && layer.fuse_activation_transpose &&
-         has_gate(layer.activation) && layer.scale_sharing_k == 1 && has_pads_in_tiles(layer);
+  using enum Gradient;
+  const bool has_h1 = computes(layer, kDx) || computes(layer, kDprobs) || computes(layer, kDw1) ||
+                      computes(layer, kDb1);
+  return computes(layer, kDw2) && has_h1 && is_quantized(layer) &&
+         layer.fuse_activation_transpose && has_gate(layer.activation) &&
+         layer.scale_sharing_k == 1 && has_pads_in_tiles(layer);
 }
 
 bool contains(const std::vector<Step>& steps, Operation operation) {
@@ -184,7 +193,7 @@ std::vector<Step> layer_steps(const Layer& layer) {
   if (layer.biases && has_backward(layer)) add_bias_steps(steps);
   if (!adds_gradients(layer))
     std::erase_if(steps, [](const Step& step) { return adds(step.operation); });
-  return steps;
+  return needed_steps(steps, layer);
 }
 
 }  // namespace moejit::compiler

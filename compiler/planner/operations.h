@@ -3,11 +3,14 @@
 
 #include "compiler/plan.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
+
+class Dataflow;
 
 // The operations of a layer before anything is said about kernels.
 enum class Operation {
@@ -36,13 +39,16 @@ enum class Operation {
   kActivationBackward,
   kActivationBackwardQuantize,
   kActivationBackwardQuantizeTranspose,  // and the transposes of dh1 and of act, computed again
+  kActivationDprobs,  // of the activation's gradients that of the probability alone
   kGemmFc1Dgrad,
   kTransposeDh1,
   kTransposeX,
   kPermuteTransposeX,
   kGemmFc1Wgrad,
   kGemmFc1WgradAdd,
-  kUnpermuteGrad,
+  kUnpermuteGrad,  // dx and dprobs
+  kUnpermuteDx,    // one of them alone
+  kUnpermuteDprobs,
   // Of biases
   kBiasDprobs,
   kFc2BiasGrad,
@@ -55,6 +61,7 @@ enum class Operation {
 struct Step {
   Phase phase = Phase::kForward;
   Operation operation = Operation::kRoute;
+  std::optional<BackwardHalf> half = {};  // part_backward() says which
 };
 
 std::string_view to_string(Operation operation);
@@ -70,29 +77,33 @@ bool has_colwise_offs(const Layer& layer);
 // Rows that a largest call routes at most, without pad rows.
 int64_t routed_rows(const Layer& layer);
 
-// Whether the operands of wgrad are made of the tokens' rows, gathered, and not of permuted ones.
+// Whether the operands of wgrad are made of the tokens' rows, gathered, and not of permuted ones,
+// which are then made again where the backward pass needs them.
 bool gathers_tokens(const Layer& layer);
 // Whether the kernel of the activation's gradient makes the operands of wgrad too, so that the
-// activation itself need not be kept.
+// activation itself need not be kept: where dw2 is computed, and something else needs h1 anyway.
 bool transposes_activation(const Layer& layer);
 bool contains(const std::vector<Step>& steps, Operation operation);
 
 // What the passes of a layer do, in order: weights, forward, backward. No two operations are fused
-// yet, every operation reads only what earlier ones wrote.
+// yet, every operation reads only what earlier ones wrote, and none is there for a gradient that
+// the layer does not compute.
 std::vector<Step> layer_steps(const Layer& layer);
 
-// Joins neighbours where that saves traffic and nothing else needs the tensor between them. Each
-// decision, taken or not, adds a sentence to `reasons`.
+// Joins neighbours where that saves traffic and nothing else needs the tensor between them, and
+// parts the backward pass in its halves. Each decision, taken or not, adds a sentence to `reasons`.
 std::vector<Step> fuse_steps(const std::vector<Step>& steps, const Layer& layer,
                              const PlanOptions& options, std::vector<std::string>& reasons);
 
-// Every tensor that these steps touch, shapes at their bounds, lifetimes not yet known.
+// Every tensor that steps of such a layer can touch, shapes at their bounds, lifetimes not yet
+// known. What is between kernels is saved, deferred or in the workspace, as `flow`, that of these
+// steps, says.
 std::vector<TensorPlan> make_tensors(const Layer& layer, const std::vector<Step>& steps,
-                                     const PlanOptions& options);
+                                     const Dataflow& flow, const PlanOptions& options);
 
 // The kernel that does one operation: stages, tiles, arguments and reasons; launch and work
-// counts are filled in by plan_layer().
-KernelPlan make_kernel(const Step& step, const Layer& layer, const Target& target,
-                       const PlanOptions& options);
+// counts are filled in by plan_layer(). `flow` is that of all steps.
+KernelPlan make_kernel(const Step& step, const Layer& layer, const Dataflow& flow,
+                       const Target& target, const PlanOptions& options);
 
 }  // namespace moejit::compiler

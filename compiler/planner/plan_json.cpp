@@ -27,6 +27,7 @@ Json tensor_json(const TensorPlan& tensor) {
                {"last_use", tensor.last_use}};
   if (tensor.role == TensorRole::kWorkspace) json["workspace_offset"] = tensor.workspace_offset;
   if (tensor.role == TensorRole::kSaved) json["saved_offset"] = tensor.saved_offset;
+  if (tensor.role == TensorRole::kDeferred) json["deferred_offset"] = tensor.deferred_offset;
   return json;
 }
 
@@ -48,6 +49,7 @@ Json kernel_json(const KernelPlan& kernel) {
                {"min_bytes", kernel.min_bytes},
                {"multiply_adds", kernel.multiply_adds},
                {"reasons", kernel.reasons}};
+  if (kernel.half) json["half"] = to_string(*kernel.half);
   if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);
   return json;
 }
@@ -68,6 +70,7 @@ std::string plan_to_json(const Plan& plan) {
                      {"plan_digest", plan_digest(plan)},
                      {"workspace_bytes", plan.workspace_bytes},
                      {"saved_bytes", plan.saved_bytes},
+                     {"deferred_bytes", plan.deferred_bytes},
                      {"saved_memory", saved},
                      {"quantized_weight_bytes", plan.quantized_weight_bytes},
                      {"kernels", kernels},

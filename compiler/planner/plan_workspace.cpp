@@ -14,17 +14,21 @@
 namespace moejit::compiler {
 namespace {
 
-// The kernels of each phase from the first to the last that touch a tensor. The workspace is free
-// between calls, so a tensor that two phases have lives twice.
+// The kernels of each call from the first to the last that touch a tensor. The workspace is free
+// between calls, so a tensor that two have lives twice.
 struct Lifetime {
   struct Span {
     int32_t first = -1, last = -1;
   };
-  std::array<Span, 3> of_phase;
+  std::array<Span, 4> of_call;  // by phase; the last one: of the weights half
 
+  Span& of(const KernelPlan& kernel) {
+    return kernel.half == BackwardHalf::kWeights ? of_call.back()
+                                                 : of_call[static_cast<size_t>(kernel.phase)];
+  }
   bool overlaps(const Lifetime& other) const {
-    for (size_t phase = 0; phase < of_phase.size(); ++phase) {
-      const Span &a = of_phase[phase], &b = other.of_phase[phase];
+    for (size_t call = 0; call < of_call.size(); ++call) {
+      const Span &a = of_call[call], &b = other.of_call[call];
       if (a.first >= 0 && b.first >= 0 && a.first <= b.last && b.first <= a.last) return true;
     }
     return false;
@@ -35,7 +39,7 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
   Lifetime lifetime;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     if (!touches(plan.kernels[i], tensor)) continue;
-    Lifetime::Span& span = lifetime.of_phase[static_cast<size_t>(plan.kernels[i].phase)];
+    Lifetime::Span& span = lifetime.of(plan.kernels[i]);
     if (span.first < 0) span.first = static_cast<int32_t>(i);
     span.last = static_cast<int32_t>(i);
   }
@@ -44,7 +48,7 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
 
 // First and last use of all.
 void set_uses(TensorPlan& tensor, const Lifetime& lifetime) {
-  for (const Lifetime::Span& span : lifetime.of_phase) {
+  for (const Lifetime::Span& span : lifetime.of_call) {
     if (span.first < 0) continue;
     tensor.first_use = tensor.first_use < 0 ? span.first : std::min(tensor.first_use, span.first);
     tensor.last_use = std::max(tensor.last_use, span.last);
@@ -111,14 +115,27 @@ int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
   return total;
 }
 
-int64_t plan_saved(Plan& plan) {
+namespace {
+
+// One tensor of a role behind the other.
+int64_t plan_block(Plan& plan, TensorRole role, int64_t TensorPlan::*offset) {
   int64_t total = 0;
   for (TensorPlan& tensor : plan.tensors) {
-    if (tensor.role != TensorRole::kSaved) continue;
-    tensor.saved_offset = total;
+    if (tensor.role != role) continue;
+    tensor.*offset = total;
     total += align_offset(tensor.bytes);
   }
   return total;
+}
+
+}  // namespace
+
+int64_t plan_saved(Plan& plan) {
+  return plan_block(plan, TensorRole::kSaved, &TensorPlan::saved_offset);
+}
+
+int64_t plan_deferred(Plan& plan) {
+  return plan_block(plan, TensorRole::kDeferred, &TensorPlan::deferred_offset);
 }
 
 }  // namespace moejit::compiler

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-#include "compiler/planner/operations.h"
+#include "compiler/planner/dataflow.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
 
@@ -29,6 +29,19 @@ std::string permuted_rows_reason(const Layer& layer) {
       layer.max_permuted_rows, worst, layer.max_tokens);
 }
 
+bool is_touched(const Plan& plan, const TensorPlan& tensor) {
+  return std::ranges::any_of(
+      plan.kernels, [&](const KernelPlan& kernel) { return touches(kernel, tensor.name); });
+}
+
+// Of layers that do not compute all the gradients that they have.
+std::string gradients_reason(const Layer& layer) {
+  std::string names;
+  for (const Gradient gradient : gradients_of(layer))
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(gradient));
+  return fmt::format("backward computes {} alone: nothing else is launched or saved", names);
+}
+
 CallRows largest_call(const Layer& layer) {
   const int64_t choices = layer.max_tokens * layer.top_k;
   const int64_t routed = std::min(choices, layer.max_permuted_rows);
@@ -53,15 +66,16 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
                     layer.scale_sharing_k));
   }
 
+  if (has_backward(layer) && !layer.gradients.empty())
+    plan.reasons.push_back(gradients_reason(layer));
+
   // What is done, in order; then with neighbours joined.
   const std::vector<Step> steps = fuse_steps(layer_steps(layer), layer, options, plan.reasons);
 
-  // From here on the set of tensors is fixed.
-  plan.tensors = make_tensors(layer, steps, options);
-
   // One kernel an operation, each complete in itself.
+  const Dataflow flow(layer, steps);
   for (const Step& step : steps) {
-    KernelPlan kernel = make_kernel(step, layer, target, options);
+    KernelPlan kernel = make_kernel(step, layer, flow, target, options);
     kernel.launch = launch_shape(kernel.spec);
     kernel.launch.max_ctas = busy_ctas(kernel.spec, layer, layer.max_tokens);
     const Work work = count_work(kernel, layer, largest_call(layer));
@@ -70,8 +84,12 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
     plan.kernels.push_back(std::move(kernel));
   }
 
+  plan.tensors = make_tensors(layer, steps, flow, options);
+  std::erase_if(plan.tensors, [&](const TensorPlan& tensor) { return !is_touched(plan, tensor); });
+  name_deferred(plan);
   plan.workspace_bytes = plan_workspace(plan, options);
   plan.saved_bytes = plan_saved(plan);
+  plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");

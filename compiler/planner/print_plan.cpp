@@ -28,6 +28,7 @@ std::string launch_text(const LaunchShape& launch) {
 std::string offset_text(const TensorPlan& tensor) {
   if (tensor.role == TensorRole::kWorkspace) return std::to_string(tensor.workspace_offset);
   if (tensor.role == TensorRole::kSaved) return std::to_string(tensor.saved_offset);
+  if (tensor.role == TensorRole::kDeferred) return std::to_string(tensor.deferred_offset);
   return "-";
 }
 
@@ -40,6 +41,11 @@ std::string role_text(const TensorPlan& tensor) {
                      tensor.is_optional               ? ", optional"
                      : tensor.is_optional_in_backward ? ", optional in backward"
                                                       : "");
+}
+
+std::string phase_text(const KernelPlan& kernel) {
+  if (!kernel.half) return std::string(to_string(kernel.phase));
+  return fmt::format("{} {}", to_string(kernel.phase), to_string(*kernel.half));
 }
 
 void print_header(Buffer out, const Plan& plan) {
@@ -63,9 +69,8 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
                {"GFLOP", kRight}});
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
-    table.add({std::to_string(i), std::string(to_string(kernel.phase)), kernel.operation,
-               launch_text(kernel.launch), bytes_text(kernel.launch.shared_bytes),
-               bytes_text(kernel.min_bytes),
+    table.add({std::to_string(i), phase_text(kernel), kernel.operation, launch_text(kernel.launch),
+               bytes_text(kernel.launch.shared_bytes), bytes_text(kernel.min_bytes),
                fmt::format("{:.1f}", 2e-9 * static_cast<double>(kernel.multiply_adds))});
   }
   const std::vector<std::string> lines = table.lines(width);
@@ -98,6 +103,9 @@ void print_tensors(Buffer out, const Plan& plan, int32_t width) {
                  bytes_text(plan.quantized_weight_bytes));
   if (!has_backward(plan.layer)) return;
   fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
+  if (plan.layer.backward_halves)
+    fmt::format_to(out, "deferred between the halves of backward {}\n",
+                   bytes_text(plan.deferred_bytes));
   for (const SavedMemory& other : compare_saved_memory(plan))
     fmt::format_to(out, "  {:<10} with recompute {:<11}{:>10}{}\n", to_string(other.recipe),
                    to_string(other.recompute), bytes_text(other.bytes),

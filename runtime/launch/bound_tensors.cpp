@@ -10,6 +10,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::Dim;
+using compiler::Phase;
 using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
@@ -28,6 +29,7 @@ struct BlockOfCall {
 constexpr std::array kBlocksOfCall = {
     BlockOfCall{"workspace", &CallMemory::workspace, &CallMemory::workspace_bytes},
     BlockOfCall{"saved block", &CallMemory::saved, &CallMemory::saved_bytes},
+    BlockOfCall{"deferred block", &CallMemory::deferred, &CallMemory::deferred_bytes},
 };
 static_assert(kBlocksOfCall.size() == compiler::kMemoryBlocks.size());
 
@@ -35,13 +37,22 @@ bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-// In kMemoryBlocks, or its size: the caller's.
+// In kMemoryBlocks.
 std::size_t block_of(TensorRole role) {
   const auto block = std::ranges::find(compiler::kMemoryBlocks, role, &compiler::MemoryBlock::role);
   return static_cast<std::size_t>(block - compiler::kMemoryBlocks.begin());
 }
 
-bool is_callers(TensorRole role) { return block_of(role) == compiler::kMemoryBlocks.size(); }
+// What is deferred is no matter of the forward pass.
+bool has_block(const CallPart& part, TensorRole role) {
+  return role != TensorRole::kDeferred || part.phase == Phase::kBackward;
+}
+
+// Whether a call reads a block, but does not write it.
+bool only_reads(const CallPart& part, TensorRole role) {
+  if (role == TensorRole::kSaved) return part.phase != Phase::kForward;
+  return role == TensorRole::kDeferred && part.half == compiler::BackwardHalf::kWeights;
+}
 
 // The functions from here to bind_one() run only where something is wrong.
 
@@ -105,15 +116,19 @@ int64_t bytes_of(const TensorPlan& plan, int64_t tokens) {
   return bytes;
 }
 
-Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size_t slot,
-                      int64_t& tokens, BoundTensors& bound) {
-  if (bound.is_bound[slot]) return mismatch(plan, "it is given twice");
+Result<void> check_type(const TensorPlan& plan, const TensorRef& tensor, int64_t& tokens) {
   if (tensor.dtype != plan.dtype)
     return mismatch(
         plan,
         fmt::format("its dtype is {}, wanted {}", to_string(tensor.dtype), to_string(plan.dtype)),
         compiler::dtype_hint(plan.name, tensor.dtype));
-  MOEJIT_TRY(check_shape(plan, tensor, tokens));
+  return check_shape(plan, tensor, tokens);
+}
+
+Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size_t slot,
+                      int64_t& tokens, BoundTensors& bound) {
+  if (bound.is_bound[slot]) return mismatch(plan, "it is given twice");
+  MOEJIT_TRY(check_type(plan, tensor, tokens));
   const int64_t bytes = bytes_of(plan, std::max<int64_t>(tokens, 0));
   if (tensor.data == nullptr && bytes > 0)
     return mismatch(plan, fmt::format("its address is null, wanted {} bytes", bytes));
@@ -191,37 +206,49 @@ class Ranges {
 
 }  // namespace
 
-TensorSet tensors_of_call(const Plan& plan, compiler::Phase phase) {
+TensorSet tensors_of_call(const Plan& plan, const CallPart& part) {
   TensorSet set;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    set[slot] = is_callers(plan.tensors[slot].role) && is_used(plan, plan.tensors[slot], phase);
+    set[slot] = is_callers(plan.tensors[slot].role) &&
+                is_used(plan, plan.tensors[slot], part.phase, part.half);
   return set;
 }
 
-TensorSet tensors_written(const Plan& plan, compiler::Phase phase) {
-  TensorSet set = tensors_of_call(plan, phase);
+TensorSet tensors_written(const Plan& plan, const CallPart& part) {
+  TensorSet set = tensors_of_call(plan, part);
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorRole role = plan.tensors[slot].role;
-    const bool is_quantized_now =
-        role == TensorRole::kQuantized && phase == compiler::Phase::kWeights;
+    const bool is_quantized_now = role == TensorRole::kQuantized && part.phase == Phase::kWeights;
     set[slot] = set[slot] && (role == TensorRole::kOutput || is_quantized_now);
   }
   return set;
 }
 
+TensorSet tensors_of_shape(const Plan& plan, const CallPart& part) {
+  TensorSet set;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    set[slot] = is_used_for_shape(plan, plan.tensors[slot], part.half);
+  return set;
+}
+
 Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorSet& wanted,
+                          const TensorSet& shapes,
                           std::span<const TensorRef> tensors, BoundTensors& bound) {
   int64_t tokens = kUnknown;
+  TensorSet missing = wanted | shapes;
   for (const TensorRef& tensor : tensors) {
     const auto found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
     if (found == plan.tensors.end() || !is_callers(found->role))
       return unknown_name(plan, wanted, tensor.name);
     const auto slot = static_cast<std::size_t>(found - plan.tensors.begin());
-    if (!wanted[slot]) continue;
-    MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
+    if (wanted[slot])
+      MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
+    else if (shapes[slot])
+      MOEJIT_TRY(check_type(*found, tensor, tokens));
+    missing.reset(slot);
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (wanted[slot] && !bound.is_bound[slot] && !is_optional(plan.tensors[slot], phase))
+    if (missing[slot] && !is_optional(plan.tensors[slot], phase))
       return fail(
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
@@ -230,11 +257,13 @@ Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorS
   return {};
 }
 
-Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout, int64_t alignment,
-                         const CallMemory& memory, BoundTensors& bound) {
+Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
+                         const CallPart& part, int64_t alignment, const CallMemory& memory,
+                         BoundTensors& bound) {
   const compiler::CallLayout call = layout.at(bound.dims.tokens);
   bound.dims = call.dims;
   for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
+    if (!has_block(part, compiler::kMemoryBlocks[block].role)) continue;
     const auto& [name, address, bytes] = kBlocksOfCall[block];
     const int64_t wanted = call.sizes.*compiler::kMemoryBlocks[block].bytes;
     MOEJIT_TRY(
@@ -242,25 +271,25 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
     bound.blocks[block] = {memory.*address, wanted};
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
-    if (is_callers(plan.tensors[slot].role)) continue;
-    const std::size_t block = block_of(plan.tensors[slot].role);
-    bound.address[slot] = static_cast<std::byte*>(bound.blocks[block].address) + call.offset[slot];
+    const TensorRole role = plan.tensors[slot].role;
+    if (is_callers(role) || !has_block(part, role)) continue;
+    bound.address[slot] =
+        static_cast<std::byte*>(bound.blocks[block_of(role)].address) + call.offset[slot];
     bound.bytes[slot] = call.bytes[slot];
     bound.is_bound[slot] = true;
   }
   return {};
 }
 
-Result<void> check_overlaps(const Plan& plan, compiler::Phase phase, const TensorSet& written,
+Result<void> check_overlaps(const Plan& plan, const CallPart& part, const TensorSet& written,
                             const BoundTensors& bound) {
   Ranges ranges;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
     if (bound.is_bound[slot] && is_callers(plan.tensors[slot].role))
       ranges.add(slot, {bound.address[slot], bound.bytes[slot]}, written[slot]);
   for (std::size_t block = 0; block < bound.blocks.size(); ++block) {
-    const bool is_only_read = compiler::kMemoryBlocks[block].role == TensorRole::kSaved &&
-                              phase != compiler::Phase::kForward;
-    ranges.add(plan.tensors.size() + block, bound.blocks[block], !is_only_read);
+    const bool is_written = !only_reads(part, compiler::kMemoryBlocks[block].role);
+    ranges.add(plan.tensors.size() + block, bound.blocks[block], is_written);
   }
   return ranges.check(plan);
 }

@@ -9,6 +9,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace moejit::runtime {
@@ -18,11 +19,20 @@ using compiler::kMostTensors;
 // Some of a plan's tensors, in the order of Plan::tensors.
 using TensorSet = std::bitset<kMostTensors>;
 
-// The caller's tensors that a call of this phase touches.
-TensorSet tensors_of_call(const compiler::Plan& plan, compiler::Phase phase);
+// What a call runs: a phase, or a half of the backward pass.
+struct CallPart {
+  compiler::Phase phase = compiler::Phase::kForward;
+  std::optional<compiler::BackwardHalf> half = {};
+};
+
+// The caller's tensors that a call of this part touches.
+TensorSet tensors_of_call(const compiler::Plan& plan, const CallPart& part);
 
 // Those of them that its kernels write.
-TensorSet tensors_written(const compiler::Plan& plan, compiler::Phase phase);
+TensorSet tensors_written(const compiler::Plan& plan, const CallPart& part);
+
+// Others of the caller's that it takes for their shape alone.
+TensorSet tensors_of_shape(const compiler::Plan& plan, const CallPart& part);
 
 // Memory of one call.
 struct BoundMemory {
@@ -41,23 +51,27 @@ struct BoundTensors {
 };
 
 // Checks the caller's tensors against the plan and binds them. All of `wanted` that calls of this
-// phase may not leave out must be among them; the plan's other caller-owned tensors may be, and are
-// ignored. Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what
-// wanted. Allocates only for errors.
+// phase may not leave out must be among them, and all of `shapes`, whose addresses may be anything;
+// the plan's other caller-owned tensors may be, and are ignored.
+// Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got and what wanted.
+// Allocates only for errors.
 Result<void> bind_tensors(const compiler::Plan& plan, compiler::Phase phase,
-                          const TensorSet& wanted, std::span<const TensorRef> tensors,
+                          const TensorSet& wanted, const TensorSet& shapes,
+                          std::span<const TensorRef> tensors,
                           BoundTensors& bound);
 
 // Binds the blocks of memory, whose addresses are to be multiples of `alignment`, and the tensors
-// in them, where `layout` has them in a call with the T of bind_tensors(). Errors:
-// kWorkspaceTooSmall, kTensorMismatch (alignment, null).
+// in them, where `layout` has them in a call with the T of bind_tensors(). What is deferred is of
+// backward calls alone. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null).
 Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,
-                         int64_t alignment, const CallMemory& memory, BoundTensors& bound);
+                         const CallPart& part, int64_t alignment, const CallMemory& memory,
+                         BoundTensors& bound);
 
-// Whether what a call writes has memory of its own: the tensors `written`, the workspace and, in a
-// forward call, what is saved overlap nothing that the call uses. What it only reads may be the
-// same memory. Error kTensorMismatch names both. Allocates only for errors.
-Result<void> check_overlaps(const compiler::Plan& plan, compiler::Phase phase,
+// Whether what a call writes has memory of its own: the tensors `written`, the workspace, in a
+// forward call what is saved, and where the data half runs what is deferred overlap nothing that
+// the call uses. What it only reads may be the same memory. Error kTensorMismatch names both.
+// Allocates only for errors.
+Result<void> check_overlaps(const compiler::Plan& plan, const CallPart& part,
                             const TensorSet& written, const BoundTensors& bound);
 
 }  // namespace moejit::runtime

@@ -66,7 +66,7 @@ Result<void> DriverLayer::allocate() {
     return address;
   };
   for (const TensorPlan& tensor : plan_.tensors) {
-    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
+    if (!is_callers(tensor.role)) continue;
     int64_t bytes = size_bytes(tensor.dtype);
     for (const compiler::Dim& dim : tensor.shape) {
       shapes_[tensor.name].push_back(dim.value);

@@ -58,6 +58,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .max_permuted_rows = shape.max_rows,
           .dispatch = options.dispatch,
           .passes = passes_of(options),
+          .gradients = options.gradients,
+          .backward_halves = options.backward_halves,
           .recompute = options.recompute,
           .wgrad_dtype = options.wgrad_dtype,
           .fuse_activation = options.fuse_activation,
@@ -115,7 +117,7 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(test->layer_,
                     runtime::PreparedLayer::prepare(plan, *test_device().engine, device));
   for (const TensorPlan& tensor : test->plan().tensors) {
-    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
+    if (!is_callers(tensor.role)) continue;
     MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
     Tensor entry{
         .plan = &tensor, .buffer = std::move(buffer), .shape = {}, .is_given = !tensor.is_optional};
@@ -128,6 +130,9 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(GuardedBuffer saved,
                     GuardedBuffer::allocate(device, test->layer_->saved_bytes()));
   test->saved_ = std::make_unique<GuardedBuffer>(std::move(saved));
+  MOEJIT_TRY_ASSIGN(GuardedBuffer deferred,
+                    GuardedBuffer::allocate(device, test->layer_->deferred_bytes()));
+  test->deferred_ = std::make_unique<GuardedBuffer>(std::move(deferred));
   return test;
 }
 
@@ -229,6 +234,14 @@ Result<void> TestLayer::backward(compiler::GradientMode mode, runtime::Stream st
   return layer_->backward(tensors(), mode, memory(), stream);
 }
 
+Result<void> TestLayer::backward_data(runtime::Stream stream) {
+  return layer_->backward_data(tensors(), memory(), stream);
+}
+
+Result<void> TestLayer::backward_weights(compiler::GradientMode mode, runtime::Stream stream) {
+  return layer_->backward_weights(tensors(), mode, memory(), stream);
+}
+
 Result<void> TestLayer::run(const LayerInputs& inputs) {
   MOEJIT_TRY(set_inputs(inputs));
   MOEJIT_TRY(poison());
@@ -256,9 +269,10 @@ std::vector<std::byte> TestLayer::read_bytes(std::string_view name, int64_t byte
     for (const compiler::Dim& dim : tensor->shape) bytes *= size_in_call(dim, call.dims);
   }
   const int64_t offset = call.offset[static_cast<std::size_t>(tensor - plan().tensors.data())];
-  const std::byte* address = tensor->role == TensorRole::kWorkspace ? workspace_->data() + offset
-                             : tensor->role == TensorRole::kSaved   ? saved_->data() + offset
-                                                                    : find(name)->buffer.data();
+  const std::byte* address = tensor->role == TensorRole::kWorkspace  ? workspace_->data() + offset
+                             : tensor->role == TensorRole::kSaved    ? saved_->data() + offset
+                             : tensor->role == TensorRole::kDeferred ? deferred_->data() + offset
+                                                                     : find(name)->buffer.data();
   std::vector<std::byte> result(static_cast<std::size_t>(bytes));
   if (!test_device().device->copy_to_host(result.data(), address, bytes)) return {};
   return result;
@@ -284,6 +298,7 @@ std::vector<std::string> TestLayer::damage() {
     if (!tensor.buffer.is_guard_intact().value_or(false)) names.push_back(tensor.plan->name);
   if (!workspace_->is_guard_intact().value_or(false)) names.emplace_back("workspace");
   if (!saved_->is_guard_intact().value_or(false)) names.emplace_back("saved");
+  if (!deferred_->is_guard_intact().value_or(false)) names.emplace_back("deferred");
   if (test_device().is_simulator()) return names;
   for (const std::string name : {"y", "dx"}) {
     const Tensor* const output = find(name);

@@ -73,6 +73,8 @@ class TestLayer {
     bool biases = false;
     compiler::TopkIdsDtype topk_ids_dtype = compiler::TopkIdsDtype::kI32;
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
+    std::vector<compiler::Gradient> gradients = {};  // empty: all
+    bool backward_halves = false;
     runtime::Device* device = nullptr;  // one that stands for the test's device, or null
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
@@ -94,6 +96,8 @@ class TestLayer {
   Result<void> poison(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
   Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> backward_data(runtime::Stream stream = nullptr);
+  Result<void> backward_weights(compiler::GradientMode mode, runtime::Stream stream = nullptr);
   // All of it: inputs, poison, forward, wait.
   Result<void> run(const reference::LayerInputs& inputs);
 
@@ -124,7 +128,9 @@ class TestLayer {
     return {.workspace = workspace_->data(),
             .workspace_bytes = workspace_->bytes(),
             .saved = saved_->data(),
-            .saved_bytes = saved_->bytes()};
+            .saved_bytes = saved_->bytes(),
+            .deferred = deferred_->data(),
+            .deferred_bytes = deferred_->bytes()};
   }
 
  private:
@@ -142,7 +148,7 @@ class TestLayer {
 
   std::unique_ptr<runtime::PreparedLayer> layer_;
   std::vector<Tensor> tensors_;
-  std::unique_ptr<GuardedBuffer> workspace_, saved_;
+  std::unique_ptr<GuardedBuffer> workspace_, saved_, deferred_;
   int64_t tokens_ = 0;
 };
 

@@ -26,6 +26,7 @@ class LayerMaker {
     choose_rows();
     choose_flags();
     choose_routing();
+    choose_gradients();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -121,7 +122,10 @@ class LayerMaker {
     }
     if (random_.in_percent(30))
       add("gate_up_layout", has_gate && random_.in_percent(60) ? "\"interleaved\"" : "\"concat\"");
-    if (random_.in_percent(30)) add("biases", flag());
+    if (random_.in_percent(30)) {
+      has_biases_ = random_.in_percent(50);
+      add("biases", has_biases_ ? "true" : "false");
+    }
   }
 
   void choose_passes() {
@@ -179,6 +183,21 @@ class LayerMaker {
       add("foreign_experts", random_.in_percent(80) ? "\"ignore\"" : "\"report\"");
   }
 
+  // Last, so that the layers of a seed have stayed the same but for these.
+  void choose_gradients() {
+    if (!is_training_) return;
+    if (random_.in_percent(40)) {
+      std::vector<std::string> names;
+      for (const char* name : {"dx", "dprobs", "dw1", "dw2", "db1", "db2"})
+        if ((name[1] != 'b' || has_biases_) && random_.in_percent(50))
+          names.push_back(fmt::format("\"{}\"", name));
+      if (names.empty()) names.emplace_back("\"dx\"");
+      if (random_.in_percent(30)) std::ranges::reverse(names);
+      add("gradients", fmt::format("[{}]", fmt::join(names, ", ")));
+    }
+    if (random_.in_percent(30)) add("backward_halves", flag());
+  }
+
   std::string_view flag() { return random_.in_percent(50) ? "true" : "false"; }
 
   uint64_t seed_;
@@ -187,6 +206,7 @@ class LayerMaker {
   std::vector<std::string> fields_;
   bool is_bf16_ = false;
   bool is_training_ = false;
+  bool has_biases_ = false;
   int64_t experts_ = 1;
   int64_t local_experts_ = 1;
   int64_t top_k_ = 1;

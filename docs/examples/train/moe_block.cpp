@@ -91,7 +91,7 @@ MoeBlock::~MoeBlock() {
 
 Result<void> MoeBlock::allocate() {
   for (const moejit::compiler::TensorPlan& tensor : layer_->plan().tensors) {
-    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
+    if (!is_callers(tensor.role)) continue;
     if (tensor.is_optional) continue;
     std::vector<int64_t>& shape = shapes_.emplace_back();
     for (const moejit::compiler::Dim& dim : tensor.shape) shape.push_back(dim.value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/planner/planner_layers.h"
+#include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -9,27 +9,8 @@
 namespace moejit::compiler {
 namespace {
 
-// The layer of 8 local experts and 32768 rows that memory is stated for.
-Layer training_layer() {
-  Layer layer = dsv3_like_layer();
-  layer.experts = layer.local_experts = 8;
-  layer.max_permuted_rows = 32768;
-  layer.passes = {Pass::kForward, Pass::kBackward};
-  return layer;
-}
-
-std::vector<std::string> operations_of(const Plan& plan, Phase phase) {
-  std::vector<std::string> names;
-  for (const KernelPlan& kernel : plan.kernels)
-    if (kernel.phase == phase) names.push_back(kernel.operation);
-  return names;
-}
-
 std::set<std::string> saved_by(const Plan& plan) {
-  std::set<std::string> names;
-  for (const TensorPlan& tensor : plan.tensors)
-    if (tensor.role == TensorRole::kSaved) names.insert(tensor.name);
-  return names;
+  return tensors_of_role(plan, TensorRole::kSaved);
 }
 
 TEST(BackwardPlan, IsTheChainOfGradients) {

@@ -22,13 +22,17 @@ std::vector<Span> workspace_spans(const Plan& plan) {
 
 bool memory_overlaps(const Span& a, const Span& b) { return a.begin < b.end && b.begin < a.end; }
 
-// Kernels of a phase from the first to the last that touch the tensor.
+// Kernels of a call from the first to the last that touch the tensor.
 std::vector<size_t> life_of(const Plan& plan, const TensorPlan& tensor) {
+  const auto call_of = [](const KernelPlan& kernel) {
+    return std::pair(kernel.phase, kernel.half == BackwardHalf::kWeights);
+  };
   std::vector<size_t> life;
-  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward}) {
+  for (const auto& call : {std::pair(Phase::kWeights, false), std::pair(Phase::kForward, false),
+                           std::pair(Phase::kBackward, false), std::pair(Phase::kBackward, true)}) {
     std::vector<size_t> uses;
     for (size_t i = 0; i < plan.kernels.size(); ++i)
-      if (plan.kernels[i].phase == phase && touches(plan.kernels[i], tensor.name))
+      if (call_of(plan.kernels[i]) == call && touches(plan.kernels[i], tensor.name))
         uses.push_back(i);
     if (uses.empty()) continue;
     for (size_t i = uses.front(); i <= uses.back(); ++i) life.push_back(i);
@@ -67,6 +71,8 @@ std::vector<Layer> layers() {
             layer.recompute = recompute;
             layer.fuse_activation = layer.fuse_transpose = layer.fuse_activation_transpose = fuses;
             all.push_back(layer);
+            layer.backward_halves = layer.biases = trains;
+            if (trains) all.push_back(layer);
           }
   return all;
 }

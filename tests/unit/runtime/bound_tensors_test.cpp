@@ -49,11 +49,11 @@ class BoundTensorsTest : public ::testing::Test {
   Result<void> bind() {
     bound_ = {};
     const TensorSet wanted("1011");  // x, topk_ids, y
-    return bind_tensors(plan_, phase_, wanted, tensors_, bound_);
+    return bind_tensors(plan_, phase_, wanted, shapes_, tensors_, bound_);
   }
   std::string bind_blocks(const CallMemory& memory, int64_t alignment = 256) {
     const auto layout = compiler::MemoryLayout::make(plan_);
-    const auto result = bind_memory(plan_, layout.value(), alignment, memory, bound_);
+    const auto result = bind_memory(plan_, layout.value(), part_, alignment, memory, bound_);
     return result ? "ok" : std::string(to_string(result.error().code));
   }
   void expect_error(ErrorCode code, std::string_view message) {
@@ -68,6 +68,8 @@ class BoundTensorsTest : public ::testing::Test {
   compiler::Plan plan_ = small_plan();
   compiler::Phase phase_ = compiler::Phase::kForward;
   std::vector<TensorRef> tensors_;
+  TensorSet shapes_;
+  CallPart part_;
   BoundTensors bound_;
 };
 
@@ -177,9 +179,9 @@ TEST_F(BoundTensorsTest, WantsWhatTheKernelsOfACallTouch) {
       {.phase = compiler::Phase::kForward, .arguments = {{"input", "x"}, {"output", "x_q"}}},
       {.phase = compiler::Phase::kBackward,
        .tensor_maps = {{.role = "d_map", .tensor = "y", .box = {}}}}};
-  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kWeights), TensorSet("100"));
-  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kForward), TensorSet("1"));
-  EXPECT_EQ(tensors_of_call(plan_, compiler::Phase::kBackward), TensorSet("1000"));
+  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kWeights}), TensorSet("100"));
+  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kForward}), TensorSet("1"));
+  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kBackward}), TensorSet("1000"));
 }
 
 TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
@@ -219,15 +221,72 @@ TEST_F(BoundTensorsTest, TakesBlocksAtTheAlignmentOfTheDevice) {
   EXPECT_EQ(bind_blocks({memory_.data() + 32, 512}, 64), "tensor_mismatch");
 }
 
+TEST_F(BoundTensorsTest, ChecksWhatIsDeferredInBackwardCalls) {
+  for (TensorPlan& tensor : plan_.tensors) {
+    if (tensor.role != TensorRole::kWorkspace) continue;
+    tensor.role = TensorRole::kDeferred;
+    tensor.deferred_offset = std::exchange(tensor.workspace_offset, -1);
+  }
+  plan_.deferred_bytes = std::exchange(plan_.workspace_bytes, 0);
+  ASSERT_TRUE(bind());
+  EXPECT_EQ(bind_blocks({}), "ok");
+  EXPECT_FALSE(bound_.is_bound[4]);
+  part_ = {compiler::Phase::kBackward};
+  const int64_t bytes = 256 + 256;  // counts, and 5 rows of 32
+  EXPECT_EQ(bind_blocks({.deferred = memory_.data(), .deferred_bytes = bytes}), "ok");
+  EXPECT_EQ(bound_.address[4], memory_.data() + 256);
+  EXPECT_EQ(bind_blocks({.deferred = memory_.data(), .deferred_bytes = bytes - 1}),
+            "workspace_too_small");
+  EXPECT_EQ(bind_blocks({.deferred = nullptr, .deferred_bytes = bytes}), "tensor_mismatch");
+}
+
+// y tells T; where it is does not matter.
+TEST_F(BoundTensorsTest, TakesSomeTensorsForTheirShapeAlone) {
+  shapes_ = TensorSet("1000");
+  const auto bind_shape = [&] {
+    bound_ = {};
+    return bind_tensors(plan_, {}, shapes_, tensors_, bound_);
+  };
+  tensors_[2].data = nullptr;
+  ASSERT_TRUE(moejit::testing::succeeded(bind_shape()));
+  EXPECT_EQ(bound_.dims.tokens, 5);
+  EXPECT_FALSE(bound_.is_bound[3]);
+  y_shape_[1] = 31;
+  EXPECT_EQ(bind_shape().error().message, "tensor y: its shape is [5, 31], wanted [T <= 64, 32]");
+  tensors_.pop_back();
+  EXPECT_EQ(bind_shape().error().code, ErrorCode::kMissingTensor);
+}
+
+TEST_F(BoundTensorsTest, KnowsWhatAHalfTouches) {
+  using compiler::BackwardHalf;
+  using compiler::Phase;
+  plan_.tensors.push_back({.name = "dy", .role = TensorRole::kInput});
+  plan_.kernels = {{.phase = Phase::kBackward,
+                    .half = BackwardHalf::kData,
+                    .arguments = {{"input", "dy"}, {"output", "x_q"}}},
+                   {.phase = Phase::kBackward,
+                    .half = BackwardHalf::kWeights,
+                    .arguments = {{"input", "x_q"}, {"output", "y"}}}};
+  const CallPart data{Phase::kBackward, BackwardHalf::kData};
+  const CallPart weights{Phase::kBackward, BackwardHalf::kWeights};
+  EXPECT_EQ(tensors_of_call(plan_, {Phase::kBackward}), TensorSet("1001000"));
+  EXPECT_EQ(tensors_of_call(plan_, data), TensorSet("1000000"));
+  EXPECT_EQ(tensors_of_shape(plan_, data), TensorSet());
+  EXPECT_EQ(tensors_of_call(plan_, weights), TensorSet("1000"));
+  EXPECT_EQ(tensors_of_shape(plan_, weights), TensorSet("1000000"));
+  plan_.kernels.pop_back();  // a half without kernels takes nothing
+  EXPECT_EQ(tensors_of_shape(plan_, weights), TensorSet());
+}
+
 TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
   plan_.tensors.push_back({.name = "w1_q", .role = TensorRole::kQuantized});
   plan_.kernels = {
       {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}, {"output", "w1_q"}}},
       {.phase = compiler::Phase::kForward,
        .arguments = {{"input", "x"}, {"b", "w1_q"}, {"output", "x_q"}, {"d", "y"}}}};
-  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kWeights), TensorSet("1000000"));
-  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kForward), TensorSet("1000"));
-  EXPECT_EQ(tensors_written(plan_, compiler::Phase::kBackward), TensorSet());
+  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kWeights}), TensorSet("1000000"));
+  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kForward}), TensorSet("1000"));
+  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kBackward}), TensorSet());
 }
 
 // x, topk_ids and y of 5 tokens, a workspace and a saved block, one behind the other.
@@ -243,10 +302,11 @@ class OverlapsTest : public BoundTensorsTest {
   }
   void place(std::size_t tensor, std::size_t at) { tensors_[tensor].data = memory_.data() + at; }
   // "" or the message, without addresses.
-  std::string check(compiler::Phase phase = compiler::Phase::kForward) {
+  std::string check(const CallPart& part = {compiler::Phase::kForward}) {
     EXPECT_TRUE(moejit::testing::succeeded(bind()));
-    bound_.blocks = {BoundMemory{workspace_, plan_.workspace_bytes}, BoundMemory{saved_, 512}};
-    const auto result = check_overlaps(plan_, phase, TensorSet("1000"), bound_);  // y
+    bound_.blocks = {BoundMemory{workspace_, plan_.workspace_bytes}, BoundMemory{saved_, 512},
+                     BoundMemory{deferred_, deferred_bytes_}};
+    const auto result = check_overlaps(plan_, part, TensorSet("1000"), bound_);  // y
     if (result) return "";
     EXPECT_EQ(result.error().code, ErrorCode::kTensorMismatch);
     const std::string& message = result.error().message;
@@ -256,7 +316,8 @@ class OverlapsTest : public BoundTensorsTest {
     const std::size_t other = message.find("overlaps ");
     return other == std::string::npos ? message : word(0) + " overlaps " + word(other + 9);
   }
-  std::byte *workspace_ = nullptr, *saved_ = nullptr;
+  std::byte *workspace_ = nullptr, *saved_ = nullptr, *deferred_ = nullptr;
+  int64_t deferred_bytes_ = 0;
 };
 
 TEST_F(OverlapsTest, AreNoneWhereMemoryFollowsMemory) { EXPECT_EQ(check(), ""); }
@@ -295,9 +356,23 @@ TEST_F(OverlapsTest, OfWhatIsSavedAreRefusedWhereItIsWritten) {
   EXPECT_EQ(check(), "tensor y overlaps the saved block");
   place(2, 512);
   EXPECT_NE(check(), "");  // x or topk_ids
-  EXPECT_EQ(check(compiler::Phase::kBackward), "");
+  EXPECT_EQ(check({compiler::Phase::kBackward}), "");
   place(2, 384);
-  EXPECT_EQ(check(compiler::Phase::kBackward), "tensor y overlaps the saved block");
+  EXPECT_EQ(check({compiler::Phase::kBackward}), "tensor y overlaps the saved block");
+}
+
+TEST_F(OverlapsTest, OfWhatIsDeferredAreRefusedWhereItIsWritten) {
+  using compiler::BackwardHalf;
+  using compiler::Phase;
+  deferred_ = memory_.data();
+  deferred_bytes_ = 512;
+  place(2, 512);  // x and topk_ids are in the block
+  EXPECT_NE(check({Phase::kBackward}), "");
+  EXPECT_NE(check({Phase::kBackward, BackwardHalf::kData}), "");
+  EXPECT_EQ(check({Phase::kBackward, BackwardHalf::kWeights}), "");
+  deferred_ = memory_.data() + 512;
+  EXPECT_EQ(check({Phase::kBackward, BackwardHalf::kWeights}),
+            "tensor y overlaps the deferred block");
 }
 
 }  // namespace
