@@ -12,7 +12,6 @@ namespace moejit::bindings {
 namespace {
 
 using compiler::TensorPlan;
-using compiler::TensorRole;
 using runtime::TensorRef;
 
 tl::unexpected<Error> mismatch(std::string_view name, const std::string& what) {
@@ -27,10 +26,6 @@ tl::unexpected<Error> wrong_dtype(const TensorPlan& plan, DLDataType given) {
   for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // of tensors of several types
     if (stands_for(given, dtype)) error.value().hint = compiler::dtype_hint(plan.name, dtype);
   return error;
-}
-
-bool is_callers(const TensorPlan& plan) {
-  return plan.role != TensorRole::kSaved && plan.role != TensorRole::kWorkspace;
 }
 
 std::span<const int64_t> shape_of(const DLTensor& tensor) {
@@ -113,7 +108,7 @@ Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
     const auto plan = std::ranges::find(plans, std::string_view(name), &TensorPlan::name);
     // The runtime has the sentence for names that are none of a caller's tensors.
     TensorRef ref{.name = name};
-    if (plan != plans.end() && is_callers(*plan)) {
+    if (plan != plans.end() && is_callers(plan->role)) {
       const auto index = static_cast<std::size_t>(plan - plans.begin());
       if ((layer.tensors[index].used_by & call_bit) == 0) continue;
       MOEJIT_TRY(check(*tensor, *plan, layer.place));

@@ -41,9 +41,20 @@ moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32
                 CallMemory{.workspace = given.workspace,
                            .workspace_bytes = given.workspace_bytes,
                            .saved = given.saved,
-                           .saved_bytes = given.saved_bytes},
+                           .saved_bytes = given.saved_bytes,
+                           .deferred = given.deferred,
+                           .deferred_bytes = given.deferred_bytes},
                 given.stream);
   });
+}
+
+Result<GradientMode> read_mode(moejit_gradient_mode mode, const char* function) {
+  if (mode == MOEJIT_GRADIENT_OVERWRITE) return GradientMode::kOverwrite;
+  if (mode == MOEJIT_GRADIENT_ADD) return GradientMode::kAdd;
+  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+              fmt::format("mode of {}() is {}, wanted {} or {}", function, static_cast<int>(mode),
+                          static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
+                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
 }
 
 }  // namespace
@@ -83,18 +94,29 @@ moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* c
 
 moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                         const moejit_call* call) {
+  constexpr const char* kFunction = "moejit_layer_backward";
+  return with_call(layer, call, MOEJIT_USED_BY_BACKWARD, kFunction,
+                   [&](PreparedLayer& prepared, std::span<const TensorRef> tensors,
+                       const CallMemory& memory, Stream stream) -> Result<void> {
+                     MOEJIT_TRY_ASSIGN(const GradientMode given, read_mode(mode, kFunction));
+                     return prepared.backward(tensors, given, memory, stream);
+                   });
+}
+
+moejit_error_code moejit_layer_backward_data(moejit_layer* layer, const moejit_call* call) {
   return with_call(
-      layer, call, MOEJIT_USED_BY_BACKWARD, "moejit_layer_backward",
-      [&](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
-          Stream stream) -> Result<void> {
-        if (mode != MOEJIT_GRADIENT_OVERWRITE && mode != MOEJIT_GRADIENT_ADD)
-          return fail(
-              Stage::kLaunch, ErrorCode::kInvalidValue,
-              fmt::format("mode of moejit_layer_backward() is {}, wanted {} or {}",
-                          static_cast<int>(mode), static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
-                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
-        return prepared.backward(
-            tensors, mode == MOEJIT_GRADIENT_ADD ? GradientMode::kAdd : GradientMode::kOverwrite,
-            memory, stream);
-      });
+      layer, call, MOEJIT_USED_BY_BACKWARD_DATA, "moejit_layer_backward_data",
+      [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
+         Stream stream) { return prepared.backward_data(tensors, memory, stream); });
+}
+
+moejit_error_code moejit_layer_backward_weights(moejit_layer* layer, moejit_gradient_mode mode,
+                                                const moejit_call* call) {
+  constexpr const char* kFunction = "moejit_layer_backward_weights";
+  return with_call(layer, call, MOEJIT_USED_BY_BACKWARD_WEIGHTS, kFunction,
+                   [&](PreparedLayer& prepared, std::span<const TensorRef> tensors,
+                       const CallMemory& memory, Stream stream) -> Result<void> {
+                     MOEJIT_TRY_ASSIGN(const GradientMode given, read_mode(mode, kFunction));
+                     return prepared.backward_weights(tensors, given, memory, stream);
+                   });
 }

@@ -12,6 +12,7 @@ using moejit::bindings::guarded;
 using moejit::bindings::LayerTensor;
 using moejit::bindings::LazyText;
 using moejit::bindings::null_argument;
+using moejit::compiler::BackwardHalf;
 using moejit::compiler::Phase;
 using moejit::compiler::Plan;
 using moejit::compiler::TensorPlan;
@@ -25,6 +26,11 @@ LayerTensor layer_tensor(const Plan& plan, const TensorPlan& tensor) {
   if (is_used(plan, tensor, Phase::kWeights)) result.used_by |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
   if (is_used(plan, tensor, Phase::kForward)) result.used_by |= MOEJIT_USED_BY_FORWARD;
   if (is_used(plan, tensor, Phase::kBackward)) result.used_by |= MOEJIT_USED_BY_BACKWARD;
+  if (is_used(plan, tensor, Phase::kBackward, BackwardHalf::kData))
+    result.used_by |= MOEJIT_USED_BY_BACKWARD_DATA;
+  if (is_used(plan, tensor, Phase::kBackward, BackwardHalf::kWeights) ||
+      is_used_for_shape(plan, tensor, BackwardHalf::kWeights))
+    result.used_by |= MOEJIT_USED_BY_BACKWARD_WEIGHTS;
   return result;
 }
 
@@ -100,7 +106,8 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
                                            .is_prepared = layer->prepared != nullptr,
                                            .saved_fixed_bytes = saved.fixed,
                                            .saved_bytes_per_token = saved.per_token,
-                                           .plan_digest = layer->plan_digest.c_str()},
+                                           .plan_digest = layer->plan_digest.c_str(),
+                                           .deferred_bytes = plan.deferred_bytes},
                                           info, "moejit_layer_info");
   });
 }
@@ -111,10 +118,11 @@ moejit_error_code moejit_layer_get_sizes(const moejit_layer* layer, int64_t toke
     if (layer == nullptr) return null_argument(Stage::kPlan, "layer", "moejit_layer_get_sizes");
     if (sizes == nullptr) return null_argument(Stage::kPlan, "sizes", "moejit_layer_get_sizes");
     MOEJIT_TRY_ASSIGN(const auto of_call, layer->layout.sizes(tokens));
-    return moejit::bindings::write_record(
-        Stage::kPlan,
-        {.workspace_bytes = of_call.workspace_bytes, .saved_bytes = of_call.saved_bytes}, sizes,
-        "moejit_layer_sizes");
+    return moejit::bindings::write_record(Stage::kPlan,
+                                          {.workspace_bytes = of_call.workspace_bytes,
+                                           .saved_bytes = of_call.saved_bytes,
+                                           .deferred_bytes = of_call.deferred_bytes},
+                                          sizes, "moejit_layer_sizes");
   });
 }
 

@@ -196,6 +196,8 @@ typedef struct moejit_layer_info {
   // kernels: layers with equal digests take each other's saved blocks and quantised weights. The
   // same in all processes and on all machines; the layer's name is no part of it.
   const char* plan_digest;  // valid as long as the layer
+  int64_t deferred_bytes;  // that the data half of a backward over max_tokens leaves for the
+                           // weights half; 0 without halves
 } moejit_layer_info;
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);
@@ -205,7 +207,8 @@ MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
 typedef struct moejit_layer_sizes {
   size_t struct_size;
   int64_t workspace_bytes;
-  int64_t saved_bytes;  // 0 without backward
+  int64_t saved_bytes;     // 0 without backward
+  int64_t deferred_bytes;  // 0 without halves
 } moejit_layer_sizes;
 
 // Tells the sizes of a call over `tokens` tokens. Needs no device. MOEJIT_ERROR_INVALID_VALUE:
@@ -227,12 +230,19 @@ typedef enum moejit_role {
   MOEJIT_ROLE_WEIGHT = 1,
   MOEJIT_ROLE_QUANTIZED = 2,
   MOEJIT_ROLE_OUTPUT = 3,
-  MOEJIT_ROLE_SAVED = 4,     // a slice of moejit_call::saved
-  MOEJIT_ROLE_WORKSPACE = 5  // a slice of moejit_call::workspace
+  MOEJIT_ROLE_SAVED = 4,      // a slice of moejit_call::saved
+  MOEJIT_ROLE_WORKSPACE = 5,  // a slice of moejit_call::workspace
+  MOEJIT_ROLE_DEFERRED = 6    // a slice of moejit_call::deferred
 } moejit_role;
 
-// Calls that touch a tensor, or-ed.
-enum { MOEJIT_USED_BY_UPDATE_WEIGHTS = 1, MOEJIT_USED_BY_FORWARD = 2, MOEJIT_USED_BY_BACKWARD = 4 };
+// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone.
+enum {
+  MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
+  MOEJIT_USED_BY_FORWARD = 2,
+  MOEJIT_USED_BY_BACKWARD = 4,
+  MOEJIT_USED_BY_BACKWARD_DATA = 8,
+  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16
+};
 
 typedef struct moejit_tensor_info {
   size_t struct_size;
@@ -242,8 +252,8 @@ typedef struct moejit_tensor_info {
   const char* const* symbols;  // their names in docs/glossary.md; of a caller's tensor those called
                                // "T" may be smaller in a call, the others have exactly this size
   int64_t bytes;               // with every dimension at its bound
-  int64_t offset;              // in `saved` or `workspace` in a call over max_tokens tokens, a
-                               // multiple of 256; -1: the caller's
+  int64_t offset;              // in `saved`, `workspace` or `deferred` in a call over max_tokens
+                               // tokens, a multiple of 256; -1: the caller's
   DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
   int32_t ndim;
   moejit_role role;
@@ -261,7 +271,7 @@ MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer,
 // Where a tensor is in a call over so many tokens, and how large.
 typedef struct moejit_tensor_place {
   size_t struct_size;
-  int64_t offset;    // in `saved` or `workspace`, a multiple of 256; -1: the caller's
+  int64_t offset;    // in `saved`, `workspace` or `deferred`, a multiple of 256; -1: the caller's
   int64_t bytes;     // of the shape
   int64_t shape[4];  // of the tensor's ndim dimensions; 0 behind them
 } moejit_tensor_place;
@@ -286,17 +296,18 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // an error allocates nothing but, in a thread's first call, its last error. (The simulator does
 // allocate, and returns when the kernels are done.)
 //
-// What a call writes, which are its outputs, its workspace, what a forward call saves and the
-// weights that update_weights quantises, overlaps nothing else that it uses. What it only reads may
-// be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
-// _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After one of launching
+// What a call writes, which are its outputs, its workspace, what a forward call saves, what a data
+// half defers and the weights that update_weights quantises, overlaps nothing else that it uses.
+// What it only reads may be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR,
+// _TENSOR_MISMATCH, _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After
+// one of launching
 // (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) part of the kernels may run: what the call writes is
 // then undefined.
 
-// The addresses of a call's blocks, workspace and saved, are multiples of 256 on a GPU and of 64 on
-// the simulator. Blocks have at least the bytes that moejit_layer_get_sizes() tells for the T of
-// the call. Their contents do not depend on where they are: a copy of the saved block at another
-// address serves backward as well.
+// The addresses of a call's blocks, workspace, saved and deferred, are multiples of 256 on a GPU
+// and of 64 on the simulator. Blocks have at least the bytes that moejit_layer_get_sizes() tells
+// for the T of the call. Their contents do not depend on where they are: a copy of the saved block
+// at another address serves backward as well.
 
 // A tensor by its name in the plan. On the layer's device: kDLCUDA with its ordinal or
 // kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. Row-major and contiguous, where strides
@@ -315,7 +326,10 @@ typedef struct moejit_call {
   int64_t workspace_bytes;
   void* saved;  // keeps its contents from a forward to its backward call; NULL without backward
   int64_t saved_bytes;
-  void* stream;  // a CUstream; NULL: the default stream
+  void* stream;    // a CUstream; NULL: the default stream
+  void* deferred;  // keeps its contents from a data half of backward to its weights half; NULL
+                   // without backward_halves, and in other calls than backward ones
+  int64_t deferred_bytes;
 } moejit_call;
 
 // Quantises w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place, after each change of
@@ -330,20 +344,35 @@ MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
 MOEJIT_API moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call);
 
 typedef enum moejit_gradient_mode {
-  MOEJIT_GRADIENT_OVERWRITE = 0,  // dw1 and dw2
+  MOEJIT_GRADIENT_OVERWRITE = 0,  // dw1, dw2, db1 and db2
   MOEJIT_GRADIENT_ADD = 1         // add to what they hold
 } moejit_gradient_mode;
 
-// The backward pass of the forward call that filled call->saved: "dx", "dprobs" and the weights'
-// gradients from "dy". Neither the saved block nor the inputs of forward that backward takes again
-// (used_by) may change in between. T has to be that of the forward call, which the saved block
-// tells. On the simulator another T is MOEJIT_ERROR_TENSOR_MISMATCH. A GPU finds it out when the
-// kernels run: they compute nothing and set MOEJIT_STATUS_OTHER_TOKENS in "status", which may be
-// left out here; the outputs are then undefined, and no other memory is touched.
-// MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or its gradients are bf16 and are
-// to be added to.
+// The backward pass of the forward call that filled call->saved: from "dy" the gradients that the
+// description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block nor
+// the inputs of forward that backward takes again (used_by) may change in between. T has to be that
+// of the forward call, which the saved block tells. On the simulator another T is
+// MOEJIT_ERROR_TENSOR_MISMATCH. A GPU finds it out when the kernels run: they compute nothing and
+// set MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are then
+// undefined, and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no
+// backward, or its gradients are bf16 and are to be added to.
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                                    const moejit_call* call);
+
+// The same in two calls, of layers with backward_halves: first "dx" and "dprobs", then, whenever it
+// suits and on any stream that waits for the first call, the gradients of weights and biases. Bit
+// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes the tensors
+// of its own used_by bit only; of "dy" the weights half takes no more than the shape, which tells
+// T, unless the description asks for neither "dx" nor "dprobs": its data may be NULL, or freed.
+// What the data half leaves in call->deferred, and call->saved, may not change until the weights
+// half is done; the workspace may. A half that has nothing to compute, since the description does
+// not ask for it, does nothing. Errors: those of moejit_layer_backward(), and
+// MOEJIT_ERROR_UNSUPPORTED without backward_halves.
+MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
+                                                        const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_layer_backward_weights(moejit_layer* layer,
+                                                           moejit_gradient_mode mode,
+                                                           const moejit_call* call);
 
 // Bits that kernels or into the tensor "status", which the caller clears and reads.
 enum {

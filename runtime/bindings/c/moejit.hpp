@@ -250,6 +250,11 @@ class Layer {
   void backward(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_backward(get(), mode, &call));
   }
+  // Its halves.
+  void backward_data(const moejit_call& call) { check(moejit_layer_backward_data(get(), &call)); }
+  void backward_weights(moejit_gradient_mode mode, const moejit_call& call) {
+    check(moejit_layer_backward_weights(get(), mode, &call));
+  }
 
  private:
   detail::Owner<moejit_layer> handle_;

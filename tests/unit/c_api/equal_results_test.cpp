@@ -38,7 +38,7 @@ Result<void> run_in_cpp(Outputs& outputs) {
   std::deque<std::vector<int64_t>> shapes;
   std::vector<runtime::TensorRef> tensors;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
-    if (tensor.role == TensorRole::kWorkspace || tensor.role == TensorRole::kSaved) continue;
+    if (!is_callers(tensor.role)) continue;
     std::vector<int64_t>& shape = shapes.emplace_back();
     int64_t elements = 1;
     for (const compiler::Dim& dim : tensor.shape) {
