@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call costs the host, outside of the driver.
+
+libmoejit_timed_cuda.so takes the time that calls of the library spend in the driver, launches above all: build the target
+`moejit_timed_cuda` and name the file in MOEJIT_CUDA_DRIVER. Without it the times hold the launches. In the simulator they
+hold the kernels themselves and say nothing.
+"""
+import ctypes
+import json
+import os
+import statistics
+import time
+
+import torch
+
+_HIDDEN, _INTERMEDIATE, _TOP_K, _TOKENS = 256, 128, 2, 16
+
+
+class Driver:
+    """The counters of libmoejit_timed_cuda.so."""
+
+    NAMES = ("nanoseconds", "calls", "launches", "waits")
+
+    def __init__(self):
+        path = os.environ.get("MOEJIT_CUDA_DRIVER")
+        library = ctypes.CDLL(path) if path and torch.cuda.is_available() else None
+        self.functions = []
+        if library is not None and hasattr(library, "timed_cuda_nanoseconds"):
+            self.functions = [getattr(library, f"timed_cuda_{name}") for name in self.NAMES]
+            for function in self.functions:
+                function.restype = ctypes.c_int64
+
+    @property
+    def is_timed(self):
+        return bool(self.functions)
+
+    def read(self):
+        return [function() for function in self.functions]
+
+    def overhead_us(self):
+        """Returns what taking the time adds to a call of the driver outside of what it says was inside: the median."""
+        library = ctypes.CDLL(os.environ["MOEJIT_CUDA_DRIVER"])
+        context, samples = ctypes.c_void_p(), []
+        for _ in range(2000):
+            before, start = self.read()[0], time.perf_counter_ns()
+            for _ in range(64):
+                library.cuCtxGetCurrent(ctypes.byref(context))
+            inside = self.read()[0] - before
+            samples.append((time.perf_counter_ns() - start - inside) / 64)
+        call_by_ctypes = []
+        for _ in range(2000):
+            start = time.perf_counter_ns()
+            for _ in range(64):
+                self.functions[1]()
+            call_by_ctypes.append((time.perf_counter_ns() - start) / 64)
+        return max(0.0, statistics.median(samples) - statistics.median(call_by_ctypes)) * 1e-3
+
+
+def timed(call, prepare, driver, overhead_us, repeats, device):
+    """Returns the median time of a call in us, the driver's part of it, and how often it launched and waited."""
+    whole, inside, counts = [], [], None
+    for index in range(repeats + repeats // 10):
+        prepare()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        before, start = driver.read(), time.perf_counter_ns()
+        call()
+        end, after = time.perf_counter_ns(), driver.read()
+        if index < repeats // 10:
+            continue
+        whole.append((end - start) * 1e-3)
+        if driver.is_timed:
+            counts = [second - first for first, second in zip(before, after)]
+            inside.append(counts[0] * 1e-3 + counts[1] * overhead_us)
+    fields = {"whole_us": round(statistics.median(whole), 2)}
+    if driver.is_timed:
+        own = statistics.median(first - second for first, second in zip(whole, inside))
+        fields.update(own_us=round(own, 2), driver_us=round(statistics.median(inside), 2), launches=counts[2],
+                      waits=counts[3])
+    return fields
+
+
+def allocations(call, prepare, device):
+    """Returns how often a call asks PyTorch's allocator for memory. None on the CPU."""
+    if device.type != "cuda":
+        return None
+    prepare()
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    call()
+    return torch.cuda.memory_stats()["allocation.all.allocated"] - before
+
+
+def syncs(call, prepare, device):
+    """Returns what PyTorch says of a wait for the device during a call; empty where there was none."""
+    if device.type != "cuda":
+        return ""
+    prepare()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call()
+        return ""
+    except RuntimeError as error:
+        return str(error).split("\n")[0]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def calls_of(experts, recipe, device):
+    """Yields name, call, and what has to run before each call outside of the time."""
+    import moejit.torch
+    module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K, max_tokens=_TOKENS, recipe=recipe,
+                                  device=device)
+    x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
+    # What needs no cast: PyTorch's own launches are not the module's cost.
+    ids = torch.randint(experts, (_TOKENS, _TOP_K), device=device, dtype=torch.int32)
+    probs = torch.rand(_TOKENS, _TOP_K, device=device)
+    dy = torch.randn_like(x)
+    fields = json.loads(module.description)
+    layer = moejit.torch.layer_text({**fields, "passes": ["forward"]},
+                                    "sim" if device.type == "cpu" else "cuda:sm_90a")
+    w1, w2 = module.gate_up_proj.detach(), module.down_proj.detach()
+    none = x.new_empty(0)
+    quantized = torch.ops.moejit.quantize(w1, w2, layer)
+    operator = torch.ops.moejit.forward.default
+
+    def nothing():
+        pass
+
+    def call_operator():
+        operator(x, ids, probs, w1, w2, none, none, quantized, layer)
+
+    def forward_without_gradients():
+        with torch.no_grad():
+            module(x, ids, probs)
+
+    leaves = (x.clone().requires_grad_(), probs.clone().requires_grad_())
+    kept = []
+
+    def forward():
+        kept[:] = [module(leaves[0], ids, leaves[1])]
+
+    def run_forward():
+        for leaf in (*leaves, *module.parameters()):
+            leaf.grad = None
+        forward()
+
+    def backward():
+        kept[0].backward(dy)
+
+    yield "torch.add, to compare with", lambda: torch.add(x, x), nothing
+    yield "operator moejit::forward", call_operator, nothing
+    yield "module, no_grad", forward_without_gradients, nothing
+    # It quantises the weights too, which is an operator of its own.
+    yield "module, forward with autograd", forward, nothing
+    yield "backward", backward, run_forward
+
+
+def measure(device, settings):
+    """Returns the fields of a result."""
+    driver = Driver()
+    overhead_us = driver.overhead_us() if driver.is_timed else 0.0
+    repeats = 5 if settings.tiny else 2000
+    rows = []
+    for experts in (int(number) for number in settings.experts.split(",")):
+        for name, call, prepare in calls_of(experts, settings.recipe, device):
+            prepare()
+            call()
+            rows.append({"call": name, "experts": experts,
+                         **timed(call, prepare, driver, overhead_us, repeats, device),
+                         "allocations": allocations(call, prepare, device), "sync": syncs(call, prepare, device)})
+    return {"recipe": settings.recipe, "hidden": _HIDDEN, "intermediate": _INTERMEDIATE, "top_k": _TOP_K,
+            "tokens": _TOKENS, "driver_is_timed": driver.is_timed, "timing_overhead_us": round(overhead_us, 4),
+            "calls": rows}
