@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
-for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json` prints
-them, in the order of their names), and {{NAME.md}} for that file. A lint test checks that the page is what this script makes.
+for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json` and
+hf_experts_bench.py print them, in the order of their names), and {{NAME.md}} for that file. A lint test
+checks that the page is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
 """
@@ -11,35 +12,13 @@ import pathlib
 import re
 import sys
 
+from hf_experts_sections import SECTIONS
+from performance_text import bytes_text, gpu_text, table, time_text
+
 DOCS = pathlib.Path(__file__).resolve().parent
 SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "splits_alignment")
 PLACE = re.compile(r"^\{\{([\w.-]+)\}\}$", re.MULTILINE)
 NO_RESULTS = "## Results\n\nNone with the present bench yet; what was measured before it is below, under History."
-
-
-def time_text(microseconds):
-    """As the tool prints it (cli/terminal/table.cpp)."""
-    if microseconds < 999.95:
-        return f"{microseconds:.1f} us"
-    return f"{microseconds / 1e3:.2f} ms" if microseconds < 999.995e3 else f"{microseconds / 1e6:.2f} s"
-
-
-def bytes_text(count):
-    """As the tool prints it."""
-    if count < 1024:
-        return f"{count} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        count /= 1024
-        if count < 1024 or unit == "TiB":
-            return f"{count:.1f} {unit}"
-
-
-def table(rows):
-    """A table with the keys of the first row as headings; columns that are empty in all rows go."""
-    headings = [name for name in rows[0] if any(row[name] for row in rows)]
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    lines += ["| " + " | ".join(row[name] for name in headings) + " |" for row in rows]
-    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
 
 
 def kernel_row(kernel, copy_bytes_per_second):
@@ -61,19 +40,6 @@ def kernel_row(kernel, copy_bytes_per_second):
         "TFLOP/s, hot": f"{kernel['flops_hot'] * 1e-12:.0f}" if multiplies else "",
         "util, hot": f"{kernel['util_hot']:.3f}" if multiplies else "",
     }
-
-
-def gpu_text(gpu):
-    facts = [gpu["name"], f"{gpu['sm_count']} SMs"]
-    if "power_limit_watts" in gpu:
-        facts.append(f"{gpu['power_limit_watts']:.0f} W")
-    if "most_mhz" in gpu:
-        facts.append(f"at most {gpu['most_mhz']} MHz")
-    if "driver" in gpu:
-        facts.append(f"driver {gpu['driver']}")
-    if "cuda" in gpu:
-        facts.append(f"CUDA {gpu['cuda']}")
-    return ", ".join(facts)
 
 
 def throttle_text(kernels):
@@ -188,6 +154,8 @@ def gemms_section(result, rows, heading, explanation):
 
 
 def sections_of(result):
+    if "kind" in result:
+        return SECTIONS[result["kind"]](result)
     return gemms_sections(result) if "gemms" in result else [section(result)]
 
 

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/performance.md is what docs/generate_performance.py makes of docs/performance/."""
+"""docs/performance.md and the plot of step times are what the scripts in docs/ make of docs/performance/."""
 import sys
 
 import source_tree
 
 sys.path.insert(0, str(source_tree.ROOT / "docs"))
 import generate_performance  # noqa: E402
+import generate_step_times  # noqa: E402
+
+
+def plot_findings(folder):
+    """A sentence where the plot in a folder is not what its results give; there is none without results."""
+    path = folder / generate_step_times.PLOT.name
+    found = path.read_text(encoding="utf-8") if path.exists() else None
+    if found == generate_step_times.plot(folder):
+        return []
+    return [f"docs/performance/{path.name}: run python3 docs/generate_step_times.py; it draws the results named "
+            "*-hf-experts.json"]
 
 
 def main():
@@ -14,7 +25,8 @@ def main():
     if source_tree.read("docs/performance.md") != wanted:
         found.append("docs/performance.md: run python3 docs/generate_performance.py; its text is in "
                      "docs/performance/")
-    source_tree.finish("performance", found, 1)
+    found += plot_findings(source_tree.ROOT / "docs/performance")
+    source_tree.finish("performance", found, 2)
 
 
 if __name__ == "__main__":
