@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the functions in the shapes of serving libraries share: forward calls whose weights belong to somebody else."""
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, NoReturn
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.experts import splits_alignment_of
+
+Activation = str | dict[str, Any]
+
+_FEWEST_MAX_TOKENS = 16
+
+# What was made of weights, by the tensor of the first ones; it goes with that tensor.
+_states = WeakTensorKeyDictionary()
+
+
+def refuse(function: str, argument: str, got: object, wanted: str, hint: str = "") -> NoReturn:
+    """Raises the error for an argument that the library cannot honour."""
+    if isinstance(got, torch.Tensor):
+        got = "a tensor"
+    elif isinstance(got, list):
+        got = f"a list of {len(got)}"
+    raise RuntimeError(f"moejit: unsupported: {function}: argument {argument}: got {got}, wanted {wanted}"
+                       + (f"\nhint: {hint}" if hint else ""))
+
+
+def refuse_unless(function: str, wanted: dict[str, tuple[object, object]], hint: str = "") -> None:
+    """Raises that error for the first of {argument: (got, wanted)} whose two values differ."""
+    for argument, (got, value) in wanted.items():
+        if isinstance(got, torch.Tensor) or got != value:
+            refuse(function, argument, got, str(value), hint)
+
+
+def forget(w1: torch.Tensor) -> None:
+    """Lets the next call quantise weights anew that were changed unseen, by `parameter.data.copy_()` for example.
+
+    Args:
+        w1: The tensor that calls get as the first weights.
+    """
+    _states.pop(w1, None)
+
+
+def max_tokens_of(tokens: int) -> int:
+    """Returns max_tokens of the layer that runs so many tokens: the next power of two, from 16 on.
+
+    Layers for few tokens have other kernels, which stream weights.
+    """
+    return max(_FEWEST_MAX_TOKENS, 1 << max(0, tokens - 1).bit_length())
+
+
+@functools.lru_cache(maxsize=None)
+def _description(activation: str, layout: str, recipe: str, experts: int, top_k: int, hidden: int, intermediate: int,
+                 has_biases: bool, max_tokens: int) -> str:
+    return json.dumps({
+        "experts": max(experts, top_k), "local_experts": experts, "top_k": top_k, "hidden": hidden,
+        "intermediate": intermediate, "activation": json.loads(activation), "gate_up_layout": layout,
+        "biases": has_biases, "recipe": recipe, "splits_alignment": splits_alignment_of(recipe), "dispatch": "none",
+        "max_tokens": max_tokens, "passes": ["forward"]})
+
+
+def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
+        b1: torch.Tensor | None, b2: torch.Tensor | None, *, activation: Activation, layout: str = "concat",
+        recipe: str = "fp8_flow") -> torch.Tensor:
+    """Computes experts without gradients. Weights are quantised once and kept until they change or go.
+
+    Args:
+        x: [T, H] bf16.
+        ids: [T, K] int32 or int64: experts of w1; -1: none.
+        probs: [T, K] float32 or bf16.
+        w1: [E, 2I, H] bf16, or [E, I, H] where the activation has no gate. Calls with the same tensor object share
+            what was made of it.
+        w2: [E, H, I] bf16.
+        b1: [E, 2I] or [E, I] bf16, or None.
+        b2: [E, H] bf16, or None, as b1 is.
+        activation: As in a layer description.
+        layout: "concat" or "interleaved", likewise.
+        recipe: Likewise.
+
+    Returns:
+        [T, H] bf16.
+    """
+    if (b1 is None) != (b2 is None):
+        raise RuntimeError("moejit: missing_tensor: one bias is given and the other is not\n"
+                           "hint: give zeros for the one that is missing")
+    description = _description(json.dumps(activation), layout, recipe, w1.shape[0], ids.shape[-1], x.shape[-1],
+                               w2.shape[-1], b1 is not None, max_tokens_of(x.shape[0]))
+    state = _states.get(w1)
+    if state is None:
+        state = _states[w1] = State()
+    call = state.calls.get(description)
+    if call is None:
+        call = state.calls[description] = ExpertsCall(description=description, state=state, cache_weights=True)
+    # Tensors made in inference mode have no version: what was made of them stays until forget().
+    is_first_microbatch = False if w1.is_inference() or w2.is_inference() else None
+    with torch.no_grad():
+        return call_experts(call, x, ids, probs, w1, w2, b1, b2, is_first_microbatch=is_first_microbatch)
+
+
+def local_ids(ids: torch.Tensor, first: int, experts: int) -> torch.Tensor:
+    """Returns ids counted from `first` on, and -1 for those that are not among so many experts."""
+    shifted = ids - first
+    return torch.where((shifted >= 0) & (shifted < experts), shifted, -1)
