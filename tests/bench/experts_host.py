@@ -66,7 +66,7 @@ def timed(call, prepare, driver, overhead_us, repeats, device):
         before, start = driver.read(), time.perf_counter_ns()
         call()
         end, after = time.perf_counter_ns(), driver.read()
-        if index < repeats // 10:
+        if index < repeats // 10:  # to warm up
             continue
         whole.append((end - start) * 1e-3)
         if driver.is_timed:
@@ -160,7 +160,7 @@ def measure(device, settings):
     """Returns the fields of a result."""
     driver = Driver()
     overhead_us = driver.overhead_us() if driver.is_timed else 0.0
-    repeats = 5 if settings.tiny else 2000
+    repeats = 1 if settings.tiny else 2000
     rows = []
     for experts in (int(number) for number in settings.experts.split(",")):
         for name, call, prepare in calls_of(experts, settings.recipe, device):

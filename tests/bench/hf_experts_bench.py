@@ -110,13 +110,13 @@ def parse(arguments):
     return settings
 
 
-def main():
-    settings = parse(sys.argv[1:])
+def main(arguments):
+    settings = parse(arguments)
     device = torch.device(settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     watch = bench_machine.Watch(device)
     result = {"kind": "hf_experts_host" if settings.host else "hf_experts",
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-              "command_line": shlex.join(["python3", "tests/bench/hf_experts_bench.py", *sys.argv[1:]]),
+              "command_line": shlex.join(["python3", "tests/bench/hf_experts_bench.py", *arguments]),
               "gpu": bench_machine.gpu_facts(device, watch), "versions": bench_machine.versions()}
     if settings.host:
         result.update(experts_host.measure(device, settings))
@@ -131,4 +131,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
