@@ -4,9 +4,18 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
+import torch
+import transformers
+
+import moejit.torch
 from support import DEVICE, ROOT
+
+
+transformers.utils.logging.disable_progress_bar()
 
 
 class Examples(unittest.TestCase):
@@ -25,6 +34,24 @@ class Examples(unittest.TestCase):
 
     def test_a_model_of_transformers_learns(self):
         self.assert_learns(self.output_of("train_hf.py"))
+
+    def test_the_lines_of_the_readme_switch_a_model_over(self):
+        lines = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+        config = transformers.Qwen3MoeConfig(
+            vocab_size=64, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_experts=8, num_experts_per_tok=2)
+        with tempfile.TemporaryDirectory() as folder:
+            transformers.Qwen3MoeForCausalLM(config).save_pretrained(folder)
+            changed = lines.replace("Qwen/Qwen3-30B-A3B", folder).replace('"cuda"', f'"{DEVICE.type}"')
+            self.assertEqual(len([line for line in lines.splitlines() if line]), 5)
+            names = {}
+            exec(changed, names)
+        tokens = torch.randint(0, 64, (1, 16), device=DEVICE)
+        model = names["model"]
+        with unittest.mock.patch("moejit.torch.ops.forward", wraps=moejit.torch.ops.forward) as forward:
+            model(tokens, labels=tokens).loss.backward()
+        forward.assert_called_once()
+        self.assertTrue(all(parameter.grad is not None for parameter in model.parameters()))
 
     def test_a_captured_loop_decodes_the_tokens_of_an_eager_one(self):
         output = self.output_of("decode_graph.py")
