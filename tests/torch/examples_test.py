@@ -35,6 +35,13 @@ class Examples(unittest.TestCase):
     def test_a_model_of_transformers_learns(self):
         self.assert_learns(self.output_of("train_hf.py"))
 
+    @unittest.skipUnless(DEVICE.type == "cpu" or torch.cuda.device_count() >= 2, "needs two GPUs")
+    def test_a_model_on_two_processes_learns(self):
+        # A port that is free, since other tests may run beside this one.
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+                    "--rdzv-endpoint", "localhost:0")
+        self.assert_learns(self.output_of("train_fsdp.py", *launcher))
+
     def test_the_lines_of_the_readme_switch_a_model_over(self):
         lines = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
         config = transformers.Qwen3MoeConfig(
