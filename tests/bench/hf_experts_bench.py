@@ -63,8 +63,8 @@ def measure(case, implementation, module, inputs, reference, device, settings, w
         row["peak_bytes"] = experts_steps.peak_bytes(step, device)
         row.update(experts_steps.time_call(step, device, settings, watch, "step"))
         row.update(experts_steps.time_call(step.infer, device, settings, watch, "forward"))
-    except (RuntimeError, ImportError) as error:
-        row["error"] = str(error).strip().split("\n")[0]
+    except Exception as error:  # of whatever kind: the others shall still be timed
+        row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
     print(f"{case.name}: {implementation.label}: "
           + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
     return row

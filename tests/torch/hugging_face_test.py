@@ -73,6 +73,22 @@ class Families(unittest.TestCase):
         got = run(torch.compile(module, fullgraph=True, backend="aot_eager"), inputs)
         assert_same_bits(self, list(got.values()), list(run(module, inputs).values()))
 
+    def test_experts_of_other_ranks_add_nothing(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        module = make_checkpoints.experts_of(model)
+        model.set_experts_implementation("moejit")
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        inputs["topk_ids"][::3, 0] = -1
+        want = run(module, inputs)
+        inputs["topk_ids"][::3, 0] = EXPERTS
+        module._is_expert_parallel = True
+        assert_same_bits(self, list(run(module, inputs).values()), list(want.values()))
+        # As before transformers 5.18, whose modules do not say that they are parallel.
+        del module._is_expert_parallel
+        assert_same_bits(self, list(run(module, inputs).values()), list(want.values()))
+        self.assertEqual(module._moejit_state.status_word(), 0)
+
     def test_what_no_layer_expresses_is_refused(self):
         torch.manual_seed(0)
         model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)

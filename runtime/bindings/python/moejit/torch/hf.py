@@ -65,8 +65,9 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
         b1 = module.gate_up_proj_bias if has_gate else module.up_proj_bias
         b2 = module.down_proj_bias
     call = _call_of(module, fields, _bound(hidden_states, max_tokens), top_k_index.shape[-1], w1, cache_weights)
-    if module._is_expert_parallel:
-        # Tokens of other ranks' experts have ids above those of this rank.
+    if getattr(module, "_is_expert_parallel", True):
+        # Tokens of other ranks' experts have ids above those of this rank. Before transformers 5.18 nothing says
+        # whether there are such.
         top_k_index = torch.where(top_k_index < w1.shape[0], top_k_index, -1)
     return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2)
 
