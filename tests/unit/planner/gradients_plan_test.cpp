@@ -67,14 +67,15 @@ TEST(GradientsPlan, OfFrozenExpertsHasNoWeightGradients) {
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_backward_quantize", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
-  EXPECT_EQ(tensors_of_role(plan, TensorRole::kSaved),
-            (std::set<std::string>{"counts", "offs", "row_map", "permuted_probs", "h1"}));
+  EXPECT_EQ(
+      tensors_of_role(plan, TensorRole::kSaved),
+      (std::set<std::string>{"saved_tokens", "counts", "offs", "row_map", "permuted_probs", "h1"}));
   // x_q is not written beside the permuted rows.
   EXPECT_EQ(find_tensor(plan, "x_q"), nullptr);
   layer.recompute = Recompute::kMoeExpert;
-  EXPECT_EQ(
-      tensors_of_role(plan_of(layer), TensorRole::kSaved),
-      (std::set<std::string>{"x_q", "x_scale_inv", "counts", "offs", "row_map", "permuted_probs"}));
+  EXPECT_EQ(tensors_of_role(plan_of(layer), TensorRole::kSaved),
+            (std::set<std::string>{"saved_tokens", "x_q", "x_scale_inv", "counts", "offs",
+                                   "row_map", "permuted_probs"}));
 }
 
 TEST(GradientsPlan, WithoutDxMultipliesNoGradientWithW1) {

@@ -62,10 +62,9 @@ void expect_in_order(const Plan& plan, const CallLayout& call) {
   for (size_t a = 0; a < plan.tensors.size(); ++a) {
     const TensorPlan& tensor = plan.tensors[a];
     if (!is_in_block(tensor)) continue;
-    const bool is_saved = tensor.role == TensorRole::kSaved;
+    const auto block = std::ranges::find(kMemoryBlocks, tensor.role, &MemoryBlock::role);
     ASSERT_EQ(call.offset[a] % 256, 0) << tensor.name;
-    ASSERT_LE(end(a), is_saved ? call.sizes.saved_bytes : call.sizes.workspace_bytes)
-        << tensor.name;
+    ASSERT_LE(end(a), call.sizes.*block->bytes) << tensor.name;
     for (size_t b = 0; b < plan.tensors.size(); ++b) {
       const TensorPlan& other = plan.tensors[b];
       const bool is_before = block_offset(tensor) + tensor.bytes <= block_offset(other);
@@ -99,7 +98,8 @@ TEST(MemoryLayout, HasThePlansOffsetsAndSizesAtMaxTokens) {
     for (const auto& [plan, layout] : random_plans(keeps_intermediates)) {
       SCOPED_TRACE(to_json(plan.layer));
       const CallLayout call = layout.at(plan.layer.max_tokens);
-      EXPECT_EQ(call.sizes, (MemorySizes{plan.workspace_bytes, plan.saved_bytes}));
+      EXPECT_EQ(call.sizes,
+                (MemorySizes{plan.workspace_bytes, plan.saved_bytes, plan.deferred_bytes}));
       for (size_t slot = 0; slot < plan.tensors.size(); ++slot) {
         const TensorPlan& tensor = plan.tensors[slot];
         EXPECT_EQ(call.offset[slot], is_in_block(tensor) ? block_offset(tensor) : 0);
