@@ -52,6 +52,7 @@ TEST_F(CApiLayer, IsThePlanOfTheCppApi) {
   EXPECT_EQ(got.max_tokens, 16);
   EXPECT_EQ(got.workspace_bytes, plan.workspace_bytes);
   EXPECT_EQ(got.saved_bytes, plan.saved_bytes);
+  EXPECT_EQ(got.deferred_bytes, 0);
   EXPECT_EQ(got.quantized_weight_bytes, plan.quantized_weight_bytes);
   EXPECT_EQ(got.has_backward, 1);
   EXPECT_EQ(got.is_prepared, 0);

@@ -52,6 +52,7 @@ SimLayer::~SimLayer() {
   if (device_ != nullptr) {
     moejit_device_release(device_, call_.workspace);
     moejit_device_release(device_, call_.saved);
+    moejit_device_release(device_, call_.deferred);
   }
   moejit_layer_destroy(layer_);
   moejit_engine_destroy(engine_);
@@ -79,7 +80,9 @@ moejit_error_code SimLayer::open(std::string_view json, int64_t tokens) {
   call_.struct_size = sizeof(call_);
   call_.workspace_bytes = info.workspace_bytes;
   call_.saved_bytes = info.saved_bytes;
+  call_.deferred_bytes = info.deferred_bytes;
   MOEJIT_TEST_TRY(moejit_device_allocate(device_, info.workspace_bytes, &call_.workspace));
+  MOEJIT_TEST_TRY(moejit_device_allocate(device_, info.deferred_bytes, &call_.deferred));
   return moejit_device_allocate(device_, info.saved_bytes, &call_.saved);
 }
 
@@ -88,7 +91,7 @@ moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& pla
   moejit_tensor_info info = {};
   info.struct_size = sizeof(info);
   MOEJIT_TEST_TRY(moejit_layer_get_tensor(layer_, index, &info));
-  if (info.role == MOEJIT_ROLE_SAVED || info.role == MOEJIT_ROLE_WORKSPACE) return MOEJIT_OK;
+  if (info.offset >= 0) return MOEJIT_OK;  // a slice of a block
   if (info.is_optional != 0) return MOEJIT_OK;
   Tensor& tensor = tensors_.emplace_back(Tensor{.name = info.name, .dtype = info.dtype_name});
   tensor.role = info.role;
