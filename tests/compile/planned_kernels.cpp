@@ -196,6 +196,41 @@ void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// What kernels leave out where a layer does not compute all gradients.
+void add_some_gradients(std::map<std::string, PlannedKernel>& all) {
+  using enum compiler::Gradient;
+  compiler::Layer gated{.experts = 32,
+                        .local_experts = 32,
+                        .top_k = 4,
+                        .hidden = 2880,
+                        .intermediate = 2880,
+                        .biases = true,
+                        .splits_alignment = 64,
+                        .max_tokens = 8192,
+                        .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  gated.max_permuted_rows = worst_case_permuted_rows(gated);
+  compiler::Layer up = gated, bf16 = gated;
+  up.activation = compiler::make_activation("relu_squared").value();
+  bf16.recipe = compiler::Recipe::kBf16;
+  const std::vector<std::vector<compiler::Gradient>> lists = {
+      {kDx}, {kDprobs}, {kDw1, kDw2}, {kDprobs, kDw1, kDw2}, {kDx, kDw2}, {kDprobs, kDw2}, {kDw2}};
+  for (compiler::Layer layer : {gated, up, bf16})
+    for (const auto& list : lists) {
+      layer.gradients = list;
+      const auto plan = plan_layer(layer, {});
+      EXPECT_TRUE(succeeded(plan));
+      if (!plan) continue;
+      for (const KernelPlan& kernel : plan->kernels) {
+        const bool differs = kernel.operation.find("activation") != std::string::npos ||
+                             kernel.operation.starts_with("unpermute");
+        if (!differs || kernel.phase != compiler::Phase::kBackward) continue;
+        const auto source = emit_kernel(kernel, plan->target);
+        EXPECT_TRUE(succeeded(source));
+        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+      }
+    }
+}
+
 // Every activation where it stands alone, in the GEMM's epilogue and backward; the last ones have
 // the functions that presets have not, but for division and square root, whose slow paths spill a
 // few bytes where each stands alone.
@@ -319,6 +354,7 @@ std::map<std::string, PlannedKernel> planned_kernels() {
   add_chains(all);
   add_lone_gemms(all);
   add_activation_gradients(all);
+  add_some_gradients(all);
   add_activations(all);
   add_transposes(all);
   add_cast_transposes(all);

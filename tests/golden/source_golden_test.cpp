@@ -159,6 +159,12 @@ void add_variants(std::map<std::string, std::string>& sources) {
   biased.biases = true;
   compiler::Layer bf16 = interleaved;
   bf16.recipe = compiler::Recipe::kBf16;
+  using enum compiler::Gradient;
+  compiler::Layer frozen = layer, router = biased, weights = layer, second = layer;
+  frozen.gradients = {kDx};
+  router.gradients = {kDprobs};
+  weights.gradients = {kDprobs, kDw1, kDw2};
+  second.gradients = {kDx, kDw2};
   const auto add = [&](const compiler::Layer& of, std::string_view name,
                        std::initializer_list<std::string_view> operations) {
     const auto plan = compiler::plan_layer(of, compiler::Target{});
@@ -183,6 +189,10 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(up, "relu_squared", {"activation_quantize", "activation_backward_quantize"});
   add(interleaved, "interleaved", {"quantize_w1", "gemm_fc1_wgrad_add"});
   add(bf16, "interleaved_bf16", {"activation", "activation_backward"});
+  add(frozen, "frozen", {"activation_backward_quantize", "unpermute_dx"});
+  add(router, "router", {"activation_dprobs", "unpermute_dprobs"});
+  add(weights, "weights", {"activation_backward_quantize_transpose"});
+  add(second, "second_weight", {"activation_backward_quantize_transpose"});
   add(biased, "biases",
       {"gemm_fc1", "gemm_fc2", "bias_dprobs", "fc2_bias_grad", "fc1_bias_grad_add",
        "unpermute_grad"});

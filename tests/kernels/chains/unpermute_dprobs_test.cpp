@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "templates/moejit_device/params/row_chain_params.h"
+#include "templates/moejit_device/params/unpermute_dprobs_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/reference/number_formats.h"
 #include "tests/support/reference/random_inputs.h"
@@ -85,6 +86,25 @@ class UnpermuteDprobsKernel : public Chains {
     for (const float dprob : wanted_dprobs) rounded.push_back(reference::bf16_from_float(dprob));
     EXPECT_TRUE(matches(compare_bf16({"dprobs", shape.top_k}, head(got_dprobs, choices), rounded)));
     EXPECT_TRUE(untouched_from(got_dprobs, choices));
+    expect_sums_alone(dprobs_blocks, row_map, wanted_dprobs, tokens, shape, columns, ctas);
+  }
+
+  // By the kernel that reads no rows.
+  void expect_sums_alone(const DeviceBuffer& dprobs_blocks, const DeviceBuffer& row_map,
+                         const std::vector<float>& wanted, int64_t tokens,
+                         const reference::LayerShape& shape, int32_t columns, int64_t ctas) {
+    const int64_t choices = tokens * shape.top_k;
+    const DeviceBuffer dprobs = output<float>("dprobs", choices + kGuard);
+    const device::UnpermuteDprobsParams params{.row_map = row_map.as<const int32_t>(),
+                                               .dprobs_blocks = dprobs_blocks.as<const float>(),
+                                               .dprobs = dprobs.as<float>(),
+                                               .rows = tokens};
+    const compiler::UnpermuteDprobsSpec spec{.top_k = static_cast<int32_t>(shape.top_k),
+                                             .dprobs_columns = columns};
+    run(spec, ctas, params, {&dprobs_blocks, &row_map, &dprobs});
+    const auto got = dprobs.download<float>();
+    EXPECT_TRUE(matches(compare_f32({"dprobs", shape.top_k}, head(got, choices), wanted)));
+    EXPECT_TRUE(untouched_from(got, choices));
   }
 
   void expect_special_values_kept() {
