@@ -2,6 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/parser/read_activation.h"
+#include "compiler/recipes.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
 
@@ -43,9 +44,6 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "fuse_transpose",
                                                               "fuse_activation_transpose"});
 
-constexpr std::array kRecipes = {Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise,
-                                 Recipe::kFp8Delayed, Recipe::kFp8Current, Recipe::kFp8Rowwise,
-                                 Recipe::kMxfp8,      Recipe::kNvfp4};
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::kDw1,
                                    Gradient::kDw2, Gradient::kDb1,    Gradient::kDb2};

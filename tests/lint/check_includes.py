@@ -24,7 +24,7 @@ RULES = {
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],
 }
 # Installed headers lie beside each other.
-RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "moejit_errors.h"]
+RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "moejit_errors.h", "moejit.h"]
 # The CPU reference must not share code with what it judges.
 RULES["tests/support/reference"] = ["tests/support/"]
 CUDA_FOLDERS = ("runtime/", "tests/fakes/")

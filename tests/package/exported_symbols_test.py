@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-DECLARED = re.compile(r"^MOEJIT_API [^;(]*?(\w+)\(", re.MULTILINE)
+DECLARED = re.compile(r"^MOEJIT_API[^;(]*?(\w+)\(", re.MULTILINE)
 VERSION_NODE = re.compile(r"^MOEJIT_\d+\.\d+$")
 
 

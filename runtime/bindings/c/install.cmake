@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS moejit_shared EXPORT moejit LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(FILES moejit.h moejit.hpp moejit_errors.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/moejit")
+install(FILES ${public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/moejit")
 
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/moejit")
 configure_package_config_file(moejitConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/moejitConfig.cmake"

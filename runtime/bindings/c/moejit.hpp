@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <moejit/moejit.h>
+#include <moejit/moejit_describe.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,9 @@ struct Destroy {
   void operator()(moejit_device* device) const { moejit_device_destroy(device); }
   void operator()(moejit_engine* engine) const { moejit_engine_destroy(engine); }
   void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
+  void operator()(moejit_description* description) const {
+    moejit_description_destroy(description);
+  }
 };
 template <typename Handle>
 using Owner = std::unique_ptr<Handle, Destroy>;
@@ -259,6 +263,29 @@ class Layer {
  private:
   detail::Owner<moejit_layer> handle_;
 };
+
+// What moejit_describe_hugging_face() made.
+struct Description {
+  std::string json;  // the layer description
+  std::string model_type;
+  std::vector<std::string> used_keys, notes;
+};
+
+// Makes the layer description that a model's config.json implies.
+inline Description describe_hugging_face(
+    std::string_view config_json,
+    const moejit_hugging_face_options& options = make<moejit_hugging_face_options>()) {
+  const auto handle = detail::own<moejit_description>([&](moejit_description** description) {
+    return moejit_describe_hugging_face(config_json.data(), config_json.size(), &options,
+                                        description);
+  });
+  auto info = make<moejit_description_info>();
+  check(moejit_description_get_info(handle.get(), &info));
+  return {info.json,
+          info.model_type,
+          {info.used_keys, info.used_keys + info.used_key_count},
+          {info.notes, info.notes + info.note_count}};
+}
 
 // Throws for a status word that is not 0.
 inline void check_status(std::uint32_t status) { check(moejit_status_check(status)); }

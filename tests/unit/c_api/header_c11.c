@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <moejit/moejit.h>
+#include <moejit/moejit_describe.h>
 
 // A prototype without (void) would take these arguments.
 const char* (*const version)(void) = moejit_version;
