@@ -9,6 +9,7 @@ ERROR_ROW = re.compile(r"^\| `(\w+)` \| (\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r'VariableInfo\{Variable::\w+,\s*"(\w+)"')
 VARIABLE_ROW = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 JSON_SAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
+PYTHON_VARIABLE = re.compile(r'os\.environ(?:\.get\(|\[)"(MOEJIT_\w+)"')
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -29,6 +30,9 @@ def dead_links(name, text):
 def main():
     errors = ERROR_CODE.findall(source_tree.read("compiler/support/error_codes.inc"))
     variables = VARIABLE.findall(source_tree.read("compiler/support/env.cpp"))
+    package = [name for name in source_tree.tracked(".py") if name.startswith("runtime/bindings/python/")]
+    of_package = {variable for name in package for variable in PYTHON_VARIABLE.findall(source_tree.read(name))}
+    variables += sorted(of_package - set(variables))
     found = differences("error (code, exit status)", errors,
                         ERROR_ROW.findall(source_tree.read("docs/errors.md")), "docs/errors.md")
     found += differences("variable", variables,

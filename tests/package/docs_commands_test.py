@@ -14,7 +14,7 @@ from page_commands import File, read_page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = ROOT / "docs/examples/layers"
-PAGES = ("README.md", "docs/getting-started.md", "docs/c-api.md", "docs/cli.md", "docs/operations.md")
+PAGES = ("README.md", "docs/getting-started.md", "docs/c-api.md", "docs/cli.md", "docs/operations.md", "docs/python.md")
 # A model's configuration that has only what a description is made of.
 CONFIG = {"model_type": "qwen3_moe", "num_experts": 16, "num_experts_per_tok": 2, "hidden_size": 256,
           "moe_intermediate_size": 128, "norm_topk_prob": True, "hidden_act": "silu"}
@@ -85,6 +85,9 @@ def main(build, dlpack):
         shared = pathlib.Path(name)
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MOEJIT_")}
         environment.update(PATH=f"{build}:{os.environ['PATH']}", MOEJIT_CACHE_DIR=str(shared / "cache"), CPATH=dlpack)
+        # As if the Python package were installed.
+        environment.update(PYTHONPATH=str(ROOT / "runtime/bindings/python"), MOEJIT_TOOL=str(build / "moejit"),
+                           MOEJIT_LIBRARY=str(build / "runtime/bindings/c/libmoejit.so"), PYTHONDONTWRITEBYTECODE="1")
         for page in PAGES:
             folder = shared / page.replace("/", "-")
             folder.mkdir()

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of layers: their records, and the workspaces that layers keep."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from moejit import records
+from moejit.device import DL_CPU, DL_CUDA, Device, Memory
+from moejit.errors import Error
+from moejit.info import TensorInfo
+from moejit.tensors import Given, Lease, read_tensor
+
+_WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output"}  # roles
+_PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: another stream in each thread
+_BFLOAT, _UINT = 4, 1
+_REACHABLE = {DL_CPU: (DL_CPU, 3), DL_CUDA: (DL_CUDA, 13)}  # 3: pinned memory, 13: managed memory
+
+
+class Block(NamedTuple):
+    """A workspace or saved block of a call."""
+    address: int
+    size: int
+    keep: object
+    is_read_only: bool = False
+
+
+NO_BLOCK = Block(0, 0, None)
+
+
+def read_block(name: str, value: object, device: Device, stream: int) -> Block:
+    """Returns a block that the caller gave: a Memory, or a tensor without gaps.
+
+    Raises:
+        Error: "tensor_mismatch": it is on another device, or has gaps.
+        TypeError: It is no tensor.
+    """
+    if isinstance(value, Memory):
+        lease = Lease(value)
+        place, block = value.device._place, Block(lease.address, value.size, lease)
+    else:
+        given = read_tensor(name, value, stream)
+        place = (given.tensor.device.device_type, given.tensor.device.device_id)
+        block = Block(given.address, given.size, given, given.is_read_only)
+        if not _is_contiguous(given.tensor):
+            raise Error("tensor_mismatch", "launch", f"block {name}: its strides leave gaps")
+    wanted = device._place
+    if place[0] not in _REACHABLE[wanted[0]] or (place[0] == DL_CUDA and place[1] != wanted[1]):
+        raise Error("tensor_mismatch", "launch",
+                    f"block {name}: it is on DLPack's device {place[0]}, id {place[1]}, wanted {wanted[0]}, id "
+                    f"{wanted[1]}, which is {device.name}")
+    return block
+
+
+def _is_contiguous(tensor: records.DLTensor) -> bool:
+    wanted = 1
+    for size, stride in zip(reversed(tensor.shape[:tensor.ndim]),
+                            reversed(tensor.strides[:tensor.ndim] if tensor.strides else ())):
+        if size != 1 and stride != wanted:
+            return False
+        wanted *= size
+    return True
+
+
+class Blocks:
+    """The workspaces that a prepared layer keeps for calls which bring none, each for max_tokens.
+
+    A workspace is free again when the kernels of its call are done: of the simulator when the call returns, of a GPU
+    for the next call on the same stream.
+    """
+
+    def __init__(self, device: Device, workspace_bytes: int) -> None:
+        self.device, self._size = device, workspace_bytes
+        self._idle: list[Memory] = []  # of the simulator
+        self._of_streams: dict[tuple[int, int], Memory] = {}  # of a GPU
+
+    @contextlib.contextmanager
+    def workspace(self, given: object, stream: int) -> Iterator[Block]:
+        """Gives the workspace of a call to a `with` block."""
+        if given is not None:
+            yield read_block("workspace", given, self.device, stream)
+        elif not self.device.is_simulator:
+            thread = threading.get_ident() if stream == _PER_THREAD_STREAM else 0
+            memory = self._of_streams.get((stream, thread))
+            if memory is None:
+                memory = self._of_streams.setdefault((stream, thread), self._allocate())
+            yield Block(memory.address, memory.size, memory)
+        else:
+            try:
+                memory = self._idle.pop()
+            except IndexError:
+                memory = self._allocate()
+            yield Block(memory.address, memory.size, memory)
+            self._idle.append(memory)
+
+    def _allocate(self) -> Memory:
+        return Memory(self.device, self._size, is_zeroed=False)
+
+
+class CallRecord:
+    """The record of one call, and all that it points to."""
+
+    def __init__(self, function: str, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
+                 saved: Block, stream: int) -> None:
+        given = [(name, self._read(function, name, infos.get(name), value, stream))
+                 for name, value in tensors.items()
+                 if value is not None and (name not in infos or function in infos[name].used_by)]
+        named = (records.NamedTensor * len(given))(
+            *((name.encode(), ctypes.pointer(tensor.tensor)) for name, tensor in given))
+        if function == "forward" and saved.is_read_only:
+            raise _read_only("block saved", function)
+        if workspace.is_read_only:
+            raise _read_only("block workspace", function)
+        self._keep = (given, named, workspace, saved)
+        self.record = records.Call(tensors=named, tensor_count=len(given), workspace=workspace.address,
+                                   workspace_bytes=workspace.size, saved=saved.address, saved_bytes=saved.size,
+                                   stream=stream)
+
+    @staticmethod
+    def _read(function: str, name: str, info: TensorInfo | None, value: object, stream: int) -> Given:
+        given = read_tensor(name, value, stream)
+        if info is None:
+            return given  # the library says what is wrong
+        if info.role == _WRITES[function] and given.is_read_only:
+            raise _read_only(f"tensor {name}", function)
+        dtype = given.tensor.dtype
+        if info.dtype == "BF16" and (dtype.code, dtype.bits) == (_UINT, 16):
+            dtype.code = _BFLOAT  # numpy lacks it: these are its bits
+        return given
+
+
+def _read_only(what: str, function: str) -> Error:
+    return Error("tensor_mismatch", "launch", f"{what}: it is read-only, and {function}() writes it")

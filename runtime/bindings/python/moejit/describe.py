@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer descriptions from models' published configurations."""
+from __future__ import annotations
+
+import json
+import os
+from ctypes import byref, c_void_p
+from typing import Any, Mapping
+
+from moejit import records
+from moejit.library import get_info, load
+from moejit.sources import read_source
+
+
+class Description(dict):
+    """A layer description: a dict of its fields, ready for moejit.Layer().
+
+    Attributes:
+        model_type: That of the configuration.
+        used_keys: "num_experts_per_tok -> top_k = 8", ...
+        notes: Sentences about parts of the model that no description expresses.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], model_type: str, used_keys: list[str], notes: list[str]) -> None:
+        super().__init__(fields)
+        self.model_type, self.used_keys, self.notes = model_type, used_keys, notes
+
+
+def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str = "fp8_flow", max_tokens: int = 8192,
+             expert_parallel: int = 1) -> Description:
+    """Returns the layer description that a Hugging Face configuration implies, as `moejit layer --from-hf` does.
+
+    Args:
+        config: A dict, a configuration object of transformers, the path of a config.json or of the folder of a model,
+            or JSON.
+        recipe: Of the description.
+        max_tokens: The largest T of a call.
+        expert_parallel: Ranks that share the experts evenly.
+
+    Raises:
+        Error: The configuration lacks something ("missing_key", ...), contradicts itself, or is of a model whose layer
+            no description can say ("unsupported"); an option is out of range ("invalid_value").
+        OSError: There is no such file.
+
+    Example:
+        >>> description = moejit.describe(transformers.AutoConfig.from_pretrained("Qwen/Qwen3-30B-A3B"))
+        >>> description["passes"] = ["forward", "backward"]
+    """
+    if hasattr(config, "to_dict"):
+        # Through JSON as transformers writes it: a dict may hold dtypes and other objects.
+        config = json.loads(json.dumps(config.to_dict(), default=str))
+    text, name = read_source(config, "config.json", file_in_folder="config.json")
+    options = records.HuggingFaceOptions(source_name=os.fsencode(name), recipe=recipe.encode(), max_tokens=max_tokens,
+                                         expert_parallel=expert_parallel)
+    library = load()
+    pointer = c_void_p()
+    library.moejit_describe_hugging_face(text, len(text), byref(options), byref(pointer))
+    try:
+        info = get_info(records.DescriptionInfo, "moejit_description_get_info", pointer)
+        return Description(json.loads(info.json), info.model_type.decode(),
+                           [key.decode() for key in info.used_keys[:info.used_key_count]],
+                           [note.decode() for note in info.notes[:info.note_count]])
+    finally:
+        library.moejit_description_destroy(pointer)

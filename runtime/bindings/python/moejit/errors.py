@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What failed calls raise."""
+from __future__ import annotations
+
+from moejit import records
+
+
+class Error(RuntimeError):
+    """What every failed call of the library raises.
+
+    Attributes:
+        code: Which error it is, a name of docs/errors.md such as "tensor_mismatch". Programs decide by it.
+        stage: The step that failed: "parse", "plan", "compile", "cache", "load", "launch", ...
+        message: One sentence: what is wrong, where, what was got and what is wanted.
+        hint: What to do; may be empty.
+        detail: Long material, such as a compiler's log; may be empty.
+    """
+
+    def __init__(self, code: str, stage: str, message: str, hint: str = "", detail: str = "") -> None:
+        super().__init__(code, stage, message, hint, detail)
+        self.code, self.stage, self.message, self.hint, self.detail = code, stage, message, hint, detail
+
+    def __str__(self) -> str:
+        told = f"{self.stage} error [{self.code}]: {self.message}"
+        return f"{told}\nhint: {self.hint}" if self.hint else told
+
+
+Error.__module__ = "moejit"  # where programs find it, and tracebacks name it
+
+
+def error_of(record: records.Error, code: str) -> Error:
+    """Returns the exception for the library's last error, whose code has this name."""
+    texts = (record.stage, record.message, record.hint, record.detail)
+    return Error(code, *((text or b"").decode(errors="replace") for text in texts))

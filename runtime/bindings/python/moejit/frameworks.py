@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frameworks are installed, without importing them."""
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import re
+
+from moejit import library
+
+OLDEST_TORCH = (2, 10)
+OLDEST_TRANSFORMERS = (5, 0)
+
+
+def installed_version(name: str) -> str | None:
+    """Returns the version of an installed distribution; None where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def text_of(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def is_new_enough(version: str, oldest: tuple[int, int]) -> bool:
+    """Whether "2.11.0+cu130" is at least (2, 10)."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)) >= oldest
+
+
+def torch_library_path() -> pathlib.Path:
+    """Returns where libmoejit_torch.so is looked for: the file that MOEJIT_TORCH_LIBRARY names, else beside
+    libmoejit.so."""
+    given = os.environ.get("MOEJIT_TORCH_LIBRARY")
+    return pathlib.Path(given) if given else library.path().parent / "libmoejit_torch.so"
+
+
+def require_torch() -> None:
+    """Says what is missing where torch is, or is too old.
+
+    Raises:
+        ImportError: with a sentence and what to do.
+    """
+    version = installed_version("torch")
+    if version is None and importlib.util.find_spec("torch") is None:
+        raise ImportError("moejit.torch needs torch, which is not installed\nhint: pip install torch; the rest of the "
+                          "package does without")
+    if version is not None and not is_new_enough(version, OLDEST_TORCH):
+        raise ImportError(f"moejit.torch needs torch {text_of(OLDEST_TORCH)} or newer, this is {version}\nhint: pip "
+                          "install --upgrade torch")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of the library that outlive the calls which use them.
+
+A handle may be closed, or its object be collected, while another thread is in a call with it: the library's object is
+destroyed when the last such call has returned. A process made by fork() never destroys handles of its parent, whose
+threads and GPU it does not have.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import Callable, Iterator, TypeVar
+
+from moejit.errors import Error
+
+# One lock for all handles, since it is held for moments only, and is to be free in both processes after a fork().
+_lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class Handle:
+    """A pointer into the library that is destroyed once, and not before its users are done."""
+
+    def __init__(self, pointer: int, destroy: Callable[[int], object], what: str) -> None:
+        self._pointer, self._destroy, self._what = pointer, destroy, what
+        self._users, self._is_closed, self._process = 0, False, os.getpid()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def acquire(self) -> int:
+        """Returns the pointer, which stays valid until release() is called as often as this.
+
+        Raises:
+            Error: The handle is closed.
+        """
+        with _lock:
+            if self._is_closed:
+                raise Error("invalid_value", "load", f"{self._what} is closed", "make another one")
+            self._users += 1
+            return self._pointer
+
+    def release(self) -> None:
+        with _lock:
+            self._users -= 1
+            is_last = self._is_closed and self._users == 0
+        if is_last:
+            self._end()
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[int]:
+        """Gives the pointer to a `with` block, in which it stays valid."""
+        pointer = self.acquire()
+        try:
+            yield pointer
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Destroys the library's object, now or when the last call that uses it returns."""
+        with _lock:
+            is_last = not self._is_closed and self._users == 0
+            self._is_closed = True
+        if is_last:
+            self._end()
+
+    def _end(self) -> None:
+        if os.getpid() == self._process:
+            self._destroy(self._pointer)
+
+
+_Self = TypeVar("_Self", bound="Owner")
+
+
+class Owner:
+    """A base of classes with a handle: it is closed by close(), by the end of a `with` block, or by collection."""
+
+    _handle: Handle
+
+    def _own(self, handle: Handle) -> None:
+        self._handle = handle
+        weakref.finalize(self, handle.close)
+
+    def close(self) -> None:
+        """Lets go of the library's object, now or when the last call that uses it returns. May be called again."""
+        self._handle.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()

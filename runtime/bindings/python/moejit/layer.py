@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers: described, planned, prepared and called."""
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import threading
+from ctypes import byref, c_char_p, c_void_p
+from typing import Any, Mapping
+
+from moejit import records
+from moejit.calls import NO_BLOCK, Blocks, CallRecord, read_block
+from moejit.device import Device, Memory, shared_simulator
+from moejit.engine import Engine, shared_engine
+from moejit.errors import Error
+from moejit.handle import Handle, Owner
+from moejit.info import LayerInfo, Sizes, TensorInfo, TensorPlace, info_of, tensor_info_of
+from moejit.library import get_info, load
+from moejit.sources import read_source
+from moejit.streams import address_of
+from moejit.tensors import Tensor
+
+_log = logging.getLogger("moejit")
+
+
+class Layer(Owner):
+    """A Mixture-of-Experts layer: planned when it is made, ready for calls after prepare().
+
+    Calls take a mapping of tensors by the names that the plan gives them, and write into those that are outputs. A
+    tensor is anything with `__dlpack__` (torch, jax, cupy), a numpy array, a moejit.Tensor, or an object with a buffer
+    of the right shape. It is on the layer's device, row-major without gaps and 16-byte aligned, and has the dtype that
+    `tensors` tells. For BF16 also uint16 is taken, the bits; for F8_E4M3 uint8; for U32 int32. Of torch tensors that
+    require a gradient the values are used.
+
+    Any thread may call, several at the same time, each with its own outputs and blocks.
+
+    Attributes:
+        description: The layer description with every field, a dict.
+        target: "cuda:sm_90a" or "sim".
+        info: LayerInfo, sizes of the plan.
+        tensors: TensorInfo of all tensors of the plan, by name.
+
+    Example:
+        >>> layer = moejit.Layer("docs/examples/layers/tiny.json", target="sim").prepare()
+        >>> tensors = layer.allocate(tokens=3)
+        >>> layer.update_weights(tensors); layer.forward(tensors)
+    """
+
+    def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
+                 name: str | None = None, keep_intermediates: bool = False) -> None:
+        """Reads a layer description and plans it. Compiles nothing.
+
+        Args:
+            description: A dict, JSON, or the path of a file (docs/layer-description.md).
+            target: "cuda:sm_90a", "sim", or "auto": that of the GPU where there is one, else "sim", with a warning.
+            name: What errors call the description; its path, or "layer".
+            keep_intermediates: Whether tensors between kernels stay readable in the workspace after a call.
+
+        Raises:
+            Error: The description is wrong ("unknown_key", ...), or the target cannot run it ("unsupported").
+            OSError: There is no such file.
+            ImportError: libmoejit.so is missing.
+        """
+        text, source = read_source(description, "layer")
+        self._device: Device | None = None
+        if target == "auto":
+            self._device = _device_of_this_machine()
+            target = self._device.target
+        options = records.LayerOptions(source_name=os.fsencode(name or source), keep_intermediates=keep_intermediates)
+        pointer = c_void_p()
+        load().moejit_layer_create(text, len(text), target.encode(), byref(options), byref(pointer))
+        self._own(Handle(pointer.value, load().moejit_layer_destroy, "the layer"))
+        self._exclusive = threading.Lock()  # preparing wants the handle for itself
+        self._engine: Engine | None = None
+        self._is_prepared = False
+        self._blocks: Blocks | None = None
+        self.info: LayerInfo = info_of(LayerInfo, get_info(records.LayerInfo, "moejit_layer_get_info", pointer))
+        self.target = self.info.target
+        self.description: dict[str, Any] = json.loads(self._text("moejit_layer_get_json"))
+        infos = (get_info(records.TensorInfo, "moejit_layer_get_tensor", pointer, index)
+                 for index in range(self.info.tensor_count))
+        self.tensors: dict[str, TensorInfo] = {info.name: info for info in map(tensor_info_of, infos)}
+
+    def _text(self, function: str, *arguments: object) -> str:
+        text = c_char_p()
+        with self._handle.use() as layer, self._exclusive:
+            getattr(load(), function)(layer, *arguments, byref(text))
+            return text.value.decode()
+
+    def plan(self) -> dict[str, Any]:
+        """Returns the plan, as `moejit plan --json` prints it: kernels, tensors, memory."""
+        return json.loads(self._text("moejit_layer_get_plan_json"))
+
+    def explain(self) -> str:
+        """Returns the plan as text for people, with the reason for each choice."""
+        return self._text("moejit_layer_get_plan_text", 1)
+
+    def sizes(self, tokens: int | None = None) -> Sizes:
+        """Returns the bytes of the blocks that a call needs.
+
+        Args:
+            tokens: T of the call; None: max_tokens, which serves every call.
+
+        Raises:
+            Error: "invalid_value": T is less than 0 or more than max_tokens.
+        """
+        with self._handle.use() as layer:
+            return info_of(Sizes, get_info(records.LayerSizes, "moejit_layer_get_sizes", layer,
+                                           self.info.max_tokens if tokens is None else tokens))
+
+    def place(self, name: str, tokens: int | None = None) -> TensorPlace:
+        """Returns where a tensor is in a call: with `keep_intermediates`, any between kernels.
+
+        Args:
+            name: Of a tensor of `tensors`.
+            tokens: T of the call; None: max_tokens.
+
+        Raises:
+            KeyError: There is no such tensor.
+            Error: "invalid_value": T is less than 0 or more than max_tokens.
+        """
+        info = self.tensors[name]
+        with self._handle.use() as layer:
+            place = get_info(records.TensorPlace, "moejit_layer_get_tensor_place", layer,
+                             list(self.tensors).index(name), self.info.max_tokens if tokens is None else tokens)
+        return TensorPlace(place.offset, place.bytes, tuple(place.shape[:len(info.shape)]))
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._is_prepared
+
+    @property
+    def device(self) -> Device | None:
+        """The device that the layer is prepared for, or will be by default; None where that is not open yet."""
+        return self._device
+
+    def prepare(self, engine: Engine | None = None, device: Device | None = None) -> Layer:
+        """Compiles the layer's kernels, or fetches them from the cache, and loads them. Once per layer.
+
+        Args:
+            engine: What makes and keeps kernels; None: one that all layers share.
+            device: None: the current GPU, or one simulator that all layers share.
+
+        Returns:
+            The layer.
+
+        Raises:
+            Error: "compiler_missing", "compile_failed", "cache_miss", "out_of_memory", "unsupported" (the layer is
+                planned for another target), ...
+        """
+        device = device or self._default_device()
+        engine = engine or shared_engine()
+        with self._handle.use() as layer, engine._handle.use() as kernels, device._handle.use() as place:
+            with self._exclusive:
+                load().moejit_layer_prepare(layer, kernels, place)
+                self._device, self._engine = device, engine
+                self._blocks = Blocks(device, self.info.workspace_bytes)
+                self.info = info_of(LayerInfo, get_info(records.LayerInfo, "moejit_layer_get_info", layer))
+                self._is_prepared = True
+        return self
+
+    def allocate(self, tokens: int) -> dict[str, Tensor]:
+        """Returns memory for all tensors that are the caller's, filled with zeros, on the layer's device.
+
+        Args:
+            tokens: T of the calls that it is for.
+
+        Raises:
+            Error: "out_of_memory", ...; "invalid_value": T is less than 0 or more than max_tokens.
+        """
+        self.sizes(tokens)
+        device = self._default_device()
+        return {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
+                for tensor in self.tensors.values() if tensor.is_callers}
+
+    def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
+        """Quantises w1 and w2 into the tensors of role "quantized", after each change of theirs.
+
+        Where the recipe has none, such as bf16, nothing happens.
+
+        Args:
+            tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantised ones, and optionally "skip_update" U32
+                [1].
+            stream: As for forward().
+
+        Raises:
+            Error: "missing_tensor", "tensor_mismatch", ...: before anything is launched.
+        """
+        self._run("update_weights", tensors, None, None, stream)
+
+    def forward(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
+                stream: object = None) -> Any:
+        """Computes "y" from "x", "topk_ids", "topk_probs" and the weights.
+
+        On a GPU the kernels are started and the call returns: tensors and blocks have to stay until they are done.
+
+        Args:
+            tensors: "x" BF16 [T, H], "topk_ids" I32 [T, K], "topk_probs" F32 [T, K], the weights that `tensors` tells,
+                "y" BF16 [T, H] and "status" U32 [1]. Tensors that a call does not touch are ignored; so is None.
+            workspace: A block of sizes(T).workspace_bytes, a Memory or a tensor of bytes. None: one that the layer
+                keeps.
+            saved: A block of sizes(T).saved_bytes, likewise, which is kept for backward(). None: a new Memory, where
+                the layer has a backward pass.
+            stream: None for the default stream; the number of a CUstream; an object with `__cuda_stream__()`; a
+                torch.cuda.Stream. The simulator has none.
+
+        Returns:
+            The saved block, for backward(); None of layers that have no backward pass.
+
+        Raises:
+            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": before anything is
+                launched; "driver", "stream_capture", "simulator_fault": of launching.
+        """
+        self._check_prepared("forward")
+        if saved is None and self.info.has_backward:
+            saved = Memory(self._device, self.sizes(self._tokens_of(tensors)).saved_bytes, is_zeroed=False)
+        self._run("forward", tensors, workspace, saved, stream)
+        return saved
+
+    def backward(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite", workspace: object = None,
+                 stream: object = None) -> None:
+        """Computes the gradients of the forward call that filled `saved`, from "dy".
+
+        Args:
+            tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and what else `tensors` tells,
+                unchanged since the forward call, whose T it is.
+            saved: What forward() returned.
+            mode: "overwrite", or "add" to what the gradients of the weights hold.
+            workspace, stream: As for forward().
+
+        Raises:
+            Error: As of forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and are to
+                be added to.
+        """
+        if mode not in records.GRADIENT_MODES:
+            raise Error("invalid_value", "launch",
+                        f'mode is "{mode}", wanted one of {", ".join(records.GRADIENT_MODES)}')
+        self._run("backward", tensors, workspace, saved, stream, records.GRADIENT_MODES[mode])
+
+    def _default_device(self) -> Device:
+        if self._device is None:
+            self._device = shared_simulator() if self.target == "sim" else Device.cuda()
+        return self._device
+
+    def _tokens_of(self, tensors: Mapping[str, Any]) -> int:
+        """Returns the T of a forward call; max_tokens where the library will say that "x" is wrong."""
+        x = tensors.get("x")
+        try:
+            shape = x.shape if hasattr(x, "shape") else memoryview(x).shape
+        except TypeError:
+            shape = ()
+        return min(int(shape[0]), self.info.max_tokens) if len(shape) == 2 else self.info.max_tokens
+
+    def _check_prepared(self, function: str) -> None:
+        if not self._is_prepared:
+            raise Error("invalid_value", "launch", f"{function}() of the layer {self.info.name}: it is not prepared",
+                        "call prepare() once before")
+
+    def _run(self, function: str, tensors: Mapping[str, Any], workspace: object, saved: object, stream: object,
+             *arguments: int) -> None:
+        self._check_prepared(function)
+        address = address_of(stream)
+        block = NO_BLOCK if saved is None else read_block("saved", saved, self._device, address)
+        with self._handle.use() as layer, self._blocks.workspace(workspace, address) as space:
+            call = CallRecord(function, self.tensors, tensors, space, block, address)
+            getattr(load(), "moejit_layer_" + function)(layer, *arguments, byref(call.record))
+
+    def __repr__(self) -> str:
+        state = f"prepared for {self._device.name}" if self._is_prepared else "not prepared"
+        return f"<moejit.Layer {self.info.name!r}, target {self.target}, {state}>"
+
+
+@functools.lru_cache(maxsize=None)
+def _device_of_this_machine() -> Device:
+    """Returns the current GPU where there is one, else the simulator. Warns once."""
+    try:
+        return Device.cuda()
+    except Error as error:
+        _log.warning("target sim, the simulator, which is for tests and not for speed, since there is no GPU: %s",
+                     error.message)
+        return shared_simulator()

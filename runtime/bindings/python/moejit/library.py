@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and loads libmoejit.so, and the NVRTC of installed wheels.
+
+The library lies in the package, as `lib/libmoejit.so.0`. MOEJIT_LIBRARY names another one, for development.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
+from typing import TypeVar
+
+from moejit import nvrtc, records
+from moejit.errors import error_of
+
+NAME = f"libmoejit.so.{records.ABI_VERSION}"
+
+
+class _Code(c_int32):
+    """What functions return that can fail. (A type of its own, so that ctypes does not turn it into an int.)"""
+
+
+_Record = POINTER
+_Handle, _Result = c_void_p, POINTER(c_void_p)
+
+# Tells of every function of the C interface what it returns and what it takes.
+FUNCTIONS = {
+    "moejit_version": (c_char_p, ()),
+    "moejit_version_number": (c_int32, ()),
+    "moejit_abi_version": (c_int32, ()),
+    "moejit_error_code_name": (c_char_p, (ctypes.c_int,)),
+    "moejit_last_error": (_Record(records.Error), ()),
+    "moejit_device_open_cuda": (_Code, (c_int32, _Result)),
+    "moejit_device_open_simulator": (_Code, (_Record(records.SimulatorOptions), _Result)),
+    "moejit_device_destroy": (None, (_Handle,)),
+    "moejit_device_get_info": (_Code, (_Handle, _Record(records.DeviceInfo))),
+    "moejit_device_allocate": (_Code, (_Handle, c_int64, _Result)),
+    "moejit_device_release": (_Code, (_Handle, c_void_p)),
+    "moejit_device_copy_to_device": (_Code, (_Handle, c_void_p, c_void_p, c_int64)),
+    "moejit_device_copy_to_host": (_Code, (_Handle, c_void_p, c_void_p, c_int64)),
+    "moejit_device_fill": (_Code, (_Handle, c_void_p, c_uint8, c_int64, c_void_p)),
+    "moejit_device_synchronize": (_Code, (_Handle, c_void_p)),
+    "moejit_engine_create": (_Code, (_Record(records.EngineOptions), _Result)),
+    "moejit_engine_destroy": (None, (_Handle,)),
+    "moejit_engine_get_info": (_Code, (_Handle, _Record(records.EngineInfo))),
+    "moejit_layer_create": (_Code, (c_char_p, c_size_t, c_char_p, _Record(records.LayerOptions), _Result)),
+    "moejit_layer_destroy": (None, (_Handle,)),
+    "moejit_layer_get_info": (_Code, (_Handle, _Record(records.LayerInfo))),
+    "moejit_layer_get_sizes": (_Code, (_Handle, c_int64, _Record(records.LayerSizes))),
+    "moejit_layer_get_json": (_Code, (_Handle, POINTER(c_char_p))),
+    "moejit_layer_get_plan_json": (_Code, (_Handle, POINTER(c_char_p))),
+    "moejit_layer_get_plan_text": (_Code, (_Handle, c_int32, POINTER(c_char_p))),
+    "moejit_layer_get_tensor": (_Code, (_Handle, c_size_t, _Record(records.TensorInfo))),
+    "moejit_layer_find_tensor": (_Code, (_Handle, c_char_p, _Record(records.TensorInfo))),
+    "moejit_layer_get_tensor_place": (_Code, (_Handle, c_size_t, c_int64, _Record(records.TensorPlace))),
+    "moejit_layer_prepare": (_Code, (_Handle, _Handle, _Handle)),
+    "moejit_layer_update_weights": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_layer_forward": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_layer_backward": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
+    "moejit_status_text": (c_char_p, (c_uint32,)),
+    "moejit_status_check": (_Code, (c_uint32,)),
+    "moejit_describe_hugging_face": (_Code, (c_char_p, c_size_t, _Record(records.HuggingFaceOptions), _Result)),
+    "moejit_description_destroy": (None, (_Handle,)),
+    "moejit_description_get_info": (_Code, (_Handle, _Record(records.DescriptionInfo))),
+}
+
+
+def path() -> pathlib.Path:
+    """Returns where libmoejit.so is looked for: the file that MOEJIT_LIBRARY names, else the one in the package."""
+    given = os.environ.get("MOEJIT_LIBRARY")
+    return pathlib.Path(given) if given else pathlib.Path(__file__).resolve().parent / "lib" / NAME
+
+
+@functools.lru_cache(maxsize=None)
+def load() -> ctypes.CDLL:
+    """Returns libmoejit.so, loaded by the first call, with the functions of the C interface declared.
+
+    Raises:
+        ImportError: It is missing, cannot be loaded, or is of another ABI version.
+    """
+    file = path()
+    if not file.is_file():
+        raise ImportError(
+            f"moejit: the library {NAME} is missing: there is no file {file}\n"
+            "hint: install the package (pip install . in a checkout), or set MOEJIT_LIBRARY to the path of a library "
+            "that was built (build/release/runtime/bindings/c/libmoejit.so)")
+    try:
+        library = ctypes.CDLL(str(file))
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+            if result is _Code:
+                function.errcheck = _check
+        version = library.moejit_abi_version()
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"moejit: {file} cannot be used: {error}\n"
+                          "hint: the package and its library have to be of one version: install the package anew"
+                          ) from error
+    if version != records.ABI_VERSION:
+        raise ImportError(f"moejit: {file} has the ABI version {version}, wanted {records.ABI_VERSION}\n"
+                          "hint: install the package anew, or take MOEJIT_LIBRARY out of the environment")
+    nvrtc.choose()
+    return library
+
+
+def _check(code: _Code, _function: object, _arguments: object) -> None:
+    if code.value != 0:
+        library = load()
+        name = library.moejit_error_code_name(code.value).decode()
+        raise error_of(library.moejit_last_error().contents, name)
+
+
+def version() -> str:
+    """Returns the library's version, "0.1.0"."""
+    return load().moejit_version().decode()
+
+
+_Info = TypeVar("_Info", bound=records.Record)
+
+
+def get_info(kind: type[_Info], function: str, *arguments: object) -> _Info:
+    """Returns the record that a `..._get_info` function fills; its pointers are the library's."""
+    info = kind()
+    getattr(load(), function)(*arguments, byref(info))
+    return info

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON from where callers have it: dicts, texts and files."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any, Mapping
+
+
+def read_source(source: Mapping[str, Any] | str | os.PathLike, name: str,
+                file_in_folder: str = "") -> tuple[bytes, str]:
+    """Returns JSON and what errors call it.
+
+    Args:
+        source: A mapping; JSON, which begins with "{"; or a path.
+        name: What errors call a source that is no file.
+        file_in_folder: The file to read where the path is a folder.
+
+    Raises:
+        OSError: The file cannot be read.
+        TypeError: The source is none of these.
+    """
+    if isinstance(source, Mapping):
+        return json.dumps(dict(source)).encode(), name
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        return source.encode(), name
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f"{name} is a {type(source).__name__}, wanted a dict, JSON or a path")
+    path = pathlib.Path(source)
+    if file_in_folder and path.is_dir():
+        path /= file_in_folder
+    return path.read_bytes(), str(path)

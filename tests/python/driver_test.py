@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package on a GPU, which a stand-in for libcuda plays: it has memory and streams and runs no kernel.
+
+One more argument: the stand-in."""
+import ctypes
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+STAND_IN = str(pathlib.Path(sys.argv.pop(4)).resolve())
+
+from package_case import SMALL, PackageTest, test_engine  # noqa: E402 - it reads the other arguments
+
+from arguments_test import Producer, floats  # noqa: E402
+
+import moejit  # noqa: E402
+
+_folder = tempfile.TemporaryDirectory(prefix="moejit-python-driver-")
+os.environ.update(MOEJIT_CUDA_DRIVER=STAND_IN, FAKE_CUDA_CONTROL=f"{_folder.name}/control")
+CUDA = 2  # of DLPack
+TOKENS = 3
+
+
+class OnGpu(PackageTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.layer = moejit.Layer({**SMALL, "passes": ["forward"]})
+        cls.device = cls.layer.device
+        cls.layer.prepare(test_engine())
+
+    def tensors(self):
+        return self.layer.allocate(TOKENS)
+
+    def workspaces(self):
+        return dict(self.layer._blocks._of_streams)
+
+    def test_auto_takes_the_gpu(self):
+        self.assertEqual((self.layer.target, self.device.is_simulator), ("cuda:sm_90a", False))
+        self.assertGreater(self.device.sm_count, 0)
+        self.assertEqual(self.device.name, moejit.Device.cuda(0).name)
+
+    def test_each_stream_has_a_workspace_of_its_own(self):
+        driver, context, number = ctypes.CDLL(STAND_IN), ctypes.c_void_p(), ctypes.c_void_p()
+        self.assertEqual(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.assertEqual(driver.cuCtxPushCurrent_v2(context), 0)
+        self.assertEqual(driver.cuStreamCreate(ctypes.byref(number), 1), 0)
+        tensors = self.tensors()
+        for stream in (None, types.SimpleNamespace(__cuda_stream__=lambda: (0, number.value)), number.value):
+            self.layer.forward(tensors, stream=stream)
+            self.device.synchronize(stream)
+        self.assertEqual({stream for stream, _ in self.workspaces()}, {0, number.value})
+
+    def test_tensors_of_frameworks_are_taken(self):
+        tensors = self.tensors()
+        probs = Producer(floats(2 * TOKENS), (TOKENS, 2), device=(CUDA, 0))
+        self.layer.forward({**tensors, "topk_probs": probs})
+        self.assertEqual(probs.streams, [1])
+        for place, named in (((1, 0), "the CPU"), ((CUDA, 1), "CUDA 1")):
+            with self.raises("tensor_mismatch", "tensor topk_probs", f"it is on {named}"):
+                self.layer.forward({**tensors, "topk_probs": Producer(floats(2 * TOKENS), (TOKENS, 2), device=place)})
+
+    def test_blocks_of_another_device_are_refused(self):
+        size = self.layer.sizes(TOKENS).workspace_bytes
+        with self.raises("tensor_mismatch", "block workspace", "wanted 2, id 0"):
+            self.layer.forward(self.tensors(), workspace=bytearray(size + 1024))
+        self.layer.forward(self.tensors(), workspace=self.device.allocate(size))
+
+    def test_memory_is_copied_to_and_fro(self):
+        memory = self.device.allocate(32)
+        self.assertEqual(memory.read(), bytes(32))
+        memory.write(b"moejit", offset=8)
+        self.assertEqual(memory.read(6, offset=8), b"moejit")
+        tensor = moejit.Tensor(memory, "F32", (8,))
+        with self.assertRaisesRegex(AttributeError, "on a GPU"):
+            _ = tensor.__array_interface__
+
+    def test_a_process_made_by_fork_is_told_so(self):
+        child = os.fork()
+        if child == 0:
+            try:
+                moejit.Device.cuda()
+            except moejit.Error as error:
+                os._exit("start workers anew" not in error.hint)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)
