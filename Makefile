@@ -4,10 +4,14 @@
 #   make test   install what is missing, build, and run the tests
 #               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
 #   make test-torch   the same for the tests of moejit.torch, with torch 2.11; TORCH=2.15.0: another version
-.PHONY: demo test test-torch portable format check-format tidy clean help
+#   make wheel  build the Python package for other machines, build/dist/moejit-*.whl (docs/python.md)
+.PHONY: demo test test-torch wheel portable format check-format tidy clean help
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
+PYTHON ?= python3
+# The platform that a wheel is for: the oldest glibc that has what this machine's compiler links.
+MANYLINUX ?= manylinux_2_34_x86_64
 # OFF: ignore an installed CUDA toolkit and use the wheels in .deps/.
 MOEJIT_CUDA_TOOLKIT ?= ON
 export MOEJIT_CUDA_TOOLKIT
@@ -31,6 +35,13 @@ test-torch:
 	$(call configure,ci)
 	cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch
 	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
+
+wheel:
+	.ci/setup wheel
+	rm -f build/dist/moejit-*.whl
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/dist \
+	  --config-settings=wheel.tags=py3-none-$(MANYLINUX) .
+	$(PYTHON) tests/package/wheel_test.py build/dist/moejit-*.whl
 
 portable:
 	.ci/setup tests

@@ -3,7 +3,13 @@
 # relative, so the installed folder may be moved.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS moejit_shared EXPORT moejit LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+# SKBUILD is set where a wheel is built: it has neither links nor what pkg-config needs them for.
+set(namelink "")
+if(SKBUILD)
+  set(namelink NAMELINK_SKIP)
+endif()
+install(TARGETS moejit_shared EXPORT moejit
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ${namelink})
 install(FILES ${public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/moejit")
 
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/moejit")
@@ -15,6 +21,9 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/moejitConfigVersio
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/moejitConfig.cmake"
   "${CMAKE_CURRENT_BINARY_DIR}/moejitConfigVersion.cmake" DESTINATION "${package}")
 install(EXPORT moejit FILE moejitTargets.cmake NAMESPACE moejit:: DESTINATION "${package}")
+if(SKBUILD)
+  return()
+endif()
 
 file(RELATIVE_PATH MOEJIT_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" MOEJIT_PC_PREFIX "${MOEJIT_PC_PREFIX}")
