@@ -13,6 +13,7 @@ import torch
 
 from support import (BOUNDS, DEVICE, E, H, K, MAX_TOKENS, RECIPES, Inputs, arguments, assert_same_bits, describe,
                      relative_error, text)
+from moejit.frameworks import torch_library_path
 from moejit.torch import experts, layer_text, ops
 
 
@@ -172,7 +173,7 @@ class SecondCopy(unittest.TestCase):
     def run_python(self, code):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder) / "copy_of_moejit_torch.so"
-            shutil.copy(ops.library_path(), copy)
+            shutil.copy(torch_library_path(), copy)
             return subprocess.run([sys.executable, "-c", code, str(copy)], env=os.environ, capture_output=True,
                                   text=True, check=False)
 

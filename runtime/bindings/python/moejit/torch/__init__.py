@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mixture-of-Experts layers as PyTorch operators, function and module."""
-import torch as _torch
+from moejit.frameworks import require_torch as _require_torch
 
-_OLDEST = (2, 10)
-if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < _OLDEST:
-    raise ImportError(f"moejit.torch needs torch {_OLDEST[0]}.{_OLDEST[1]} or newer, this is {_torch.__version__}")
+_require_torch()
 
 from moejit.torch.experts import Experts, experts
 from moejit.torch.hf import register_hf

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from moejit.layer import Layer
 from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.layers import as_json, target_of
@@ -143,7 +144,7 @@ class Experts(torch.nn.Module):
 
     def explain(self) -> str:
         """Returns the plan on the parameters' device as text, with a reason for each choice."""
-        return _plan.explain(self.description, target_of(self.gate_up_proj.device))
+        return Layer(self.description, target_of(self.gate_up_proj.device)).explain()
 
     def extra_repr(self) -> str:
         """Returns the figures for print(module)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from moejit.torch import _plan
+from moejit.describe import describe
 from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.experts import splits_alignment_of
 
@@ -141,4 +141,4 @@ def _activation(model_type: str, keys: dict[str, Any], figures: dict[str, int],
         raise RuntimeError(f"moejit: unsupported: experts of {model_type} have other limits in each decoder layer "
                            f"({limits})\nhint: leave this model at another experts implementation")
     configuration = {"model_type": model_type, **figures, **dict.fromkeys(_WIDTH_KEYS, intermediate), **keys}
-    return _plan.describe(configuration)["activation"]
+    return describe(configuration)["activation"]

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 
 import torch
 
+from moejit.frameworks import torch_library_path
+from moejit.library import load
 from moejit.torch import _plan
 from moejit.torch.layers import plan_of
 
 _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32}
 
 
-def library_path() -> pathlib.Path:
-    """Returns the path of libmoejit_torch.so: that of MOEJIT_TORCH_LIBRARY, else the one beside libmoejit.so."""
-    given = os.environ.get("MOEJIT_TORCH_LIBRARY")
-    return pathlib.Path(given) if given else _plan.library_path().parent / "libmoejit_torch.so"
-
-
 def _load() -> None:
-    path = library_path()
+    path = torch_library_path()
     if not path.exists():
         raise ImportError(f"moejit.torch: {path} is missing\nhint: install the package anew, or give the library's path "
                           "in MOEJIT_TORCH_LIBRARY")
@@ -29,7 +24,7 @@ def _load() -> None:
         raise ImportError(f"moejit.torch: the operators of moejit are registered already, so {path} was not loaded: "
                           "another copy of libmoejit_torch.so is loaded in this process\n"
                           "hint: load one copy only; importing moejit.torch loads it")
-    _plan.load()
+    load()  # so that the operators get this copy of libmoejit.so
     torch.ops.load_library(str(path))
     library = ctypes.CDLL(str(path))
     library.moejit_torch_load_error.restype = ctypes.c_char_p
