@@ -51,8 +51,9 @@ class Recomputation(unittest.TestCase):
 
         def unpack(tensor):
             # Elsewhere, and no further aligned than torch's memory is.
-            room = torch.empty(tensor.numel() * tensor.element_size() + 64, dtype=torch.uint8, device=DEVICE)
-            moved = room[64:].view(tensor.dtype).view(tensor.shape)
+            alignment = 64 if DEVICE == "cpu" else 512
+            room = torch.empty(tensor.numel() * tensor.element_size() + alignment, dtype=torch.uint8, device=DEVICE)
+            moved = room[alignment:].view(tensor.dtype).view(tensor.shape)
             return moved.copy_(tensor)
 
         def offloaded(run, *given):

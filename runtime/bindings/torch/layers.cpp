@@ -102,15 +102,6 @@ void read_plan(ReadyLayer& ready) {
   }
 }
 
-// Returns what tells plans apart whose blocks have other sizes.
-std::string digest_of(const ReadyLayer& ready) {
-  std::string digest;
-  for (const int64_t number : {ready.info.saved_bytes, ready.info.saved_fixed_bytes,
-                               ready.info.saved_bytes_per_token, ready.quantized_bytes})
-    digest += (digest.empty() ? "" : "-") + std::to_string(number);
-  return digest;
-}
-
 struct LayerDeleter {
   void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
 };
@@ -132,7 +123,7 @@ ReadyLayer prepare(std::string_view text, moejit_engine* engine, moejit_device* 
   std::unique_ptr<moejit_layer, LayerDeleter> owner(created);
   ready.layer = created;
   read_plan(ready);
-  check_is_current(read, moejit_version(), digest_of(ready));
+  check_is_current(read, moejit_version(), ready.info.plan_digest);
   const moejit_error_code code = moejit_layer_prepare(created, engine, device);
   check(code,
         code == MOEJIT_ERROR_STREAM_CAPTURE

@@ -7,10 +7,8 @@
 #include "moejit_device/core/probability.cuh"
 #include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/params/unpermute_dprobs_params.h"
-#include "moejit_device/ptx/bytes.cuh"
-#include "moejit_device/ptx/functions.cuh"
+#include "moejit_device/ptx/convert.cuh"
 #include "moejit_device/ptx/memory.cuh"
-#include "moejit_device/ptx/thread.cuh"
 
 namespace moejit::device {
 

@@ -13,14 +13,17 @@ from moejit.errors import Error
 from moejit.info import TensorInfo
 from moejit.tensors import Given, Lease, read_tensor
 
-_WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output"}  # roles
+# Roles of the tensors that a call writes, and the blocks that it only reads.
+_WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
+           "backward_weights": "output"}
+_ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred")}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: another stream in each thread
 _BFLOAT, _UINT = 4, 1
 _REACHABLE = {DL_CPU: (DL_CPU, 3), DL_CUDA: (DL_CUDA, 13)}  # 3: pinned memory, 13: managed memory
 
 
 class Block(NamedTuple):
-    """A workspace or saved block of a call."""
+    """A workspace, saved or deferred block of a call."""
     address: int
     size: int
     keep: object
@@ -103,20 +106,19 @@ class CallRecord:
     """The record of one call, and all that it points to."""
 
     def __init__(self, function: str, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
-                 saved: Block, stream: int) -> None:
+                 saved: Block, deferred: Block, stream: int) -> None:
         given = [(name, self._read(function, name, infos.get(name), value, stream))
                  for name, value in tensors.items()
                  if value is not None and (name not in infos or function in infos[name].used_by)]
         named = (records.NamedTensor * len(given))(
             *((name.encode(), ctypes.pointer(tensor.tensor)) for name, tensor in given))
-        if function == "forward" and saved.is_read_only:
-            raise _read_only("block saved", function)
-        if workspace.is_read_only:
-            raise _read_only("block workspace", function)
-        self._keep = (given, named, workspace, saved)
+        for name, block in (("workspace", workspace), ("saved", saved), ("deferred", deferred)):
+            if block.is_read_only and name not in _ONLY_READS.get(function, ()):
+                raise _read_only(f"block {name}", function)
+        self._keep = (given, named, workspace, saved, deferred)
         self.record = records.Call(tensors=named, tensor_count=len(given), workspace=workspace.address,
                                    workspace_bytes=workspace.size, saved=saved.address, saved_bytes=saved.size,
-                                   stream=stream)
+                                   stream=stream, deferred=deferred.address, deferred_bytes=deferred.size)
 
     @staticmethod
     def _read(function: str, name: str, info: TensorInfo | None, value: object, stream: int) -> Given:

@@ -30,7 +30,7 @@ def info_of(kind: type, record: records.Record) -> Any:
 @dataclasses.dataclass(frozen=True)
 class TensorPlace:
     """Where a tensor is in a call over so many tokens."""
-    offset: int  # in the saved block or the workspace; -1: it is the caller's
+    offset: int  # in the saved or deferred block or the workspace; -1: it is the caller's
     bytes: int
     shape: tuple[int, ...]
 
@@ -44,14 +44,14 @@ class TensorInfo:
     symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call
     bytes: int  # with every dimension at its bound
     offset: int  # in the block that it is in; -1: it is the caller's
-    role: str  # "input", "weight", "quantized", "output", "saved", "workspace"
-    used_by: frozenset[str]  # of "update_weights", "forward", "backward"
+    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred"
+    used_by: frozenset[str]  # of "update_weights", "forward", "backward", "backward_data", "backward_weights"
     is_optional: bool  # calls may leave it out
 
     @property
     def is_callers(self) -> bool:
         """Whether the caller brings its memory, as a tensor of the call."""
-        return self.role not in ("saved", "workspace")
+        return self.role not in ("saved", "workspace", "deferred")
 
     def shape_of(self, tokens: int) -> tuple[int, ...]:
         """Returns the shape in a call over T tokens."""

@@ -220,7 +220,7 @@ class Layer(Owner):
         return saved
 
     def backward(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite", workspace: object = None,
-                 stream: object = None) -> None:
+                 deferred: object = None, stream: object = None) -> None:
         """Computes the gradients of the forward call that filled `saved`, from "dy".
 
         Args:
@@ -228,25 +228,65 @@ class Layer(Owner):
                 unchanged since the forward call, whose T it is.
             saved: What forward() returned.
             mode: "overwrite", or "add" to what the gradients of the weights hold.
+            deferred: A block of sizes(T).deferred_bytes, of layers with "backward_halves". None: a new Memory.
             workspace, stream: As for forward().
 
         Raises:
             Error: As of forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and are to
                 be added to.
         """
-        if mode not in records.GRADIENT_MODES:
-            raise Error("invalid_value", "launch",
-                        f'mode is "{mode}", wanted one of {", ".join(records.GRADIENT_MODES)}')
-        self._run("backward", tensors, workspace, saved, stream, records.GRADIENT_MODES[mode])
+        self._run("backward", tensors, workspace, saved, stream, _number_of(mode),
+                  deferred=self._deferred(tensors, deferred))
+
+    def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
+                      deferred: object = None, stream: object = None) -> object:
+        """Computes "dx" and "dprobs" alone, of layers with "backward_halves"; backward_weights() does the rest.
+
+        Args:
+            tensors, saved, workspace, stream: As for backward().
+            deferred: A block of sizes(T).deferred_bytes, which is kept for backward_weights(). None: a new Memory.
+
+        Returns:
+            The deferred block, for backward_weights().
+
+        Raises:
+            Error: As of backward(); "unsupported": the layer has no halves.
+        """
+        deferred = self._deferred(tensors, deferred)
+        self._run("backward_data", tensors, workspace, saved, stream, deferred=deferred)
+        return deferred
+
+    def backward_weights(self, tensors: Mapping[str, Any], *, saved: object, deferred: object, mode: str = "overwrite",
+                         workspace: object = None, stream: object = None) -> None:
+        """Computes the gradients of weights and biases of the backward_data() call that filled `deferred`.
+
+        Bit for bit they are those of backward().
+
+        Args:
+            tensors: "dy" BF16 [T, H], whose shape tells T, the gradients, and what else `tensors` tells.
+            saved: What forward() returned.
+            deferred: What backward_data() returned.
+            mode, workspace, stream: As for backward().
+
+        Raises:
+            Error: As of backward(); "unsupported": the layer has no halves.
+        """
+        self._run("backward_weights", tensors, workspace, saved, stream, _number_of(mode), deferred=deferred)
+
+    def _deferred(self, tensors: Mapping[str, Any], given: object) -> object:
+        """Returns the deferred block of a call: the given one, or a new one where the layer has halves."""
+        if given is not None or not self.info.deferred_bytes or not self._is_prepared:
+            return given
+        return Memory(self._device, self.sizes(self._tokens_of(tensors, "dy")).deferred_bytes, is_zeroed=False)
 
     def _default_device(self) -> Device:
         if self._device is None:
             self._device = shared_simulator() if self.target == "sim" else Device.cuda()
         return self._device
 
-    def _tokens_of(self, tensors: Mapping[str, Any]) -> int:
-        """Returns the T of a forward call; max_tokens where the library will say that "x" is wrong."""
-        x = tensors.get("x")
+    def _tokens_of(self, tensors: Mapping[str, Any], name: str = "x") -> int:
+        """Returns the T of a call, which a tensor tells; max_tokens where the library will say that it is wrong."""
+        x = tensors.get(name)
         try:
             shape = x.shape if hasattr(x, "shape") else memoryview(x).shape
         except TypeError:
@@ -259,17 +299,24 @@ class Layer(Owner):
                         "call prepare() once before")
 
     def _run(self, function: str, tensors: Mapping[str, Any], workspace: object, saved: object, stream: object,
-             *arguments: int) -> None:
+             *arguments: int, deferred: object = None) -> None:
         self._check_prepared(function)
         address = address_of(stream)
-        block = NO_BLOCK if saved is None else read_block("saved", saved, self._device, address)
+        blocks = [NO_BLOCK if value is None else read_block(name, value, self._device, address)
+                  for name, value in (("saved", saved), ("deferred", deferred))]
         with self._handle.use() as layer, self._blocks.workspace(workspace, address) as space:
-            call = CallRecord(function, self.tensors, tensors, space, block, address)
+            call = CallRecord(function, self.tensors, tensors, space, *blocks, address)
             getattr(load(), "moejit_layer_" + function)(layer, *arguments, byref(call.record))
 
     def __repr__(self) -> str:
         state = f"prepared for {self._device.name}" if self._is_prepared else "not prepared"
         return f"<moejit.Layer {self.info.name!r}, target {self.target}, {state}>"
+
+
+def _number_of(mode: str) -> int:
+    if mode not in records.GRADIENT_MODES:
+        raise Error("invalid_value", "launch", f'mode is "{mode}", wanted one of {", ".join(records.GRADIENT_MODES)}')
+    return records.GRADIENT_MODES[mode]
 
 
 @functools.lru_cache(maxsize=None)

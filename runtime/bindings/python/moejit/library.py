@@ -59,6 +59,8 @@ FUNCTIONS = {
     "moejit_layer_update_weights": (_Code, (_Handle, _Record(records.Call))),
     "moejit_layer_forward": (_Code, (_Handle, _Record(records.Call))),
     "moejit_layer_backward": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
+    "moejit_layer_backward_data": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_layer_backward_weights": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
     "moejit_status_text": (c_char_p, (c_uint32,)),
     "moejit_status_check": (_Code, (c_uint32,)),
     "moejit_describe_hugging_face": (_Code, (c_char_p, c_size_t, _Record(records.HuggingFaceOptions), _Result)),

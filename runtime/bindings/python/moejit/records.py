@@ -13,8 +13,8 @@ ANY_AMOUNT = 2**63 - 1  # of cache_max_bytes and cache_max_files
 CURRENT_GPU = -1
 GRADIENT_MODES = {"overwrite": 0, "add": 1}
 CACHE_NETWORKS = {None: 0, "read": 1, "write": 2}
-ROLES = ("input", "weight", "quantized", "output", "saved", "workspace")  # by their numbers
-USED_BY = {"update_weights": 1, "forward": 2, "backward": 4}
+ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred")  # by their numbers
+USED_BY = {"update_weights": 1, "forward": 2, "backward": 4, "backward_data": 8, "backward_weights": 16}
 ERROR_CODES = {
     "ok": 0, "invalid_json": 1, "unknown_key": 2, "missing_key": 3, "wrong_type": 4, "invalid_value": 5,
     "unsupported": 6, "usage": 7, "file_not_found": 8, "file_read": 9, "file_write": 10, "invalid_file": 11,
@@ -137,11 +137,18 @@ class LayerInfo(Record):
         ("is_prepared", c_int32),
         ("saved_fixed_bytes", c_int64),
         ("saved_bytes_per_token", c_int64),
+        ("plan_digest", c_char_p),
+        ("deferred_bytes", c_int64),
     ]
 
 
 class LayerSizes(Record):
-    _fields_ = [("struct_size", c_size_t), ("workspace_bytes", c_int64), ("saved_bytes", c_int64)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("workspace_bytes", c_int64),
+        ("saved_bytes", c_int64),
+        ("deferred_bytes", c_int64),
+    ]
 
 
 class TensorInfo(Record):
@@ -179,6 +186,8 @@ class Call(Record):
         ("saved", c_void_p),
         ("saved_bytes", c_int64),
         ("stream", c_void_p),
+        ("deferred", c_void_p),
+        ("deferred_bytes", c_int64),
     ]
 
 

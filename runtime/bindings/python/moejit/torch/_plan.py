@@ -18,18 +18,13 @@ class Plan:
     """What the operators need of a layer's plan on a target."""
     version: str
     target: str
+    digest: str
     json: str  # with every field
     max_tokens: int
     saved_bytes: int
     saved_fixed_bytes: int
     saved_bytes_per_token: int
     tensors: dict[str, TensorInfo] = dataclasses.field(hash=False)
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """What tells plans apart whose blocks have other sizes."""
-        return "-".join(map(str, (self.saved_bytes, self.saved_fixed_bytes, self.saved_bytes_per_token,
-                                  self.quantized_bytes)))
 
     @functools.cached_property
     def quantized_bytes(self) -> int:
@@ -62,6 +57,6 @@ def plan(json_text: str, target: str) -> Plan:
     """
     with Layer(json_text, target) as layer:
         info = layer.info
-        return Plan(version=library.version(), target=target, json=json.dumps(layer.description),
+        return Plan(version=library.version(), target=target, digest=info.plan_digest, json=json.dumps(layer.description),
                     max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_fixed_bytes,
                     saved_bytes_per_token=info.saved_bytes_per_token, tensors=layer.tensors)

@@ -13,6 +13,10 @@ from moejit.torch.layers import GRADIENTS, call_text, target_of
 from moejit.torch.weights import QuantizedWeights, quantize
 
 
+# What descriptions call the dtypes of a routing.
+_LAYER_DTYPES = {torch.int32: "i32", torch.int64: "i64", torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
 @dataclasses.dataclass(eq=False)
 class ExpertsCall:
     """What calls of one module have in common. `description` is a layer description, JSON."""
@@ -43,7 +47,7 @@ class State:
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
         """Quantises the weights for calls without gradients."""
-        layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
+        layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32", "i32", "f32")
         dense = _dense(call, gate_up_proj, down_proj)
         self.weights.renew(dense, layer)
         self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
@@ -64,7 +68,8 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     w1, w2 = _dense(call, parameters[0], parameters[1])
     b1, b2 = (x.new_empty(0) if bias is None else bias for bias in parameters[2:])
     gradients = _gradients(x, topk_probs, w1, w2, b1, b2)
-    layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj))
+    layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj),
+                      _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype])
     quantized = _quantized(call, (gate_up_proj, down_proj), (w1, w2), layer, bool(gradients), is_first_microbatch,
                            skip_update)
     x = x.contiguous()
@@ -91,8 +96,12 @@ def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> list[torch.Tenso
 
 
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Converts the routing to what the operators take."""
-    return ids.to(torch.int32).contiguous(), probs.to(torch.float32).contiguous()
+    """Returns the routing in dtypes that layers take: their own, or int64 and float32."""
+    if ids.dtype not in _LAYER_DTYPES:
+        ids = ids.to(torch.int64)
+    if probs.dtype not in _LAYER_DTYPES:
+        probs = probs.to(torch.float32)
+    return ids.contiguous(), probs.contiguous()
 
 
 def _dense(call: ExpertsCall, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

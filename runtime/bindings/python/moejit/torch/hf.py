@@ -65,10 +65,6 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
         b1 = module.gate_up_proj_bias if has_gate else module.up_proj_bias
         b2 = module.down_proj_bias
     call = _call_of(module, fields, _bound(hidden_states, max_tokens), top_k_index.shape[-1], w1, cache_weights)
-    if getattr(module, "_is_expert_parallel", True):
-        # Tokens of other ranks' experts have ids above those of this rank. Before transformers 5.18 nothing says
-        # whether there are such.
-        top_k_index = torch.where(top_k_index < w1.shape[0], top_k_index, -1)
     return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2)
 
 
@@ -108,29 +104,32 @@ def _make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int
     rows, hidden = (w1.shape[2], w1.shape[1]) if module.is_transposed else (w1.shape[1], w1.shape[2])
     has_gate = getattr(module, "has_gate", True)
     layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
+    # Tokens of other ranks' experts have ids above those of this rank. Before transformers 5.18 nothing says whether
+    # there are such.
+    foreign = "ignore" if getattr(module, "_is_expert_parallel", True) else "report"
     description = _describe(fields, config.model_type, keys, w1.shape[0], top_k, hidden,
-                            rows // 2 if has_gate else rows, bool(module.has_bias), layout, max_tokens)
+                            rows // 2 if has_gate else rows, bool(module.has_bias), layout, foreign, max_tokens)
     return ExpertsCall(description=description, state=state, cache_weights=cache_weights,
                        is_transposed=bool(module.is_transposed))
 
 
 @torch.compiler.assume_constant_result
 def _describe(fields: str, model_type: str, keys: tuple, experts: int, top_k: int, hidden: int, intermediate: int,
-              has_bias: bool, layout: str, max_tokens: int) -> str:
+              has_bias: bool, layout: str, foreign: str, max_tokens: int) -> str:
     """Returns the description of a module's layer, JSON."""
     return _cached_description(fields, model_type, json.dumps(dict(keys)), experts, top_k, hidden, intermediate,
-                               has_bias, layout, max_tokens)
+                               has_bias, layout, foreign, max_tokens)
 
 
 @functools.lru_cache(maxsize=None)
 def _cached_description(fields: str, model_type: str, keys: str, experts: int, top_k: int, hidden: int,
-                        intermediate: int, has_bias: bool, layout: str, max_tokens: int) -> str:
+                        intermediate: int, has_bias: bool, layout: str, foreign: str, max_tokens: int) -> str:
     figures = {"num_experts": max(experts, top_k), "num_experts_per_tok": top_k, "hidden_size": hidden}
     return json.dumps({
         **json.loads(fields), "activation": _activation(model_type, json.loads(keys), figures, intermediate),
         "experts": max(experts, top_k), "local_experts": experts, "top_k": top_k, "hidden": hidden,
-        "intermediate": intermediate, "biases": has_bias, "gate_up_layout": layout, "dispatch": "none",
-        "max_tokens": max_tokens, "passes": ["forward", "backward"]})
+        "intermediate": intermediate, "biases": has_bias, "gate_up_layout": layout, "foreign_experts": foreign,
+        "dispatch": "none", "max_tokens": max_tokens, "passes": ["forward", "backward"]})
 
 
 def _activation(model_type: str, keys: dict[str, Any], figures: dict[str, int],

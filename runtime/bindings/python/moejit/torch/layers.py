@@ -68,16 +68,19 @@ def plan_of(layer: str) -> _plan.Plan:
 
 
 @functools.lru_cache(maxsize=None)
-def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str) -> str:
+def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
+               topk_probs_dtype: str) -> str:
     fields = json.loads(description)
+    fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
     fields["passes"] = ["forward", "backward"] if gradients else ["forward"]
     if gradients:
-        fields["wgrad_dtype"] = wgrad_dtype
+        fields.update(wgrad_dtype=wgrad_dtype, gradients=gradients)
     return layer_text(fields, target)
 
 
 @torch.compiler.assume_constant_result
-def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str) -> str:
+def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
+              topk_probs_dtype: str) -> str:
     """Returns the text of a layer as one call wants it.
 
     Args:
@@ -85,5 +88,7 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         target: "sim" or "cuda:sm_90a".
         gradients: Names of the gradients that are wanted, of GRADIENTS; none: there will be no backward call.
         wgrad_dtype: "f32" or "bf16".
+        topk_ids_dtype: "i32" or "i64".
+        topk_probs_dtype: "f32" or "bf16".
     """
-    return _call_text(description, target, gradients, wgrad_dtype)
+    return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype)
