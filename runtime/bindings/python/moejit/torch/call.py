@@ -7,8 +7,9 @@ import warnings
 
 import torch
 
-from moejit.torch import ops
+from moejit.torch import _plan, ops
 from moejit.torch.function import ExpertsFunction, MainGradFunction
+from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.layers import GRADIENTS, call_text, target_of
 from moejit.torch.weights import QuantizedWeights, quantize
 
@@ -48,16 +49,18 @@ class State:
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
         """Quantises the weights for calls without gradients."""
         layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32", "i32", "f32")
-        dense = _dense(call, gate_up_proj, down_proj)
-        self.weights.renew(dense, layer)
+        self.weights.renew(dense(gate_up_proj, down_proj, call.is_transposed), layer)
         self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
 
 
 def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
                  gate_up_proj: torch.Tensor, down_proj: torch.Tensor, gate_up_proj_bias: torch.Tensor | None = None,
                  down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
-                 skip_update: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes the experts of chosen tokens; moejit.torch.experts() tells the arguments."""
+                 skip_update: torch.Tensor | None = None, is_sharded: bool = False) -> torch.Tensor:
+    """Computes the experts of chosen tokens; moejit.torch.experts() tells the arguments.
+
+    `is_sharded` says that the weights' memory is freed behind the call and filled again before backward, as by FSDP.
+    """
     x = hidden_states
     if x.dim() != 2:
         x = x.reshape(-1, x.shape[-1])
@@ -65,34 +68,61 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
         top_k_weights = top_k_weights.reshape(-1, top_k_weights.shape[-1])
     x, *parameters = _cast(x, gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
     topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
-    w1, w2 = _dense(call, parameters[0], parameters[1])
     b1, b2 = (x.new_empty(0) if bias is None else bias for bias in parameters[2:])
-    gradients = _gradients(x, topk_probs, w1, w2, b1, b2)
+    gradients = _gradients(x, topk_probs, *parameters[:2], b1, b2)
     layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj),
                       _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype])
+    dtypes = tuple(_gradient_dtype(weight) for weight in parameters if weight is not None)
+    dtypes += (torch.float32,) * (4 - len(dtypes))
+    x = x.contiguous()
+    keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
+    if isinstance(gate_up_proj, GatheredWeight) or keeps_none:
+        y, status = _with_gathered(call, (x, topk_ids, topk_probs, *parameters[:2], b1, b2), bool(gradients), dtypes,
+                                   skip_update, layer)
+        return _finish(call, y, status, hidden_states)
+    w1, w2 = dense(*parameters[:2], call.is_transposed)
     quantized = _quantized(call, (gate_up_proj, down_proj), (w1, w2), layer, bool(gradients), is_first_microbatch,
                            skip_update)
-    x = x.contiguous()
     if not gradients:
         y, _, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
     elif call.fuse_wgrad_accumulation:
         y, status = _with_main_grads((gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias),
                                      (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized), layer)
     else:
-        dtypes = tuple(_gradient_dtype(weight) for weight in parameters if weight is not None)
-        y, status = ExpertsFunction.apply(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized,
-                                          dtypes + (torch.float32,) * (4 - len(dtypes)), layer)
+        y, status = ExpertsFunction.apply(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, dtypes, layer)
+    return _finish(call, y, status, hidden_states)
+
+
+def _finish(call: ExpertsCall, y: torch.Tensor, status: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
     if call.state is not None and not torch.compiler.is_exporting():
         call.state.status = status
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
 
 
+def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtypes: tuple[torch.dtype, ...],
+                   skip_update: torch.Tensor | None, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs the call without keeping quantised weights for later calls or for backward."""
+    x, topk_ids, topk_probs, w1, w2, b1, b2 = tensors
+    if isinstance(w1, GatheredWeight) != isinstance(w2, GatheredWeight):
+        raise RuntimeError("moejit: invalid_value: one of the two weights is gathered as FP8 codes and the other is not"
+                           "\nhint: shard both with the same fully_shard()")
+    if isinstance(w1, GatheredWeight) and (call.fuse_wgrad_accumulation or skip_update is not None):
+        raise RuntimeError("moejit: unsupported: weights that are gathered as FP8 codes take neither "
+                           "fuse_wgrad_accumulation nor skip_update\nhint: leave them out")
+    if has_gradients:
+        return GatheredFunction.apply(*tensors, dtypes, call.is_transposed, layer)
+    made = operands(w1, w2, call.is_transposed, layer, "forward")
+    y, _, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
+    return y, status
+
+
 def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> list[torch.Tensor | None]:
     """Casts to bf16 under autocast. The probabilities are left alone."""
     tensors = [x, *parameters]
-    if not torch.is_autocast_enabled(x.device.type):
+    if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
         return tensors
-    return [tensor if tensor is None else tensor.to(torch.bfloat16) for tensor in tensors]
+    return [tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
+            for tensor in tensors]
 
 
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,13 +132,6 @@ def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torc
     if probs.dtype not in _LAYER_DTYPES:
         probs = probs.to(torch.float32)
     return ids.contiguous(), probs.contiguous()
-
-
-def _dense(call: ExpertsCall, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the weights row-major as w1 [E, 2I, H] and w2 [E, H, I]."""
-    if call.is_transposed:
-        w1, w2 = w1.transpose(1, 2), w2.transpose(1, 2)
-    return w1.contiguous(), w2.contiguous()
 
 
 def _gradients(*tensors: torch.Tensor) -> tuple[str, ...]:

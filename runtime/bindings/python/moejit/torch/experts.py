@@ -10,6 +10,7 @@ import torch
 from moejit.layer import Layer
 from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.gathered import is_sharded
 from moejit.torch.layers import as_json, target_of
 
 
@@ -129,7 +130,7 @@ class Experts(torch.nn.Module):
         """
         return call_experts(self._call, hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj,
                             self.gate_up_proj_bias, self.down_proj_bias, is_first_microbatch=is_first_microbatch,
-                            skip_update=skip_update)
+                            skip_update=skip_update, is_sharded=is_sharded(self))
 
     def update_weights(self) -> None:
         """Quantises the weights now and keeps them for calls without gradients, also in compiled and captured ones.

@@ -11,6 +11,7 @@ import torch
 from moejit.describe import describe
 from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.experts import splits_alignment_of
+from moejit.torch.gathered import is_sharded
 
 # Keys of configurations on which the experts' formula depends in one family or another.
 _FORMULA_KEYS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "dense_act_fn",
@@ -52,7 +53,12 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
                           f"other implementations: {error}") from error
     fields = {"recipe": recipe, "recompute": recompute,
               "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
-    ALL_EXPERTS_FUNCTIONS.register(name, functools.partial(_experts, json.dumps(fields), max_tokens, cache_weights))
+    ALL_EXPERTS_FUNCTIONS.register(name, implementation(json.dumps(fields), max_tokens, cache_weights))
+
+
+def implementation(fields: str, max_tokens: int | None, cache_weights: bool | None) -> functools.partial:
+    """Returns what transformers calls in the place of a module's forward. `fields` are of a description, JSON."""
+    return functools.partial(_experts, fields, max_tokens, cache_weights)
 
 
 def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
@@ -65,7 +71,8 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
         b1 = module.gate_up_proj_bias if has_gate else module.up_proj_bias
         b2 = module.down_proj_bias
     call = _call_of(module, fields, _bound(hidden_states, max_tokens), top_k_index.shape[-1], w1, cache_weights)
-    return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2)
+    return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2,
+                        is_sharded=is_sharded(module))
 
 
 def _bound(hidden_states: torch.Tensor, max_tokens: int | None) -> int:
@@ -83,19 +90,20 @@ def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, 
              cache_weights: bool | None) -> ExpertsCall:
     """Returns what calls of the module have in common, which the module remembers."""
     if torch.compiler.is_compiling():
-        return _make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
+        return make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
     if "_moejit_state" not in module.__dict__:
         module.__dict__["_moejit_state"] = State()
     state = module.__dict__["_moejit_state"]
     key = (fields, max_tokens, top_k, cache_weights)
     call = state.calls.get(key)
     if call is None:
-        call = state.calls[key] = _make_call(module, fields, max_tokens, top_k, w1, cache_weights, state)
+        call = state.calls[key] = make_call(module, fields, max_tokens, top_k, w1, cache_weights, state)
     return call
 
 
-def _make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
-               cache_weights: bool | None, state: State | None) -> ExpertsCall:
+def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
+              cache_weights: bool | None, state: State | None) -> ExpertsCall:
+    """Returns what calls of a module have in common; raises where no layer description expresses the module."""
     if getattr(module, "has_post_expert_norm", False):
         raise RuntimeError(f"moejit: unsupported: {type(module).__name__} has a norm behind each expert, which no layer "
                            "description expresses\nhint: leave this model at another experts implementation")

@@ -43,12 +43,12 @@ def _check_devices(**tensors: torch.Tensor) -> None:
                                f"{first} is")
 
 
-def _check(planned: _plan.Plan, tokens: int, **tensors: torch.Tensor) -> None:
+def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tensor) -> None:
     """Checks what the library would refuse when the call runs. Sizes that are symbols are left to it."""
     _check_devices(**tensors)
     for name, tensor in tensors.items():
         wanted = planned.tensors.get(name)
-        if wanted is None or (wanted.dtype not in _DTYPES):
+        if wanted is None or wanted.dtype not in _DTYPES or used_by not in wanted.used_by:
             continue
         if tensor.dtype != _DTYPES[wanted.dtype]:
             raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its dtype is {tensor.dtype}, wanted "
@@ -77,19 +77,19 @@ def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
 
 def _quantize(w1, w2, layer):
     planned = plan_of(layer)
-    _check(planned, 0, w1=w1, w2=w2)
+    _check(planned, 0, "update_weights", w1=w1, w2=w2)
     return w1.new_empty(planned.quantized_bytes, dtype=torch.uint8)
 
 
 def _quantize_in_place(w1, w2, quantized, skip_update, layer):
-    _check(plan_of(layer), 0, w1=w1, w2=w2, quantized=quantized)
+    _check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized)
 
 
 def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
     planned = plan_of(layer)
     tokens = x.shape[0]
-    _check(planned, tokens, x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2, b1=b1, b2=b2,
-           quantized=quantized)
+    _check(planned, tokens, "forward", x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2,
+           b1=b1, b2=b2, quantized=quantized)
     saved = x.new_empty(_saved_bytes(planned, tokens), dtype=torch.uint8)
     return _output(planned, "y", tokens, x), saved, _output(planned, "status", tokens, x)
 
@@ -97,7 +97,8 @@ def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
 def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2, quantized=quantized)
+    _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+           quantized=quantized)
     return tuple(_output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
 
 
@@ -105,8 +106,8 @@ def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, main_dw1, ma
                   layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2, quantized=quantized, dw1=main_dw1,
-           dw2=main_dw2)
+    _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+           quantized=quantized, dw1=main_dw1, dw2=main_dw2)
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
 
 

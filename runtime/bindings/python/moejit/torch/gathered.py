@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls whose weights are there only while they run, as FSDP gathers them: in bf16, or as FP8 codes and scales."""
+from __future__ import annotations
+
+import math
+
+import torch
+
+from moejit.torch import _plan, ops
+from moejit.torch.function import _as_gradient
+from moejit.torch.layers import plan_of
+
+_SLICE_ALIGNMENT = 256
+
+
+class GatheredWeight(torch.Tensor):
+    """A weight of all experts as FSDP gathered it: FP8 codes with their scales, which look like one bf16 parameter.
+
+    Layers compute with it, and autograd gives it a gradient of its shape and dtype. It has no other operation, since
+    the bf16 values are on no rank.
+
+    Args:
+        codes: [E, 2I, H] or [E, H, I] uint8: `w1_q` or `w2_q` of the glossary.
+        scales: float32: `w1_scale_inv` or `w2_scale_inv`.
+        shape: Of the parameter; not that of the codes where the parameter is transposed.
+        dtype: Of the parameter.
+    """
+    codes: torch.Tensor
+    scales: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor, scales: torch.Tensor, shape: torch.Size, dtype: torch.dtype):
+        weight = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=codes.device)
+        weight.codes = codes
+        weight.scales = scales
+        return weight
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        weight = args[0]
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.alias.default) or (
+                func == torch.ops.aten.as_strided.default and tuple(args[1]) == weight.shape
+                and tuple(args[2]) == weight.stride()):
+            return cls(weight.codes, weight.scales, weight.shape, weight.dtype)
+        if func in (torch.ops.aten.zeros_like.default, torch.ops.aten.empty_like.default):
+            dtype = (kwargs or {}).get("dtype") or weight.dtype
+            make = torch.zeros if func == torch.ops.aten.zeros_like.default else torch.empty
+            return make(weight.shape, dtype=dtype, device=weight.device)
+        raise NotImplementedError(f"moejit: {func} of a weight that was gathered as FP8 codes: there are no values in "
+                                  f"{weight.dtype}\nhint: use the sharded parameter, outside of forward and backward")
+
+    def __tensor_flatten__(self):
+        return ["codes", "scales"], self.dtype
+
+    @staticmethod
+    def __tensor_unflatten__(inner, dtype, outer_size, outer_stride):
+        return GatheredWeight(inner["codes"], inner["scales"], outer_size, dtype)
+
+    def __repr__(self, *, tensor_contents=None) -> str:
+        return f"GatheredWeight(codes={list(self.codes.shape)}, scales={list(self.scales.shape)})"
+
+
+def is_sharded(module: torch.nn.Module) -> bool:
+    """Tells whether FSDP shards the parameters of a module."""
+    return getattr(module, "_is_fsdp_managed_module", False)
+
+
+def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the weights row-major as w1 [E, 2I, H] and w2 [E, H, I]."""
+    if is_transposed:
+        w1, w2 = w1.transpose(1, 2), w2.transpose(1, 2)
+    return w1.contiguous(), w2.contiguous()
+
+
+def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str,
+             used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns w1, w2 and the block of quantised weights as an operator takes them.
+
+    Args:
+        w1: [E, 2I, H], or [E, H, 2I] where transposed: bf16 or a GatheredWeight.
+        w2: [E, H, I], or [E, I, H]; likewise.
+        is_transposed: Whether the weights are.
+        layer: The text of the layer.
+        used_by: The call, "forward" or "backward". Gathered weights that it does not use are left
+            out of the block: their bytes are undefined.
+    """
+    if not isinstance(w1, GatheredWeight):
+        w1, w2 = dense(w1, w2, is_transposed)
+        return w1, w2, ops.quantize(w1, w2, layer)
+    none = w1.codes.new_empty(0, dtype=torch.bfloat16)
+    return none, none, block_of_codes((w1.codes, w1.scales), (w2.codes, w2.scales), layer, used_by)
+
+
+def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
+                   used_by: str) -> torch.Tensor:
+    """Returns the block of quantised weights that the operator `quantize` would have made, without the bf16 weights.
+
+    Column-wise weights are the rows transposed, codes and scales alike, since a scale belongs to 128x128 elements.
+
+    Args:
+        first: Codes and scales of w1: [E, 2I, H] uint8 and float32 as `w1_scale_inv`.
+        second: Those of w2: [E, H, I] uint8 and float32 as `w2_scale_inv`.
+        layer: The text of the layer.
+        used_by: As for operands().
+    """
+    rows = dict(zip(("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv"), first + second))
+    bytes_, layout = _layout(layer)
+    block = first[0].new_empty(bytes_)
+    for name, is_scale, shape, halves, offset, calls in layout:
+        if used_by not in calls:
+            continue
+        source, part = rows[name.replace("_colwise", "")], _part(block, is_scale, shape, offset)
+        if "_colwise" in name:
+            _transpose(source, part, halves)
+        else:
+            part.copy_(source)
+    return block
+
+
+def parts_of_block(block: torch.Tensor, layer: str) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a block of quantised weights, which share its memory: uint8 for codes, float32 for scales."""
+    return {name: _part(block, is_scale, shape, offset) for name, is_scale, shape, _, offset, _ in _layout(layer)[1]}
+
+
+@torch.compiler.assume_constant_result
+def _layout(layer: str) -> tuple[int, tuple[tuple, ...]]:
+    """Returns the bytes of a block of quantised weights, and of each tensor its name, whether it has scales, its shape,
+    the halves of its last dimension, gate and up, its place in the block, and the calls that use it."""
+    parts, offset = [], 0
+    for tensor in plan_of(layer).quantized:
+        halves = 2 if tensor.symbols[-1].startswith("2") else 1
+        parts.append((tensor.name, tensor.dtype == "F32", tensor.shape, halves, offset, tensor.used_by))
+        offset += -(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT
+    return offset, tuple(parts)
+
+
+def _part(block: torch.Tensor, is_scale: bool, shape: tuple[int, ...], offset: int) -> torch.Tensor:
+    part = block.narrow(0, offset, math.prod(shape) * (4 if is_scale else 1))
+    return (part.view(torch.float32) if is_scale else part).view(shape)
+
+
+_WORD = 8  # bytes; H and I are multiples of 16
+
+
+def _transpose(rows: torch.Tensor, columns: torch.Tensor, halves: int) -> None:
+    """Transposes [E, R, C] into [E, C, R'], where the rows of gate and those of up are each filled up with zeros.
+
+    Codes go in two steps, words of eight columns first and then bytes within words: a kernel of torch that walks down a
+    column byte by byte would fetch a whole sector of memory for each.
+    """
+    count, room = rows.shape[1] // halves, columns.shape[2] // halves
+    if count != room:
+        columns.zero_()
+    for half in range(halves):
+        part = rows.narrow(1, half * count, count)
+        place = columns.narrow(2, half * room, count)
+        if part.element_size() == 1:
+            words = part.view(torch.int64).transpose(1, 2).contiguous()  # [E, C / 8, R]
+            part = words.view(torch.uint8).unflatten(2, (count, _WORD)).transpose(2, 3)
+            place.unflatten(1, (-1, _WORD)).copy_(part)
+        else:
+            place.copy_(part.transpose(1, 2))
+
+
+class GatheredFunction(torch.autograd.Function):
+    """One forward call and its backward call, between which no copy of the weights is kept.
+
+    FSDP frees the memory of gathered weights behind forward and fills it again before backward. So only the parameters
+    themselves are saved, and backward makes its quantised weights of them anew: the same bytes.
+    """
+
+    @staticmethod
+    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, gradient_dtypes, is_transposed, layer):
+        made = operands(w1, w2, is_transposed, layer, "forward")
+        y, saved, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
+        ctx.save_for_backward(saved, topk_probs, w1, w2, b1, b2)
+        ctx.layer = layer
+        ctx.is_transposed = is_transposed
+        ctx.gradient_dtypes = gradient_dtypes
+        ctx.mark_non_differentiable(status)
+        ctx.set_materialize_grads(False)
+        return y, status
+
+    @staticmethod
+    def backward(ctx, dy, _):
+        saved, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
+        made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")
+        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), saved, topk_probs, *made[:2], b1, b2, made[2],
+                                               ctx.layer)
+        if ctx.is_transposed:
+            of_weights[:2] = [each.transpose(1, 2).contiguous() if each.dim() == 3 else each for each in of_weights[:2]]
+        wanted = ctx.needs_input_grad
+        dw1, dw2, db1, db2 = map(_as_gradient, of_weights, wanted[3:7], ctx.gradient_dtypes)
+        return (_as_gradient(dx, wanted[0], dx.dtype), None, _as_gradient(dprobs, wanted[2], dprobs.dtype), dw1, dw2,
+                db1, db2, None, None, None)
