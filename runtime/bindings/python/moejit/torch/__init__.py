@@ -4,8 +4,9 @@ from moejit.frameworks import require_torch as _require_torch
 
 _require_torch()
 
+from moejit.torch.convert import convert, explain
 from moejit.torch.experts import Experts, experts
 from moejit.torch.hf import register_hf
 from moejit.torch.layers import layer_text
 
-__all__ = ["Experts", "experts", "layer_text", "register_hf"]
+__all__ = ["Experts", "convert", "experts", "explain", "layer_text", "register_hf"]
