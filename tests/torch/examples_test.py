@@ -12,10 +12,15 @@ import torch
 import transformers
 
 import moejit.torch
+from ranks import is_possible
 from support import DEVICE, ROOT
 
 
 transformers.utils.logging.disable_progress_bar()
+
+
+def losses_of(output):
+    return [float(loss) for loss in re.findall(r"step \d: loss ([\d.]+)", output)]
 
 
 class Examples(unittest.TestCase):
@@ -27,20 +32,17 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def assert_learns(self, output):
-        losses = [float(loss) for loss in re.findall(r"step \d: loss ([\d.]+)", output)]
+    def test_a_model_of_transformers_learns(self):
+        losses = losses_of(self.output_of("train_hf.py"))
         self.assertEqual(len(losses), 6)
         self.assertLess(losses[-1], losses[0] - 0.2)
 
-    def test_a_model_of_transformers_learns(self):
-        self.assert_learns(self.output_of("train_hf.py"))
-
-    @unittest.skipUnless(DEVICE.type == "cpu" or torch.cuda.device_count() >= 2, "needs two GPUs")
-    def test_a_model_on_two_processes_learns(self):
-        # A port that is free, since other tests may run beside this one.
-        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-                    "--rdzv-endpoint", "localhost:0")
-        self.assert_learns(self.output_of("train_fsdp.py", *launcher))
+    @unittest.skipUnless(is_possible(), "needs two GPUs")
+    def test_sharded_blocks_learn(self):
+        losses = losses_of(self.output_of("fsdp2.py", "-m", "torch.distributed.run", "--standalone",
+                                          "--nproc-per-node", "2"))
+        self.assertEqual(len(losses), 4)
+        self.assertLess(losses[-1], losses[0] / 4)
 
     def test_the_lines_of_the_readme_switch_a_model_over(self):
         lines = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)

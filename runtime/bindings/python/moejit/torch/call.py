@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from moejit.torch import _plan, ops
+from moejit.torch import ops
 from moejit.torch.function import ExpertsFunction, MainGradFunction
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.layers import GRADIENTS, call_text, target_of

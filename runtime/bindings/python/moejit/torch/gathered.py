@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from moejit.torch import _plan, ops
+from moejit.torch import ops
 from moejit.torch.function import _as_gradient
 from moejit.torch.layers import plan_of
 
@@ -83,8 +83,8 @@ def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str
         w2: [E, H, I], or [E, I, H]; likewise.
         is_transposed: Whether the weights are.
         layer: The text of the layer.
-        used_by: The call, "forward" or "backward". Gathered weights that it does not use are left
-            out of the block: their bytes are undefined.
+        used_by: The call, "forward" or "backward". Gathered weights that it does not use are left out of the block:
+            their bytes are undefined.
     """
     if not isinstance(w1, GatheredWeight):
         w1, w2 = dense(w1, w2, is_transposed)
@@ -131,7 +131,7 @@ def _layout(layer: str) -> tuple[int, tuple[tuple, ...]]:
     parts, offset = [], 0
     for tensor in plan_of(layer).quantized:
         halves = 2 if tensor.symbols[-1].startswith("2") else 1
-        parts.append((tensor.name, tensor.dtype == "F32", tensor.shape, halves, offset, tensor.used_by))
+        parts.append((tensor.name, tensor.dtype == "F32", tensor.shape, halves, offset, tuple(sorted(tensor.used_by))))
         offset += -(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT
     return offset, tuple(parts)
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised weights that are put together of the codes of several ranks, and transposed here."""
+import unittest
+
+import torch
+
+from support import DEVICE, assert_same_bits
+from moejit.torch import Experts, fsdp, ops
+from moejit.torch.gathered import GatheredWeight, block_of_codes, parts_of_block
+from moejit.torch.layers import call_text, target_of
+
+FORWARD, BACKWARD = 2, 4
+RANKS, EXPERTS = 2, 4
+LAYERS = [{},
+          {"intermediate_size": 80},  # halves that are filled up with zeros
+          {"intermediate_size": 80, "gate_up_layout": "interleaved"},
+          {"intermediate_size": 80, "activation": "relu_squared"},  # no halves
+          {"hidden_size": 272, "intermediate_size": 208}]  # several scales, the last ones of fewer elements
+
+
+def make(fields):
+    sizes = {"hidden_size": 128, "intermediate_size": 128, **fields}
+    module = Experts(EXPERTS, top_k=2, max_tokens=16, device=DEVICE, **sizes)
+    with torch.no_grad():  # scales that differ from tile to tile
+        for weight in module.parameters():
+            weight.mul_(torch.exp2(torch.randint(-4, 5, weight.shape[:2] + (1,), device=DEVICE)))
+    return module, call_text(module.description, target_of(DEVICE), ("dx", "dw1", "dw2"), "bf16")
+
+
+def gather(module):
+    """{weight: (codes, scales)} of all experts, quantised rank by rank."""
+    count = EXPERTS // RANKS
+    parts = [fsdp._quantize(module, *(weight.detach()[rank * count:(rank + 1) * count]
+                                      for weight in (module.gate_up_proj, module.down_proj)))
+             for rank in range(RANKS)]
+    return {name: tuple(torch.cat([part[name][i] for part in parts]) for i in (0, 1)) for name in ("w1", "w2")}
+
+
+class Gathered(unittest.TestCase):
+
+    def test_blocks_are_those_of_weights_that_are_quantised_together(self):
+        torch.manual_seed(0)
+        for fields in LAYERS:
+            module, layer = make(fields)
+            want = parts_of_block(ops.quantize(module.gate_up_proj.detach(), module.down_proj.detach(), layer), layer)
+            codes = gather(module)
+            got = parts_of_block(block_of_codes(codes["w1"], codes["w2"], layer, FORWARD | BACKWARD), layer)
+            self.assertEqual(len(got), 8)
+            for name in want:
+                with self.subTest(fields=fields, tensor=name):
+                    assert_same_bits(self, [got[name]], [want[name]])
+
+    def test_gathered_weights_have_no_values(self):
+        module, _ = make({})
+        codes, scales = gather(module)["w2"]
+        weight = torch.nn.Parameter(GatheredWeight(codes, scales, module.down_proj.shape, torch.bfloat16))
+        self.assertEqual((weight.shape, weight.dtype, weight.device), (module.down_proj.shape, torch.bfloat16,
+                                                                      module.down_proj.device))
+        with self.assertRaisesRegex(NotImplementedError, "gathered as FP8 codes"):
+            weight + 1
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function in several processes, the ranks of a torch.distributed group, and returns what each returned."""
+import datetime
+import pathlib
+import tempfile
+import traceback
+
+import torch
+import torch.distributed as dist
+
+from support import DEVICE
+
+PATIENCE = datetime.timedelta(seconds=120)  # after which a rank gives up waiting for another that has failed
+
+
+def run_on_ranks(function, count=2):
+    """[what `function(device)` returned on each rank]. It has to be a module's function. Its failure is this one's."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_work, (function, count, folder), nprocs=count)
+        results = [torch.load(pathlib.Path(folder) / str(rank), weights_only=False) for rank in range(count)]
+    failed = [result for result in results if isinstance(result, str)]
+    if failed:
+        raise AssertionError(failed[0])
+    return results
+
+
+def is_possible(count=2):
+    """Whether the tests' device exists often enough."""
+    return DEVICE.type == "cpu" or torch.cuda.device_count() >= count
+
+
+def _work(rank, function, count, folder):
+    torch.set_num_threads(1)
+    device = DEVICE if DEVICE.type == "cpu" else torch.device(DEVICE.type, rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    # A file and no port: other tests may run beside this one.
+    dist.init_process_group("gloo" if device.type == "cpu" else "nccl", init_method=f"file://{folder}/group", rank=rank,
+                            world_size=count, timeout=PATIENCE)
+    try:
+        result = function(device)
+    except Exception:
+        result = f"rank {rank}:\n{traceback.format_exc()}"
+    torch.save(result, pathlib.Path(folder) / str(rank))
+    dist.destroy_process_group()
