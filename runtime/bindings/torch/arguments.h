@@ -31,7 +31,8 @@ class Text {
 };
 
 // The arguments of an operator: tensors, then flags, then the layer's text. Owns all of them before
-// it reads the first, so none leaks where one cannot be read.
+// it reads the first, so none leaks where one cannot be read. Throws where a tensor with elements
+// is on another device than the first one.
 template <std::size_t kTensors, std::size_t kFlags = 0>
 class Arguments {
  public:
@@ -39,7 +40,10 @@ class Arguments {
       : tensors_(take(stack, std::make_index_sequence<kTensors>())),
         flags_(stack + kTensors),
         text_(stack[kTensors + kFlags]) {
-    for (std::size_t i = 0; i < kTensors; ++i) tensors_[i].describe(names[i]);
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      tensors_[i].describe(names[i]);
+      if (tensors_[i].element_count() > 0) check_device(names[i], tensors_[i], tensors_[0]);
+    }
   }
 
   const std::array<Tensor, kTensors>& tensors() const { return tensors_; }

@@ -126,6 +126,23 @@ void Tensor::describe(const char* name) {
   dl_.dtype = *known;
 }
 
+namespace {
+
+std::string device_text(DLDevice device) {
+  if (device.device_type == kDLCPU) return "the CPU";
+  return "CUDA device " + std::to_string(device.device_id);
+}
+
+}  // namespace
+
+void check_device(const char* name, const Tensor& tensor, const Tensor& first) {
+  const DLDevice got = tensor.device(), wanted = first.device();
+  if (got.device_type == wanted.device_type && got.device_id == wanted.device_id) return;
+  fail(MOEJIT_ERROR_TENSOR_MISMATCH, std::string("tensor ") + name + ": it is on " +
+                                         device_text(got) + ", wanted " + device_text(wanted) +
+                                         " as the first tensor");
+}
+
 int64_t Tensor::element_count() const {
   int64_t count = 1;
   for (int32_t i = 0; i < dl_.ndim; ++i) count *= dl_.shape[i];

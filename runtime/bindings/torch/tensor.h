@@ -41,4 +41,7 @@ class Tensor {
   DLTensor dl_{};
 };
 
+// Throws a sentence about a tensor that is on another device than the operator's first one.
+void check_device(const char* name, const Tensor& tensor, const Tensor& first);
+
 }  // namespace moejit::torch
