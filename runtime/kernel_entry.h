@@ -15,7 +15,7 @@ namespace moejit::runtime {
 
 // Most bytes that a kernel's cache entry has beside its machine code: header, metadata, padding and
 // checksum. It holds for every kernel of the layers in docs/examples/layers, fused or apart.
-inline constexpr std::size_t kMostEntryOverheadBytes = 2048;
+inline constexpr std::size_t kMostEntryOverheadBytes = 2304;
 
 // The metadata that a kernel's cache entry carries: canonical JSON (keys sorted, no blanks) of
 // "entry", "target", "usage" where known, and "key", the fields of the key in order as pairs of

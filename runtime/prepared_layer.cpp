@@ -79,7 +79,8 @@ Result<void> PreparedLayer::Impl::bind(const CallPart& part, std::span<const Ten
     MOEJIT_TRY(bind_memory(plan, layout, part, device->block_alignment(), memory, bound));
   MOEJIT_TRY(check_overlaps(plan, part, of_part.written, bound));
   if (device->checks_memory()) MOEJIT_TRY(check_memory(bound));
-  if (part.phase != Phase::kBackward || !device->is_host_memory()) return {};
+  // A half with nothing to compute has no tensors that would tell T.
+  if (part.phase != Phase::kBackward || of_part.all.none() || !device->is_host_memory()) return {};
   return check_saved_tokens(plan, bound);
 }
 

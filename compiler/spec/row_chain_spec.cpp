@@ -82,7 +82,7 @@ std::string to_string(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
-      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}{}",
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       s.segments_in_flight, burst, dprobs, pitch, s.is_interleaved ? " interleaved" : "",

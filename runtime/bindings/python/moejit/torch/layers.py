@@ -79,8 +79,8 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
 
 
 @torch.compiler.assume_constant_result
-def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-              topk_probs_dtype: str) -> str:
+def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str,
+              topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32") -> str:
     """Returns the text of a layer as one call wants it.
 
     Args:
