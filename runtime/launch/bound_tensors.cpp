@@ -232,8 +232,8 @@ TensorSet tensors_of_shape(const Plan& plan, const CallPart& part) {
 }
 
 Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorSet& wanted,
-                          const TensorSet& shapes,
-                          std::span<const TensorRef> tensors, BoundTensors& bound) {
+                          const TensorSet& shapes, std::span<const TensorRef> tensors,
+                          BoundTensors& bound) {
   int64_t tokens = kUnknown;
   TensorSet missing = wanted | shapes;
   for (const TensorRef& tensor : tensors) {

@@ -57,8 +57,7 @@ struct BoundTensors {
 // Allocates only for errors.
 Result<void> bind_tensors(const compiler::Plan& plan, compiler::Phase phase,
                           const TensorSet& wanted, const TensorSet& shapes,
-                          std::span<const TensorRef> tensors,
-                          BoundTensors& bound);
+                          std::span<const TensorRef> tensors, BoundTensors& bound);
 
 // Binds the blocks of memory, whose addresses are to be multiples of `alignment`, and the tensors
 // in them, where `layout` has them in a call with the T of bind_tensors(). What is deferred is of

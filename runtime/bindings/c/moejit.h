@@ -196,8 +196,8 @@ typedef struct moejit_layer_info {
   // kernels: layers with equal digests take each other's saved blocks and quantised weights. The
   // same in all processes and on all machines; the layer's name is no part of it.
   const char* plan_digest;  // valid as long as the layer
-  int64_t deferred_bytes;  // that the data half of a backward over max_tokens leaves for the
-                           // weights half; 0 without halves
+  int64_t deferred_bytes;   // that the data half of a backward over max_tokens leaves for the
+                            // weights half; 0 without halves
 } moejit_layer_info;
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);
