@@ -251,14 +251,21 @@ def refusals(device):
     by_columns = shard(build(device, "none"), "fp8",
                        shard_placement_fn=lambda parameter: Shard(1) if parameter.dim() == 3 else Shard(0))
     refuse("columns", lambda: by_columns(batch(device)))
+    for names in (["down_proj"], ["gate_up_proj", "down_proj"]):
+        replaced = build(device, "fp8-unsharded")
+        for name in names:
+            weight = getattr(replaced[0].experts, name)
+            setattr(replaced[0].experts, name, torch.nn.Parameter(torch.zeros_like(weight.plain)))
+        shard(replaced, "bf16")
+        refuse(f"replaced {len(names)}", lambda: replaced(batch(device)))
     model = build(device, "fp8")
     model[0].experts.register_forward_pre_hook(lambda module, _: refuse("values", lambda: module.down_proj * 2))
     model(batch(device))
     return made
 
 
-def asked_twice(device):
-    """What one rank sends where FSDP asks for one weight twice, and for the other after it has changed."""
+def asked_again(device):
+    """What one rank sends where FSDP asks for one weight several times, and for the other after it has changed."""
     experts = build(device, "fp8")[0].experts
 
     def ask(name):
@@ -266,7 +273,7 @@ def asked_twice(device):
         sent, _ = parameter.to_local().fsdp_pre_all_gather(parameter.device_mesh, parameter.shape, None, experts, None)
         return [tensor.cpu().clone() for tensor in sent]
 
-    made = {"down": ask("down_proj"), "gate_up": [ask("gate_up_proj") for _ in range(2)]}
+    made = {"down": ask("down_proj"), "gate_up": [ask("gate_up_proj") for _ in range(3)]}
     with torch.no_grad():
         experts.down_proj.mul_(2)
     made["doubled"] = ask("down_proj")
@@ -301,6 +308,6 @@ def replicated(device):
 
 def everything(device):
     """{case: what it returned}, of one rank."""
-    cases = (training, precision, memory, recomputed, compiled, state_dicts, meta, refusals, asked_twice, transformers_model,
+    cases = (training, precision, memory, recomputed, compiled, state_dicts, meta, refusals, asked_again, transformers_model,
              replicated)
     return {case.__name__: case(device) for case in cases}

@@ -168,6 +168,18 @@ def _enable(module: torch.nn.Module) -> None:
         module._parameters[name] = made
     module.register_state_dict_post_hook(_unwrap_state)
     module.register_load_state_dict_post_hook(_wrap_again)
+    module.register_forward_pre_hook(_check_wrapped)
+
+
+def _check_wrapped(module: torch.nn.Module, args: tuple) -> None:
+    """Raises where a parameter was replaced: it would be gathered in bf16, and nobody would know."""
+    for name in _parameters(module).values():
+        parameter = module._parameters.get(name)
+        local = parameter._local_tensor if isinstance(parameter, DTensor) else parameter
+        if local is not None and not isinstance(local, (GatheredWeight, ShardedWeight)):
+            raise RuntimeError(f"moejit: unsupported: {type(module).__name__}.{name} was replaced behind "
+                               "enable_fp8_all_gather() and would be gathered in bf16\nhint: call it when the parameters "
+                               "are there, right before fully_shard()")
 
 
 def _unwrap_state(module: torch.nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
@@ -200,6 +212,7 @@ def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[to
     The library quantises both weights of a layer in one call, and FSDP asks for one after the other. So what the other
     weight will be asked for is kept until then.
     """
+    _check_wrapped(module, ())
     parameters = {weight: module._parameters[name] for weight, name in _parameters(module).items()}
     shards = {weight: parameter._local_tensor.plain for weight, parameter in parameters.items()}
     # Versions are counted by the outermost tensor alone, which is the parameter.
