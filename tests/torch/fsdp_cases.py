@@ -150,7 +150,8 @@ def memory(device):
 
 
 def quantized_bytes(experts):
-    layer = call_text(experts.description, target_of(DEVICE), ("dx", "dw1"), "bf16")
+    # The tokens of the first block want no gradient.
+    layer = call_text(experts.description, target_of(DEVICE), ("dprobs", "dw1", "dw2"), "bf16")
     return plan_of(layer).quantized_bytes
 
 

@@ -94,11 +94,19 @@ def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, 
     if "_moejit_state" not in module.__dict__:
         module.__dict__["_moejit_state"] = State()
     state = module.__dict__["_moejit_state"]
-    key = (fields, max_tokens, top_k, cache_weights)
+    key = (fields, max_tokens, top_k, cache_weights, _foreign(module))
     call = state.calls.get(key)
     if call is None:
         call = state.calls[key] = make_call(module, fields, max_tokens, top_k, w1, cache_weights, state)
     return call
+
+
+def _foreign(module: torch.nn.Module) -> str:
+    """Returns what the layer does with ids above those of this rank's experts, which are experts of other ranks.
+
+    Before transformers 5.18 nothing says whether there are such.
+    """
+    return "ignore" if getattr(module, "_is_expert_parallel", True) else "report"
 
 
 def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
@@ -112,11 +120,8 @@ def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int,
     rows, hidden = (w1.shape[2], w1.shape[1]) if module.is_transposed else (w1.shape[1], w1.shape[2])
     has_gate = getattr(module, "has_gate", True)
     layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
-    # Tokens of other ranks' experts have ids above those of this rank. Before transformers 5.18 nothing says whether
-    # there are such.
-    foreign = "ignore" if getattr(module, "_is_expert_parallel", True) else "report"
     description = _describe(fields, config.model_type, keys, w1.shape[0], top_k, hidden,
-                            rows // 2 if has_gate else rows, bool(module.has_bias), layout, foreign, max_tokens)
+                            rows // 2 if has_gate else rows, bool(module.has_bias), layout, _foreign(module), max_tokens)
     return ExpertsCall(description=description, state=state, cache_weights=cache_weights,
                        is_transposed=bool(module.is_transposed))
 
