@@ -8,7 +8,8 @@ from typing import Callable
 
 import torch
 
-from moejit.torch import _plan, hf
+from moejit.layer import Layer
+from moejit.torch import hf
 from moejit.torch.experts import Experts, splits_alignment_of
 from moejit.torch.layers import call_text, target_of
 
@@ -95,7 +96,7 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
                      f"intermediate {fields['intermediate']}, recipe {fields['recipe']}")
         layers[found[0], target_of(module.down_proj.device)] = None
     if plans:
-        lines += [_plan.explain(description, target) for description, target in layers]
+        lines += [Layer(description, target).explain() for description, target in layers]
     return "\n".join(lines) + "\n" if lines else "no module runs on moejit\n"
 
 
