@@ -117,10 +117,12 @@ TEST(MemoryLayout, NeverNeedsLessForMoreTokens) {
       const MemorySizes now = layout.sizes(tokens).value();
       ASSERT_GE(now.workspace_bytes, before.workspace_bytes) << tokens;
       ASSERT_GE(now.saved_bytes, before.saved_bytes) << tokens;
+      ASSERT_GE(now.deferred_bytes, before.deferred_bytes) << tokens;
       before = now;
     }
     EXPECT_LE(before.workspace_bytes, plan.workspace_bytes);
     EXPECT_LE(before.saved_bytes, plan.saved_bytes);
+    EXPECT_LE(before.deferred_bytes, plan.deferred_bytes);
   }
 }
 
