@@ -59,6 +59,16 @@ KernelPlan quantize_permute_pad(const Layer& layer, const TokenRows& rows,
 KernelPlan grouped_gemm(const Layer& layer, GroupedGemmSpec problem, std::string_view a,
                         std::string_view b, std::string_view d, std::string_view bias = {});
 
+// The tensor that says where the columns of wgrad's operands start.
+std::string colwise_offs(const Layer& layer);
+
+// The gradient of the activation: of gate, up and, where somebody reads it, the probability; of the
+// probability alone; and with wgrad's operands, those that somebody reads.
+KernelPlan activation_backward(const Layer& layer, const Dataflow& flow);
+KernelPlan activation_dprobs(const Layer& layer);
+KernelPlan activation_backward_transpose(const Layer& layer, const Dataflow& flow,
+                                         const PlanOptions& options);
+
 // The kernel of an operation of the backward pass that the forward pass has not.
 KernelPlan make_backward_kernel(Operation operation, const Layer& layer, const Dataflow& flow,
                                 const PlanOptions& options);
