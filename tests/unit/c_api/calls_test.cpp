@@ -285,7 +285,9 @@ TEST_F(CApiPrepare, ComesBeforeEveryCall) {
   call.struct_size = sizeof(call);
   for (const auto code :
        {moejit_layer_update_weights(layer_, &call), moejit_layer_forward(layer_, &call),
-        moejit_layer_backward(layer_, MOEJIT_GRADIENT_ADD, &call)})
+        moejit_layer_backward(layer_, MOEJIT_GRADIENT_ADD, &call),
+        moejit_layer_backward_data(layer_, &call),
+        moejit_layer_backward_weights(layer_, MOEJIT_GRADIENT_ADD, &call)})
     EXPECT_TRUE(is_error(code, MOEJIT_ERROR_INVALID_VALUE, "tiny is not prepared"));
 }
 

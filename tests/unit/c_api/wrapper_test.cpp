@@ -67,6 +67,15 @@ TEST(Wrapper, GivesTheMemoryOfACall) {
   EXPECT_EQ(error.code(), MOEJIT_ERROR_INVALID_VALUE);
 }
 
+TEST(Wrapper, CallsTheHalvesOfBackward) {
+  moejit::Layer layer(kTinyLayer, "sim");
+  const auto call = moejit::make<moejit_call>();
+  const auto data = error_of([&] { layer.backward_data(call); });
+  EXPECT_NE(data.message().find("tiny is not prepared"), std::string::npos);
+  const auto weights = error_of([&] { layer.backward_weights(MOEJIT_GRADIENT_ADD, call); });
+  EXPECT_NE(weights.message().find("tiny is not prepared"), std::string::npos);
+}
+
 TEST(Wrapper, MovesHandlesAndThrowsForEmptyOnes) {
   moejit::Layer first(kTinyLayer, "sim");
   const moejit_layer* const handle = first.get();
