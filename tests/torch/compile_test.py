@@ -124,6 +124,7 @@ class Export(unittest.TestCase):
             given = (inputs.x.detach(), inputs.ids, inputs.probs.detach())
             assert_same_bits(self, [program(*given)], [self.module(*given)])
 
+    @unittest.skipUnless(DEVICE.type == "cpu", "PyTorch 2.11 ends in loading a package on an H200, of a plain Linear too")
     def test_a_package_of_aot_inductor_has_the_bits_of_eager(self):
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             path = torch._inductor.aoti_compile_and_package(
