@@ -56,7 +56,7 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
       integer_constant("kRows", spec.rows, "of A"),
       integer_constant("kN", spec.n, "rows of B, columns of D"),
       integer_constant("kStepElements", step_elements(spec), "of the contraction in a stage"),
-      {"bool", "kAdds", adds ? "true" : "false", "to what D holds; then empty groups are skipped"},
+      bool_constant("kAdds", adds, "to what D holds; then empty groups are skipped"),
       integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
       integer_constant("kWideTiles", spec.wide_tiles, "in a row of tiles; behind them"),
       integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
@@ -73,7 +73,7 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   }
   if (spec.is_interleaved) {
     constants.insert(constants.begin() + 2,
-                     {"bool", "kInterleaved", "true", "rows of these parts alternate in D"});
+                     bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
   }
   return constants;
 }

@@ -17,8 +17,6 @@ ComposedType store_stage(const GatedGradientSpec& spec) {
   return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
 }
 
-std::string bool_text(bool value) { return value ? "true" : "false"; }
-
 // Says what of it is wanted, where that is not all.
 void leave_out(const GatedGradientSpec& spec, KernelText& text) {
   const bool stores = spec.stores_rows || spec.tells_dprobs;
@@ -28,12 +26,12 @@ void leave_out(const GatedGradientSpec& spec, KernelText& text) {
   if (stores) text.types_used.insert(text.types_used.begin(), store_stage(spec));
   if (spec.stores_rows) {
     text.constants.push_back(
-        {"bool", "kInterleaved", "false", "all of gate, then all of up, by rows"});
-    text.constants.push_back({"bool", "kTellsDprobs", bool_text(spec.tells_dprobs),
-                              "parts of the probability's gradient"});
+        bool_constant("kInterleaved", false, "all of gate, then all of up, by rows"));
+    text.constants.push_back(
+        bool_constant("kTellsDprobs", spec.tells_dprobs, "parts of the probability's gradient"));
   }
-  text.constants.push_back({"bool", "kTransposesGradient", bool_text(spec.transposes_gradient),
-                            "and not the activation alone"});
+  text.constants.push_back(bool_constant("kTransposesGradient", spec.transposes_gradient,
+                                         "and not the activation alone"));
 }
 
 std::string summary_of(const GatedGradientSpec& spec) {

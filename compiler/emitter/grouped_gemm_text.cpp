@@ -141,10 +141,10 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   }
   if (spec.bias != GemmBias::kNone) {
     const bool times_prob = spec.bias == GemmBias::kColumnsTimesProb;
-    constants.push_back({"bool", "kBiasTimesProb", times_prob ? "true" : "false",
-                         "the bias is multiplied with the row's probability"});
-    constants.push_back({"bool", "kInterleavedBias", spec.has_interleaved_bias ? "true" : "false",
-                         "gate and up alternate in the bias"});
+    constants.push_back(bool_constant("kBiasTimesProb", times_prob,
+                                      "the bias is multiplied with the row's probability"));
+    constants.push_back(bool_constant("kInterleavedBias", spec.has_interleaved_bias,
+                                      "gate and up alternate in the bias"));
   }
   return constants;
 }

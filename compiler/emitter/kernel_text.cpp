@@ -69,6 +69,10 @@ NamedConstant integer_constant(std::string_view name, int32_t value, std::string
   return {"int32_t", std::string(name), fmt::format("{}", value), std::string(comment)};
 }
 
+NamedConstant bool_constant(std::string_view name, bool value, std::string_view comment) {
+  return {"bool", std::string(name), value ? "true" : "false", std::string(comment)};
+}
+
 NamedConstant float_bits_constant(std::string_view name, float value, std::string_view comment) {
   return {"uint32_t", std::string(name), fmt::format("0x{:08x}u", std::bit_cast<uint32_t>(value)),
           fmt::format("{:g}: {}", value, comment)};

@@ -19,6 +19,7 @@ struct NamedConstant {
 };
 
 NamedConstant integer_constant(std::string_view name, int32_t value, std::string_view comment);
+NamedConstant bool_constant(std::string_view name, bool value, std::string_view comment);
 // The bits of a float, for template parameters: floats cannot be one in NVRTC's C++20 and in g++
 // and clang++ alike.
 NamedConstant float_bits_constant(std::string_view name, float value, std::string_view comment);

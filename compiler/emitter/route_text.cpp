@@ -29,17 +29,17 @@ KernelText describe(const RouteSpec& spec) {
   std::vector<std::string>& arguments = text.types_used.front().arguments;
   if (spec.has_colwise_offs) {
     text.constants.push_back(
-        {"bool", "kHasColwiseOffs", "true", "starts of groups of columns, multiples of 128"});
+        bool_constant("kHasColwiseOffs", true, "starts of groups of columns, multiples of 128"));
   } else if (is_i64 || spec.ignores_foreign) {
     text.constants.push_back(
-        {"bool", "kHasColwiseOffs", "false", "columns start where rows do, or nobody asks"});
+        bool_constant("kHasColwiseOffs", false, "columns start where rows do, or nobody asks"));
   }
   if (spec.has_colwise_offs || is_i64 || spec.ignores_foreign)
     arguments.emplace_back("kHasColwiseOffs");
   if (is_i64 || spec.ignores_foreign) arguments.emplace_back(is_i64 ? "int64_t" : "int32_t");
   if (spec.ignores_foreign) {
     text.constants.push_back(
-        {"bool", "kIgnoresForeign", "true", "ids from kLocalExperts on are like -1"});
+        bool_constant("kIgnoresForeign", true, "ids from kLocalExperts on are like -1"));
     arguments.emplace_back("kIgnoresForeign");
   }
   return text;

@@ -230,31 +230,32 @@ KernelText describe(const RowChainSpec& spec) {
         integer_constant("kPitch", spec.pitch, "columns of a half with the zeros behind it"));
   }
   if (spec.is_interleaved) {
-    text.constants.push_back({"bool", "kInterleaved", "true", "gate and up alternate in a row"});
+    text.constants.push_back(bool_constant("kInterleaved", true, "gate and up alternate in a row"));
   } else if (is_gated(spec.store) && !spec.tells_dprobs) {
-    text.constants.push_back({"bool", "kInterleaved", "false", "all of gate, then all of up"});
+    text.constants.push_back(bool_constant("kInterleaved", false, "all of gate, then all of up"));
   }
   if (!spec.tells_dprobs) {
     text.constants.push_back(
-        {"bool", "kTellsDprobs", "false", "nobody asks for the probabilities' gradients"});
+        bool_constant("kTellsDprobs", false, "nobody asks for the probabilities' gradients"));
   }
   if (has_dprobs) {
     text.constants.push_back(
         integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
   }
   if (names_bias_dprobs(spec)) {
-    text.constants.push_back({"bool", "kAddsBiasDprobs", spec.adds_bias_dprobs ? "true" : "false",
-                              "what the bias adds, behind the blocks"});
+    text.constants.push_back(bool_constant("kAddsBiasDprobs", spec.adds_bias_dprobs,
+                                           "what the bias adds, behind the blocks"));
   }
   if (!spec.moves_probs) {
     text.constants.push_back(
-        {"bool", "kMovesProbs", "false", "probabilities stay, and zero no rows"});
+        bool_constant("kMovesProbs", false, "probabilities stay, and zero no rows"));
   } else if (is_permuted(spec.store) && names_element(spec)) {
-    text.constants.push_back({"bool", "kMovesProbs", "true", "beside the rows; 0 zeros the row"});
+    text.constants.push_back(
+        bool_constant("kMovesProbs", true, "beside the rows; 0 zeros the row"));
   }
   if (is_permuted(spec.store) && names_tokens(spec)) {
-    text.constants.push_back({"bool", "kTellsTokens", spec.tells_tokens ? "true" : "false",
-                              "whose row each permuted one is"});
+    text.constants.push_back(
+        bool_constant("kTellsTokens", spec.tells_tokens, "whose row each permuted one is"));
   }
   if (has_new_scales(spec.quantize)) {
     text.constants.push_back(

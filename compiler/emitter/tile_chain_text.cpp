@@ -32,7 +32,7 @@ KernelText describe(const TileChainSpec& spec) {
   };
   if (spec.is_interleaved) {
     text.constants.push_back(
-        {"bool", "kInterleaved", "true", "rows of the parts alternate in the input"});
+        bool_constant("kInterleaved", true, "rows of the parts alternate in the input"));
     text.types_used.back().arguments.emplace_back("kInterleaved");
   }
   return text;

@@ -19,8 +19,8 @@ KernelText describe(const UnpermuteDprobsSpec& spec) {
           {
               integer_constant("kTopK", spec.top_k, "experts that a token is routed to"),
               integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"),
-              {"bool", "kAddsBiasDprobs", spec.adds_bias_dprobs ? "true" : "false",
-               "what the bias adds, behind the blocks"},
+              bool_constant("kAddsBiasDprobs", spec.adds_bias_dprobs,
+                            "what the bias adds, behind the blocks"),
               integer_constant("kThreads", spec.threads, "per CTA"),
           },
       .types_used = {{"Kernel",
