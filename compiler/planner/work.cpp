@@ -10,7 +10,7 @@ int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) 
 
 int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) {
   if (spec.store != StoreStage::kRowsAndProbs) return 0;
-  return 4 * (routed * spec.dprobs_columns + choices);
+  return 4 * routed * spec.dprobs_columns + size_bytes(spec.probs) * choices;
 }
 
 // Of a row, or of each half of a gated one.
@@ -21,7 +21,8 @@ int64_t stored_row_bytes(const RowChainSpec& spec) {
 }
 
 Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
-  return {.min_bytes = 2 * 4 * rows.tokens * spec.top_k + 8 * spec.local_experts};
+  const int64_t choices = rows.tokens * spec.top_k;
+  return {.min_bytes = (size_bytes(spec.topk_ids) + 4) * choices + 8 * spec.local_experts};
 }
 
 // A part of the probability's gradient for each segment of a row, where they are stored.
@@ -54,7 +55,7 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
     case LoadStage::kQuantizedRows: break;
   }
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
-  const int64_t permuted = rows.padded * (row_bytes + 4) + 2 * 4 * choices;
+  const int64_t permuted = rows.padded * (row_bytes + 4) + (4 + size_bytes(spec.probs)) * choices;
   if (spec.store == StoreStage::kPermuted)
     return {.min_bytes = rows.routed_tokens * input_row + permuted};
   return {.min_bytes = rows.tokens * (input_row + row_bytes) +
@@ -140,7 +141,8 @@ Work work(const RowDotsSpec& spec, const Layer&, const CallRows& rows) {
 
 Work work(const UnpermuteDprobsSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t parts = spec.dprobs_columns + (spec.adds_bias_dprobs ? 1 : 0);
-  return {.min_bytes = 4 * (rows.routed * parts + 2 * rows.tokens * spec.top_k)};
+  return {.min_bytes =
+              4 * rows.routed * parts + (4 + size_bytes(spec.probs)) * rows.tokens * spec.top_k};
 }
 
 // The list of a layer is that of its weights.

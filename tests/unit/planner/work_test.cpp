@@ -43,5 +43,37 @@ TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
   EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 10 * (2 * 272 + row) + written);
 }
 
+TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const int64_t choices = 10 * 4;
+  const auto bytes = [&](const auto& spec) {
+    return count_work({.spec = spec}, kLayer, rows).min_bytes;
+  };
+  RouteSpec route{.local_experts = 3, .top_k = 4};
+  EXPECT_EQ(bytes(route), (4 + 4) * choices + 8 * 3);
+  route.topk_ids = DType::kI64;
+  EXPECT_EQ(bytes(route), (8 + 4) * choices + 8 * 3);
+
+  // A permuted row's probability and a block of its gradient are fp32 either way.
+  RowChainSpec permute{.load = LoadStage::kQuantizedRows,
+                       .quantize = QuantizeStage::kKeep,
+                       .store = StoreStage::kPermuted,
+                       .columns = 272,
+                       .probs = DType::kBF16};
+  const int64_t row = 272 + 4 * 3;
+  EXPECT_EQ(bytes(permute), 6 * row + 48 * (row + 4) + (4 + 2) * choices);
+  RowChainSpec unpermute{.load = LoadStage::kCombinedRows,
+                         .quantize = QuantizeStage::kNone,
+                         .store = StoreStage::kRowsAndProbs,
+                         .columns = 272,
+                         .dprobs_columns = 5,
+                         .probs = DType::kBF16};
+  EXPECT_EQ(bytes(unpermute), 2 * 272 * (31 + 10) + 4 * choices + 4 * 31 * 5 + 2 * choices);
+  UnpermuteDprobsSpec dprobs{.top_k = 4, .dprobs_columns = 5};
+  EXPECT_EQ(bytes(dprobs), 4 * 31 * 5 + (4 + 4) * choices);
+  dprobs.probs = DType::kBF16;
+  EXPECT_EQ(bytes(dprobs), 4 * 31 * 5 + (4 + 2) * choices);
+}
+
 }  // namespace
 }  // namespace moejit::compiler
