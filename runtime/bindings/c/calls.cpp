@@ -57,6 +57,29 @@ Result<GradientMode> read_mode(moejit_gradient_mode mode, const char* function) 
                           static_cast<int>(MOEJIT_GRADIENT_ADD)));
 }
 
+// Checks the caller's record and tensors, and calls kPass of the layer with them.
+template <auto kPass>
+moejit_error_code run_pass(moejit_layer* layer, const moejit_call* call, uint32_t call_bit,
+                           const char* function) {
+  return with_call(
+      layer, call, call_bit, function,
+      [](PreparedLayer& prepared, auto tensors, const CallMemory& memory, Stream stream) {
+        return (prepared.*kPass)(tensors, memory, stream, nullptr);
+      });
+}
+
+// Does the same for a kPass that takes a gradient mode, which it checks too.
+template <auto kPass>
+moejit_error_code run_pass(moejit_layer* layer, moejit_gradient_mode mode, const moejit_call* call,
+                           uint32_t call_bit, const char* function) {
+  return with_call(layer, call, call_bit, function,
+                   [&](PreparedLayer& prepared, auto tensors, const CallMemory& memory,
+                       Stream stream) -> Result<void> {
+                     MOEJIT_TRY_ASSIGN(const GradientMode given, read_mode(mode, function));
+                     return (prepared.*kPass)(tensors, given, memory, stream, nullptr);
+                   });
+}
+
 }  // namespace
 
 moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
@@ -86,37 +109,23 @@ moejit_error_code moejit_layer_update_weights(moejit_layer* layer, const moejit_
 }
 
 moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call) {
-  return with_call(
-      layer, call, MOEJIT_USED_BY_FORWARD, "moejit_layer_forward",
-      [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
-         Stream stream) { return prepared.forward(tensors, memory, stream); });
+  return run_pass<&PreparedLayer::forward>(layer, call, MOEJIT_USED_BY_FORWARD,
+                                           "moejit_layer_forward");
 }
 
 moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                         const moejit_call* call) {
-  constexpr const char* kFunction = "moejit_layer_backward";
-  return with_call(layer, call, MOEJIT_USED_BY_BACKWARD, kFunction,
-                   [&](PreparedLayer& prepared, std::span<const TensorRef> tensors,
-                       const CallMemory& memory, Stream stream) -> Result<void> {
-                     MOEJIT_TRY_ASSIGN(const GradientMode given, read_mode(mode, kFunction));
-                     return prepared.backward(tensors, given, memory, stream);
-                   });
+  return run_pass<&PreparedLayer::backward>(layer, mode, call, MOEJIT_USED_BY_BACKWARD,
+                                            "moejit_layer_backward");
 }
 
 moejit_error_code moejit_layer_backward_data(moejit_layer* layer, const moejit_call* call) {
-  return with_call(
-      layer, call, MOEJIT_USED_BY_BACKWARD_DATA, "moejit_layer_backward_data",
-      [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& memory,
-         Stream stream) { return prepared.backward_data(tensors, memory, stream); });
+  return run_pass<&PreparedLayer::backward_data>(layer, call, MOEJIT_USED_BY_BACKWARD_DATA,
+                                                 "moejit_layer_backward_data");
 }
 
 moejit_error_code moejit_layer_backward_weights(moejit_layer* layer, moejit_gradient_mode mode,
                                                 const moejit_call* call) {
-  constexpr const char* kFunction = "moejit_layer_backward_weights";
-  return with_call(layer, call, MOEJIT_USED_BY_BACKWARD_WEIGHTS, kFunction,
-                   [&](PreparedLayer& prepared, std::span<const TensorRef> tensors,
-                       const CallMemory& memory, Stream stream) -> Result<void> {
-                     MOEJIT_TRY_ASSIGN(const GradientMode given, read_mode(mode, kFunction));
-                     return prepared.backward_weights(tensors, given, memory, stream);
-                   });
+  return run_pass<&PreparedLayer::backward_weights>(
+      layer, mode, call, MOEJIT_USED_BY_BACKWARD_WEIGHTS, "moejit_layer_backward_weights");
 }
