@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole training steps on a device, every tensor of the backward pass against the CPU reference, as
 // layer_test.cpp does for the forward pass.
-#include "cli/check/check_backward.h"
+#include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
@@ -17,6 +17,7 @@ namespace {
 
 using compiler::Dispatch;
 using compiler::GradientMode;
+using compiler::Pass;
 using compiler::Recompute;
 using reference::LayerInputs;
 using reference::LayerShape;
@@ -56,15 +57,6 @@ class BackwardTest : public ::testing::Test {
       all.push_back(layer_->read<std::byte>(name));
     return all;
   }
-  void expect_reference(const LayerInputs& inputs) {
-    const cli::TensorMap given = {
-        {"dy", cli::make_tensor(compiler::DType::kBF16,
-                                {inputs.tokens, layer_->plan().layer.hidden}, dy_)}};
-    for (const cli::TensorCheck& check :
-         cli::check_backward(layer_->plan().layer, given, layer_->results()))
-      EXPECT_TRUE(check.has_passed)
-          << check.tensor << ": " << check.verdict << "; " << check.message;
-  }
 
   std::unique_ptr<TestLayer> layer_;
   std::vector<uint16_t> dy_;
@@ -85,8 +77,7 @@ TEST_P(BackwardCases, MatchTheReferenceInEveryTensor) {
                                 .recompute = recompute}));
   ASSERT_TRUE(succeeded(layer_->set_weight_gradients(3.0F)));  // overwritten
   ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
-  expect_reference(edge->inputs);
-  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  expect_reference(*layer_, edge->inputs, dy_, {Pass::kBackward});
 }
 
 std::string name_of(const ::testing::TestParamInfo<CaseParam>& test) {
@@ -135,7 +126,7 @@ TEST_F(BackwardTest, TakesFewerTokensThanAtMost) {
     const LayerInputs inputs = reference::random_inputs(kWide, tokens, 5);
     ASSERT_NO_FATAL_FAILURE(make(kWide, inputs, {.max_tokens = 512}));
     ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));
-    expect_reference(inputs);
+    expect_reference(*layer_, inputs, dy_, {Pass::kBackward});
   }
 }
 

@@ -2,8 +2,7 @@
 // Layers that quantise nothing, forward and backward: every tensor against the CPU reference as in
 // layer_test.cpp and backward_test.cpp, and the whole against a layer without intermediate
 // rounding.
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
+#include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
@@ -17,8 +16,8 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::DType;
 using compiler::GradientMode;
+using compiler::Pass;
 using compiler::Recompute;
 using reference::LayerInputs;
 using reference::LayerShape;
@@ -49,30 +48,6 @@ class Bf16Layer : public ::testing::Test {
     ASSERT_TRUE(succeeded(layer_->backward(mode)));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
   }
-  void expect_reference(const LayerInputs& inputs, bool is_backward) {
-    const int64_t tokens = inputs.tokens;
-    const cli::TensorMap given = {
-        {"x", cli::make_tensor(DType::kBF16, {tokens, shape_.hidden}, inputs.x)},
-        {"topk_ids", cli::make_tensor(DType::kI32, {tokens, shape_.top_k}, inputs.topk_ids)},
-        {"topk_probs", cli::make_tensor(DType::kF32, {tokens, shape_.top_k}, inputs.topk_probs)},
-        {"w1",
-         cli::make_tensor(DType::kBF16, {shape_.experts, 2 * shape_.intermediate, shape_.hidden},
-                          inputs.w1)},
-        {"w2", cli::make_tensor(DType::kBF16, {shape_.experts, shape_.hidden, shape_.intermediate},
-                                inputs.w2)},
-        {"dy", cli::make_tensor(DType::kBF16, {tokens, shape_.hidden}, dy_)}};
-    const compiler::Layer& layer = layer_->plan().layer;
-    auto checks = cli::check_forward(layer, given, layer_->results());
-    EXPECT_EQ(checks.size(), is_backward ? 10U : 9U);
-    if (is_backward) {
-      for (cli::TensorCheck& check : cli::check_backward(layer, given, layer_->results()))
-        checks.push_back(std::move(check));
-      EXPECT_EQ(checks.size(), 10U + 9U);
-    }
-    for (const cli::TensorCheck& check : checks)
-      EXPECT_TRUE(check.has_passed)
-          << check.tensor << ": " << check.verdict << "; " << check.message;
-  }
   std::vector<std::vector<std::byte>> gradients() {
     std::vector<std::vector<std::byte>> all;
     for (const std::string_view name : {"dx", "dprobs", "dw1", "dw2"})
@@ -101,8 +76,7 @@ TEST_P(Bf16Cases, MatchTheReferenceInEveryTensorOfTheForwardPass) {
   auto edge = edge_case(GetParam());
   ASSERT_TRUE(edge);
   ASSERT_NO_FATAL_FAILURE(make(edge->shape, edge->inputs, {}));
-  expect_reference(edge->inputs, false);
-  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  EXPECT_EQ(expect_reference(*layer_, edge->inputs, {}, {Pass::kForward}), 9U);
 }
 
 // The same tokens with groups that a backward pass takes.
@@ -113,8 +87,8 @@ TEST_P(Bf16Cases, MatchTheReferenceInEveryTensorOfBothPasses) {
   edge->shape.max_rows = reference::enough_rows(kMaxTokens, edge->shape);
   ASSERT_NO_FATAL_FAILURE(make(edge->shape, edge->inputs, {.has_backward = true}));
   ASSERT_NO_FATAL_FAILURE(backward());
-  expect_reference(edge->inputs, true);
-  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  EXPECT_EQ(expect_reference(*layer_, edge->inputs, dy_, {Pass::kForward}), 10U);
+  EXPECT_EQ(expect_reference(*layer_, edge->inputs, dy_, {Pass::kBackward}), 9U);
 }
 
 INSTANTIATE_TEST_SUITE_P(EdgeCases, Bf16Cases, ::testing::ValuesIn(edge_case_names()),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose experts are built otherwise, with both recipes: every tensor of both passes against
 // the CPU reference, and the whole against a layer without intermediate rounding.
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
 #include "cli/check/reference_activation.h"
+#include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
@@ -18,7 +17,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::DType;
 using compiler::GradientMode;
 using compiler::Recipe;
 using compiler::Recompute;
@@ -107,40 +105,6 @@ class ExpertVariant : public ::testing::Test {
     ASSERT_TRUE(succeeded(layer_->backward(mode)));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
   }
-  cli::TensorMap given() const {
-    cli::TensorMap all = biases();
-    all.merge(without_biases());
-    return all;
-  }
-  cli::TensorMap biases() const {
-    if (inputs_.b1.empty()) return {};
-    const int64_t columns = w1_sections(shape_) * shape_.intermediate;
-    return {{"b1", cli::make_tensor(DType::kBF16, {shape_.experts, columns}, inputs_.b1)},
-            {"b2", cli::make_tensor(DType::kBF16, {shape_.experts, shape_.hidden}, inputs_.b2)}};
-  }
-  cli::TensorMap without_biases() const {
-    const int64_t tokens = inputs_.tokens, experts = shape_.experts, hidden = shape_.hidden;
-    const int64_t intermediate = shape_.intermediate;
-    return {
-        {"x", cli::make_tensor(DType::kBF16, {tokens, hidden}, inputs_.x)},
-        {"topk_ids", cli::make_tensor(DType::kI32, {tokens, shape_.top_k}, inputs_.topk_ids)},
-        {"topk_probs", cli::make_tensor(DType::kF32, {tokens, shape_.top_k}, inputs_.topk_probs)},
-        {"w1", cli::make_tensor(DType::kBF16, {experts, w1_sections(shape_) * intermediate, hidden},
-                                inputs_.w1)},
-        {"w2", cli::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs_.w2)},
-        {"dy", cli::make_tensor(DType::kBF16, {tokens, hidden}, dy_)}};
-  }
-  void expect_reference() {
-    const compiler::Layer& layer = layer_->plan().layer;
-    const cli::TensorMap results = layer_->results();
-    auto checks = cli::check_forward(layer, given(), results);
-    for (cli::TensorCheck& check : cli::check_backward(layer, given(), results))
-      checks.push_back(std::move(check));
-    for (const cli::TensorCheck& check : checks)
-      EXPECT_TRUE(check.has_passed)
-          << check.tensor << ": " << check.verdict << "; " << check.message;
-    EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
-  }
   std::vector<std::vector<std::byte>> gradients() {
     std::vector<std::vector<std::byte>> all;
     for (const std::string_view name : {"y", "dx", "dprobs", "dw1", "dw2", "db1", "db2"})
@@ -183,7 +147,7 @@ TEST_P(ExpertVariants, MatchTheReferenceInEveryTensor) {
   // For so many that tiles are not swapped; those of the tests below are.
   ASSERT_NO_FATAL_FAILURE(make(variant(of), recipe, std::move(*edge), {.max_tokens = 256}));
   ASSERT_NO_FATAL_FAILURE(backward());
-  expect_reference();
+  expect_reference(*layer_, inputs_, dy_);
 }
 
 std::string name_of(const ::testing::TestParamInfo<VariantParam>& test) {
@@ -274,7 +238,7 @@ TEST_P(EveryVariant, RoundsGradientsOfBf16Once) {
   EXPECT_TRUE(matches(compare_bf16({"dw1", shape_.hidden}, layer_->read<uint16_t>("dw1"), dw1)));
   EXPECT_TRUE(
       matches(compare_bf16({"dw2", shape_.intermediate}, layer_->read<uint16_t>("dw2"), dw2)));
-  expect_reference();
+  expect_reference(*layer_, inputs_, dy_);
   const auto added = layer_->backward(GradientMode::kAdd);
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, ErrorCode::kUnsupported);

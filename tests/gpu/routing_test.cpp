@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that take the routing as frameworks have it: ids of 64 bits, bf16 probabilities, and ids
 // of foreign experts, with every tensor of both passes against the CPU reference.
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
-#include "cli/tensors/routing_tensors.h"
+#include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
@@ -17,7 +15,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::DType;
 using compiler::GradientMode;
 using compiler::Recipe;
 using compiler::TopkIdsDtype;
@@ -48,31 +45,6 @@ class RoutingLayer : public ::testing::Test {
     ASSERT_TRUE(succeeded(layer_->backward(GradientMode::kOverwrite)));
     ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
   }
-  cli::TensorMap given() const {
-    const int64_t tokens = inputs_.tokens, experts = shape_.experts, hidden = shape_.hidden;
-    const int64_t intermediate = shape_.intermediate;
-    const compiler::Plan& plan = layer_->plan();
-    return {{"x", cli::make_tensor(DType::kBF16, {tokens, hidden}, inputs_.x)},
-            {"topk_ids",
-             cli::make_topk_ids(find_tensor(plan, "topk_ids")->dtype, {tokens, shape_.top_k},
-                                {inputs_.topk_ids.begin(), inputs_.topk_ids.end()})},
-            {"topk_probs", cli::make_topk_probs(find_tensor(plan, "topk_probs")->dtype,
-                                                {tokens, shape_.top_k}, inputs_.topk_probs)},
-            {"w1", cli::make_tensor(DType::kBF16, {experts, 2 * intermediate, hidden}, inputs_.w1)},
-            {"w2", cli::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs_.w2)},
-            {"dy", cli::make_tensor(DType::kBF16, {tokens, hidden}, dy_)}};
-  }
-  void expect_reference() {
-    const compiler::Layer& layer = layer_->plan().layer;
-    const cli::TensorMap results = layer_->results();
-    auto checks = cli::check_forward(layer, given(), results);
-    for (cli::TensorCheck& check : cli::check_backward(layer, given(), results))
-      checks.push_back(std::move(check));
-    for (const cli::TensorCheck& check : checks)
-      EXPECT_TRUE(check.has_passed)
-          << check.tensor << ": " << check.verdict << ", " << check.message;
-    EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
-  }
   uint32_t status() { return layer_->read<uint32_t>("status").front(); }
 
   reference::LayerShape shape_;
@@ -93,7 +65,7 @@ TEST_P(RoutingEdge, EqualsTheReferenceInEveryType) {
   run(edge, {.recipe = recipe,
              .topk_ids_dtype = TopkIdsDtype::kI64,
              .topk_probs_dtype = TopkProbsDtype::kBf16});
-  expect_reference();
+  expect_reference(*layer_, inputs_, dy_);
   EXPECT_EQ(status(), status_of_bad_ids | overflow);
   edge.shape.ignores_foreign = true;
   for (int32_t& id : edge.inputs.topk_ids)
@@ -102,7 +74,7 @@ TEST_P(RoutingEdge, EqualsTheReferenceInEveryType) {
              .recipe = recipe,
              .topk_ids_dtype = TopkIdsDtype::kI64,
              .topk_probs_dtype = TopkProbsDtype::kBf16});
-  expect_reference();
+  expect_reference(*layer_, inputs_, dy_);
   EXPECT_EQ(status(), overflow);
 }
 
