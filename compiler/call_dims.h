@@ -17,7 +17,7 @@ enum class CallDim {
   kColumnBlocks,  // C/128
 };
 
-// Their sizes in one call.
+// Holds their sizes in one call.
 struct CallDims {
   int64_t tokens = 0;
   int64_t rows = 0;
@@ -26,16 +26,17 @@ struct CallDims {
   int64_t size(CallDim dim) const;
 };
 
-// The sizes in a call over T tokens, from 0 to max_tokens. P is the most rows that any routing of
-// them needs, and never more than max_permuted_rows; C likewise. Neither is 0, nor falls as T
-// grows; at max_tokens they are those of the plan's tensors.
+// Returns the sizes in a call over T tokens, from 0 to max_tokens. P is the most rows that any
+// routing of them needs, and never more than max_permuted_rows; C likewise. Neither is 0, nor falls
+// as T grows; at max_tokens they are those of the plan's tensors.
 CallDims call_dims(const Layer& layer, int64_t tokens);
 
-// Which of them a dimension of a plan's tensor is; none where every call has the plan's size.
+// Returns which of them a dimension of a plan's tensor is; none where every call has the plan's
+// size.
 std::optional<CallDim> call_dim(const Dim& dim);
 std::optional<CallDim> call_dim(const TensorPlan& tensor);  // that of its dimensions
 
-// The size of a dimension of a plan's tensor in a call.
+// Returns the size of a dimension of a plan's tensor in a call.
 int64_t size_in_call(const Dim& dim, const CallDims& dims);
 
 // A bound that is a line: `fixed` + T * `per_token`.

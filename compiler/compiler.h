@@ -70,25 +70,26 @@ struct Work {
 };
 Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows);
 Work count_work(const GroupedGemmSpec& spec, const CallRows& rows);
-// Of wgrad the rows are its columns, the tokens: `routed` in all groups together.
+// Counts the work of wgrad, where the rows are its columns, the tokens: `routed` in all groups
+// together.
 Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows);
 Work count_work(const MultiCastTransposeSpec& spec, std::span<const MatrixSize> sizes);
 
-// One grouped GEMM without a layer: the kernel that a layer gets for the same problem (operands,
-// scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
+// Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem
+// (operands, scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
 // blocks_per_promotion; tiles are chosen here). `rows` is P. Arguments and tensor maps are those of
 // params/grouped_gemm_params.h, bound to tensors "a", "b", "d" and of the arguments' own names.
 // Launch and work are for P rows. Errors: parts of the problem that do not go together
 // (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
 
-// The same for one contraction-grouped GEMM (scales, output, local_experts, rows, n; tiles are
+// Does the same for one contraction-grouped GEMM (scales, output, local_experts, rows, n; tiles are
 // chosen here) of C = `columns` columns, a multiple of 128, and its parameter record in
 // params/contraction_grouped_gemm_params.h.
 KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
                                          int64_t columns);
 
-// One multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
+// Plans one multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
 // pointers of params/multi_cast_transpose_params.h, bound to tensors of their own names;
 // `tile_ends` is cast_transpose_tile_ends(sizes) (compiler/launch.h). The kernel is the same for
 // any list: launch it with as many CTAs as the list has tiles. Errors: formats that it does not
@@ -96,11 +97,11 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
 Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
                                              std::span<const MatrixSize> sizes);
 
-// One scaling-aware transpose without a layer: the kernel that a layer gets for the same problem
-// (format, rule, source, local_experts, columns), and others: E5M2, the rule kForkCompat, and with
-// counts_flushed a counter of values that became 0. `rows` is P, `output_columns` Pc. Its arguments
-// are the pointers of params/transpose_params.h, bound to tensors of their own names. Launch and
-// work are for P rows, of as many tokens. Errors: parts of the problem that it cannot do
+// Plans one scaling-aware transpose without a layer: the kernel that a layer gets for the same
+// problem (format, rule, source, local_experts, columns), and others: E5M2, the rule kForkCompat,
+// and with counts_flushed a counter of values that became 0. `rows` is P, `output_columns` Pc. Its
+// arguments are the pointers of params/transpose_params.h, bound to tensors of their own names.
+// Launch and work are for P rows, of as many tokens. Errors: parts of the problem that it cannot do
 // (kUnsupported).
 Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
                                   int64_t output_columns);

@@ -12,20 +12,20 @@ namespace moejit::compiler {
 // How kernels are launched. The planner asks for the layer's largest call, the runtime for each
 // call; neither knows the routing. Pure functions.
 
-// Threads, shared memory and CTAs per SM of a kernel; max_ctas is left at 1.
+// Returns threads, shared memory and CTAs per SM of a kernel; max_ctas is left at 1.
 LaunchShape launch_shape(const KernelSpec& spec);
 
-// CTAs that T tokens give work to, whatever their routing. Results never depend on it.
+// Returns how many CTAs T tokens give work to, whatever their routing. Results never depend on it.
 int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
 
-// The same for one kernel alone: a chain over so many rows, one over so many matrices, and a GEMM
-// of so many permuted rows, pad rows among them, in so many groups.
+// Return the same for one kernel alone: a chain over so many rows, one over so many matrices, and a
+// GEMM of so many permuted rows, pad rows among them, in so many groups.
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows);
 int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices);
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
-// One that divides the contraction, whatever its groups hold.
+// Returns it for a GEMM that divides the contraction, whatever its groups hold.
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
-// A transpose into so many columns (a multiple of 128).
+// Return it for a transpose into so many columns (a multiple of 128).
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns);
 int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns);
 
@@ -34,19 +34,20 @@ struct MatrixSize {
   int64_t rows = 0;
   int64_t columns = 0;
 };
-// What a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128 tiles
-// of it and of all before it. The last one is also the number of CTAs that have work.
+// Returns what a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128
+// tiles of it and of all before it. The last one is also the number of CTAs that have work.
 std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes);
 
-// The most permuted rows that T tokens can need, pad rows included: never more than the layer's P.
+// Returns the most permuted rows that T tokens can need, pad rows included: never more than the
+// layer's P.
 int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
 
-// Columns of the operands of wgrad (C): every group starts at a multiple of 128.
+// Returns C, the columns of wgrad's operands: every group starts at a multiple of 128.
 int64_t gradient_columns(const Layer& layer);
-// Those that T tokens can fill, a multiple of 128.
+// Returns how many of these columns T tokens can fill, a multiple of 128.
 int64_t most_gradient_columns(const Layer& layer, int64_t tokens);
 
-// Whether a row chain's input rows are those of the groups, P at most, rather than tokens.
+// Returns whether a row chain's input rows are those of the groups, P at most, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);
 
 }  // namespace moejit::compiler

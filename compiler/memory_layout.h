@@ -58,13 +58,14 @@ struct CallLayout {
 class MemoryLayout {
  public:
   MemoryLayout() = default;  // of a plan without tensors
-  // Error kInternal: a plan with more than kMostTensors.
+  // Makes the layout of the plan's calls. Error kInternal: the plan has more than kMostTensors.
   static Result<MemoryLayout> make(const Plan& plan);
 
-  // Of T tokens, from 0 to max_tokens. Allocates nothing.
+  // Returns the layout of a call over T tokens, from 0 to max_tokens. Allocates nothing.
   CallLayout at(int64_t tokens) const;
 
-  // Error kInvalidValue: T less than 0, or more than max_tokens.
+  // Returns the bytes of a call's blocks. Error kInvalidValue: T less than 0, or more than
+  // max_tokens.
   Result<MemorySizes> sizes(int64_t tokens) const;
 
   // Bytes that forward leaves for backward are the lesser of this and of the plan's saved_bytes:

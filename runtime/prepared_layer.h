@@ -41,7 +41,8 @@ struct CallMemory {
   int64_t deferred_bytes = 0;
 };
 
-// Called after each kernel of a call, for tools that time or dump; index into Plan::kernels.
+// Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
+// that time or dump.
 class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
@@ -74,16 +75,16 @@ class PreparedLayer {
 
   const compiler::Plan& plan() const;
 
-  // Bytes of the workspace that every call can use, and those that a forward() leaves for its
-  // backward(); 0 without backward.
+  // Return the bytes of a workspace that every call can use, and those that a forward() leaves for
+  // its backward(); 0 without backward.
   int64_t workspace_bytes() const;
   int64_t saved_bytes() const;
-  // The bytes of all blocks that a call over T tokens needs, no more than those of the plan. Error
-  // kInvalidValue: T less than 0 or more than max_tokens.
+  // Returns the bytes of all blocks that a call over T tokens needs, no more than those of the
+  // plan. Error kInvalidValue: T less than 0 or more than max_tokens.
   Result<compiler::MemorySizes> sizes(int64_t tokens) const;
-  // Where the tensors are in the blocks, which hold the intermediates after a call.
+  // Tells where the tensors are in the blocks, which hold the intermediates after a call.
   const compiler::MemoryLayout& layout() const;
-  // Bytes that a backward_data() leaves for its backward_weights(); 0 without halves.
+  // Returns the bytes that a backward_data() leaves for its backward_weights(); 0 without halves.
   int64_t deferred_bytes() const;
 
   // Quantises w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
@@ -93,28 +94,29 @@ class PreparedLayer {
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 
-  // One forward pass: its kInput, kQuantized and kOutput tensors in `tensors`. `status` U32 [1] is
-  // one of the outputs: kernels or their status bits into it (params/route_params.h); the caller
-  // clears and reads it when it likes.
+  // Runs one forward pass, whose kInput, kQuantized and kOutput tensors are in `tensors`. `status`
+  // U32 [1] is one of the outputs: kernels or their status bits into it (params/route_params.h);
+  // the caller clears and reads it when it likes.
   Result<void> forward(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
                        LaunchObserver* observer = nullptr);
 
-  // The backward pass of the forward pass that filled memory.saved, with the same T: dy and the
-  // column-wise quantised weights give the gradients of the plan. Those of weights and biases are
-  // overwritten (zeros for experts without tokens) or, with kAdd, added to. `status` may be left
-  // out. Where T is another one, a GPU's kernels compute nothing and set kStatusOtherTokens in
+  // Runs the backward pass of the forward pass that filled memory.saved, with the same T: dy and
+  // the column-wise quantised weights give the gradients of the plan. Those of weights and biases
+  // are overwritten (zeros for experts without tokens) or, with kAdd, added to. `status` may be
+  // left out. Where T is another one, a GPU's kernels compute nothing and set kStatusOtherTokens in
   // `status`; error kTensorMismatch where the host can read what was saved. Error kUnsupported: the
   // layer's passes have no backward, or kAdd where its gradients are bf16.
   Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
                         const CallMemory& memory, Stream stream,
                         LaunchObserver* observer = nullptr);
 
-  // Its halves, in this order, with the same T and bit for bit the same gradients: dx and dprobs,
-  // and from what the first has left in memory.deferred those of weights and biases. Each needs the
-  // tensors of its own kernels only, and the weights half dy, which tells T: where its kernels do
-  // not read that (is_used_for_shape() of the plan), of any address. What was saved stays as it is
-  // until the weights half is done. Where a half has no kernels it does nothing. Error
-  // kUnsupported: those of backward(), and a layer without backward_halves.
+  // Run the halves of backward(), in this order and with the same T. Bit for bit they give the same
+  // gradients: the data half dx and dprobs, the weights half, from what the data half has left in
+  // memory.deferred, those of weights and biases. Each needs the tensors of its own kernels only.
+  // The weights half also needs dy, which tells T and may have any address where no kernel reads it
+  // (is_used_for_shape() of the plan). What was saved stays as it is until the weights half is
+  // done. Where a half has no kernels it does nothing. Error kUnsupported: those of backward(), and
+  // a layer without backward_halves.
   Result<void> backward_data(std::span<const TensorRef> tensors, const CallMemory& memory,
                              Stream stream, LaunchObserver* observer = nullptr);
   Result<void> backward_weights(std::span<const TensorRef> tensors, compiler::GradientMode mode,

@@ -17,19 +17,20 @@ struct Bias {
   std::span<const float> probs;  // of the permuted rows; empty: 1
 };
 
-// b1 as the columns of h1 are, or b2 with the probabilities of `results`.
+// Return the bias of fc1, b1 in the order of h1's columns, and that of fc2, b2 with the
+// probabilities of `results`.
 Bias bias_of_fc1(const LayerResults& results, const compiler::Layer& layer,
                  const TensorMap& inputs);
 Bias bias_of_fc2(const LayerResults& results, const compiler::Layer& layer,
                  const TensorMap& inputs);
 
-// Adds it to what a GEMM gives for the rows of a route, of which `source_rows` are the permuted
+// Adds a bias to what a GEMM gives for the rows of a route, of which `source_rows` are the permuted
 // ones. A bound grows by the rounding of product and sum to fp32 and of the bias to bf16.
 void add_bias(const Bias& bias, const reference::Route& route, std::span<const int64_t> source_rows,
               int64_t columns, reference::GemmExact& exact);
 
-// Those of db1, db2 and bias_dprobs that there are: within the bounds of their trees. Rows of
-// gradients are those of the results, dequantised.
+// Compares those of db1, db2 and bias_dprobs that there are with the CPU reference, within the
+// bounds of their trees. It takes the rows of gradients from the results, dequantised.
 std::vector<TensorCheck> check_bias_gradients(const LayerResults& results,
                                               const compiler::Layer& layer,
                                               const TensorMap& inputs);

@@ -39,7 +39,7 @@ class BackwardCheck {
     results_.check_integers("colwise_offs", 1, colwise_offs_);
   }
 
-  // Of what the gradients that the layer computes need.
+  // Returns the checks of the gradients that the layer computes, and of all that they need.
   std::vector<TensorCheck> run() {
     check_colwise_weights("w1", w1_sections(shape_));
     check_colwise_weights("w2", 1);
@@ -80,7 +80,7 @@ class BackwardCheck {
     results_.check_floats(name + "_colwise_scale_inv", weights.scale_rows(), wanted.scale_inv);
   }
 
-  // Halves of I columns, gate and up, with zeros up to I'.
+  // Returns the halves of I columns, gate and up, each filled up with zeros to I' columns.
   template <typename T>
   std::vector<T> filled_up(const std::vector<T>& halves) const {
     const int64_t columns = shape_.intermediate;

@@ -87,7 +87,7 @@ class ForwardCheck {
     if (results_.has("row_tokens")) check_row_tokens();
   }
 
-  // Of real rows; those of pad rows are never written.
+  // Checks the tokens of real rows; those of pad rows are never written.
   void check_row_tokens() {
     std::vector<int32_t> wanted = copy_elements<int32_t>(results_.at("row_tokens"));
     const std::vector<float> probs = probabilities(inputs_.at("topk_probs"));

@@ -85,7 +85,8 @@ class Sample {
     return add_scales(operands.b_scale_inv, block_row, group, at, b_scales_);
   }
 
-  // Of a row or column: `block_row` of its blocks' scales, its tensor's, or its own.
+  // Adds the scales of a row or column: `block_row` of its blocks' scales, its tensor's, or its
+  // own.
   Result<void> add_scales(const NamedMemory& from, int64_t block_row, int64_t tensor, int64_t own,
                           std::vector<float>& to) {
     const int64_t blocks = block_count(gemm_.k);

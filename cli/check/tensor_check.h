@@ -19,15 +19,15 @@ struct TensorCheck {
   int64_t differing = 0;
 };
 
-// `verdict` is what holds if nothing differs.
+// Returns the check of a comparison. `verdict` is what holds if nothing differs.
 TensorCheck check_of(std::string_view tensor, const testing::Comparison& comparison,
                      std::string verdict = "exact");
 
-// Of a comparison with bounds: "0.12 of the bound".
+// Returns the check of a comparison with bounds, with a verdict such as "0.12 of the bound".
 TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison);
 
-// To follow the verdict of a check of some alone: " (512 of 4096 rows)"; empty where all were
-// compared.
+// Returns what follows the verdict of a check of some alone: " (512 of 4096 rows)"; empty where all
+// were compared.
 std::string sampled_text(int64_t compared, int64_t all, std::string_view what);
 
 }  // namespace moejit::cli

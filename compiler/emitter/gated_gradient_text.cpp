@@ -8,7 +8,7 @@ namespace moejit::compiler {
 
 namespace {
 
-// The store stage of the rows.
+// Returns the stage that stores rows, or the parts of the probability's gradient alone.
 ComposedType store_stage(const GatedGradientSpec& spec) {
   if (spec.stores_rows)
     return {"Store",
@@ -17,7 +17,7 @@ ComposedType store_stage(const GatedGradientSpec& spec) {
   return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
 }
 
-// Says what of it is wanted, where that is not all.
+// Adds the constants and arguments that say which results are wanted, where not all are.
 void leave_out(const GatedGradientSpec& spec, KernelText& text) {
   const bool stores = spec.stores_rows || spec.tells_dprobs;
   std::vector<std::string>& arguments = text.types_used.back().arguments;

@@ -20,8 +20,8 @@ struct NamedConstant {
 
 NamedConstant integer_constant(std::string_view name, int32_t value, std::string_view comment);
 NamedConstant bool_constant(std::string_view name, bool value, std::string_view comment);
-// The bits of a float, for template parameters: floats cannot be one in NVRTC's C++20 and in g++
-// and clang++ alike.
+// Makes a constant of a float's bits, for template parameters: floats cannot be one in NVRTC's
+// C++20 and in g++ and clang++ alike.
 NamedConstant float_bits_constant(std::string_view name, float value, std::string_view comment);
 
 // A type composed of templates: "name<first, second>", broken into lines where it is long.
@@ -43,7 +43,7 @@ struct KernelText {
   std::vector<ComposedType> types_used;  // the last is the kernel
 };
 
-// One function per kind, in the file of its name.
+// Return what a kernel of that kind differs in, each in the file of the kind's name.
 KernelText describe(const RouteSpec& spec);
 KernelText describe(const RowChainSpec& spec);
 KernelText describe(const TileChainSpec& spec);
@@ -56,7 +56,7 @@ KernelText describe(const ColumnSumsSpec& spec);
 KernelText describe(const RowDotsSpec& spec);
 KernelText describe(const UnpermuteDprobsSpec& spec);
 
-// The complete text of a kernel whose entry is called `entry`.
+// Returns the complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);
 
 }  // namespace moejit::compiler

@@ -57,7 +57,7 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
 
-// One section where no scale block lies in two.
+// Makes one section of all where no scale block lies in two.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   if (!has_blocks(problem) || problem.section_n % kScaleBlock == 0) {
     problem.section_n *= problem.sections;

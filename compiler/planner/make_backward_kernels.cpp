@@ -34,7 +34,7 @@ KernelPlan transpose(const Layer& layer, int32_t columns, std::string_view rows_
   };
 }
 
-// Of the rows of tokens, as they were permuted.
+// Transposes the rows of tokens in the order in which they were permuted.
 KernelPlan permute_transpose(const Layer& layer, std::string_view rows_name,
                              std::string_view columns_name, RowSource source) {
   KernelPlan kernel = transpose(layer, layer.hidden, rows_name, columns_name);

@@ -6,7 +6,7 @@
 namespace moejit::compiler {
 namespace {
 
-// What a store stage that permutes takes.
+// Returns what a store stage takes that permutes.
 std::vector<KernelArgument> permuted_store_arguments(const Layer& layer, const TokenRows& rows) {
   std::vector<KernelArgument> arguments = {
       {"row_map", "row_map"},

@@ -37,7 +37,7 @@ struct LayerDims {
   Dim p, hb, ib, h1b;
 
  private:
-  // Of gate and up, or of up alone.
+  // Returns the dimension of gate and up, or of up alone.
   static Dim sections_of(const Layer& layer, const Dim& one) {
     if (w1_sections(layer) == 1) return one;
     return {"2" + one.symbol, 2 * one.value};
@@ -76,12 +76,12 @@ class TensorList {
     add(fmt::format("{}_q", name), DType::kF8E4M3, role, std::move(shape));
     add(fmt::format("{}_scale_inv", name), DType::kF32, role, std::move(scales_shape), scales);
   }
-  // What kernels leave each other: saved or deferred, or in the workspace.
+  // Adds what kernels leave each other: saved or deferred, or in the workspace.
   void add_between(std::string name, DType dtype, std::vector<Dim> shape) {
     const TensorRole role = role_between(name);
     add(std::move(name), dtype, role, std::move(shape));
   }
-  // Likewise [rows, columns], with a scale for each block of a row.
+  // Adds such rows [rows, columns], with a scale for each block of a row.
   void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks) {
     if (is_quantized_) {
       add_quantized(name, role_between(name), {rows, columns}, {rows, blocks},
@@ -90,8 +90,8 @@ class TensorList {
       add_between(std::string(name), DType::kBF16, {rows, columns});
     }
   }
-  // Likewise an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile.
+  // Adds such an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each
+  // 128x128 tile.
   void add_colwise(std::string_view name, const Dim& rows, const Dim& row_blocks,
                    const Dim& columns) {
     const Dim blocks{"C/128", columns.value / kScaleBlock};

@@ -11,7 +11,7 @@ int64_t end_of(const TensorPlan& tensor) {
   return align_offset(block_offset(tensor) + tensor.bytes);
 }
 
-// Bytes for each one of the dimension that changes from call to call.
+// Returns the bytes for each one of the dimension that changes from call to call.
 int64_t unit_bytes_of(const TensorPlan& tensor) {
   int64_t bytes = size_bytes(tensor.dtype);
   for (const Dim& dim : tensor.shape)
@@ -54,7 +54,7 @@ MemoryLayout::Block MemoryLayout::make_block(const Plan& plan, TensorRole role) 
   return block;
 }
 
-// Of tensors that follow each other.
+// Bounds the bytes of the block's tensors, which follow each other.
 LinearBound MemoryLayout::bound_of(const Layer& layer, const Block& block) {
   LinearBound sum;
   for (const Item& item : block.items) {

@@ -163,7 +163,7 @@ std::vector<Step> bf16_steps(const Layer& layer) {
   return steps;
 }
 
-// Those of biases, behind the operation that has made what they read.
+// Adds the steps of biases, each behind the operation that has made what it reads.
 void add_bias_steps(std::vector<Step>& steps) {
   using enum Operation;
   const auto insert_behind = [&](Operation operation, std::initializer_list<Operation> added) {

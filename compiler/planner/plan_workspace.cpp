@@ -46,7 +46,7 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
   return lifetime;
 }
 
-// First and last use of all.
+// Sets the first and last use in all calls.
 void set_uses(TensorPlan& tensor, const Lifetime& lifetime) {
   for (const Lifetime::Span& span : lifetime.of_call) {
     if (span.first < 0) continue;
@@ -63,7 +63,8 @@ struct Placed {
   int64_t end() const { return align_offset(offset + tensor->bytes); }
 };
 
-// Lowest offset at which it meets none of those before it that live at the same time.
+// Returns the lowest offset at which the item meets none of those before it that live at the same
+// time.
 int64_t lowest_free_offset(const Placed& item, std::span<const Placed> before, bool shares) {
   std::vector<const Placed*> others;
   for (const Placed& other : before)
@@ -77,7 +78,7 @@ int64_t lowest_free_offset(const Placed& item, std::span<const Placed> before, b
   return offset;
 }
 
-// Gives each its offset, in this order; the index of the first one that ends last.
+// Gives each item its offset, in this order, and returns the index of the first one that ends last.
 size_t place(std::vector<Placed>& items, bool shares) {
   size_t highest = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -117,7 +118,7 @@ int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
 
 namespace {
 
-// One tensor of a role behind the other.
+// Places the tensors of a role one behind the other, and returns the bytes needed.
 int64_t plan_block(Plan& plan, TensorRole role, int64_t TensorPlan::*offset) {
   int64_t total = 0;
   for (TensorPlan& tensor : plan.tensors) {

@@ -12,7 +12,7 @@ int64_t plan_workspace(Plan& plan, const PlanOptions& options);
 // Gives every kSaved tensor an offset of its own, and returns the bytes needed.
 int64_t plan_saved(Plan& plan);
 
-// Likewise every kDeferred tensor.
+// Gives every kDeferred tensor an offset of its own, and returns the bytes needed.
 int64_t plan_deferred(Plan& plan);
 
 }  // namespace moejit::compiler

@@ -34,7 +34,7 @@ bool is_touched(const Plan& plan, const TensorPlan& tensor) {
       plan.kernels, [&](const KernelPlan& kernel) { return touches(kernel, tensor.name); });
 }
 
-// Of layers that do not compute all the gradients that they have.
+// Says which gradients a layer computes that does not compute all that it has.
 std::string gradients_reason(const Layer& layer) {
   std::string names;
   for (const Gradient gradient : gradients_of(layer))

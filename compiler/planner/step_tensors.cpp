@@ -11,13 +11,13 @@ Names and_groups(Names names) {
   return names;
 }
 
-// Those of rows that are transposed, or of wgrad.
+// Adds what tells the groups of rows that are transposed, or that wgrad contracts.
 Names and_columns(Names names) {
   names.insert(names.end(), {"counts", "offs", "colwise_offs"});
   return names;
 }
 
-// The rows of tokens on their way to the experts.
+// Returns the tensors of a step that permutes the rows of tokens.
 StepTensors permuted(Names reads, Names writes) {
   reads.push_back("row_map");
   return {.reads = and_groups(std::move(reads)), .writes = std::move(writes)};

@@ -13,7 +13,7 @@ int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) 
   return 4 * routed * spec.dprobs_columns + size_bytes(spec.probs) * choices;
 }
 
-// Of a row, or of each half of a gated one.
+// Returns the bytes of a stored row, or of each half of a gated one.
 int64_t stored_row_bytes(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs) return 0;
   return stores_bf16(spec) ? 2 * spec.columns
@@ -25,7 +25,8 @@ Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
   return {.min_bytes = (size_bytes(spec.topk_ids) + 4) * choices + 8 * spec.local_experts};
 }
 
-// A part of the probability's gradient for each segment of a row, where they are stored.
+// Returns the bytes of a row's parts of the probability's gradient, one for each segment, where
+// they are stored.
 int64_t dprobs_row_bytes(const RowChainSpec& spec) {
   return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
 }
@@ -100,8 +101,8 @@ Work work(const ContractionGroupedGemmSpec& spec, const Layer&, const CallRows& 
   return count_work(spec, rows);
 }
 
-// Every real row in and out, its scales, and a scale for each tile. Gathered, a token that has rows
-// is read once.
+// Counts every real row in and out, its scales, and a scale for each tile. Gathered, a token that
+// has rows is read once.
 Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t columns = spec.columns;
   const bool gathers = spec.source != RowSource::kInOrder;
@@ -111,8 +112,9 @@ Work work(const TransposeSpec& spec, const Layer&, const CallRows& rows) {
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
 
-// Gate, up and the activation's gradient once; gradients by rows and a partial sum of each segment,
-// where they are wanted, and operands with a scale for each tile: three, or the activation alone.
+// Counts gate, up and the activation's gradient once; gradients by rows and a partial sum of each
+// segment, where they are wanted, and operands with a scale for each tile: three, or the activation
+// alone.
 Work work(const GatedGradientSpec& spec, const Layer&, const CallRows& rows) {
   const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
   const int64_t row_bytes =
@@ -122,7 +124,7 @@ Work work(const GatedGradientSpec& spec, const Layer&, const CallRows& rows) {
                            (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
 }
 
-// Of a row with its scales.
+// Returns the bytes of a row with its scales.
 int64_t row_bytes(DType dtype, int64_t columns) {
   return dtype == DType::kBF16 ? 2 * columns : columns + 4 * ceil_div(columns, 128);
 }
@@ -174,7 +176,7 @@ Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
   return total;
 }
 
-// Operands and their scales once, and D once or, to add, twice.
+// Counts operands and their scales once, and D once or, to add, twice.
 Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
   const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
@@ -189,7 +191,7 @@ Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows) {
           .multiply_adds = rows.routed * elements};
 }
 
-// Every element once, and its byte in both orientations.
+// Counts every element once, and its byte in both orientations.
 Work count_work(const MultiCastTransposeSpec& spec, std::span<const MatrixSize> sizes) {
   Work total;
   for (const MatrixSize& size : sizes)

@@ -23,9 +23,9 @@ enum class RowSource {
   kGatheredAll,  // likewise, of a gradient: no row is made zeros
 };
 
-// q [P, columns] with compact power-of-two scales to [columns, Pc], each group's rows becoming
-// columns that start at a multiple of 128, with one scale for each 128x128 tile: an operand of
-// wgrad. No value is quantised twice: bytes are multiplied by powers of two.
+// Turns q [P, columns] with compact power-of-two scales into [columns, Pc], an operand of wgrad
+// with one scale for each 128x128 tile: each group's rows become columns that start at a multiple
+// of 128. No value is quantised twice: bytes are multiplied by powers of two.
 struct TransposeSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2
   TransposeRule rule = TransposeRule::kIdeal;
@@ -37,14 +37,14 @@ struct TransposeSpec {
   bool operator==(const TransposeSpec&) const = default;
 };
 
-// The gradient of a gated activation by rows, as a row chain stores it, and it and the activation
-// transposed, as TransposeSpec does: from one read of gate, up and the activation's gradient.
+// Makes the gradient of a gated activation by rows, as a row chain stores it, and transposes it and
+// the activation, as TransposeSpec does: from one read of gate, up and the activation's gradient.
 struct GatedGradientSpec {
   int32_t local_experts = 0;
   int32_t columns = 0;  // of gate and of up; halves of what is stored are multiples of 128
   float epsilon = 0.0f;
   int32_t threads = 256;
-  // What of it is wanted beside the activation.
+  // These say what is wanted beside the transposed activation.
   bool stores_rows = true;          // the gradient by rows
   bool tells_dprobs = true;         // parts of the probability's gradient
   bool transposes_gradient = true;  // the gradient transposed

@@ -20,7 +20,7 @@ constexpr int64_t kUnknown = -1;
 
 bool is_tokens(const Dim& dim) { return dim.symbol == "T"; }
 
-// What callers know of a block, in the order of kMemoryBlocks.
+// Says how callers know a block. The blocks are in the order of kMemoryBlocks.
 struct BlockOfCall {
   std::string_view name;
   void* CallMemory::*address;
@@ -37,18 +37,18 @@ bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-// In kMemoryBlocks.
+// Returns the role's index in kMemoryBlocks.
 std::size_t block_of(TensorRole role) {
   const auto block = std::ranges::find(compiler::kMemoryBlocks, role, &compiler::MemoryBlock::role);
   return static_cast<std::size_t>(block - compiler::kMemoryBlocks.begin());
 }
 
-// What is deferred is no matter of the forward pass.
+// Returns whether calls of this part have the block: forward calls have no deferred one.
 bool has_block(const CallPart& part, TensorRole role) {
   return role != TensorRole::kDeferred || part.phase == Phase::kBackward;
 }
 
-// Whether a call reads a block, but does not write it.
+// Returns whether a call reads a block, but does not write it.
 bool only_reads(const CallPart& part, TensorRole role) {
   if (role == TensorRole::kSaved) return part.phase != Phase::kForward;
   return role == TensorRole::kDeferred && part.half == compiler::BackwardHalf::kWeights;

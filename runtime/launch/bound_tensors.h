@@ -25,13 +25,13 @@ struct CallPart {
   std::optional<compiler::BackwardHalf> half = {};
 };
 
-// The caller's tensors that a call of this part touches.
+// Returns the caller's tensors that a call of this part touches.
 TensorSet tensors_of_call(const compiler::Plan& plan, const CallPart& part);
 
-// Those of them that its kernels write.
+// Returns those of them that its kernels write.
 TensorSet tensors_written(const compiler::Plan& plan, const CallPart& part);
 
-// Others of the caller's that it takes for their shape alone.
+// Returns others of the caller's that it takes for their shape alone.
 TensorSet tensors_of_shape(const compiler::Plan& plan, const CallPart& part);
 
 // Memory of one call.

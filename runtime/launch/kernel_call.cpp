@@ -18,7 +18,7 @@ using compiler::TensorBox;
 using compiler::TensorMapPlan;
 using compiler::TensorPlan;
 
-// Of a record with tensor maps.
+// A record with tensor maps has this alignment.
 constexpr std::size_t kRecordAlignment = alignof(device::TensorMap);
 
 tl::unexpected<Error> wrong_plan(const KernelPlan& kernel, std::string_view what,

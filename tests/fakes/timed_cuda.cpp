@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of all threads: autograd runs backward calls in a thread of its own.
+// These count what all threads do: autograd runs backward calls in a thread of its own.
 std::atomic<int64_t> nanoseconds_inside{0}, call_count{0}, launch_count{0}, wait_count{0};
 
 template <typename Function>

@@ -35,8 +35,8 @@ class BackwardTest : public ::testing::Test {
   }
 
   void make(const LayerShape& shape, const LayerInputs& inputs, TestLayer::Options options) {
-    // Where nothing else is said, no more than there are: then rows of tokens are gathered in most
-    // cases.
+    // Unless a test asks for more, a layer is for as many tokens as there are: then it gathers the
+    // rows of tokens in most cases.
     options.max_tokens = std::max({int64_t{1}, options.max_tokens, inputs.tokens});
     options.has_backward = true;
     auto layer = TestLayer::create(shape, options);

@@ -60,7 +60,7 @@ class ExpertVariant : public ::testing::Test {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
   }
 
-  // Of an edge case, whose w1 has the rows of a gate.
+  // Makes the layer of an edge case, whose w1 has the rows of a gate.
   void make(const Variant& of, Recipe recipe, EdgeCase edge, TestLayer::Options options = {}) {
     shape_ = edge.shape;
     inputs_ = std::move(edge.inputs);
@@ -111,7 +111,7 @@ class ExpertVariant : public ::testing::Test {
       all.push_back(layer_->read<std::byte>(name));
     return all;
   }
-  // Of w1, b1 and their gradients, as layers without the variant have it.
+  // Returns w1, b1 or a gradient of theirs as layers without the variant have it.
   template <typename T>
   std::vector<T> gate_first(const std::vector<T>& rows, int64_t columns) const {
     if (!shape_.is_interleaved) return rows;

@@ -13,8 +13,8 @@
 
 namespace moejit::testing {
 
-// A layer with a backward pass that is small enough to be run some hundred times in the simulator.
-// Its widths fill no block, and none of its experts a tile.
+// Names a layer with a backward pass that is small enough to be run some hundred times in the
+// simulator. Its widths are no multiples of a scale block's, and none of its experts fills a tile.
 struct GradientCase {
   std::string name;
   TestLayer::Options options;
@@ -58,7 +58,7 @@ class GradientLayer {
     ASSERT_TRUE(succeeded(layer_->poison()));  // forward's workspace is nobody's any more
   }
 
-  // The bytes of every gradient that the plan has, by name.
+  // Returns the bytes of every gradient that the plan has, by name.
   std::map<std::string, std::vector<std::byte>> gradients() {
     std::map<std::string, std::vector<std::byte>> all;
     for (const std::string name : {"dx", "dprobs", "dw1", "dw2", "db1", "db2"})
@@ -72,7 +72,8 @@ class GradientLayer {
   std::unique_ptr<TestLayer> layer_;
 };
 
-// What changes the kernels of a backward pass. In each recipe, with biases and without.
+// Returns a case for each choice that changes the kernels of a backward pass, in each recipe, with
+// biases and without.
 inline std::vector<GradientCase> gradient_cases() {
   using compiler::Dispatch;
   using compiler::Recompute;

@@ -128,7 +128,7 @@ class OtherTokens : public ::testing::TestWithParam<Kind> {
   LayerInputs inputs_of(int64_t tokens) const { return random_inputs(shape_, tokens, 3); }
 
   void forward(int64_t tokens) { ASSERT_TRUE(succeeded(layer_->run(inputs_of(tokens)))); }
-  // T of the next backward call, whose blocks are no larger than that needs.
+  // Sets the T of the next backward call, whose blocks are no larger than that needs.
   void set_tokens(int64_t tokens) {
     ASSERT_TRUE(succeeded(layer_->set_inputs(inputs_of(tokens))));
     ASSERT_TRUE(succeeded(
@@ -136,7 +136,7 @@ class OtherTokens : public ::testing::TestWithParam<Kind> {
     saved_ = bytes_of(layer_->memory().saved, layer_->memory().saved_bytes);
     fill();
   }
-  // All that a backward call may write.
+  // Fills all that a backward call may write.
   void fill() {
     Device& device = *test_device().device;
     const runtime::CallMemory memory = layer_->memory();
@@ -148,7 +148,7 @@ class OtherTokens : public ::testing::TestWithParam<Kind> {
       ASSERT_TRUE(succeeded(device.fill(tensor.data, value, bytes, nullptr))) << tensor.name;
     }
   }
-  // Of a tensor that backward calls write, else 0.
+  // Returns the bytes of a tensor that backward calls write, 0 for all others.
   int64_t output_bytes(std::string_view name) const {
     const compiler::TensorPlan& tensor = *find_tensor(layer_->plan(), name);
     const bool is_written =

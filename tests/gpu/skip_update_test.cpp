@@ -18,7 +18,7 @@ constexpr LayerShape kShape{
 
 using Bytes = std::vector<std::byte>;
 
-// Of layers with one orientation of the quantised weights and with both.
+// Tests layers with one orientation of the quantised weights, and with both.
 class SkipUpdateTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

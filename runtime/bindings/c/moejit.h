@@ -25,7 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Of this header. The library of a program has the same ABI version, which is in its soname.
+// These are the version of this header. The library of a program has the same ABI version, which is
+// in its soname.
 #define MOEJIT_VERSION_MAJOR 0
 #define MOEJIT_VERSION_MINOR 1
 #define MOEJIT_VERSION_PATCH 0
@@ -35,7 +36,7 @@
 extern "C" {
 #endif
 
-// Of the library: "0.1.0"; major * 10000 + minor * 100 + patch; its ABI version.
+// Return the version of the library: "0.1.0"; major * 10000 + minor * 100 + patch; its ABI version.
 MOEJIT_API const char* moejit_version(void);
 MOEJIT_API int32_t moejit_version_number(void);
 MOEJIT_API int32_t moejit_abi_version(void);
@@ -60,7 +61,7 @@ typedef struct moejit_simulator_options {
   int64_t workers;  // host threads that run them; 0: one per core
 } moejit_simulator_options;
 
-// The CPU, which needs no GPU and a C++ compiler to prepare layers. `options` may be NULL.
+// Opens the CPU, which needs no GPU, and a C++ compiler to prepare layers. `options` may be NULL.
 MOEJIT_API moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* options,
                                                           moejit_device** device);
 MOEJIT_API void moejit_device_destroy(moejit_device* device);
@@ -75,10 +76,11 @@ typedef struct moejit_device_info {
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Memory for programs that have no allocator of their own; calls take any. Uninitialised, 256-byte
-// aligned; zero bytes give NULL. Release it once, before the device is destroyed; NULL is fine.
-// Errors of another address, and of a copy or fill that goes beyond the memory that it begins in:
-// MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which need not find the latter.
+// Allocate and release memory, for programs that have no allocator of their own; calls take any.
+// Uninitialised, 256-byte aligned; zero bytes give NULL. Release it once, before the device is
+// destroyed; NULL is fine. Errors of another address, and of a copy or fill that goes beyond the
+// memory that it begins in: MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which
+// need not find the latter.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
@@ -262,7 +264,8 @@ typedef struct moejit_tensor_info {
   uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
 } moejit_tensor_info;
 
-// By index, below tensor_count; or by name, MOEJIT_ERROR_MISSING_TENSOR where there is none.
+// Tell about a tensor of the plan: by its index, below tensor_count; or by its name,
+// MOEJIT_ERROR_MISSING_TENSOR where there is none.
 MOEJIT_API moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, size_t index,
                                                      moejit_tensor_info* info);
 MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
@@ -339,8 +342,8 @@ typedef struct moejit_call {
 MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
                                                          const moejit_call* call);
 
-// One forward pass over T tokens, T from 0 to max_tokens: "y" from "x", "topk_ids", "topk_probs"
-// and the weights; "status" gets bits (below). Fills call->saved for backward.
+// Runs one forward pass over T tokens, T from 0 to max_tokens: "y" from "x", "topk_ids",
+// "topk_probs" and the weights; "status" gets bits (below). Fills call->saved for backward.
 MOEJIT_API moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call);
 
 typedef enum moejit_gradient_mode {
@@ -348,10 +351,10 @@ typedef enum moejit_gradient_mode {
   MOEJIT_GRADIENT_ADD = 1         // add to what they hold
 } moejit_gradient_mode;
 
-// The backward pass of the forward call that filled call->saved: from "dy" the gradients that the
-// description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block nor
-// the inputs of forward that backward takes again (used_by) may change in between. T has to be that
-// of the forward call, which the saved block tells. On the simulator another T is
+// Runs the backward pass of the forward call that filled call->saved: from "dy" the gradients that
+// the description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block
+// nor the inputs of forward that backward takes again (used_by) may change in between. T has to be
+// that of the forward call, which the saved block tells. On the simulator another T is
 // MOEJIT_ERROR_TENSOR_MISMATCH. A GPU finds it out when the kernels run: they compute nothing and
 // set MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are then
 // undefined, and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no
@@ -359,14 +362,14 @@ typedef enum moejit_gradient_mode {
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                                    const moejit_call* call);
 
-// The same in two calls, of layers with backward_halves: first "dx" and "dprobs", then, whenever it
-// suits and on any stream that waits for the first call, the gradients of weights and biases. Bit
-// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes the tensors
-// of its own used_by bit only; of "dy" the weights half takes no more than the shape, which tells
-// T, unless the description asks for neither "dx" nor "dprobs": its data may be NULL, or freed.
-// What the data half leaves in call->deferred, and call->saved, may not change until the weights
-// half is done; the workspace may. A half that has nothing to compute, since the description does
-// not ask for it, does nothing. Errors: those of moejit_layer_backward(), and
+// Run the same in two calls, of layers with backward_halves: first "dx" and "dprobs", then,
+// whenever it suits and on any stream that waits for the first call, the gradients of weights and
+// biases. Bit for bit they are those of moejit_layer_backward(). T is the same in both. Each takes
+// the tensors of its own used_by bit only; of "dy" the weights half takes no more than the shape,
+// which tells T, unless the description asks for neither "dx" nor "dprobs": its data may be NULL,
+// or freed. What the data half leaves in call->deferred, and call->saved, may not change until the
+// weights half is done; the workspace may. A half that has nothing to compute, since the
+// description does not ask for it, does nothing. Errors: those of moejit_layer_backward(), and
 // MOEJIT_ERROR_UNSUPPORTED without backward_halves.
 MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
                                                         const moejit_call* call);
@@ -384,9 +387,9 @@ enum {
   MOEJIT_STATUS_OTHER_TOKENS = 8  // T of a backward call is not that of its forward call
 };
 
-// What one bit means, or NULL where it is none of them.
+// Returns what one bit means, or NULL where it is none of them.
 MOEJIT_API const char* moejit_status_text(uint32_t bit);
-// MOEJIT_ERROR_DEVICE_STATUS with a sentence about all bits of the word, MOEJIT_OK for 0.
+// Returns MOEJIT_ERROR_DEVICE_STATUS with a sentence about all bits of the word, MOEJIT_OK for 0.
 MOEJIT_API moejit_error_code moejit_status_check(uint32_t status);
 
 #ifdef __cplusplus

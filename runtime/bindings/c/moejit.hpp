@@ -204,7 +204,7 @@ class Layer {
     check(moejit_layer_get_info(get(), &info));
     return info;
   }
-  // What the blocks of a call over so many tokens have to have at least.
+  // Returns what the blocks of a call over so many tokens have to have at least.
   moejit_layer_sizes sizes(std::int64_t tokens) const {
     auto sizes = make<moejit_layer_sizes>();
     check(moejit_layer_get_sizes(get(), tokens, &sizes));
@@ -226,7 +226,7 @@ class Layer {
     return text;
   }
 
-  // Their pointers are valid as long as the layer.
+  // Returns all tensors of the plan. Their pointers are valid as long as the layer.
   std::vector<moejit_tensor_info> tensors() const {
     std::vector<moejit_tensor_info> infos(info().tensor_count, make<moejit_tensor_info>());
     for (std::size_t i = 0; i < infos.size(); ++i)
@@ -239,7 +239,7 @@ class Layer {
     return info;
   }
 
-  // Where tensors()[index] is in a call over so many tokens.
+  // Returns where tensors()[index] is in a call over so many tokens.
   moejit_tensor_place tensor_place(std::size_t index, std::int64_t tokens) const {
     auto place = make<moejit_tensor_place>();
     check(moejit_layer_get_tensor_place(get(), index, tokens, &place));
@@ -254,7 +254,7 @@ class Layer {
   void backward(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_backward(get(), mode, &call));
   }
-  // Its halves.
+  // Run the two halves of backward(), the data half first.
   void backward_data(const moejit_call& call) { check(moejit_layer_backward_data(get(), &call)); }
   void backward_weights(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_backward_weights(get(), mode, &call));

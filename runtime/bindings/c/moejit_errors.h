@@ -46,7 +46,8 @@ typedef enum moejit_error_code {
   MOEJIT_ERROR_STREAM_CAPTURE = 30
 } moejit_error_code;
 
-// "invalid_json", ...; "ok"; "unknown" for numbers that are none of them.
+// Returns the name of a code: "invalid_json", ...; "ok"; "unknown" for numbers that are none of
+// them.
 MOEJIT_API const char* moejit_error_code_name(moejit_error_code code);
 
 // The strings are never NULL but may be empty. Later versions add fields at the end.
@@ -59,7 +60,8 @@ typedef struct moejit_error {
   const char* detail;   // long material, such as a compiler's log
 } moejit_error;
 
-// Of the calling thread, never NULL. Valid until it calls a function that returns a code.
+// Returns the last error of the calling thread, never NULL. It is valid until the thread calls a
+// function that returns a code.
 MOEJIT_API const moejit_error* moejit_last_error(void);
 
 #ifdef __cplusplus

@@ -222,5 +222,5 @@ def _of_dlpack(value: Any, stream: int) -> Given:
 
 
 def _copy(tensor: DLTensor) -> DLTensor:
-    """Of the structure alone: a call may change its dtype."""
+    """Returns a copy of the structure alone: a call may change its dtype."""
     return DLTensor.from_buffer_copy(tensor)
