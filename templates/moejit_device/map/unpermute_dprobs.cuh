@@ -12,9 +12,9 @@
 
 namespace moejit::device {
 
-// For each choice of a token the fp32 sum of its row's blocks in ascending order, from 0; 0 where
-// it has no row. Uses row_map [T, K], dprobs_blocks [P, kDprobsColumns] and dprobs [T, K] of a
-// record; with kAddsBiasDprobs also bias_dprobs [P], which is added last. Prob is the type of
+// Stores for each choice of a token the fp32 sum of its row's blocks in ascending order, from 0; 0
+// where it has no row. Uses row_map [T, K], dprobs_blocks [P, kDprobsColumns] and dprobs [T, K] of
+// a record; with kAddsBiasDprobs also bias_dprobs [P], which is added last. Prob is the type of
 // dprobs: float, or Bf16, to which a sum is rounded once.
 template <int32_t kTopK, int32_t kDprobsColumns, bool kAddsBiasDprobs, typename Prob>
 struct DprobsOfChoices {
@@ -57,7 +57,7 @@ struct DprobsOfChoices {
   }
 };
 
-// Those alone; no rows are read.
+// Stores the gradients of all choices, and reads no rows of dx.
 template <int32_t kTopK, int32_t kDprobsColumns, bool kAddsBiasDprobs, int32_t kThreads_,
           typename Prob = float>
 struct UnpermuteDprobs {
