@@ -10,7 +10,8 @@ int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) 
 
 int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) {
   if (spec.store != StoreStage::kRowsAndProbs) return 0;
-  return 4 * routed * spec.dprobs_columns + size_bytes(spec.probs) * choices;
+  const int64_t parts = spec.dprobs_columns + (spec.adds_bias_dprobs ? 1 : 0);
+  return 4 * routed * parts + size_bytes(spec.probs) * choices;
 }
 
 // Returns the bytes of a stored row, or of each half of a gated one.
@@ -29,6 +30,14 @@ Work work(const RouteSpec& spec, const Layer&, const CallRows& rows) {
 // they are stored.
 int64_t dprobs_row_bytes(const RowChainSpec& spec) {
   return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
+}
+
+// Returns the bytes of permuted rows, pad rows among them, and of what goes with them: the row map,
+// probabilities in both orders, and whose row each one is.
+int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t choices) {
+  const int64_t probs = 4 * rows.padded + size_bytes(spec.probs) * choices;
+  return rows.padded * stored_row_bytes(spec) + 4 * choices + (spec.moves_probs ? probs : 0) +
+         (spec.tells_tokens ? 4 * rows.routed : 0);
 }
 
 Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
@@ -56,7 +65,7 @@ Work work(const RowChainSpec& spec, const Layer& layer, const CallRows& rows) {
     case LoadStage::kQuantizedRows: break;
   }
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
-  const int64_t permuted = rows.padded * (row_bytes + 4) + (4 + size_bytes(spec.probs)) * choices;
+  const int64_t permuted = permuted_bytes(spec, rows, choices);
   if (spec.store == StoreStage::kPermuted)
     return {.min_bytes = rows.routed_tokens * input_row + permuted};
   return {.min_bytes = rows.tokens * (input_row + row_bytes) +

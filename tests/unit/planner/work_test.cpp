@@ -75,5 +75,29 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   EXPECT_EQ(bytes(dprobs), 4 * 31 * 5 + (4 + 2) * choices);
 }
 
+TEST(ChainWork, CountsOnlyWhatRowsHaveBesideThem) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const auto bytes = [&](const RowChainSpec& spec) {
+    return count_work({.spec = spec}, kLayer, rows).min_bytes;
+  };
+  const int64_t row = 272 + 4 * 3, choices = 10 * 4;
+  RowChainSpec permute{.load = LoadStage::kQuantizedRows,
+                       .quantize = QuantizeStage::kKeep,
+                       .store = StoreStage::kPermuted,
+                       .columns = 272,
+                       .moves_probs = false};
+  EXPECT_EQ(bytes(permute), 6 * row + 48 * row + 4 * choices);
+  permute.tells_tokens = true;
+  EXPECT_EQ(bytes(permute), 6 * row + 48 * row + 4 * choices + 4 * 31);
+  RowChainSpec unpermute{.load = LoadStage::kCombinedRows,
+                         .quantize = QuantizeStage::kNone,
+                         .store = StoreStage::kRowsAndProbs,
+                         .columns = 272,
+                         .dprobs_columns = 5};
+  const int64_t without_bias = bytes(unpermute);
+  unpermute.adds_bias_dprobs = true;
+  EXPECT_EQ(bytes(unpermute), without_bias + 4 * 31);
+}
+
 }  // namespace
 }  // namespace moejit::compiler
