@@ -68,9 +68,10 @@ class MemoryLayout {
   // max_tokens.
   Result<MemorySizes> sizes(int64_t tokens) const;
 
-  // Bytes that forward leaves for backward are the lesser of this and of the plan's saved_bytes:
-  // what the tensors of that block need at most, as a line that others can compute.
+  // Bytes that one call leaves for another are the lesser of these and of the plan's saved_bytes or
+  // deferred_bytes: what the tensors of that block need at most, as a line that others can compute.
   const LinearBound& saved_bound() const { return saved_bound_; }
+  const LinearBound& deferred_bound() const { return deferred_bound_; }
 
  private:
   struct Item {
@@ -91,7 +92,9 @@ class MemoryLayout {
 
   Layer layer_;
   int64_t saved_bytes_ = 0;
+  int64_t deferred_bytes_ = 0;
   LinearBound saved_bound_;
+  LinearBound deferred_bound_;
   std::array<Block, kMemoryBlocks.size()> blocks_;  // in that order
 };
 

@@ -78,10 +78,13 @@ Result<MemoryLayout> MemoryLayout::make(const Plan& plan) {
   MemoryLayout layout;
   layout.layer_ = plan.layer;
   layout.saved_bytes_ = plan.saved_bytes;
+  layout.deferred_bytes_ = plan.deferred_bytes;
   for (std::size_t i = 0; i < kMemoryBlocks.size(); ++i) {
     layout.blocks_[i] = make_block(plan, kMemoryBlocks[i].role);
     if (kMemoryBlocks[i].role == TensorRole::kSaved)
       layout.saved_bound_ = bound_of(plan.layer, layout.blocks_[i]);
+    if (kMemoryBlocks[i].role == TensorRole::kDeferred)
+      layout.deferred_bound_ = bound_of(plan.layer, layout.blocks_[i]);
   }
   return layout;
 }
@@ -90,8 +93,11 @@ CallLayout MemoryLayout::at(int64_t tokens) const {
   CallLayout layout{.dims = call_dims(layer_, tokens)};
   for (std::size_t b = 0; b < blocks_.size(); ++b)
     layout.sizes.*kMemoryBlocks[b].bytes = place(blocks_[b], layout);
-  layout.sizes.saved_bytes =
-      std::min(saved_bytes_, saved_bound_.fixed + tokens * saved_bound_.per_token);
+  const auto on_line = [&](int64_t bytes, const LinearBound& bound) {
+    return std::min(bytes, bound.fixed + tokens * bound.per_token);
+  };
+  layout.sizes.saved_bytes = on_line(saved_bytes_, saved_bound_);
+  layout.sizes.deferred_bytes = on_line(deferred_bytes_, deferred_bound_);
   return layout;
 }
 

@@ -93,6 +93,7 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
     if (info == nullptr) return null_argument(Stage::kPlan, "info", "moejit_layer_get_info");
     const Plan& plan = layer->plan;
     const moejit::compiler::LinearBound& saved = layer->layout.saved_bound();
+    const moejit::compiler::LinearBound& deferred = layer->layout.deferred_bound();
     return moejit::bindings::write_record(Stage::kPlan,
                                           {.name = plan.layer.name.c_str(),
                                            .target = layer->target.c_str(),
@@ -107,7 +108,9 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
                                            .saved_fixed_bytes = saved.fixed,
                                            .saved_bytes_per_token = saved.per_token,
                                            .plan_digest = layer->plan_digest.c_str(),
-                                           .deferred_bytes = plan.deferred_bytes},
+                                           .deferred_bytes = plan.deferred_bytes,
+                                           .deferred_fixed_bytes = deferred.fixed,
+                                           .deferred_bytes_per_token = deferred.per_token},
                                           info, "moejit_layer_info");
   });
 }

@@ -200,6 +200,10 @@ typedef struct moejit_layer_info {
   const char* plan_digest;  // valid as long as the layer
   int64_t deferred_bytes;   // that the data half of a backward over max_tokens leaves for the
                             // weights half; 0 without halves
+  // The deferred block of a call over T tokens has the lesser of deferred_bytes and of
+  // deferred_fixed_bytes + T * deferred_bytes_per_token.
+  int64_t deferred_fixed_bytes;
+  int64_t deferred_bytes_per_token;
 } moejit_layer_info;
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);

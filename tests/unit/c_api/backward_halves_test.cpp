@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kHalves[] = R"({
   "name": "tiny", "experts": 4, "top_k": 2, "hidden": 256, "intermediate": 128,
-  "splits_alignment": 16, "max_tokens": 16, "passes": ["forward", "backward"],
+  "splits_alignment": 16, "max_tokens": 64, "passes": ["forward", "backward"],
   "backward_halves": true})";
 
 using Bytes = std::vector<std::byte>;
@@ -103,6 +103,23 @@ TEST_F(CApiBackwardHalves, TakeBlocksOfTheSizesOfACall) {
   expect_refused(moejit_layer_backward_data(sim_.layer(), &call));
   expect_refused(moejit_layer_backward_weights(sim_.layer(), kMode, &call));
   expect_refused(moejit_layer_backward(sim_.layer(), kMode, &call));
+}
+
+TEST_F(CApiBackwardHalves, TellTheLineThatDeferredBytesFollow) {
+  ASSERT_NO_FATAL_FAILURE(open(kHalves));
+  moejit_layer_info info = {};
+  info.struct_size = sizeof(info);
+  ASSERT_TRUE(is_ok(moejit_layer_get_info(sim_.layer(), &info)));
+  EXPECT_GT(info.deferred_bytes_per_token, 0);
+  moejit_layer_sizes sizes = {};
+  sizes.struct_size = sizeof(sizes);
+  for (int64_t tokens = 0; tokens <= info.max_tokens; ++tokens) {
+    ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_.layer(), tokens, &sizes)));
+    EXPECT_EQ(sizes.deferred_bytes,
+              std::min(info.deferred_bytes,
+                       info.deferred_fixed_bytes + tokens * info.deferred_bytes_per_token));
+  }
+  EXPECT_EQ(sizes.deferred_bytes, info.deferred_bytes);
 }
 
 TEST_F(CApiBackwardHalves, NeedTheDeferredBlockThatForwardDoesWithout) {

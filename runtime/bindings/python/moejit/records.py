@@ -139,6 +139,8 @@ class LayerInfo(Record):
         ("saved_bytes_per_token", c_int64),
         ("plan_digest", c_char_p),
         ("deferred_bytes", c_int64),
+        ("deferred_fixed_bytes", c_int64),
+        ("deferred_bytes_per_token", c_int64),
     ]
 
 
