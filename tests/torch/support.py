@@ -10,6 +10,8 @@ import warnings
 os.environ.setdefault("MOEJIT_TORCH_FILL", "1")  # opcheck compares every byte of the results
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 warnings.filterwarnings("ignore", message="moejit: CPU tensors run in the simulator")
 torch.set_num_threads(2)
@@ -105,6 +107,38 @@ def arguments(recipe, inputs, biases=False):
     return {ops.quantize: (w1, w2, layer), **in_place,
             ops.forward: (x, ids, probs, w1, w2, b1, b2, quantized, layer),
             ops.backward: (*kept, layer), ops.backward_add: (*kept, *main, False, layer)}
+
+
+def halves_arguments(recipe, inputs, biases=False, **fields):
+    """The same of backward in two halves. The weights half gets what it reads: T, and the two blocks."""
+    layer = text(recipe, biases=biases, wgrad_dtype="f32", backward_halves=True, **fields)
+    given = arguments(recipe, inputs, biases)
+    x, ids, probs, w1, w2, b1, b2, quantized, _ = given[ops.forward]
+    _, saved, _ = ops.forward(*given[ops.forward][:-1], layer)
+    data = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized)
+    none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
+    *_, deferred = ops.backward_data(*data, layer)
+    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, *[none] * 5, none.byte(), deferred)
+    main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
+    return {ops.backward: (*data, layer), ops.backward_data: (*data, layer), ops.backward_weights: (*kept, layer),
+            ops.backward_weights_add: (*kept, *main, False, layer)}
+
+
+class Recorder(TorchDispatchMode):
+    """Notes the operators of moejit that run, as (name, shapes of the results), and the blocks that they return."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.blocks = [], []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = function(*args, **(kwargs or {}))
+        if function.namespace == "moejit":
+            tensors = results if isinstance(results, (tuple, list)) else [] if results is None else [results]
+            self.calls.append((function._schema.name.removeprefix("moejit::"), [list(each.shape) for each in tensors]))
+            self.blocks += [StorageWeakRef(each.untyped_storage()) for each in tensors
+                            if each.dtype == torch.uint8 and each.numel() > 0]
+        return results
 
 
 def relative_error(got, want):

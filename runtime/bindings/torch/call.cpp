@@ -22,6 +22,11 @@ void check_block(const Tensor& block, const char* name, int64_t bytes) {
        "give the block that the operator before it returned, for the same layer");
 }
 
+void fill_shape(const PlannedTensor& planned, int64_t tokens, std::array<int64_t, 4>& shape) {
+  for (std::size_t i = 0; i < planned.shape.size(); ++i)
+    shape[i] = planned.is_token_dim[i] ? tokens : planned.shape[i];
+}
+
 std::atomic<bool> fills_blocks_of_gpus = false;
 
 bool fills_blocks(DLDevice device) {
@@ -61,8 +66,7 @@ Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DL
   const int64_t none = 0;
   if (planned == nullptr) return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
   std::array<int64_t, 4> shape{};
-  for (std::size_t i = 0; i < planned->shape.size(); ++i)
-    shape[i] = planned->is_token_dim[i] ? tokens : planned->shape[i];
+  fill_shape(*planned, tokens, shape);
   return Tensor({shape.data(), planned->shape.size()}, planned->dtype, device);
 }
 
@@ -118,6 +122,29 @@ void Call::set_saved(const Tensor& block, int64_t tokens) {
   check_block(block, "saved", bytes);
   call_.saved = block.dl().data;
   call_.saved_bytes = bytes;
+}
+
+void Call::set_deferred(const Tensor& block, int64_t tokens) {
+  const int64_t bytes = ready_.sizes(tokens).deferred_bytes;
+  check_block(block, "deferred", bytes);
+  call_.deferred = block.dl().data;
+  call_.deferred_bytes = bytes;
+}
+
+void Call::allocate_deferred(int64_t tokens) {
+  if (ready_.info.deferred_bytes == 0) return;
+  const int64_t bytes = ready_.sizes(tokens).deferred_bytes;
+  deferred_ = Tensor({&bytes, 1}, kBytes, device_);
+  set_deferred(deferred_, tokens);
+}
+
+void Call::add_shape(const char* name, const PlannedTensor& like, int64_t tokens) {
+  fill_shape(like, tokens, shape_);
+  shape_only_.device = device_;
+  shape_only_.dtype = like.dtype;
+  shape_only_.ndim = static_cast<int32_t>(like.shape.size());
+  shape_only_.shape = shape_.data();
+  tensors_[call_.tensor_count++] = {name, &shape_only_};
 }
 
 }  // namespace moejit::torch

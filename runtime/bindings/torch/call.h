@@ -24,6 +24,13 @@ class Call {
   void allocate_workspace(int64_t tokens);
   // Names the saved block of a call over so many tokens; throws where it has other bytes.
   void set_saved(const Tensor& block, int64_t tokens);
+  // Does the same for the deferred block.
+  void set_deferred(const Tensor& block, int64_t tokens);
+  // Allocates the deferred block of a backward call that is not in halves, where the layer has one.
+  void allocate_deferred(int64_t tokens);
+  // Adds a tensor whose shape alone the call reads, which is that of `like` for so many tokens. At
+  // most one.
+  void add_shape(const char* name, const PlannedTensor& like, int64_t tokens);
 
   const moejit_call* get() const { return &call_; }
 
@@ -37,7 +44,10 @@ class Call {
   std::array<moejit_tensor, kMostTensors> tensors_;
   std::array<DLTensor, kMostSlices> slices_;
   std::size_t slice_count_ = 0;
+  DLTensor shape_only_{};
+  std::array<int64_t, 4> shape_{};
   Tensor workspace_;
+  Tensor deferred_;
 };
 
 // Returns a block of bytes that torch's allocator made. On the CPU, and on GPUs after

@@ -2,8 +2,10 @@
 #include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/operators.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 
 // Registers the operators when the library is loaded, as torch.ops.load_library() expects. Nothing
 // may be thrown there: the loader of libraries could not catch it.
@@ -20,19 +22,29 @@ constexpr const char* kSecondCopy =
 constexpr const char* kRefused =
     "torch refused an operator of moejit, and has printed why; moejit needs torch 2.10 or newer";
 
+bool define(LibraryOpaque* schemas, std::span<const Operator> operators) noexcept {
+  return std::ranges::all_of(operators, [&](const Operator& entry) {
+    return aoti_torch_library_def(schemas, entry.schema) == 0;
+  });
+}
+
+bool implement(LibraryOpaque* kernels, std::span<const Operator> operators) noexcept {
+  return std::ranges::all_of(operators, [&](const Operator& entry) {
+    return torch_library_impl(kernels, entry.name, entry.kernel, kVersion) == 0;
+  });
+}
+
 // Returns why the operators are not registered, or NULL.
 const char* register_operators() noexcept {
   // torch refuses a second owner of the namespace. Then nothing else may be registered: two kernels
   // of one operator end the process later.
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
-  for (const Operator& entry : kOperators)
-    if (aoti_torch_library_def(schemas, entry.schema) != 0) return kRefused;
+  if (!define(schemas, kOperators) || !define(schemas, kHalvesOperators)) return kRefused;
   for (const char* key : {"CPU", "CUDA"}) {
     LibraryOpaque* kernels = nullptr;
     if (aoti_torch_library_init_impl("moejit", key, "", 0, &kernels) != 0) return kRefused;
-    for (const Operator& entry : kOperators)
-      if (torch_library_impl(kernels, entry.name, entry.kernel, kVersion) != 0) return kRefused;
+    if (!implement(kernels, kOperators) || !implement(kernels, kHalvesOperators)) return kRefused;
   }
   return nullptr;
 }

@@ -24,6 +24,9 @@ class Plan:
     saved_bytes: int
     saved_fixed_bytes: int
     saved_bytes_per_token: int
+    deferred_bytes: int
+    deferred_fixed_bytes: int
+    deferred_bytes_per_token: int
     tensors: dict[str, TensorInfo] = dataclasses.field(hash=False)
 
     @functools.cached_property
@@ -59,4 +62,6 @@ def plan(json_text: str, target: str) -> Plan:
         info = layer.info
         return Plan(version=library.version(), target=target, digest=info.plan_digest, json=json.dumps(layer.description),
                     max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_fixed_bytes,
-                    saved_bytes_per_token=info.saved_bytes_per_token, tensors=layer.tensors)
+                    saved_bytes_per_token=info.saved_bytes_per_token, deferred_bytes=info.deferred_bytes,
+                    deferred_fixed_bytes=info.deferred_fixed_bytes,
+                    deferred_bytes_per_token=info.deferred_bytes_per_token, tensors=layer.tensors)

@@ -75,6 +75,11 @@ def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
     return torch.sym_min(planned.saved_bytes, planned.saved_fixed_bytes + tokens * planned.saved_bytes_per_token)
 
 
+def _deferred_bytes(planned: _plan.Plan, tokens: int) -> int:
+    return torch.sym_min(planned.deferred_bytes,
+                         planned.deferred_fixed_bytes + tokens * planned.deferred_bytes_per_token)
+
+
 def _quantize(w1, w2, layer):
     planned = plan_of(layer)
     _check(planned, 0, "update_weights", w1=w1, w2=w2)
@@ -111,9 +116,30 @@ def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, main_dw1, ma
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
 
 
+def _backward_data(dy, saved, topk_probs, w1, w2, b1, b2, quantized, layer):
+    planned = plan_of(layer)
+    tokens = dy.shape[0]
+    _check(planned, tokens, "backward_data", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+           quantized=quantized)
+    deferred = dy.new_empty(_deferred_bytes(planned, tokens), dtype=torch.uint8)
+    return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy), deferred
+
+
+def _backward_weights(dy, saved, topk_probs, w1, w2, b1, b2, quantized, deferred, layer):
+    planned = plan_of(layer)
+    _check_devices(saved=saved, deferred=deferred)
+    return tuple(_output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
+
+
+def _backward_weights_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, deferred, main_dw1, main_dw2, main_db1,
+                          main_db2, overwrite, layer):
+    _check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
+
+
 _load()
 for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
-                     ("backward", _backward), ("backward_add", _backward_add)):
+                     ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
+                     ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add)):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
 # The overloads themselves: a call through torch.ops.moejit.forward resolves them every time.
@@ -122,3 +148,6 @@ quantize_ = torch.ops.moejit.quantize_.default
 forward = torch.ops.moejit.forward.default
 backward = torch.ops.moejit.backward.default
 backward_add = torch.ops.moejit.backward_add.default
+backward_data = torch.ops.moejit.backward_data.default
+backward_weights = torch.ops.moejit.backward_weights.default
+backward_weights_add = torch.ops.moejit.backward_weights_add.default

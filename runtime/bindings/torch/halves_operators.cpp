@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/arguments.h"
+#include "runtime/bindings/torch/backward_call.h"
+#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/torch/operators.h"
+
+namespace moejit::torch {
+namespace {
+
+void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<8> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  const Tensor& dy = in.tensors()[0];
+  const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  const int64_t tokens = token_count(ready, dy, "dy");
+  auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
+  Tensor deferred = make_block(ready.sizes(tokens).deferred_bytes, dy.device());
+  Call call(ready, dy.device());
+  add_backward_inputs(call, in.tensors(), tokens);
+  call.set_deferred(deferred, tokens);
+  add_gradients(call, ready, kDataGradients, data);
+  check(moejit_layer_backward_data(ready.layer, call.get()));
+  for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
+  stack[data.size()] = deferred.release();
+}
+
+bool has_data_half(const ReadyLayer& ready) {
+  return ready.find_output("dx") != nullptr || ready.find_output("dprobs") != nullptr;
+}
+
+// Adds what the operators of the weights half begin with: what backward_data() takes, and then the
+// deferred block. Where the data half has computed, those may be empty that only it reads.
+template <std::size_t kCount>
+void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
+                             const std::array<Tensor, kCount>& in, int64_t tokens) {
+  if (has_data_half(ready) && in[0].size(1) == 0)
+    call.add_shape("dy", *ready.find_output("y"), tokens);
+  else
+    call.add("dy", in[0]);
+  call.set_saved(in[1], tokens);
+  call.add("topk_probs", in[2]);
+  call.add("w1", in[3]);
+  call.add("w2", in[4]);
+  call.add_unless_empty("b1", in[5]);
+  call.add_unless_empty("b2", in[6]);
+  if (in[7].element_count() > 0) call.add_quantized(in[7]);
+  call.set_deferred(in[8], tokens);
+  call.allocate_workspace(tokens);
+}
+
+void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<9> in(stack,
+                  {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized", "deferred"});
+  const Tensor& dy = in.tensors()[0];
+  const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  const int64_t tokens = token_count(ready, dy, "dy");
+  auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
+  Call call(ready, dy.device());
+  add_weights_half_inputs(call, ready, in.tensors(), tokens);
+  add_gradients(call, ready, kWeightGradients, weights);
+  check(moejit_layer_backward_weights(ready.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
+  for (std::size_t i = 0; i < weights.size(); ++i) stack[i] = weights[i].release();
+}
+
+void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<13, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                              "deferred", "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  const Tensor& dy = in.tensors()[0];
+  const auto mode = in.flag(0) ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD;
+  const ReadyLayer& ready = ready_layer(in.text(), dy.device());
+  const int64_t tokens = token_count(ready, dy, "dy");
+  Call call(ready, dy.device());
+  add_weights_half_inputs(call, ready, in.tensors(), tokens);
+  for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[9 + i]);
+  check(moejit_layer_backward_weights(ready.layer, mode, call.get()));
+}
+
+}  // namespace
+
+const std::array<Operator, 3> kHalvesOperators = {{
+    {"backward_data",
+     "backward_data(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, str layer) -> (Tensor dx, Tensor dprobs, Tensor deferred)",
+     backward_data},
+    {"backward_weights",
+     "backward_weights(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor deferred, str layer) -> (Tensor dw1, "
+     "Tensor dw2, Tensor db1, Tensor db2)",
+     backward_weights},
+    {"backward_weights_add",
+     "backward_weights_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor deferred, Tensor(a!) main_dw1, "
+     "Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool overwrite, str layer) "
+     "-> ()",
+     backward_weights_add},
+}};
+
+}  // namespace moejit::torch
