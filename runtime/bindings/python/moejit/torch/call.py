@@ -10,7 +10,9 @@ import torch
 from moejit.torch import ops
 from moejit.torch.function import ExpertsFunction, MainGradFunction
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
-from moejit.torch.layers import GRADIENTS, call_text, target_of
+from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text, target_of
+from moejit.torch.main_grads import take_main_grads
 from moejit.torch.weights import QuantizedWeights, quantize
 
 
@@ -26,6 +28,7 @@ class ExpertsCall:
     cache_weights: bool | None = None
     fuse_wgrad_accumulation: bool = False
     is_transposed: bool = False  # weights are [E, H, 2I] and [E, I, H]
+    delayed: DelayedGradients | None = None  # where backward leaves the gradients of weights to
 
 
 class State:
@@ -70,8 +73,9 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
     b1, b2 = (x.new_empty(0) if bias is None else bias for bias in parameters[2:])
     gradients = _gradients(x, topk_probs, *parameters[:2], b1, b2)
+    has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj),
-                      _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype])
+                      _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype], has_halves)
     dtypes = tuple(_gradient_dtype(weight) for weight in parameters if weight is not None)
     dtypes += (torch.float32,) * (4 - len(dtypes))
     x = x.contiguous()
@@ -85,6 +89,11 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
                            skip_update)
     if not gradients:
         y, _, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
+    elif has_halves:
+        with_main_grad = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
+        y, status = call_with_delayed_gradients(call.delayed, (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized),
+                                                parameters, dtypes,
+                                                with_main_grad if call.fuse_wgrad_accumulation else None, layer)
     elif call.fuse_wgrad_accumulation:
         y, status = _with_main_grads((gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias),
                                      (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized), layer)
@@ -139,6 +148,17 @@ def _gradients(*tensors: torch.Tensor) -> tuple[str, ...]:
     if not torch.is_grad_enabled():
         return ()
     return tuple(name for name, tensor in zip(GRADIENTS, tensors) if tensor.requires_grad)
+
+
+def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:
+    """Tells whether there are gradients of weights to be delayed."""
+    if not set(gradients) & set(WEIGHT_GRADIENTS) or torch.compiler.is_exporting():
+        return False
+    if is_sharded:
+        raise RuntimeError("moejit: unsupported: delay_wgrad_compute under fully_shard(), which sums the gradients of "
+                           "weights behind backward, before backward_dw() has made them\nhint: leave "
+                           "delay_wgrad_compute out")
+    return True
 
 
 def _gradient_dtype(weight: torch.Tensor) -> torch.dtype:
@@ -204,23 +224,5 @@ def _with_main_grads(parameters: tuple, tensors: tuple, layer: str) -> tuple[tor
     The attributes are those of Megatron and Transformer Engine. They are set here and not in backward, where
     torch.compile of torch 2.11 sets none.
     """
-    main, dummies, overwrites = [], [], set()
-    for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
-        if parameter is None or not parameter.requires_grad:
-            main.append(tensors[0].new_empty(0, dtype=torch.float32))
-            dummies.append("none")
-            continue
-        if getattr(parameter, "main_grad", None) is None:
-            raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
-                               "gradients to it: a float32 tensor of the parameter's shape")
-        main.append(parameter.main_grad)
-        overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
-        if not hasattr(parameter, "grad_added_to_main_grad"):
-            dummies.append("none")
-            continue
-        parameter.grad_added_to_main_grad = True
-        dummies.append("zero" if getattr(parameter, "zero_out_wgrad", False) else "empty")
-    if len(overwrites) > 1:
-        raise RuntimeError("moejit: invalid_value: overwrite_main_grad is True for some parameters and False for others"
-                           "\nhint: one call writes all of them: set the same for each")
-    return MainGradFunction.apply(*tensors, *main, tuple(dummies), True in overwrites, layer)
+    main, dummies, overwrites = take_main_grads(parameters, tensors[0])
+    return MainGradFunction.apply(*tensors, *main, dummies, overwrites, layer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -11,6 +11,7 @@ from moejit.layer import Layer
 from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.gathered import is_sharded
+from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import as_json, target_of
 
 
@@ -25,8 +26,8 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
         top_k_weights: [T, K] float32 or bf16: what the experts' results are multiplied with.
         gate_up_proj: [E, 2I, H] bf16.
         down_proj: [E, H, I] bf16.
-        layer: A layer description as a dict or as JSON. `passes`, `wgrad_dtype` and the dtypes of the routing are
-            chosen by what the call needs.
+        layer: A layer description as a dict or as JSON. `passes`, `wgrad_dtype`, `backward_halves` and the dtypes of the
+            routing are chosen by what the call needs.
         gate_up_proj_bias: [E, 2I] bf16, where the description says `biases`.
         down_proj_bias: [E, H] bf16, likewise.
 
@@ -40,6 +41,19 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
     call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
     return call_experts(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
                         down_proj_bias)
+
+
+# What backward leaves is kept by this module and not by a graph.
+_call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts with delay_wgrad_compute run outside of "
+                                       "compiled graphs, since backward_dw() computes part of backward later; leave "
+                                       "delay_wgrad_compute out for one graph")
+
+
+def _call_of_delayed() -> Callable[..., torch.Tensor]:
+    """Returns what runs a call whose gradients of weights are delayed, if there are any."""
+    # Dynamo takes is_exporting() for True in each of its graphs.
+    is_exported = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    return _call_eagerly if torch.is_grad_enabled() and not is_exported else call_experts
 
 
 def splits_alignment_of(recipe: str) -> int:
@@ -65,6 +79,8 @@ class Experts(torch.nn.Module):
         recompute: "none" or "moe_expert".
         fuse_wgrad_accumulation: Whether backward adds the weights' gradients to their attribute `main_grad`, float32 of
             their shape, as Megatron and Transformer Engine do.
+        delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron and
+            Transformer Engine do for pipeline schedules.
         cache_weights: Whether quantised weights are kept from call to call and renewed where a weight's memory or
             version changed. None: by calls without gradients, unless torch.distributed is initialised.
         splits_alignment: Rows; by default the smallest that the recipe takes.
@@ -78,8 +94,9 @@ class Experts(torch.nn.Module):
     def __init__(self, num_experts: int, hidden_size: int, intermediate_size: int, top_k: int, *, max_tokens: int,
                  recipe: str = "fp8_flow", activation: str | dict[str, Any] = "swiglu", bias: bool = False,
                  gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
-                 cache_weights: bool | None = None, splits_alignment: int | None = None,
-                 device: torch.device | str | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
+                 delay_wgrad_compute: bool = False, cache_weights: bool | None = None,
+                 splits_alignment: int | None = None, device: torch.device | str | None = None,
+                 dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         self.description = json.dumps({
             "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
@@ -98,7 +115,9 @@ class Experts(torch.nn.Module):
             self.register_parameter("down_proj_bias", None)
         self._state = State()
         self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
-                                 fuse_wgrad_accumulation=fuse_wgrad_accumulation)
+                                 fuse_wgrad_accumulation=fuse_wgrad_accumulation,
+                                 delayed=DelayedGradients() if delay_wgrad_compute else None)
+        self._mark_parameters()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -128,9 +147,61 @@ class Experts(torch.nn.Module):
         Raises:
             RuntimeError: A tensor's dtype, shape or device is wrong.
         """
-        return call_experts(self._call, hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj,
-                            self.gate_up_proj_bias, self.down_proj_bias, is_first_microbatch=is_first_microbatch,
-                            skip_update=skip_update, is_sharded=is_sharded(self))
+        run = call_experts if self._call.delayed is None else _call_of_delayed()
+        return run(self._call, hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj,
+                   self.gate_up_proj_bias, self.down_proj_bias, is_first_microbatch=is_first_microbatch,
+                   skip_update=skip_update, is_sharded=is_sharded(self))
+
+    def need_backward_dw(self) -> bool:
+        """Tells whether backward leaves the gradients of weights and biases to backward_dw()."""
+        return self._call.delayed is not None
+
+    def backward_dw(self) -> None:
+        """Computes the gradients of weights and biases of the oldest backward pass that has left them.
+
+        They are added to `.grad` as backward would do it, with the hooks of the parameters, or to `main_grad`; then the
+        hooks of register_wgrad_accumulation_and_reduce_hooks() run, and the memory of that pass is free. To be called
+        once for each backward pass, on any stream that waits for it. Without delay_wgrad_compute, or where all
+        parameters are frozen, it does nothing.
+
+        Raises:
+            RuntimeError: No backward pass has left any; or a parameter has no main_grad.
+        """
+        delayed = self._call.delayed
+        if delayed is None:
+            return
+        if delayed.queue:
+            delayed.run_oldest()
+        elif any(parameter.requires_grad for parameter in self.parameters()):
+            raise RuntimeError("moejit: invalid_value: backward_dw() has nothing to do: each backward pass of the module "
+                               "was followed by one already, or there was none\nhint: call it once for each backward "
+                               "pass, behind it")
+
+    def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
+        """Lets backward_dw() call `hook` when the gradients of a pass are there, as Megatron's DDP wants it.
+
+        Raises:
+            RuntimeError: The module was made without delay_wgrad_compute.
+        """
+        if self._call.delayed is None:
+            raise RuntimeError("moejit: invalid_value: hooks of backward_dw() on a module without delay_wgrad_compute"
+                               "\nhint: register the hook on the parameters")
+        self._call.delayed.hooks.append(hook)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._mark_parameters()
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> Experts:
+        super()._apply(fn, recurse)
+        self._mark_parameters()
+        return self
+
+    def _mark_parameters(self) -> None:
+        """Tells Megatron's DDP that the gradients come from backward_dw(). Parameters that are made anew lose the mark."""
+        if self.need_backward_dw():
+            for parameter in self.parameters():
+                parameter.skip_backward_post_hook = True
 
     def update_weights(self) -> None:
         """Quantises the weights now and keeps them for calls without gradients, also in compiled and captured ones.

@@ -10,7 +10,8 @@ import torch
 
 from moejit.torch import _plan
 
-GRADIENTS = ("dx", "dprobs", "dw1", "dw2", "db1", "db2")
+WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
+GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
 
 
 def target_of(device: torch.device) -> str:
@@ -69,10 +70,10 @@ def plan_of(layer: str) -> _plan.Plan:
 
 @functools.lru_cache(maxsize=None)
 def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-               topk_probs_dtype: str) -> str:
+               topk_probs_dtype: str, has_halves: bool) -> str:
     fields = json.loads(description)
     fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
-    fields["passes"] = ["forward", "backward"] if gradients else ["forward"]
+    fields.update(passes=["forward", "backward"] if gradients else ["forward"], backward_halves=has_halves)
     if gradients:
         fields.update(wgrad_dtype=wgrad_dtype, gradients=gradients)
     return layer_text(fields, target)
@@ -80,7 +81,7 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
 
 @torch.compiler.assume_constant_result
 def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str,
-              topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32") -> str:
+              topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32", has_halves: bool = False) -> str:
     """Returns the text of a layer as one call wants it.
 
     Args:
@@ -90,5 +91,6 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         wgrad_dtype: "f32" or "bf16".
         topk_ids_dtype: "i32" or "i64".
         topk_probs_dtype: "f32" or "bf16".
+        has_halves: Whether backward is called in two halves; there are gradients then.
     """
-    return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype)
+    return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Main gradients: float32 tensors of parameters, to which backward adds, as Megatron and Transformer Engine have them."""
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+
+
+def take_main_grads(parameters: Sequence[torch.Tensor | None],
+                    like: torch.Tensor) -> tuple[list[torch.Tensor], tuple[str, ...], bool]:
+    """Returns what a call adds to, sets `grad_added_to_main_grad`, and tells what the parameters get as gradients.
+
+    Args:
+        parameters: gate_up_proj, down_proj and their biases; None: there is none.
+        like: A tensor on the device of the call.
+
+    Returns:
+        The main gradients, without elements where no gradient is wanted; the kinds of the dummies, "none", "zero" or
+        "empty"; and whether the call overwrites the main gradients instead of adding.
+
+    Raises:
+        RuntimeError: A parameter has no main_grad, or some are to be overwritten and others to be added to.
+    """
+    main, dummies, overwrites = [], [], set()
+    for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
+        if parameter is None or not parameter.requires_grad:
+            main.append(like.new_empty(0, dtype=torch.float32))
+            dummies.append("none")
+            continue
+        if getattr(parameter, "main_grad", None) is None:
+            raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
+                               "gradients to it: a float32 tensor of the parameter's shape")
+        main.append(parameter.main_grad)
+        overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
+        if not hasattr(parameter, "grad_added_to_main_grad"):
+            dummies.append("none")
+            continue
+        parameter.grad_added_to_main_grad = True
+        dummies.append("zero" if getattr(parameter, "zero_out_wgrad", False) else "empty")
+    if len(overwrites) > 1:
+        raise RuntimeError("moejit: invalid_value: overwrite_main_grad is True for some parameters and False for others"
+                           "\nhint: one call writes all of them: set the same for each")
+    return main, tuple(dummies), True in overwrites
