@@ -50,9 +50,10 @@ class State:
         return 0 if self.status is None else int(self.status.item())
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
-        """Quantises the weights for calls without gradients."""
+        """Quantises the weights for calls without gradients. float32 is cast first, as autocast does it."""
         layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
-        self.weights.renew(dense(gate_up_proj, down_proj, call.is_transposed), layer)
+        cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
+        self.weights.renew(dense(*cast, call.is_transposed), layer)
         self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
 
 

@@ -61,14 +61,39 @@ def implementation(fields: str, max_tokens: int | None, cache_weights: bool | No
     return functools.partial(_experts, fields, max_tokens, cache_weights)
 
 
+def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] | None:
+    """Returns what implementation() was given for the one that a module runs; None: it runs another, or has none."""
+    name = getattr(getattr(module, "config", None), "_experts_implementation", None)
+    if name is None or not hasattr(module, "is_transposed"):
+        return None
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    found = ALL_EXPERTS_FUNCTIONS.get(name)
+    return found.args if isinstance(found, functools.partial) and found.func is _experts else None
+
+
+def keep_weights(module: torch.nn.Module) -> None:
+    """Quantises the weights of a module that options_of() knows, and keeps them in its state."""
+    fields, max_tokens, cache_weights = options_of(module)
+    if cache_weights is False:
+        return
+    w1 = _first_weights(module)
+    state = module.__dict__.setdefault("_moejit_state", State())
+    # Neither the tokens nor top_k of calls matter to the weights.
+    call = make_call(module, fields, max_tokens or _FEWEST_MAX_TOKENS, 1, w1, cache_weights, state)
+    state.keep_weights(call, w1, module.down_proj)
+
+
+def _first_weights(module: torch.nn.Module) -> torch.Tensor:
+    return module.gate_up_proj if getattr(module, "has_gate", True) else module.up_proj
+
+
 def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
              hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
     """Runs in the place of a module's forward."""
-    has_gate = getattr(module, "has_gate", True)
-    w1 = module.gate_up_proj if has_gate else module.up_proj
+    w1 = _first_weights(module)
     b1 = b2 = None
     if module.has_bias:
-        b1 = module.gate_up_proj_bias if has_gate else module.up_proj_bias
+        b1 = module.gate_up_proj_bias if getattr(module, "has_gate", True) else module.up_proj_bias
         b2 = module.down_proj_bias
     call = _call_of(module, fields, _bound(hidden_states, max_tokens), top_k_index.shape[-1], w1, cache_weights)
     return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2,

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept weights of whole models, for compiled and captured inference."""
+from __future__ import annotations
+
+import torch
+
+from moejit.torch import hf
+from moejit.torch.experts import Experts
+from moejit.torch.gathered import is_sharded
+
+
+def update_weights(model: torch.nn.Module) -> None:
+    """Quantises the weights of all experts of a model now and keeps them for calls without gradients.
+
+    A compiled or captured call has no other way to know that weights are what they were, and quantises them each time.
+    To be called before a model is compiled or captured, and after each change of its weights that these calls have to
+    see: an optimizer's step, load_state_dict(), another model in its place. The kept weights stay in the same memory,
+    so nothing is compiled or captured anew. Weights that changed without it are not seen by compiled calls.
+
+    Args:
+        model: A model with moejit.torch.Experts, with modules that moejit.torch.convert() changed, or with an
+            implementation of moejit.torch.register_hf() switched on. Modules with `cache_weights=False` keep nothing.
+
+    Raises:
+        RuntimeError: There are no such modules, or FSDP shards one: its weights are there only while calls run. Then
+            nothing is kept.
+
+    Example:
+        >>> moejit.torch.update_weights(model)
+        >>> model.forward = torch.compile(model.forward)
+        >>> model.load_state_dict(state)
+        >>> moejit.torch.update_weights(model)
+    """
+    found = {name: module for name, module in model.named_modules()
+             if isinstance(module, Experts) or hf.options_of(module) is not None}
+    if not found:
+        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts that run on moejit\nhint: call "
+                           "moejit.torch.convert() or model.set_experts_implementation() first")
+    for name, module in found.items():
+        if is_sharded(module):
+            raise RuntimeError(f"moejit: unsupported: {name or '(model)'} is sharded by FSDP, which frees the weights "
+                               "between calls\nhint: nothing is kept then; leave update_weights() out")
+    for module in found.values():
+        if not isinstance(module, Experts):
+            hf.keep_weights(module)
+        elif module._call.cache_weights is not False:
+            module.update_weights()

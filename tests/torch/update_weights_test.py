@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled inference with weights that update_weights() has quantised and kept."""
+import sys
+import unittest
+
+import torch
+import transformers
+
+from support import DEVICE, ROOT, assert_same_bits
+from moejit.torch import Experts, convert, register_hf, update_weights
+
+sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
+import make_checkpoints
+
+TOKENS, EXPERTS, HIDDEN, INTERMEDIATE = 32, 8, 128, 64
+
+transformers.logging.set_verbosity_error()
+register_hf()
+
+
+class KeptWeights(unittest.TestCase):
+
+    def setUp(self):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        self.graphs = []
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        self.inputs = [inputs[name].to(DEVICE) for name in ("x", "topk_ids", "topk_probs")]
+
+    def make(self, family="qwen3_moe"):
+        model = make_checkpoints.make_model(family, EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        return model, make_checkpoints.experts_of(model)
+
+    def compile(self, module):
+        def record(graph, _):
+            self.graphs.append([node.target for node in graph.graph.nodes if node.op == "call_function"])
+            return graph
+
+        return torch.compile(module, fullgraph=True, backend=record)
+
+    def quantizations(self):
+        """How many operators that quantise weights each graph has."""
+        return [sum("moejit.quantize" in str(target) for target in graph) for graph in self.graphs]
+
+    def run_without_gradients(self, module):
+        x, ids, probs = self.inputs
+        with torch.no_grad():
+            return module(x, ids.long(), probs)
+
+    def assert_keeps(self, model, module):
+        """The compiled module quantises nothing, has the bits of eager, and sees changes after update_weights()."""
+        want = self.run_without_gradients(module)
+        update_weights(model)
+        compiled = self.compile(module)
+        assert_same_bits(self, [self.run_without_gradients(compiled)], [want])
+        self.assertEqual(self.quantizations(), [0])
+        block = module._moejit_state.weights.block.data_ptr()
+        with torch.no_grad():
+            module.down_proj.mul_(2)
+        assert_same_bits(self, [self.run_without_gradients(compiled)], [want])
+        update_weights(model)
+        assert_same_bits(self, [self.run_without_gradients(compiled)], [self.run_without_gradients(module)])
+        self.assertFalse(torch.equal(self.run_without_gradients(compiled), want))
+        self.assertEqual(len(self.graphs), 1, "compiled anew")
+        self.assertEqual(module._moejit_state.weights.block.data_ptr(), block, "captured graphs read there")
+
+    def test_without_it_each_call_of_a_graph_quantises(self):
+        model, module = self.make()
+        model.set_experts_implementation("moejit")
+        self.run_without_gradients(self.compile(module))
+        self.assertEqual(self.quantizations(), [1])
+
+    def test_registered_modules(self):
+        for family in ("qwen3_moe", "gpt_oss"):  # whose weights are transposed
+            model, module = self.make(family)
+            model.set_experts_implementation("moejit")
+            self.setUp()
+            self.assert_keeps(model, module)
+
+    def test_converted_modules(self):
+        model, module = self.make()
+        self.assert_keeps(convert(model), module)
+
+    def test_a_whole_model_in_one_graph(self):
+        model, module = self.make()
+        convert(model)
+        tokens = torch.randint(0, model.config.vocab_size, (1, 8), device=DEVICE)
+        with torch.no_grad():
+            want = model(tokens).logits
+            update_weights(model)
+            compiled = self.compile(model)
+            assert_same_bits(self, [compiled(tokens).logits], [want])
+            self.assertEqual(self.quantizations(), [0])
+
+    def test_a_module_that_may_keep_nothing_quantises(self):
+        model, module = self.make()
+        convert(model, cache_weights=False)
+        update_weights(model)
+        self.assertNotIn("_moejit_state", module.__dict__)
+        self.run_without_gradients(self.compile(module))
+        self.assertEqual(self.quantizations(), [1])
+
+    def test_experts_of_ours_and_weights_in_float32_under_autocast(self):
+        model = torch.nn.ModuleList([Experts(8, 64, 32, 2, max_tokens=16, device=DEVICE, dtype=dtype)
+                                     for dtype in (torch.bfloat16, torch.float32)])
+        update_weights(model)
+        x, probs = torch.randn(4, 64, device=DEVICE).bfloat16(), torch.rand(4, 2, device=DEVICE)
+        ids = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 7]], device=DEVICE)
+        for experts in model:
+            with torch.no_grad(), torch.autocast(DEVICE.type, torch.bfloat16):
+                compiled = self.compile(experts)
+                assert_same_bits(self, [compiled(x, ids, probs)], [experts(x, ids, probs)])
+        self.assertEqual(self.quantizations(), [0, 0])
+
+    def test_a_model_without_experts_of_moejit_is_refused(self):
+        model, _ = self.make()
+        model.set_experts_implementation("eager")
+        for without in (model, torch.nn.Linear(2, 2)):
+            with self.assertRaisesRegex(RuntimeError, "has no experts that run on moejit"):
+                update_weights(without)
+
+
+if __name__ == "__main__":
+    unittest.main()
