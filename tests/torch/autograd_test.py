@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients under what training loops do: checkpoints, offload, main gradients, autocast, frozen parameters."""
 import copy
+import json
 import unittest
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, assert_same_bits, relative_error)
+from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, Recorder, assert_same_bits,
+                     relative_error)
+from moejit import Layer
 from moejit.torch import Experts, ops
+from moejit.torch.layers import target_of
 
 
 class Recomputation(unittest.TestCase):
@@ -167,6 +171,27 @@ class Module(unittest.TestCase):
             self.assertEqual([name for name, each in zip(names, got) if each is None], sorted(frozen, key=names.index))
             kept = [index for index, name in enumerate(names) if name not in frozen]
             assert_same_bits(self, [got[index] for index in kept], [want[index] for index in kept])
+
+    def test_frozen_experts_save_and_compute_less(self):
+        weights = {"gate_up_proj": "dw1", "down_proj": "dw2", "gate_up_proj_bias": "db1", "down_proj_bias": "db2"}
+        for recipe in RECIPES:
+            saved = {}
+            for frozen in ((), ("down_proj", "down_proj_bias"), tuple(weights)):
+                module = self.make(recipe)
+                for name in frozen:
+                    getattr(module, name).requires_grad_(False)
+                gradients = ["dx", "dprobs", *(weights[name] for name in weights if name not in frozen)]
+                with Recorder() as recorder:
+                    self.step(module, Inputs())
+                results = dict(recorder.calls)
+                with Layer({**json.loads(module.description), "gradients": gradients}, target_of(DEVICE)) as layer:
+                    self.assertEqual(results["forward"][1], [layer.sizes(TOKENS).saved_bytes])
+                    self.assertEqual(results["backward"], [
+                        list(layer.tensors[name].shape_of(TOKENS)) if name in gradients else [0]
+                        for name in ("dx", "dprobs", *weights.values())])
+                saved[len(frozen)] = results["forward"][1][0]
+            self.assertLess(saved[4], saved[0], f"{recipe}: bytes of the saved block by frozen parameters: {saved}")
+            self.assertLessEqual(saved[4], saved[2])
 
     def test_tokens_and_probabilities_that_want_no_gradient(self):
         inputs, module = Inputs(), self.make()
