@@ -20,8 +20,8 @@ def digests(tensors, names=OF_DATA + OF_WEIGHTS):
 class Halves(PackageTest):
     @classmethod
     def setUpClass(cls):
-        cls.plain = small_layer.prepared_layer()
-        cls.layer = small_layer.prepared_layer(backward_halves=True)
+        cls.plain = small_layer.prepared_layer(max_tokens=64)
+        cls.layer = small_layer.prepared_layer(max_tokens=64, backward_halves=True)
         cls.inputs = Inputs()
         cls.whole = cls.inputs.tensors()  # with the gradients of a layer that knows no halves
         cls.plain.backward(cls.whole, saved=cls.plain.forward(cls.whole))

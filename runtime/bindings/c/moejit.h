@@ -25,8 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// These are the version of this header. The library of a program has the same ABI version, which is
-// in its soname.
+// Tell the version of this header; the library has the same ABI version, and has it in its soname.
 #define MOEJIT_VERSION_MAJOR 0
 #define MOEJIT_VERSION_MINOR 1
 #define MOEJIT_VERSION_PATCH 0
@@ -76,11 +75,10 @@ typedef struct moejit_device_info {
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Allocate and release memory, for programs that have no allocator of their own; calls take any.
-// Uninitialised, 256-byte aligned; zero bytes give NULL. Release it once, before the device is
-// destroyed; NULL is fine. Errors of another address, and of a copy or fill that goes beyond the
-// memory that it begins in: MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which
-// need not find the latter.
+// Allocate and release memory for programs without an allocator of their own; calls take any. It is
+// uninitialised, 256-byte aligned; zero bytes give NULL. Release it once, before the device; NULL
+// is fine. Errors of another address, and of a copy or fill that goes beyond the memory that it
+// begins in: MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss those.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
@@ -198,10 +196,9 @@ typedef struct moejit_layer_info {
   // kernels: layers with equal digests take each other's saved blocks and quantised weights. The
   // same in all processes and on all machines; the layer's name is no part of it.
   const char* plan_digest;  // valid as long as the layer
-  int64_t deferred_bytes;   // that the data half of a backward over max_tokens leaves for the
-                            // weights half; 0 without halves
-  // The deferred block of a call over T tokens has the lesser of deferred_bytes and of
-  // deferred_fixed_bytes + T * deferred_bytes_per_token.
+  // What the data half of a backward leaves for the weights half; 0 without halves. The block of
+  // a call has the lesser of deferred_bytes and of the line, as the saved block has.
+  int64_t deferred_bytes;
   int64_t deferred_fixed_bytes;
   int64_t deferred_bytes_per_token;
 } moejit_layer_info;

@@ -232,7 +232,7 @@ TEST_F(BoundTensorsTest, ChecksWhatIsDeferredInBackwardCalls) {
   EXPECT_EQ(bind_blocks({}), "ok");
   EXPECT_FALSE(bound_.is_bound[4]);
   part_ = {compiler::Phase::kBackward};
-  const int64_t bytes = 256 + 256;  // counts, and 5 rows of 32
+  const int64_t bytes = 256 + 256 + 5 * 32;  // as of the saved block
   EXPECT_EQ(bind_blocks({.deferred = memory_.data(), .deferred_bytes = bytes}), "ok");
   EXPECT_EQ(bound_.address[4], memory_.data() + 256);
   EXPECT_EQ(bind_blocks({.deferred = memory_.data(), .deferred_bytes = bytes - 1}),
