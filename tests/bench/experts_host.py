@@ -121,7 +121,7 @@ def calls_of(experts, recipe, device):
                                     "sim" if device.type == "cpu" else "cuda:sm_90a")
     w1, w2 = module.gate_up_proj.detach(), module.down_proj.detach()
     none = x.new_empty(0)
-    quantized = torch.ops.moejit.quantize(w1, w2, layer)
+    quantized, _ = torch.ops.moejit.quantize(w1, w2, layer)
     operator = torch.ops.moejit.forward.default
 
     def nothing():

@@ -228,7 +228,7 @@ class KeptWeights(unittest.TestCase):
             return self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
 
     def block(self):
-        return self.module._state.weights.block
+        return self.module._state.weights.blocks[0]
 
     def test_calls_without_gradients_quantise_once(self):
         self.run_without_gradients()

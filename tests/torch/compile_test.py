@@ -45,6 +45,15 @@ class Compile(unittest.TestCase):
                     assert_same_bits(self, self.step(module, inputs, compiled), self.step(module, inputs))
                     self.assertEqual(module.experts.status(), 0)
 
+    def test_the_status_word_of_a_compiled_call(self):
+        module, inputs = Module(), Inputs()
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        compiled(inputs.x, inputs.ids, inputs.probs)
+        self.assertEqual(module.experts.status(), 0)
+        inputs.ids[0, 0] = E
+        compiled(inputs.x, inputs.ids, inputs.probs)
+        self.assertEqual(module.experts.status(), 1)
+
     def test_the_function_with_a_description_as_a_dict(self):
         inputs = Inputs()
         layer = describe("fp8_flow")

@@ -143,16 +143,16 @@ def memory(device):
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             y = model[0](batch(device))
-        blocks = sum(bytes_ == quantized_bytes(model[0].experts) for bytes_ in kept)
+        blocks = sum(bytes_ == kept_bytes(model[0].experts) for bytes_ in kept)
         loss_of(y).backward()
         made[gather] = blocks
     return made
 
 
-def quantized_bytes(experts):
+def kept_bytes(experts):
     # The tokens of the first block want no gradient.
     layer = call_text(experts.description, target_of(DEVICE), ("dprobs", "dw1", "dw2"), "bf16")
-    return plan_of(layer).quantized_bytes
+    return plan_of(layer).quantized_colwise.bytes
 
 
 def recomputed(device):

@@ -7,7 +7,7 @@ import torch
 from support import DEVICE, assert_same_bits
 from moejit.torch import Experts, fsdp, ops
 from moejit.torch.gathered import GatheredWeight, block_of_codes, parts_of_block
-from moejit.torch.layers import call_text, plan_of, target_of
+from moejit.torch.layers import call_text, target_of
 
 RANKS, EXPERTS = 2, 4
 LAYERS = [{},
@@ -41,17 +41,17 @@ class Gathered(unittest.TestCase):
         torch.manual_seed(0)
         for fields in LAYERS:
             module, layer = make(fields)
-            want = parts_of_block(ops.quantize(module.gate_up_proj.detach(), module.down_proj.detach(), layer), layer)
+            blocks = ops.quantize(module.gate_up_proj.detach(), module.down_proj.detach(), layer)
             codes = gather(module)
             compared = []
-            for call in ("forward", "backward"):
-                got = parts_of_block(block_of_codes(codes["w1"], codes["w2"], layer, call), layer)
-                for tensor in plan_of(layer).quantized:
-                    if call not in tensor.used_by:
-                        continue
-                    compared.append(tensor.name)
-                    with self.subTest(fields=fields, call=call, tensor=tensor.name):
-                        assert_same_bits(self, [got[tensor.name]], [want[tensor.name]])
+            for name, block in zip(("quantized", "quantized_colwise"), blocks):
+                want = parts_of_block(block, layer, name)
+                got = parts_of_block(block_of_codes(codes["w1"], codes["w2"], layer, name), layer, name)
+                self.assertEqual(got.keys(), want.keys())
+                for tensor in want:
+                    compared.append(tensor)
+                    with self.subTest(fields=fields, block=name, tensor=tensor):
+                        assert_same_bits(self, [got[tensor]], [want[tensor]])
             self.assertEqual(len(compared), 8)
 
     def test_gathered_weights_have_no_values(self):

@@ -74,23 +74,37 @@ class Numbers(unittest.TestCase):
         for recipe in RECIPES:
             given = arguments(recipe, Inputs(biases=True), biases=True)
             _, _, *want = ops.backward(*given[ops.backward])
-            main = given[ops.backward_add][8:12]
+            main = given[ops.backward_add][9:13]
             for _ in range(2):
                 ops.backward_add(*given[ops.backward_add])
             for one, other in zip(main, want):
                 torch.testing.assert_close(one, 2 * other, rtol=1e-6, atol=1e-6)
-            ops.backward_add(*given[ops.backward_add][:12], True, given[ops.backward_add][13])
+            ops.backward_add(*given[ops.backward_add][:13], True, given[ops.backward_add][-1])
             assert_same_bits(self, main, want)
 
     def test_weights_are_left_as_they_are_where_skip_update_says_so(self):
-        w1, w2, quantized, skip, layer = arguments("fp8_flow", Inputs())[ops.quantize_]
+        w1, w2, *blocks, skip, layer = arguments("fp8_flow", Inputs())[ops.quantize_]
         other = Inputs(seed=1)
-        kept = quantized.clone()
-        ops.quantize_(other.w1.detach(), other.w2.detach(), quantized, skip, layer)
-        self.assertTrue(torch.equal(quantized, kept))
+        kept = [block.clone() for block in blocks]
+        ops.quantize_(other.w1.detach(), other.w2.detach(), *blocks, skip, layer)
+        assert_same_bits(self, blocks, kept)
         skip.zero_()
-        ops.quantize_(other.w1.detach(), other.w2.detach(), quantized, skip, layer)
-        self.assertFalse(torch.equal(quantized, kept))
+        ops.quantize_(other.w1.detach(), other.w2.detach(), *blocks, skip, layer)
+        assert_same_bits(self, blocks, ops.quantize(other.w1.detach(), other.w2.detach(), layer))
+
+    def test_each_pass_takes_the_block_of_quantised_weights_that_it_reads(self):
+        for recompute, reads_both in (("none", False), ("moe_expert", True)):
+            *given, layer = arguments("fp8_flow", Inputs(), recompute=recompute)[ops.backward]
+            want = ops.backward(*given, layer)
+            none = given[7].new_empty(0)
+            for index, name, is_read in ((7, "quantized", reads_both), (8, "quantized_colwise", True)):
+                less = [*given[:index], none, *given[index + 1:]]
+                with self.subTest(recompute=recompute, left_out=name):
+                    if is_read:
+                        with self.assertRaisesRegex(RuntimeError, f"tensor {name}: it has 0 elements"):
+                            ops.backward(*less, layer)
+                    else:
+                        assert_same_bits(self, ops.backward(*less, layer), want)
 
 
 class Refusals(unittest.TestCase):

@@ -91,19 +91,19 @@ class Inputs:
         return y
 
 
-def arguments(recipe, inputs, biases=False):
+def arguments(recipe, inputs, biases=False, **fields):
     """{operator: its arguments} for one forward and backward call, and what they need of each other."""
-    layer = text(recipe, biases=biases, wgrad_dtype="f32")
+    layer = text(recipe, biases=biases, wgrad_dtype="f32", **fields)
     none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
     tensors = [tensor.detach() for tensor in (inputs.x, inputs.ids.int(), inputs.probs, inputs.w1, inputs.w2)]
     x, ids, probs, w1, w2 = tensors
     b1, b2 = (none if bias is None else bias.detach() for bias in (inputs.b1, inputs.b2))
-    quantized = ops.quantize(w1, w2, layer)
+    quantized, colwise = ops.quantize(w1, w2, layer)
     _, saved, _ = ops.forward(x, ids, probs, w1, w2, b1, b2, quantized, layer)
-    kept = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized)
+    kept = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized, colwise)
     main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
     skip = torch.ones(1, dtype=torch.int32, device=DEVICE)
-    in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, skip, layer)}
+    in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, colwise, skip, layer)}
     return {ops.quantize: (w1, w2, layer), **in_place,
             ops.forward: (x, ids, probs, w1, w2, b1, b2, quantized, layer),
             ops.backward: (*kept, layer), ops.backward_add: (*kept, *main, False, layer)}
@@ -113,12 +113,12 @@ def halves_arguments(recipe, inputs, biases=False, **fields):
     """The same of backward in two halves. The weights half gets what it reads: T, and the two blocks."""
     layer = text(recipe, biases=biases, wgrad_dtype="f32", backward_halves=True, **fields)
     given = arguments(recipe, inputs, biases)
-    x, ids, probs, w1, w2, b1, b2, quantized, _ = given[ops.forward]
+    _, _, probs, w1, w2, b1, b2, _, _ = given[ops.forward]
     _, saved, _ = ops.forward(*given[ops.forward][:-1], layer)
-    data = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized)
+    data = (inputs.dy, saved, probs, w1, w2, b1, b2, *given[ops.backward][7:9])
     none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
     *_, deferred = ops.backward_data(*data, layer)
-    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, *[none] * 5, none.byte(), deferred)
+    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, *[none] * 5, none.byte(), none.byte(), deferred)
     main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
     return {ops.backward: (*data, layer), ops.backward_data: (*data, layer), ops.backward_weights: (*kept, layer),
             ops.backward_weights_add: (*kept, *main, False, layer)}

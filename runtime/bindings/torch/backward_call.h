@@ -29,9 +29,23 @@ inline int64_t token_count(const ReadyLayer& ready, const Tensor& tensor, const 
   return tensor.size(0);
 }
 
-// Adds what backward operators begin with, given dy, saved, topk_probs, w1, w2, b1, b2, quantized.
+// The two blocks of quantised weights.
+struct Blocks {
+  const Tensor& quantized;
+  const Tensor& colwise;
+};
+
+// Adds the quantised weights that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
+inline void add_quantized(Call& call, const ReadyLayer& ready, Blocks blocks, uint32_t function) {
+  call.add_quantized("quantized", blocks.quantized, ready.quantized, function);
+  call.add_quantized("quantized_colwise", blocks.colwise, ready.quantized_colwise, function);
+}
+
+// Adds what backward operators begin with, given dy, saved, topk_probs, w1, w2, b1, b2, quantized,
+// quantized_colwise.
 template <std::size_t kCount>
-void add_backward_inputs(Call& call, const std::array<Tensor, kCount>& in, int64_t tokens) {
+void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
+                         int64_t tokens, uint32_t function) {
   call.add("dy", in[0]);
   call.set_saved(in[1], tokens);
   call.add("topk_probs", in[2]);
@@ -39,7 +53,7 @@ void add_backward_inputs(Call& call, const std::array<Tensor, kCount>& in, int64
   call.add("w2", in[4]);
   call.add_unless_empty("b1", in[5]);
   call.add_unless_empty("b2", in[6]);
-  call.add_quantized(in[7]);
+  add_quantized(call, ready, {in[7], in[8]}, function);
   call.allocate_workspace(tokens);
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/bindings/torch/failure.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <dlfcn.h>
@@ -94,11 +95,17 @@ void Call::add_unless_empty(const char* name, const Tensor& tensor) {
   if (tensor.element_count() > 0) add(name, tensor);
 }
 
-void Call::add_quantized(const Tensor& block) {
-  check_block(block, "quantized", ready_.quantized_bytes);
-  if (ready_.quantized.size() > slices_.size())
+void Call::add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
+                         uint32_t function) {
+  if (std::ranges::none_of(planned.slices, [&](const QuantizedSlice& slice) {
+        return (slice.used_by & function) != 0;
+      }))
+    return;
+  check_block(block, name, planned.bytes);
+  if (slice_count_ + planned.slices.size() > slices_.size())
     fail(MOEJIT_ERROR_INTERNAL, "the plan has more quantised weights than a call takes");
-  for (const QuantizedSlice& slice : ready_.quantized) {
+  for (const QuantizedSlice& slice : planned.slices) {
+    if ((slice.used_by & function) == 0) continue;
     DLTensor& part = slices_[slice_count_++];
     part = block.dl();
     part.byte_offset = static_cast<uint64_t>(slice.offset);

@@ -18,8 +18,10 @@ class Call {
   void add(const char* name, const Tensor& tensor);
   // Adds a tensor that stands for none where it has no elements, such as absent biases.
   void add_unless_empty(const char* name, const Tensor& tensor);
-  // Adds each quantised weight as a part of their block; throws where the block has other bytes.
-  void add_quantized(const Tensor& block);
+  // Adds the quantised weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
+  // Throws where the block has other bytes; one that the function does not use may be any tensor.
+  void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
+                     uint32_t function);
   // Allocates the workspace of a call over so many tokens, and keeps it until the call ends.
   void allocate_workspace(int64_t tokens);
   // Names the saved block of a call over so many tokens; throws where it has other bytes.

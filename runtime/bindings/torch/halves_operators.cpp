@@ -8,14 +8,15 @@ namespace moejit::torch {
 namespace {
 
 void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<8> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  Arguments<9> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                          "quantized_colwise"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   Tensor deferred = make_block(ready.sizes(tokens).deferred_bytes, dy.device());
   Call call(ready, dy.device());
-  add_backward_inputs(call, in.tensors(), tokens);
+  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD_DATA);
   call.set_deferred(deferred, tokens);
   add_gradients(call, ready, kDataGradients, data);
   check(moejit_layer_backward_data(ready.layer, call.get()));
@@ -42,14 +43,14 @@ void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
   call.add("w2", in[4]);
   call.add_unless_empty("b1", in[5]);
   call.add_unless_empty("b2", in[6]);
-  if (in[7].element_count() > 0) call.add_quantized(in[7]);
-  call.set_deferred(in[8], tokens);
+  add_quantized(call, ready, {in[7], in[8]}, MOEJIT_USED_BY_BACKWARD_WEIGHTS);
+  call.set_deferred(in[9], tokens);
   call.allocate_workspace(tokens);
 }
 
 void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<9> in(stack,
-                  {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized", "deferred"});
+  Arguments<10> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                           "quantized_colwise", "deferred"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
@@ -62,8 +63,9 @@ void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
 }
 
 void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<13, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                              "deferred", "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  Arguments<14, 1> in(
+      stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized", "quantized_colwise",
+              "deferred", "main_dw1", "main_dw2", "main_db1", "main_db2"});
   const Tensor& dy = in.tensors()[0];
   const auto mode = in.flag(0) ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD;
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
@@ -71,7 +73,7 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
   Call call(ready, dy.device());
   add_weights_half_inputs(call, ready, in.tensors(), tokens);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
-    call.add_unless_empty(kWeightGradients[i], in.tensors()[9 + i]);
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
   check(moejit_layer_backward_weights(ready.layer, mode, call.get()));
 }
 
@@ -80,17 +82,19 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
 const std::array<Operator, 3> kHalvesOperators = {{
     {"backward_data",
      "backward_data(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, str layer) -> (Tensor dx, Tensor dprobs, Tensor deferred)",
+     "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
+     "Tensor dprobs, Tensor deferred)",
      backward_data},
     {"backward_weights",
      "backward_weights(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
-     "Tensor b1, Tensor b2, Tensor quantized, Tensor deferred, str layer) -> (Tensor dw1, "
-     "Tensor dw2, Tensor db1, Tensor db2)",
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "
+     "str layer) -> (Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
      backward_weights},
     {"backward_weights_add",
      "backward_weights_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
-     "Tensor b1, Tensor b2, Tensor quantized, Tensor deferred, Tensor(a!) main_dw1, "
-     "Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool overwrite, str layer) "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "
+     "Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool "
+     "overwrite, str layer) "
      "-> ()",
      backward_weights_add},
 }};

@@ -97,8 +97,10 @@ void read_plan(ReadyLayer& ready) {
     check(moejit_layer_get_tensor(ready.layer, i, &info));
     if (info.role == MOEJIT_ROLE_OUTPUT) ready.outputs.push_back(planned(info));
     if (info.role != MOEJIT_ROLE_QUANTIZED) continue;
-    ready.quantized.push_back({planned(info), ready.quantized_bytes});
-    ready.quantized_bytes += (info.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+    QuantizedBlock& block =
+        (info.used_by & MOEJIT_USED_BY_FORWARD) != 0 ? ready.quantized : ready.quantized_colwise;
+    block.slices.push_back({planned(info), block.bytes, info.used_by});
+    block.bytes += (info.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
   }
 }
 

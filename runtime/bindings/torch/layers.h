@@ -19,10 +19,17 @@ struct PlannedTensor {
   std::array<bool, 4> is_token_dim{};  // which dimensions are T
 };
 
-// A quantised weight in the one block that holds all of them, each at a multiple of 256 bytes.
+// A quantised weight in the block that holds it, at a multiple of 256 bytes.
 struct QuantizedSlice {
   PlannedTensor tensor;
   int64_t offset = 0;
+  uint32_t used_by = 0;  // of MOEJIT_USED_BY_FORWARD, ...
+};
+
+// One of the two blocks of quantised weights.
+struct QuantizedBlock {
+  std::vector<QuantizedSlice> slices;
+  int64_t bytes = 0;
 };
 
 // A layer that is ready for calls on one device, and what operators need of its plan.
@@ -30,8 +37,10 @@ struct ReadyLayer {
   moejit_layer* layer = nullptr;
   moejit_device* device = nullptr;
   moejit_layer_info info{};
-  std::vector<QuantizedSlice> quantized;
-  int64_t quantized_bytes = 0;
+  // What forward reads, which are row-wise weights, and what only backward reads: column-wise ones.
+  // They are two blocks so that neither is there while the other one is needed.
+  QuantizedBlock quantized;
+  QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;
 
   // Returns the output of this name, or NULL where the plan has none, such as a gradient that the

@@ -9,13 +9,13 @@
 namespace moejit::torch {
 namespace {
 
-void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
-                    const Tensor& block, const Tensor* skip_update) {
-  if (ready.quantized.empty()) return;
+void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2, Blocks blocks,
+                    const Tensor* skip_update) {
+  if (ready.quantized.bytes + ready.quantized_colwise.bytes == 0) return;
   Call call(ready, w1.device());
   call.add("w1", w1);
   call.add("w2", w2);
-  call.add_quantized(block);
+  add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
   if (skip_update != nullptr) call.add_unless_empty("skip_update", *skip_update);
   check(moejit_layer_update_weights(ready.layer, call.get()));
 }
@@ -24,15 +24,17 @@ void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
   Arguments<2> in(stack, {"w1", "w2"});
   const auto& [w1, w2] = in.tensors();
   const ReadyLayer& ready = ready_layer(in.text(), w1.device());
-  Tensor block = make_block(ready.quantized_bytes, w1.device());
-  update_weights(ready, w1, w2, block, nullptr);
-  stack[0] = block.release();
+  Tensor quantized = make_block(ready.quantized.bytes, w1.device());
+  Tensor colwise = make_block(ready.quantized_colwise.bytes, w1.device());
+  update_weights(ready, w1, w2, {quantized, colwise}, nullptr);
+  stack[0] = quantized.release();
+  stack[1] = colwise.release();
 }
 
 void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<4> in(stack, {"w1", "w2", "quantized", "skip_update"});
-  const auto& [w1, w2, quantized, skip_update] = in.tensors();
-  update_weights(ready_layer(in.text(), w1.device()), w1, w2, quantized, &skip_update);
+  Arguments<5> in(stack, {"w1", "w2", "quantized", "quantized_colwise", "skip_update"});
+  const auto& [w1, w2, quantized, colwise, skip_update] = in.tensors();
+  update_weights(ready_layer(in.text(), w1.device()), w1, w2, {quantized, colwise}, &skip_update);
 }
 
 void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
@@ -52,7 +54,7 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   call.add("w2", w2);
   call.add_unless_empty("b1", b1);
   call.add_unless_empty("b2", b2);
-  call.add_quantized(quantized);
+  call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
   call.add("y", y);
   call.add("status", status);
   call.allocate_workspace(tokens);
@@ -64,14 +66,15 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
 }
 
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<8> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  Arguments<9> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                          "quantized_colwise"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
   Call call(ready, dy.device());
-  add_backward_inputs(call, in.tensors(), tokens);
+  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD);
   call.allocate_deferred(tokens);
   add_gradients(call, ready, kDataGradients, data);
   add_gradients(call, ready, kWeightGradients, weights);
@@ -81,19 +84,19 @@ void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
 }
 
 void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<12, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                              "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  Arguments<13, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                              "quantized_colwise", "main_dw1", "main_dw2", "main_db1", "main_db2"});
   const Tensor& dy = in.tensors()[0];
   const bool overwrite = in.flag(0);
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   Call call(ready, dy.device());
-  add_backward_inputs(call, in.tensors(), tokens);
+  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD);
   call.allocate_deferred(tokens);
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
-    call.add_unless_empty(kWeightGradients[i], in.tensors()[8 + i]);
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[9 + i]);
   check(moejit_layer_backward(
       ready.layer, overwrite ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD, call.get()));
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
@@ -102,9 +105,12 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
 }  // namespace
 
 const std::array<Operator, 5> kOperators = {{
-    {"quantize", "quantize(Tensor w1, Tensor w2, str layer) -> Tensor", quantize},
+    {"quantize",
+     "quantize(Tensor w1, Tensor w2, str layer) -> (Tensor quantized, Tensor quantized_colwise)",
+     quantize},
     {"quantize_",
-     "quantize_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor skip_update, str layer) -> ()",
+     "quantize_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor(b!) quantized_colwise, "
+     "Tensor skip_update, str layer) -> ()",
      quantize_in_place},
     {"forward",
      "forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
@@ -112,13 +118,14 @@ const std::array<Operator, 5> kOperators = {{
      forward},
     {"backward",
      "backward(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, str layer) -> (Tensor dx, Tensor dprobs, Tensor dw1, "
-     "Tensor dw2, Tensor db1, Tensor db2)",
+     "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
+     "Tensor dprobs, Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
      backward},
     {"backward_add",
      "backward_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, "
-     "Tensor(d!) main_db2, bool overwrite, str layer) -> (Tensor dx, Tensor dprobs)",
+     "Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) main_dw1, "
+     "Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool overwrite, str layer) "
+     "-> (Tensor dx, Tensor dprobs)",
      backward_add},
 }};
 

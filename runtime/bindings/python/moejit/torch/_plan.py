@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
+from collections.abc import Callable
 
 from moejit import library
 from moejit.info import TensorInfo
 from moejit.layer import Layer
 
 _SLICE_ALIGNMENT = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One of the two blocks of quantised weights."""
+    tensors: tuple[TensorInfo, ...]  # each at a multiple of 256 bytes, one behind the other
+    recipe: str  # what else decides the bytes of codes and scales
+
+    @functools.cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """The place of each tensor, and behind them the block's bytes."""
+        sizes = (-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.tensors)
+        return tuple(itertools.accumulate(sizes, initial=0))
+
+    @property
+    def bytes(self) -> int:
+        """What the block has."""
+        return self.offsets[-1]
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What decides the block's bytes: equal for layers that differ only in their tokens or gradients."""
+        return json.dumps([self.recipe, [[tensor.name, tensor.shape] for tensor in self.tensors]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,21 +55,25 @@ class Plan:
     tensors: dict[str, TensorInfo] = dataclasses.field(hash=False)
 
     @functools.cached_property
-    def quantized_bytes(self) -> int:
-        """Bytes of the block of quantised weights, each of which begins at a multiple of 256."""
-        return sum(-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.quantized)
+    def quantized(self) -> Block:
+        """The quantised weights that forward reads, which are the row-wise ones."""
+        return self._block(lambda tensor: "forward" in tensor.used_by)
 
     @functools.cached_property
-    def quantized_key(self) -> str:
-        """What decides the bytes of that block: equal for layers that differ only in their tokens."""
+    def quantized_colwise(self) -> Block:
+        """Those that only backward reads, which are the column-wise ones."""
+        return self._block(lambda tensor: "forward" not in tensor.used_by)
+
+    @functools.cached_property
+    def backward_reads_quantized(self) -> bool:
+        """Whether backward reads row-wise weights too, as it does where it computes activations again."""
+        return any(tensor.used_by - {"update_weights", "forward"} for tensor in self.quantized.tensors)
+
+    def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
         fields = json.loads(self.json)
-        return json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
-                           [[tensor.name, tensor.shape] for tensor in self.quantized]])
-
-    @functools.cached_property
-    def quantized(self) -> tuple[TensorInfo, ...]:
-        """The quantised weights in the order of their block."""
-        return tuple(tensor for tensor in self.tensors.values() if tensor.role == "quantized")
+        recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k")])
+        return Block(tuple(tensor for tensor in self.tensors.values()
+                           if tensor.role == "quantized" and is_inside(tensor)), recipe)
 
 
 @functools.lru_cache(maxsize=None)

@@ -13,8 +13,7 @@ from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, opera
 from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text, target_of
 from moejit.torch.main_grads import take_main_grads
-from moejit.torch.weights import QuantizedWeights, quantize
-
+from moejit.torch.weights import Blocks, QuantizedWeights, made_of, quantize
 
 # What descriptions call the dtypes of a routing.
 _LAYER_DTYPES = {torch.int32: "i32", torch.int64: "i64", torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -29,6 +28,23 @@ class ExpertsCall:
     fuse_wgrad_accumulation: bool = False
     is_transposed: bool = False  # weights are [E, H, 2I] and [E, I, H]
     delayed: DelayedGradients | None = None  # where backward leaves the gradients of weights to
+    # Texts of layers by what a call wants of them, so that later calls look up and plan nothing.
+    layers: dict[tuple, str] = dataclasses.field(default_factory=dict)
+
+    def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
+              wgrad_dtype: str, has_halves: bool) -> str:
+        """Returns the text of the layer that a call with these tensors runs."""
+        if torch.compiler.is_compiling():
+            return call_text(self.description, target_of(x.device), gradients, wgrad_dtype,
+                             _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype], has_halves)
+        key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad_dtype, has_halves)
+        layer = self.layers.get(key)
+        if layer is None:
+            _tell_of_simulator(x.device)
+            layer = self.layers[key] = call_text(self.description, target_of(x.device), gradients, wgrad_dtype,
+                                                 _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype],
+                                                 has_halves)
+        return layer
 
 
 class State:
@@ -54,7 +70,7 @@ class State:
         layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
         self.weights.renew(dense(*cast, call.is_transposed), layer)
-        self.weights.made_of = tuple((weight.data_ptr(), weight._version) for weight in (gate_up_proj, down_proj))
+        self.weights.made_of = made_of(gate_up_proj, down_proj)
 
 
 def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
@@ -70,43 +86,67 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
         x = x.reshape(-1, x.shape[-1])
         top_k_index = top_k_index.reshape(-1, top_k_index.shape[-1])
         top_k_weights = top_k_weights.reshape(-1, top_k_weights.shape[-1])
-    x, *parameters = _cast(x, gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
+    parameters = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
+    x, *cast = _cast(x, *parameters)
     topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
-    b1, b2 = (x.new_empty(0) if bias is None else bias for bias in parameters[2:])
-    gradients = _gradients(x, topk_probs, *parameters[:2], b1, b2)
-    has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
-    layer = call_text(call.description, _target(x.device), gradients, _wgrad_dtype(call, gate_up_proj),
-                      _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype], has_halves)
-    dtypes = tuple(_gradient_dtype(weight) for weight in parameters if weight is not None)
-    dtypes += (torch.float32,) * (4 - len(dtypes))
-    x = x.contiguous()
-    keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
-    if isinstance(gate_up_proj, GatheredWeight) or keeps_none:
-        y, status = _with_gathered(call, (x, topk_ids, topk_probs, *parameters[:2], b1, b2), bool(gradients), dtypes,
-                                   skip_update, layer)
-        return _finish(call, y, status, hidden_states)
-    w1, w2 = dense(*parameters[:2], call.is_transposed)
-    quantized = _quantized(call, (gate_up_proj, down_proj), (w1, w2), layer, bool(gradients), is_first_microbatch,
-                           skip_update)
-    if not gradients:
-        y, _, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-    elif has_halves:
-        with_main_grad = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
-        y, status = call_with_delayed_gradients(call.delayed, (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized),
-                                                parameters, dtypes,
-                                                with_main_grad if call.fuse_wgrad_accumulation else None, layer)
-    elif call.fuse_wgrad_accumulation:
-        y, status = _with_main_grads((gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias),
-                                     (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized), layer)
+    x = x if x.is_contiguous() else x.contiguous()
+    gradients = _gradients(x, topk_probs, *cast) if torch.is_grad_enabled() else ()
+    if not gradients and not is_sharded and not isinstance(gate_up_proj, GatheredWeight):
+        y, status = _without_gradients(call, (x, topk_ids, topk_probs), parameters, cast, is_first_microbatch,
+                                       skip_update)
     else:
-        y, status = ExpertsFunction.apply(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, dtypes, layer)
-    return _finish(call, y, status, hidden_states)
-
-
-def _finish(call: ExpertsCall, y: torch.Tensor, status: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-    if call.state is not None and not torch.compiler.is_exporting():
+        y, status = _with_gradients(call, (x, topk_ids, topk_probs), parameters, cast, gradients, is_first_microbatch,
+                                    skip_update, is_sharded)
+    if call.state is not None and not _is_exporting():
         call.state.status = status
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
+
+
+def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: list, is_first_microbatch: bool | None,
+                       skip_update: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    layer = call.layer(*given, (), "f32", False)
+    w1, w2 = dense(*cast[:2], call.is_transposed)
+    quantized, _ = _quantized(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update)
+    y, _, status = ops.forward(*given, w1, w2, *_biases(given[0], cast), quantized, layer)
+    return y, status
+
+
+def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: list, gradients: tuple[str, ...],
+                    is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
+                    is_sharded: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
+    layer = call.layer(*given, gradients, _wgrad_dtype(call, parameters[0]), has_halves)
+    dtypes = tuple(torch.float32 if weight is None else _gradient_dtype(weight) for weight in cast)
+    b1, b2 = _biases(given[0], cast)
+    keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
+    if isinstance(parameters[0], GatheredWeight) or keeps_none:
+        return _with_gathered(call, (*given, *cast[:2], b1, b2), bool(gradients), dtypes, skip_update, layer)
+    w1, w2 = dense(*cast[:2], call.is_transposed)
+    blocks = _quantized(call, parameters, (w1, w2), layer, bool(gradients), is_first_microbatch, skip_update)
+    tensors = (*given, w1, w2, b1, b2, *blocks)
+    if not gradients:
+        y, _, status = ops.forward(*tensors[:8], layer)
+        return y, status
+    if has_halves:
+        return call_with_delayed_gradients(call.delayed, tensors, cast, dtypes,
+                                           parameters if call.fuse_wgrad_accumulation else None, layer)
+    if call.fuse_wgrad_accumulation:
+        return _with_main_grads(parameters, tensors, layer)
+    return ExpertsFunction.apply(*tensors, dtypes, layer)
+
+
+def _biases(x: torch.Tensor, cast: list) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the biases as operators take them: tensors without elements where there are none."""
+    b1, b2 = cast[2:]
+    if b1 is None and b2 is None:
+        none = x.new_empty(0)
+        return none, none
+    return x.new_empty(0) if b1 is None else b1, x.new_empty(0) if b2 is None else b2
+
+
+def _is_exporting() -> bool:
+    """Tells whether torch.export traces the call. Dynamo takes is_exporting() for True in torch.compile too."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtypes: tuple[torch.dtype, ...],
@@ -121,18 +161,19 @@ def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtype
                            "fuse_wgrad_accumulation nor skip_update\nhint: leave them out")
     if has_gradients:
         return GatheredFunction.apply(*tensors, dtypes, call.is_transposed, layer)
-    made = operands(w1, w2, call.is_transposed, layer, "forward")
-    y, _, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
+    w1, w2, quantized, _ = operands(w1, w2, call.is_transposed, layer, "forward")
+    y, _, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
     return y, status
 
 
-def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> list[torch.Tensor | None]:
+def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     """Casts to bf16 under autocast. The probabilities are left alone."""
-    tensors = [x, *parameters]
-    if x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
+    tensors = (x, *parameters)
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
         return tensors
-    return [tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
-            for tensor in tensors]
+    return tuple(tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
+                 for tensor in tensors)
 
 
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,14 +182,12 @@ def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torc
         ids = ids.to(torch.int64)
     if probs.dtype not in _LAYER_DTYPES:
         probs = probs.to(torch.float32)
-    return ids.contiguous(), probs.contiguous()
+    return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
 
 
-def _gradients(*tensors: torch.Tensor) -> tuple[str, ...]:
+def _gradients(*tensors: torch.Tensor | None) -> tuple[str, ...]:
     """Returns the names of the gradients that autograd wants, given x, probs, w1, w2, b1 and b2."""
-    if not torch.is_grad_enabled():
-        return ()
-    return tuple(name for name, tensor in zip(GRADIENTS, tensors) if tensor.requires_grad)
+    return tuple([name for name, tensor in zip(GRADIENTS, tensors) if tensor is not None and tensor.requires_grad])
 
 
 def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:
@@ -181,17 +220,16 @@ def _wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
 _has_told_of_simulator = False
 
 
-def _target(device: torch.device) -> str:
+def _tell_of_simulator(device: torch.device) -> None:
     global _has_told_of_simulator
-    if device.type == "cpu" and not _has_told_of_simulator and not torch.compiler.is_compiling():
+    if device.type == "cpu" and not _has_told_of_simulator:
         _has_told_of_simulator = True
-        warnings.warn("moejit: CPU tensors run in the simulator, which is for tests and not for speed", stacklevel=5)
-    return target_of(device)
+        warnings.warn("moejit: CPU tensors run in the simulator, which is for tests and not for speed", stacklevel=6)
 
 
 def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
-               is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
-    """Returns the block of quantised weights, a kept one where that is known to be right."""
+               is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> Blocks:
+    """Returns the blocks of quantised weights, kept ones where those are known to be right."""
     if call.state is None:
         return quantize(*dense, layer)
     kept = call.state.weights
@@ -200,16 +238,16 @@ def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_
         return kept.renew(dense, layer, skip_update)
     if is_first_microbatch is not None:
         kept.forget()
-        return kept.block if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
+        return kept.blocks if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
     if torch.compiler.is_compiling():
         # Versions of weights mean nothing to a graph.
         is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
-        return kept.block if is_kept else quantize(*dense, layer)
+        return kept.blocks if is_kept else quantize(*dense, layer)
     keeps = call.cache_weights
     if keeps is None:
         keeps = not has_gradients and not _may_change_unseen()
     if keeps:
-        return kept.current(weights, dense, layer)
+        return kept.current(weights[:2], dense, layer)
     kept.forget()
     return quantize(*dense, layer)
 

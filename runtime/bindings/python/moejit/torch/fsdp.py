@@ -234,6 +234,6 @@ def _quantize(module: torch.nn.Module, w1: torch.Tensor, w2: torch.Tensor) -> di
     description, is_transposed = description_of(module)
     fields = json.loads(description) | {"experts": w1.shape[0], "local_experts": w1.shape[0], "top_k": 1}
     layer = call_text(json.dumps(fields), target_of(w1.device), (), "f32")
-    block = ops.quantize(*dense(w1, w2, is_transposed), layer)
+    block, _ = ops.quantize(*dense(w1, w2, is_transposed), layer)
     parts = parts_of_block(block, layer)
     return {weight: (parts[weight + "_q"], parts[weight + "_scale_inv"]) for weight in ("w1", "w2")}

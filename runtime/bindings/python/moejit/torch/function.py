@@ -2,40 +2,29 @@
 """Autograd of the operators, outside of them: torch.library.register_autograd would cost several times as much."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from moejit.torch import ops
-
-
-def _as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
-    """Returns what autograd takes: nothing where no gradient is wanted or the layer made none, which is a list of 0."""
-    if not is_wanted or gradient.dim() < 2:
-        return None
-    return gradient.to(dtype)
+from moejit.torch.layers import backward_reads_quantized
 
 
 class ExpertsFunction(torch.autograd.Function):
     """One forward call and its backward call; backward returns the gradients of the weights."""
 
     @staticmethod
-    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, gradient_dtypes, layer):
+    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, gradient_dtypes, layer):
         y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        ctx.save_for_backward(saved, topk_probs, w1, w2, b1, b2, quantized)
-        ctx.layer = layer
+        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2, *of_backward(quantized, quantized_colwise, layer))
         ctx.gradient_dtypes = gradient_dtypes
-        ctx.mark_non_differentiable(status)
-        ctx.set_materialize_grads(False)
         return y, status
 
     @staticmethod
     def backward(ctx, dy, _):
-        saved, topk_probs, w1, w2, b1, b2, quantized = ctx.saved_tensors
-        dx, dprobs, *weight_gradients = ops.backward(dy.contiguous(), saved, topk_probs, w1, w2, b1, b2, quantized,
-                                                     ctx.layer)
-        dw1, dw2, db1, db2 = (_as_gradient(*each) for each in zip(weight_gradients, ctx.needs_input_grad[3:7],
-                                                                  ctx.gradient_dtypes))
-        return (_as_gradient(dx, ctx.needs_input_grad[0], dx.dtype), None,
-                _as_gradient(dprobs, ctx.needs_input_grad[2], dprobs.dtype), dw1, dw2, db1, db2, None, None, None)
+        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), *ctx.saved_tensors, ctx.layer)
+        return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None, None
 
 
 class MainGradFunction(torch.autograd.Function):
@@ -45,28 +34,64 @@ class MainGradFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, main1, main2, main3, main4, dummies, overwrite,
-                layer):
+    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main1, main2, main3, main4,
+                dummies, overwrite, layer):
         y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        ctx.save_for_backward(saved, topk_probs, w1, w2, b1, b2, quantized, main1, main2, main3, main4)
-        ctx.layer = layer
+        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2, *of_backward(quantized, quantized_colwise, layer),
+             main1, main2, main3, main4)
         ctx.dummies = dummies
         ctx.overwrite = overwrite
-        ctx.mark_non_differentiable(status)
-        ctx.set_materialize_grads(False)
         return y, status
 
     @staticmethod
     def backward(ctx, dy, _):
-        saved, topk_probs, w1, w2, b1, b2, quantized, *main = ctx.saved_tensors
-        dx, dprobs = ops.backward_add(dy.contiguous(), saved, topk_probs, w1, w2, b1, b2, quantized, *main,
-                                      ctx.overwrite, ctx.layer)
-        dummies = [_dummy(weight, kind) for weight, kind in zip((w1, w2, b1, b2), ctx.dummies)]
-        return (_as_gradient(dx, ctx.needs_input_grad[0], dx.dtype), None,
-                _as_gradient(dprobs, ctx.needs_input_grad[2], dprobs.dtype), *dummies, *[None] * 8)
+        kept = ctx.saved_tensors
+        dx, dprobs = ops.backward_add(dy.contiguous(), *kept, ctx.overwrite, ctx.layer)
+        dummies = tuple(as_dummy(weight, kind) for weight, kind in zip(kept[2:6], ctx.dummies))
+        return *gradients(ctx.needs_input_grad, dx, dprobs), *dummies, *[None] * 9
 
 
-def _dummy(weight: torch.Tensor, kind: str) -> torch.Tensor | None:
+def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> None:
+    """Keeps for backward what forward made and was given."""
+    ctx.save_for_backward(*tensors)
+    ctx.layer = layer
+    ctx.mark_non_differentiable(status)
+    ctx.set_materialize_grads(False)
+
+
+def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
+                layer: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the blocks of quantised weights that backward gets, so that the other one is freed behind forward."""
+    if quantized.numel() == 0 or backward_reads_quantized(layer):
+        return quantized, quantized_colwise
+    return quantized.new_empty(0), quantized_colwise
+
+
+def gradients(wanted: Sequence[bool], dx: torch.Tensor, dprobs: torch.Tensor, of_weights: Sequence[torch.Tensor] = (),
+              dtypes: Sequence[torch.dtype] = ()) -> tuple[torch.Tensor | None, ...]:
+    """Returns what autograd takes for the inputs x, topk_ids, topk_probs and, where they are given, w1, w2, b1, b2.
+
+    Args:
+        wanted: For each of these inputs whether a gradient is wanted.
+        dx: [T, H].
+        dprobs: [T, K].
+        of_weights: dw1, dw2, db1, db2. A list without elements stands for a gradient that the layer does not make.
+        dtypes: Of the gradients of w1, w2, b1 and b2.
+    """
+    return (as_gradient(dx, wanted[0], dx.dtype), None, as_gradient(dprobs, wanted[2], dprobs.dtype),
+            *(as_gradient(gradient, is_wanted, dtype)
+              for gradient, is_wanted, dtype in zip(of_weights, wanted[3:7], dtypes)))
+
+
+def as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
+    """Returns what autograd takes: nothing where no gradient is wanted or the layer made none, which is a list of 0."""
+    if not is_wanted or gradient.dim() < 2:
+        return None
+    return gradient if gradient.dtype == dtype else gradient.to(dtype)
+
+
+def as_dummy(weight: torch.Tensor, kind: str) -> torch.Tensor | None:
+    """Returns a gradient of the kind "zero" or "empty" that stands for the one in main_grad; nothing for "none"."""
     if kind == "none":
         return None
     return torch.zeros_like(weight) if kind == "zero" else torch.empty_like(weight)

@@ -7,10 +7,8 @@ import math
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import _as_gradient
-from moejit.torch.layers import plan_of
-
-_SLICE_ALIGNMENT = 256
+from moejit.torch.function import gradients, keep
+from moejit.torch.layers import backward_reads_quantized, plan_of
 
 
 class GatheredWeight(torch.Tensor):
@@ -64,38 +62,43 @@ class GatheredWeight(torch.Tensor):
 
 def is_sharded(module: torch.nn.Module) -> bool:
     """Tells whether FSDP shards the parameters of a module."""
-    return getattr(module, "_is_fsdp_managed_module", False)
+    return module.__dict__.get("_is_fsdp_managed_module", False)
 
 
 def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the weights row-major as w1 [E, 2I, H] and w2 [E, H, I]."""
     if is_transposed:
         w1, w2 = w1.transpose(1, 2), w2.transpose(1, 2)
-    return w1.contiguous(), w2.contiguous()
+    return w1 if w1.is_contiguous() else w1.contiguous(), w2 if w2.is_contiguous() else w2.contiguous()
 
 
 def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str,
-             used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns w1, w2 and the block of quantised weights as an operator takes them.
+             used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns w1, w2 and the two blocks of quantised weights as an operator takes them.
 
     Args:
         w1: [E, 2I, H], or [E, H, 2I] where transposed: bf16 or a GatheredWeight.
         w2: [E, H, I], or [E, I, H]; likewise.
         is_transposed: Whether the weights are.
         layer: The text of the layer.
-        used_by: The call, "forward" or "backward". Gathered weights that it does not use are left out of the block:
-            their bytes are undefined.
+        used_by: The call, "forward" or "backward". A block of gathered weights that it does not use is empty.
     """
     if not isinstance(w1, GatheredWeight):
         w1, w2 = dense(w1, w2, is_transposed)
-        return w1, w2, ops.quantize(w1, w2, layer)
-    none = w1.codes.new_empty(0, dtype=torch.bfloat16)
-    return none, none, block_of_codes((w1.codes, w1.scales), (w2.codes, w2.scales), layer, used_by)
+        return w1, w2, *ops.quantize(w1, w2, layer)
+    none, of_none = w1.codes.new_empty(0, dtype=torch.bfloat16), w1.codes.new_empty(0)
+    codes = (w1.codes, w1.scales), (w2.codes, w2.scales)
+    quantized = quantized_colwise = of_none
+    if used_by == "forward" or backward_reads_quantized(layer):
+        quantized = block_of_codes(*codes, layer, "quantized")
+    if used_by == "backward":
+        quantized_colwise = block_of_codes(*codes, layer, "quantized_colwise")
+    return none, none, quantized, quantized_colwise
 
 
 def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
-                   used_by: str) -> torch.Tensor:
-    """Returns the block of quantised weights that the operator `quantize` would have made, without the bf16 weights.
+                   name: str) -> torch.Tensor:
+    """Returns a block of quantised weights that the operator `quantize` would have made, without the bf16 weights.
 
     Column-wise weights are the rows transposed, codes and scales alike, since a scale belongs to 128x128 elements.
 
@@ -103,37 +106,40 @@ def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch
         first: Codes and scales of w1: [E, 2I, H] uint8 and float32 as `w1_scale_inv`.
         second: Those of w2: [E, H, I] uint8 and float32 as `w2_scale_inv`.
         layer: The text of the layer.
-        used_by: As for operands().
+        name: Which block, "quantized" or "quantized_colwise".
     """
     rows = dict(zip(("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv"), first + second))
-    bytes_, layout = _layout(layer)
+    bytes_, layout = _layout(layer, name)
     block = first[0].new_empty(bytes_)
-    for name, is_scale, shape, halves, offset, calls in layout:
-        if used_by not in calls:
-            continue
-        source, part = rows[name.replace("_colwise", "")], _part(block, is_scale, shape, offset)
-        if "_colwise" in name:
+    for tensor, is_scale, shape, halves, offset in layout:
+        source, part = rows[tensor.replace("_colwise", "")], _part(block, is_scale, shape, offset)
+        if "_colwise" in tensor:
             _transpose(source, part, halves)
         else:
             part.copy_(source)
     return block
 
 
-def parts_of_block(block: torch.Tensor, layer: str) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a block of quantised weights, which share its memory: uint8 for codes, float32 for scales."""
-    return {name: _part(block, is_scale, shape, offset) for name, is_scale, shape, _, offset, _ in _layout(layer)[1]}
+def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> dict[str, torch.Tensor]:
+    """Returns the tensors of a block of quantised weights, which share its memory: uint8 for codes, float32 for scales.
+
+    Args:
+        block: "quantized" or "quantized_colwise", as the operator `quantize` returns them.
+        layer: The text of the layer.
+        name: Which block it is.
+    """
+    return {tensor: _part(block, is_scale, shape, offset)
+            for tensor, is_scale, shape, _, offset in _layout(layer, name)[1]}
 
 
 @torch.compiler.assume_constant_result
-def _layout(layer: str) -> tuple[int, tuple[tuple, ...]]:
+def _layout(layer: str, name: str) -> tuple[int, tuple[tuple, ...]]:
     """Returns the bytes of a block of quantised weights, and of each tensor its name, whether it has scales, its shape,
-    the halves of its last dimension, gate and up, its place in the block, and the calls that use it."""
-    parts, offset = [], 0
-    for tensor in plan_of(layer).quantized:
-        halves = 2 if tensor.symbols[-1].startswith("2") else 1
-        parts.append((tensor.name, tensor.dtype == "F32", tensor.shape, halves, offset, tuple(sorted(tensor.used_by))))
-        offset += -(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT
-    return offset, tuple(parts)
+    the halves of its last dimension, gate and up, and its place in the block."""
+    block = getattr(plan_of(layer), name)
+    return block.bytes, tuple((tensor.name, tensor.dtype == "F32", tensor.shape,
+                               2 if tensor.symbols[-1].startswith("2") else 1, offset)
+                              for tensor, offset in zip(block.tensors, block.offsets))
 
 
 def _part(block: torch.Tensor, is_scale: bool, shape: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -175,23 +181,17 @@ class GatheredFunction(torch.autograd.Function):
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, gradient_dtypes, is_transposed, layer):
         made = operands(w1, w2, is_transposed, layer, "forward")
         y, saved, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
-        ctx.save_for_backward(saved, topk_probs, w1, w2, b1, b2)
-        ctx.layer = layer
+        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2)
         ctx.is_transposed = is_transposed
         ctx.gradient_dtypes = gradient_dtypes
-        ctx.mark_non_differentiable(status)
-        ctx.set_materialize_grads(False)
         return y, status
 
     @staticmethod
     def backward(ctx, dy, _):
         saved, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
         made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")
-        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), saved, topk_probs, *made[:2], b1, b2, made[2],
+        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), saved, topk_probs, *made[:2], b1, b2, *made[2:],
                                                ctx.layer)
         if ctx.is_transposed:
             of_weights[:2] = [each.transpose(1, 2).contiguous() if each.dim() == 3 else each for each in of_weights[:2]]
-        wanted = ctx.needs_input_grad
-        dw1, dw2, db1, db2 = map(_as_gradient, of_weights, wanted[3:7], ctx.gradient_dtypes)
-        return (_as_gradient(dx, wanted[0], dx.dtype), None, _as_gradient(dprobs, wanted[2], dprobs.dtype), dw1, dw2,
-                db1, db2, None, None, None)
+        return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None

@@ -9,7 +9,7 @@ from typing import Callable, Sequence
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import _as_gradient, _dummy
+from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward
 from moejit.torch.main_grads import take_main_grads
 
 
@@ -53,11 +53,11 @@ class _WeightsHalf:
             if tensor.is_cuda:  # and perhaps of another stream, which may not get its memory back too early
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))
         if self.parameters is None:
-            gradients = ops.backward_weights(*self.arguments, self.layer)
-            return list(map(_as_gradient, gradients, are_wanted, self.gradient_dtypes))
+            made = ops.backward_weights(*self.arguments, self.layer)
+            return list(map(as_gradient, made, are_wanted, self.gradient_dtypes))
         main, dummies, overwrites = take_main_grads(self.parameters, self.arguments[0])
         ops.backward_weights_add(*self.arguments, *main, overwrites, self.layer)
-        return list(map(_dummy, self.weights, dummies))
+        return list(map(as_dummy, self.weights, dummies))
 
 
 def _accumulate(half: _WeightsHalf) -> None:
@@ -89,7 +89,8 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
 
     Args:
         delayed: Gets one entry in each backward call.
-        tensors: What the operator `forward` takes: x, topk_ids, topk_probs, w1, w2, b1, b2, quantized.
+        tensors: What the operator `forward` takes: x, topk_ids, topk_probs, w1, w2, b1, b2, and the two blocks of
+            quantised weights.
         weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: there is none.
         gradient_dtypes: Of their gradients.
         parameters: Those whose main gradients are added to; None: autograd gets the gradients.
@@ -110,16 +111,13 @@ class _DataHalfFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, layer):
-        *of_layer, quantized = operands
+        *of_layer, quantized, quantized_colwise = operands
         y, saved, status = ops.forward(x, topk_ids, topk_probs, *of_layer, quantized, layer)
         # A leaf that went through hooks of saved tensors, as of checkpoints, has lost its way to `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
         made = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
-        ctx.save_for_backward(saved, topk_probs, *of_layer, quantized, *made)
+        keep(ctx, layer, status, saved, topk_probs, *of_layer, *of_backward(quantized, quantized_colwise, layer), *made)
         ctx.others = others
-        ctx.layer = layer
-        ctx.mark_non_differentiable(status)
-        ctx.set_materialize_grads(False)
         return y, status
 
     @staticmethod
@@ -132,8 +130,6 @@ class _DataHalfFunction(torch.autograd.Function):
         arguments = (dy, *kept)
         if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read them
             none = dy.new_empty(0)
-            arguments = (dy.new_empty(dy.shape[0], 0), kept[0], none, none, none, none, none, none)
+            arguments = (dy.new_empty(dy.shape[0], 0), kept[0], none, none, none, none, none, none, none)
         delayed.queue.append(_WeightsHalf(ctx.layer, (*arguments, deferred), weights, gradient_dtypes, parameters))
-        wanted = ctx.needs_input_grad
-        return (None, _as_gradient(dx, wanted[1], dx.dtype), None, _as_gradient(dprobs, wanted[3], dprobs.dtype),
-                *[None] * 4)
+        return None, *gradients(ctx.needs_input_grad[1:], dx, dprobs), *[None] * 4

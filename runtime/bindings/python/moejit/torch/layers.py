@@ -94,3 +94,21 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         has_halves: Whether backward is called in two halves; there are gradients then.
     """
     return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves)
+
+
+@torch.compiler.assume_constant_result
+def backward_reads_quantized(layer: str) -> bool:
+    """Tells whether backward reads the row-wise weights too, as it does where it computes activations again."""
+    return plan_of(layer).backward_reads_quantized
+
+
+@functools.lru_cache(maxsize=None)
+def _block_keys(layer: str) -> tuple[str, str]:
+    planned = plan_of(layer)
+    return planned.quantized.key, planned.quantized_colwise.key
+
+
+@torch.compiler.assume_constant_result
+def block_keys(layer: str) -> tuple[str, str]:
+    """Returns what decides the bytes of the two blocks of quantised weights, row-wise and column-wise."""
+    return _block_keys(layer)

@@ -83,11 +83,11 @@ def _deferred_bytes(planned: _plan.Plan, tokens: int) -> int:
 def _quantize(w1, w2, layer):
     planned = plan_of(layer)
     _check(planned, 0, "update_weights", w1=w1, w2=w2)
-    return w1.new_empty(planned.quantized_bytes, dtype=torch.uint8)
+    return tuple(w1.new_empty(block.bytes, dtype=torch.uint8) for block in (planned.quantized, planned.quantized_colwise))
 
 
-def _quantize_in_place(w1, w2, quantized, skip_update, layer):
-    _check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized)
+def _quantize_in_place(w1, w2, quantized, quantized_colwise, skip_update, layer):
+    _check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized, quantized_colwise=quantized_colwise)
 
 
 def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
@@ -99,40 +99,40 @@ def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
     return _output(planned, "y", tokens, x), saved, _output(planned, "status", tokens, x)
 
 
-def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, layer):
+def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
     _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized)
+           quantized=quantized, quantized_colwise=quantized_colwise)
     return tuple(_output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
 
 
-def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, main_dw1, main_dw2, main_db1, main_db2, overwrite,
-                  layer):
+def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main_dw1, main_dw2, main_db1,
+                  main_db2, overwrite, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
     _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized, dw1=main_dw1, dw2=main_dw2)
+           quantized=quantized, quantized_colwise=quantized_colwise, dw1=main_dw1, dw2=main_dw2)
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
 
 
-def _backward_data(dy, saved, topk_probs, w1, w2, b1, b2, quantized, layer):
+def _backward_data(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
     _check(planned, tokens, "backward_data", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized)
+           quantized=quantized, quantized_colwise=quantized_colwise)
     deferred = dy.new_empty(_deferred_bytes(planned, tokens), dtype=torch.uint8)
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy), deferred
 
 
-def _backward_weights(dy, saved, topk_probs, w1, w2, b1, b2, quantized, deferred, layer):
+def _backward_weights(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, layer):
     planned = plan_of(layer)
     _check_devices(saved=saved, deferred=deferred)
     return tuple(_output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
 
 
-def _backward_weights_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, deferred, main_dw1, main_dw2, main_db1,
-                          main_db2, overwrite, layer):
+def _backward_weights_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, main_dw1,
+                          main_dw2, main_db1, main_db2, overwrite, layer):
     _check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
 
 

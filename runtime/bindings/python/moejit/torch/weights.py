@@ -5,17 +5,13 @@ from __future__ import annotations
 import torch
 
 from moejit.torch import ops
-from moejit.torch.layers import plan_of
+from moejit.torch.layers import block_keys
+
+Blocks = tuple[torch.Tensor, torch.Tensor]
 
 
-@torch.compiler.assume_constant_result
-def block_layout(layer: str) -> str:
-    """Returns what two layers have in common whose quantised blocks are the same bytes."""
-    return plan_of(layer).quantized_key
-
-
-def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> torch.Tensor:
-    """Returns a new block of quantised weights.
+def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> Blocks:
+    """Returns two new blocks of quantised weights: the row-wise ones and the column-wise ones.
 
     Args:
         w1: [E, 2I, H] bf16.
@@ -23,21 +19,26 @@ def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> torch.Tensor:
         layer: The text of the layer.
 
     Returns:
-        uint8; without elements where the layer's recipe quantises no weights.
+        uint8; without elements where the layer has no such weights.
     """
     return ops.quantize(w1.detach(), w2.detach(), layer)
 
 
-class QuantizedWeights:
-    """The block of quantised weights of one module, with what it was made of.
+def made_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[int, int, int, int]:
+    """Returns what changes where a weight is replaced or written to."""
+    return w1.data_ptr(), w1._version, w2.data_ptr(), w2._version
 
-    It is no buffer: state dicts, `module.to()` and copies of the module leave it alone, and it is made anew where the
-    weights are others.
+
+class QuantizedWeights:
+    """The blocks of quantised weights of one module, with what they were made of.
+
+    They are no buffers: state dicts, `module.to()` and copies of the module leave them alone, and they are made anew
+    where the weights are others.
     """
 
     def __init__(self) -> None:
-        self.block: torch.Tensor | None = None
-        self.layout: str | None = None
+        self.blocks: Blocks | None = None
+        self.keys: tuple[str, str] | None = None
         self.made_of: tuple | None = None
 
     def __deepcopy__(self, memo: dict) -> QuantizedWeights:
@@ -51,40 +52,41 @@ class QuantizedWeights:
         self.made_of = None
 
     def fits(self, w1: torch.Tensor, layer: str) -> bool:
-        """Tells whether the block has the layout and device that a call of this layer needs."""
-        return self.block is not None and self.block.device == w1.device and self.layout == block_layout(layer)
+        """Tells whether the blocks have the layout and device that a call of this layer needs."""
+        return self.blocks is not None and self.blocks[0].device == w1.device and self.keys == block_keys(layer)
 
     def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: tuple[torch.Tensor, torch.Tensor],
-                layer: str) -> torch.Tensor:
-        """Returns the block, made anew where a weight was replaced or changed in place since.
+                layer: str) -> Blocks:
+        """Returns the blocks, made anew where a weight was replaced or changed in place since.
 
         Args:
             weights: The parameters, whose memory and version are looked at.
             dense: The same as the layer takes them: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
         """
-        made_of = tuple((weight.data_ptr(), weight._version) for weight in weights)
-        if self.made_of != made_of or not self.fits(dense[0], layer):
+        now = made_of(*weights)
+        if self.made_of != now or not self.fits(dense[0], layer):
             self.renew(dense, layer)
-            self.made_of = made_of
-        return self.block
+            self.made_of = now
+        return self.blocks
 
     def renew(self, dense: tuple[torch.Tensor, torch.Tensor], layer: str,
-              skip_update: torch.Tensor | None = None) -> torch.Tensor:
-        """Quantises into the block that is there, or a new one, and returns it.
+              skip_update: torch.Tensor | None = None) -> Blocks:
+        """Quantises into the blocks that are there, or new ones, and returns them.
 
         Args:
             dense: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
-            skip_update: [1] int32 on the weights' device: where it is not 0 when the kernels run, they leave the block
-                as it is.
+            skip_update: [1] int32 on the weights' device: where it is not 0 when the kernels run, they leave the blocks
+                as they are.
         """
         w1, w2 = (weight.detach() for weight in dense)
         if self.fits(w1, layer):
-            if self.block.numel() > 0:
+            quantized, quantized_colwise = self.blocks
+            if quantized.numel() > 0:
                 skip = w1.new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
-                ops.quantize_(w1, w2, self.block, skip, layer)
+                ops.quantize_(w1, w2, quantized, quantized_colwise, skip, layer)
         else:
-            self.block = ops.quantize(w1, w2, layer)
-            self.layout = block_layout(layer)
-        return self.block
+            self.blocks = ops.quantize(w1, w2, layer)
+            self.keys = block_keys(layer)
+        return self.blocks
