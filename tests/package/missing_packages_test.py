@@ -1,44 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument: cmake. Where a package is missing the build names it, for every library that .ci/setup installs."""
+"""Argument: cmake. One sentence names all that the build misses, with the packages that .ci/setup installs."""
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Packages of .ci/setup that hold programs: their absence is told by the shell, pip or CMake itself.
-PROGRAMS = {"g++", "cmake", "ninja-build"}
-REQUIRED = re.compile(r"moejit_(?:require|find_package)\((?:[^)\\]|\\\n)*?([\w+-]+-dev)\)")
+# Packages of .ci/setup whose absence the shell, pip or Python tells.
+TOLD_BY_OTHERS = {"cmake", "ninja-build", "python3-venv"}
+REQUIRED = re.compile(r'^ *moejit_(?:require|find_package)\((?:[^)"]|"[^"]*")*?([\w+-]+)\)', re.MULTILINE)
+CMAKE = None  # path, set below
 
 
 def required_packages():
-    texts = [(ROOT / name).read_text(encoding="utf-8")
-             for name in ("CMakeLists.txt", "runtime/bindings/c/CMakeLists.txt")]
-    return {package for text in texts for package in REQUIRED.findall(text)}
+    """The packages that CMakeLists.txt names."""
+    return set(REQUIRED.findall((ROOT / "CMakeLists.txt").read_text(encoding="utf-8")))
 
 
 def installed_packages():
+    """Those that .ci/setup always installs."""
     script = (ROOT / ".ci/setup").read_text(encoding="utf-8")
     listed = re.search(r"^packages=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL).group(1)
-    return set(listed.split()) - PROGRAMS
+    return set(re.sub("#.*", "", listed).split())
 
 
-def check_sentence(cmake, option, package):
-    with tempfile.TemporaryDirectory(prefix="moejit-missing-") as folder:
-        done = subprocess.run([cmake, "-S", ROOT, "-B", folder, "-DMOEJIT_BUILD_TESTS=OFF", option], text=True,
-                              capture_output=True, check=False)
-    told = " ".join(done.stderr.split())
-    if done.returncode == 0 or f"was not found: install the package {package} " not in told:
-        sys.exit(f"{option}: status {done.returncode}, wanted a sentence with {package}:\n{done.stderr}")
+class Missing(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="moejit-missing-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
 
+    def configure(self, *options, **environment):
+        """(status, what is told on stderr, in one line)."""
+        done = subprocess.run([CMAKE, "-S", ROOT, "-B", self.folder, "-DMOEJIT_BUILD_TESTS=OFF", *options], text=True,
+                              capture_output=True, check=False, env={**os.environ, **environment})
+        return done.returncode, " ".join(done.stderr.split())
 
-def main(cmake):
-    if required_packages() != installed_packages():
-        sys.exit(f".ci/setup installs {sorted(installed_packages())}\nCMake names {sorted(required_packages())}")
-    check_sentence(cmake, "-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON", "libfmt-dev")
-    check_sentence(cmake, "-DCMAKE_IGNORE_PATH=/usr/include", "libcrypto++-dev")
+    def check_sentence(self, told, packages):
+        """One error names these packages."""
+        status, text = told
+        self.assertNotEqual(status, 0)
+        self.assertEqual(text.count("CMake Error"), 1, text)
+        self.assertIn("The build needs these and did not find them: ", text)
+        self.assertIn("Run .ci/setup in the checkout", text)
+        found = re.search("or install these packages by hand: ([^:]*?) Call Stack", text)
+        self.assertEqual(set(found.group(1).split()) if found else set(), packages, text)
+
+    def test_the_build_names_what_setup_installs(self):
+        self.assertEqual(required_packages(), installed_packages() - TOLD_BY_OTHERS)
+
+    def test_all_that_is_missing_is_told_at_once(self):
+        nothing = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("fmt", "nlohmann_json", "CLI11", "tl-expected")]
+        nothing += ["-DCMAKE_IGNORE_PATH=/usr/include;/usr/lib;/usr/lib/x86_64-linux-gnu", "-DMOEJIT_CUDA_INCLUDE=NO"]
+        told = self.configure(*nothing, CC="no-such-compiler", CXX="no-such-compiler")
+        self.check_sentence(told, required_packages())
+        for what in ("a C++ compiler", "the library fmt", "dlpack/dlpack.h", "cuda.h of CUDA 12.0 or later"):
+            self.assertIn(what, told[1])
+
+    def test_what_is_there_is_not_told(self):
+        self.check_sentence(self.configure("-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON"), {"libfmt-dev"})
+
+    def test_a_compiler_that_is_installed_later_is_found(self):
+        self.check_sentence(self.configure(CC="no-such-compiler", CXX="no-such-compiler"), {"g++"})
+        self.assertEqual(self.configure()[0], 0)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    CMAKE = sys.argv.pop(1)
+    unittest.main(verbosity=0)
