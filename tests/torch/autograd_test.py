@@ -137,7 +137,6 @@ class Module(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "gate_up_proj has no main_grad"):
             self.step(self.make(fuse_wgrad_accumulation=True), Inputs())
 
-    @unittest.skipUnless(hasattr(torch.Tensor, "grad_dtype"), "torch 2.11 has grad_dtype")
     def test_gradients_are_float32_where_the_parameter_says_so(self):
         inputs = Inputs()
         want = self.step(self.make(), inputs)[3:]

@@ -71,8 +71,7 @@ def make_library(path, versions, plain):
 def main(folder):
     site = pathlib.Path(folder)
     sonames, functions, plain = read_needs(site / "torch")
-    libraries = site / "nvidia" / "cu13" / "lib"  # where torch's libraries look
-    libraries.mkdir(parents=True, exist_ok=True)
+    libraries = site / "torch" / "lib"  # where torch's libraries look, of whichever version of CUDA
     count = 0
     for soname in sorted(sonames):
         versions = {version: names for version, names in functions.items()
