@@ -6,6 +6,7 @@ Kernels are kept where the other tests keep theirs (TEST_CACHE), and so is what 
 import concurrent.futures
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,18 +37,35 @@ def run(path, variables):
     return path.name, done.returncode == 0, done.stdout, time.monotonic() - begin
 
 
+def last_line(output):
+    return (output.strip().splitlines() or ["no output"])[-1]
+
+
+def count(output, is_passed):
+    """How many tests of a program passed, failed, and were skipped, by what unittest wrote at its end."""
+    ran = re.search(r"^Ran (\d+) tests? in", output, re.MULTILINE)
+    told = {kind: int(number) for kind, number in re.findall(r"(failures|errors|skipped)=(\d+)", last_line(output))}
+    failed, skipped = told.get("failures", 0) + told.get("errors", 0), told.get("skipped", 0)
+    if not is_passed:
+        failed = max(failed, 1)  # a crash tells of none
+    return max(int(ran.group(1)) - failed - skipped, 0) if ran else 0, failed, skipped
+
+
 def main(build, jobs, torch_folder):
     tests = sorted(pathlib.Path(__file__).parent.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
-    passed = True
+    passed, counts, begin = True, [], time.monotonic()
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
         variables = environment(pathlib.Path(build).resolve(), torch_folder, scratch)
         for future in concurrent.futures.as_completed([pool.submit(run, path, variables) for path in tests]):
             name, is_passed, output, seconds = future.result()
             passed = passed and is_passed
-            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {output.strip().splitlines()[-1]}, {seconds:.0f} s",
+            counts.append(count(output, is_passed))
+            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} s",
                   flush=True)
             if not is_passed:
                 print(output, flush=True)
+    print(f"tests of moejit.torch took {time.monotonic() - begin:.0f} s")
+    print("{} passed, {} failed, {} skipped".format(*map(sum, zip(*counts))))
     sys.exit(0 if passed else 1)
 
 
