@@ -16,9 +16,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime/bindings/python"
 HEADERS = {path.name for path in (ROOT / "runtime/bindings/c").glob("moejit*.h*")}
 NAME = re.compile(r"moejit-([\d.]+)-py3-none-manylinux_(\d+)_(\d+)_x86_64\.whl")
-# Libraries that every Linux of the tag has; those of torch, and ours, are in memory when ours is loaded.
+# Libraries that every Linux of the tag has. The wheel has libmoejit.so, and torch is in memory when ours is loaded:
+# auditwheel has to be told of that one alone.
 SYSTEM = re.compile(r"(lib(c|m|dl|pthread|rt|gcc_s)\.so|ld-linux)")
-OF_TORCH = re.compile(r"lib(torch_cpu|c10|moejit|stdc\+\+)\.so")
+OF_TORCH = re.compile(r"lib(torch_cpu\.so|moejit\.so\.0|stdc\+\+\.so\.6)$")
+# The newest symbol versions of libstdc++ and libgcc on systems of manylinux_2_34, which are GCC 11's, by auditwheel's
+# policy. Those of glibc are in the tag itself.
+NEWEST = {"GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
 WHEEL = None  # path, set below
 
 
@@ -80,6 +84,13 @@ class Wheel(unittest.TestCase):
             newest = max(tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", versions))
             self.assertLessEqual(newest[:2], self.glibc, f"{binary.name} needs that glibc: make wheel "
                                                          f"MANYLINUX=manylinux_{newest[0]}_{newest[1]}_x86_64")
+            for name, limit in NEWEST.items():
+                for version in re.findall(rf"\b{name}_([\d.]+)", versions):
+                    needed = tuple(map(int, version.split(".")))
+                    self.assertLessEqual(needed, limit, f"{binary.name} needs {name}_{version}")
+
+    def test_the_library_for_torch_serves_every_torch(self):
+        run(sys.executable, ROOT / "tests/package/torch_library_test.py", self.folder / "moejit/lib/libmoejit_torch.so")
 
     def test_binaries_name_no_folder_of_the_build(self):
         for binary in self.binaries:
@@ -94,6 +105,15 @@ class Wheel(unittest.TestCase):
         self.assertEqual(told.split(), [str(self.folder / "moejit/__init__.py"), self.version, "tiny"])
         told = run(sys.executable, "-m", "moejit", "--version", cwd=self.folder, env=environment)
         self.assertEqual(told.split(), ["moejit", self.version])
+
+    def test_torch_is_asked_for_in_a_sentence(self):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MOEJIT_")}
+        environment["PYTHONPATH"] = str(self.folder)
+        told = subprocess.run([sys.executable, "-S", "-c", "import moejit; import moejit.torch"], env=environment,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(told.returncode, 1)
+        self.assertIn("ImportError: moejit.torch needs torch, which is not installed\nhint: pip install torch",
+                      told.stderr)
 
     def test_is_found_by_cmake(self):
         project = self.folder / "project"
