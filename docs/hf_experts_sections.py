@@ -57,6 +57,7 @@ def host_row(row):
         "call": row["call"],
         "experts": str(row["experts"]),
         "outside of the driver": f"{row['own_us']:.1f} us" if "own_us" in row else "",
+        "after a wait": f"{row['cool_own_us']:.1f} us" if "cool_own_us" in row else "",
         "in the driver": f"{row['driver_us']:.1f} us" if "driver_us" in row else "",
         "whole": f"{row['whole_us']:.1f} us",
         "launches": str(row["launches"]) if "launches" in row else "",
@@ -69,8 +70,9 @@ def host_sections(result):
     """A section: what calls of PyTorch's operators and modules cost the host."""
     return ["\n\n".join([
         "### Host time of a call from PyTorch",
-        f"{source_text(result)} `recipe` {result['recipe']}, {result['tokens']} tokens. Launches and waits are those "
-        "of `moejit`.",
+        f"{source_text(result)} `recipe` {result['recipe']}, {result['tokens']} tokens. Calls follow one "
+        "another; those after a wait follow a wait for the GPU, and find caches cool. Launches and waits are those of "
+        "`moejit`.",
         f"```sh\n{result['command_line']}\n```",
         table([host_row(row) for row in result["calls"]])])]
 

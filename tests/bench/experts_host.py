@@ -56,12 +56,15 @@ class Driver:
         return max(0.0, statistics.median(samples) - statistics.median(call_by_ctypes)) * 1e-3
 
 
-def timed(call, prepare, driver, overhead_us, repeats, device):
-    """Returns the median time of a call in us, the driver's part of it, and how often it launched and waited."""
+def timed(call, prepare, driver, overhead_us, repeats, device, calls_between_waits):
+    """Returns the median time of a call in us, the driver's part of it, and how often it launched and waited.
+
+    So many calls follow one another before the host waits for the device.
+    """
     whole, inside, counts = [], [], None
     for index in range(repeats + repeats // 10):
         prepare()
-        if device.type == "cuda":
+        if device.type == "cuda" and index % calls_between_waits == 0:
             torch.cuda.synchronize()
         before, start = driver.read(), time.perf_counter_ns()
         call()
@@ -78,6 +81,14 @@ def timed(call, prepare, driver, overhead_us, repeats, device):
         fields.update(own_us=round(own, 2), driver_us=round(statistics.median(inside), 2), launches=counts[2],
                       waits=counts[3])
     return fields
+
+
+def times(call, prepare, driver, overhead_us, repeats, device):
+    """Returns the times of calls one behind the other, and those of calls after a wait, whose names begin with cool."""
+    # 16 calls with at most 20 launches fit into the device's queue: no launch waits for a place.
+    hot = timed(call, prepare, driver, overhead_us, repeats, device, 16)
+    cool = timed(call, prepare, driver, overhead_us, repeats, device, 1)
+    return {**hot, **{f"cool_{name}": cool[name] for name in ("whole_us", "own_us") if name in cool}}
 
 
 def allocations(call, prepare, device):
@@ -167,7 +178,7 @@ def measure(device, settings):
             prepare()
             call()
             rows.append({"call": name, "experts": experts,
-                         **timed(call, prepare, driver, overhead_us, repeats, device),
+                         **times(call, prepare, driver, overhead_us, repeats, device),
                          "allocations": allocations(call, prepare, device), "sync": syncs(call, prepare, device)})
     return {"recipe": settings.recipe, "hidden": _HIDDEN, "intermediate": _INTERMEDIATE, "top_k": _TOP_K,
             "tokens": _TOKENS, "driver_is_timed": driver.is_timed, "timing_overhead_us": round(overhead_us, 4),

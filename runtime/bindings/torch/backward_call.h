@@ -45,16 +45,16 @@ inline void add_quantized(Call& call, const ReadyLayer& ready, Blocks blocks, ui
 // quantized_colwise.
 template <std::size_t kCount>
 void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
-                         int64_t tokens, uint32_t function) {
+                         uint32_t function) {
   call.add("dy", in[0]);
-  call.set_saved(in[1], tokens);
+  call.set_saved(in[1]);
   call.add("topk_probs", in[2]);
   call.add("w1", in[3]);
   call.add("w2", in[4]);
   call.add_unless_empty("b1", in[5]);
   call.add_unless_empty("b2", in[6]);
   add_quantized(call, ready, {in[7], in[8]}, function);
-  call.allocate_workspace(tokens);
+  call.allocate_workspace();
 }
 
 // Makes these outputs of the layer. Those that it does not have are empty.

@@ -81,7 +81,8 @@ Tensor make_status(const ReadyLayer& ready, DLDevice device) {
   return status;
 }
 
-Call::Call(const ReadyLayer& ready, DLDevice device) : ready_(ready), device_(device) {
+Call::Call(const ReadyLayer& ready, DLDevice device, int64_t tokens)
+    : ready_(ready), device_(device), tokens_(tokens), sizes_(ready.sizes(tokens)) {
   call_.struct_size = sizeof call_;
   call_.tensors = tensors_.data();
   call_.stream = current_stream(device);
@@ -117,36 +118,32 @@ void Call::add_quantized(const char* name, const Tensor& block, const QuantizedB
   }
 }
 
-void Call::allocate_workspace(int64_t tokens) {
-  const int64_t bytes = ready_.sizes(tokens).workspace_bytes;
-  workspace_ = Tensor({&bytes, 1}, kBytes, device_);
+void Call::allocate_workspace() {
+  workspace_ = Tensor({&sizes_.workspace_bytes, 1}, kBytes, device_);
   call_.workspace = workspace_.dl().data;
-  call_.workspace_bytes = bytes;
+  call_.workspace_bytes = sizes_.workspace_bytes;
 }
 
-void Call::set_saved(const Tensor& block, int64_t tokens) {
-  const int64_t bytes = ready_.sizes(tokens).saved_bytes;
-  check_block(block, "saved", bytes);
+void Call::set_saved(const Tensor& block) {
+  check_block(block, "saved", sizes_.saved_bytes);
   call_.saved = block.dl().data;
-  call_.saved_bytes = bytes;
+  call_.saved_bytes = sizes_.saved_bytes;
 }
 
-void Call::set_deferred(const Tensor& block, int64_t tokens) {
-  const int64_t bytes = ready_.sizes(tokens).deferred_bytes;
-  check_block(block, "deferred", bytes);
+void Call::set_deferred(const Tensor& block) {
+  check_block(block, "deferred", sizes_.deferred_bytes);
   call_.deferred = block.dl().data;
-  call_.deferred_bytes = bytes;
+  call_.deferred_bytes = sizes_.deferred_bytes;
 }
 
-void Call::allocate_deferred(int64_t tokens) {
+void Call::allocate_deferred() {
   if (ready_.info.deferred_bytes == 0) return;
-  const int64_t bytes = ready_.sizes(tokens).deferred_bytes;
-  deferred_ = Tensor({&bytes, 1}, kBytes, device_);
-  set_deferred(deferred_, tokens);
+  deferred_ = Tensor({&sizes_.deferred_bytes, 1}, kBytes, device_);
+  set_deferred(deferred_);
 }
 
-void Call::add_shape(const char* name, const PlannedTensor& like, int64_t tokens) {
-  fill_shape(like, tokens, shape_);
+void Call::add_shape(const char* name, const PlannedTensor& like) {
+  fill_shape(like, tokens_, shape_);
   shape_only_.device = device_;
   shape_only_.dtype = like.dtype;
   shape_only_.ndim = static_cast<int32_t>(like.shape.size());

@@ -12,8 +12,8 @@ namespace moejit::torch {
 // outlive it.
 class Call {
  public:
-  // The call goes to the current stream of the layer's device.
-  Call(const ReadyLayer& ready, DLDevice device);
+  // Makes a call over so many tokens, which goes to the current stream of the layer's device.
+  Call(const ReadyLayer& ready, DLDevice device, int64_t tokens);
 
   void add(const char* name, const Tensor& tensor);
   // Adds a tensor that stands for none where it has no elements, such as absent biases.
@@ -22,18 +22,19 @@ class Call {
   // Throws where the block has other bytes; one that the function does not use may be any tensor.
   void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
                      uint32_t function);
-  // Allocates the workspace of a call over so many tokens, and keeps it until the call ends.
-  void allocate_workspace(int64_t tokens);
-  // Names the saved block of a call over so many tokens; throws where it has other bytes.
-  void set_saved(const Tensor& block, int64_t tokens);
+  // Allocates the workspace, and keeps it until the call ends.
+  void allocate_workspace();
+  // Names the saved block; throws where it has other bytes than the call needs.
+  void set_saved(const Tensor& block);
   // Does the same for the deferred block.
-  void set_deferred(const Tensor& block, int64_t tokens);
+  void set_deferred(const Tensor& block);
   // Allocates the deferred block of a backward call that is not in halves, where the layer has one.
-  void allocate_deferred(int64_t tokens);
-  // Adds a tensor whose shape alone the call reads, which is that of `like` for so many tokens. At
-  // most one.
-  void add_shape(const char* name, const PlannedTensor& like, int64_t tokens);
+  void allocate_deferred();
+  // Adds a tensor whose shape alone the call reads, which is that of `like`. At most one.
+  void add_shape(const char* name, const PlannedTensor& like);
 
+  // Returns the bytes of the call's blocks.
+  const moejit_layer_sizes& sizes() const { return sizes_; }
   const moejit_call* get() const { return &call_; }
 
  private:
@@ -42,6 +43,8 @@ class Call {
 
   const ReadyLayer& ready_;
   DLDevice device_;
+  int64_t tokens_;
+  moejit_layer_sizes sizes_;
   moejit_call call_{};
   std::array<moejit_tensor, kMostTensors> tensors_;
   std::array<DLTensor, kMostSlices> slices_;

@@ -14,10 +14,10 @@ void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
-  Tensor deferred = make_block(ready.sizes(tokens).deferred_bytes, dy.device());
-  Call call(ready, dy.device());
-  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD_DATA);
-  call.set_deferred(deferred, tokens);
+  Call call(ready, dy.device(), tokens);
+  Tensor deferred = make_block(call.sizes().deferred_bytes, dy.device());
+  add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD_DATA);
+  call.set_deferred(deferred);
   add_gradients(call, ready, kDataGradients, data);
   check(moejit_layer_backward_data(ready.layer, call.get()));
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
@@ -32,20 +32,20 @@ bool has_data_half(const ReadyLayer& ready) {
 // deferred block. Where the data half has computed, those may be empty that only it reads.
 template <std::size_t kCount>
 void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
-                             const std::array<Tensor, kCount>& in, int64_t tokens) {
+                             const std::array<Tensor, kCount>& in) {
   if (has_data_half(ready) && in[0].size(1) == 0)
-    call.add_shape("dy", *ready.find_output("y"), tokens);
+    call.add_shape("dy", *ready.find_output("y"));
   else
     call.add("dy", in[0]);
-  call.set_saved(in[1], tokens);
+  call.set_saved(in[1]);
   call.add("topk_probs", in[2]);
   call.add("w1", in[3]);
   call.add("w2", in[4]);
   call.add_unless_empty("b1", in[5]);
   call.add_unless_empty("b2", in[6]);
   add_quantized(call, ready, {in[7], in[8]}, MOEJIT_USED_BY_BACKWARD_WEIGHTS);
-  call.set_deferred(in[9], tokens);
-  call.allocate_workspace(tokens);
+  call.set_deferred(in[9]);
+  call.allocate_workspace();
 }
 
 void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
@@ -55,8 +55,8 @@ void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
-  Call call(ready, dy.device());
-  add_weights_half_inputs(call, ready, in.tensors(), tokens);
+  Call call(ready, dy.device(), tokens);
+  add_weights_half_inputs(call, ready, in.tensors());
   add_gradients(call, ready, kWeightGradients, weights);
   check(moejit_layer_backward_weights(ready.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
   for (std::size_t i = 0; i < weights.size(); ++i) stack[i] = weights[i].release();
@@ -70,8 +70,8 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
   const auto mode = in.flag(0) ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD;
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
-  Call call(ready, dy.device());
-  add_weights_half_inputs(call, ready, in.tensors(), tokens);
+  Call call(ready, dy.device(), tokens);
+  add_weights_half_inputs(call, ready, in.tensors());
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
     call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
   check(moejit_layer_backward_weights(ready.layer, mode, call.get()));

@@ -12,7 +12,7 @@ namespace {
 void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2, Blocks blocks,
                     const Tensor* skip_update) {
   if (ready.quantized.bytes + ready.quantized_colwise.bytes == 0) return;
-  Call call(ready, w1.device());
+  Call call(ready, w1.device(), 0);
   call.add("w1", w1);
   call.add("w2", w2);
   add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
@@ -43,10 +43,10 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   const DLDevice device = x.device();
   const ReadyLayer& ready = ready_layer(in.text(), device);
   const int64_t tokens = token_count(ready, x, "x");
+  Call call(ready, device, tokens);
   Tensor y = make_output(ready, "y", tokens, device);
-  Tensor saved = make_block(ready.sizes(tokens).saved_bytes, device);
+  Tensor saved = make_block(call.sizes().saved_bytes, device);
   Tensor status = make_status(ready, device);
-  Call call(ready, device);
   call.add("x", x);
   call.add("topk_ids", topk_ids);
   call.add("topk_probs", topk_probs);
@@ -57,8 +57,8 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
   call.add("y", y);
   call.add("status", status);
-  call.allocate_workspace(tokens);
-  call.set_saved(saved, tokens);
+  call.allocate_workspace();
+  call.set_saved(saved);
   check(moejit_layer_forward(ready.layer, call.get()));
   stack[0] = y.release();
   stack[1] = saved.release();
@@ -73,9 +73,9 @@ void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
-  Call call(ready, dy.device());
-  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD);
-  call.allocate_deferred(tokens);
+  Call call(ready, dy.device(), tokens);
+  add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
+  call.allocate_deferred();
   add_gradients(call, ready, kDataGradients, data);
   add_gradients(call, ready, kWeightGradients, weights);
   check(moejit_layer_backward(ready.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
@@ -91,9 +91,9 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
-  Call call(ready, dy.device());
-  add_backward_inputs(call, ready, in.tensors(), tokens, MOEJIT_USED_BY_BACKWARD);
-  call.allocate_deferred(tokens);
+  Call call(ready, dy.device(), tokens);
+  add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
+  call.allocate_deferred();
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
     call.add_unless_empty(kWeightGradients[i], in.tensors()[9 + i]);
