@@ -159,6 +159,8 @@ def calls_of(experts, recipe, device):
     def backward():
         kept[0].backward(dy)
 
+    on_cpu = torch.ones(2)
+    yield "torch.add on the CPU, to compare with", lambda: torch.add(on_cpu, on_cpu), nothing
     yield "torch.add, to compare with", lambda: torch.add(x, x), nothing
     yield "operator moejit::forward", call_operator, nothing
     yield "module, no_grad", forward_without_gradients, nothing

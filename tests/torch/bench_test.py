@@ -44,8 +44,8 @@ class Bench(unittest.TestCase):
     def test_host_times(self):
         result = self.result("--host", "--experts", "4")
         self.assertEqual([row["call"] for row in result["calls"]],
-                         ["torch.add, to compare with", "operator moejit::forward", "module, no_grad",
-                          "module, forward with autograd", "backward"])
+                         ["torch.add on the CPU, to compare with", "torch.add, to compare with", "operator moejit::forward",
+                          "module, no_grad", "module, forward with autograd", "backward"])
         self.assertEqual({row["sync"] for row in result["calls"]}, {""})
         self.assertEqual(len(hf_experts_sections.host_sections(result)), 1)
 
