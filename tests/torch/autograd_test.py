@@ -5,12 +5,14 @@ import json
 import unittest
 
 import torch
+import torch.nn.utils.parametrize
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, Recorder, assert_same_bits,
                      relative_error)
 from moejit import Layer
 from moejit.torch import Experts, ops
+from moejit.torch.call import _no_elements
 from moejit.torch.layers import target_of
 
 
@@ -199,6 +201,29 @@ class Module(unittest.TestCase):
         got = self.step(module, inputs)
         self.assertEqual(got[1:3], [None, None])
         assert_same_bits(self, got[3:], want[3:])
+
+    def test_training_after_a_first_call_in_inference_mode(self):
+        _no_elements.cache_clear()  # what stands for absent biases
+        module, inputs = Experts(E, H, I, K, max_tokens=MAX_TOKENS, device=DEVICE), Inputs()
+        with torch.inference_mode():
+            want = module(inputs.x, inputs.ids, inputs.probs)
+        assert_same_bits(self, self.step(module, inputs)[:1], [want.clone()])
+
+    def test_parametrised_weights(self):
+        module, inputs = self.make(), Inputs()
+        want = self.step(module, inputs)
+
+        class Halved(torch.nn.Module):
+            def forward(self, weight):
+                return weight / 2
+
+        with torch.no_grad():
+            module.down_proj.mul_(2)
+        module.down_proj.grad = None
+        torch.nn.utils.parametrize.register_parametrization(module, "down_proj", Halved())
+        y = module(inputs.x, inputs.ids, inputs.probs)
+        y.backward(inputs.dy)
+        assert_same_bits(self, [y, module.parametrizations.down_proj.original.grad], [want[0], want[4] / 2])
 
     def test_the_status_word_of_the_last_call(self):
         module, inputs = self.make(), Inputs()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
+from collections.abc import Sequence
 
 import torch
 
@@ -86,8 +88,10 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
         x = x.reshape(-1, x.shape[-1])
         top_k_index = top_k_index.reshape(-1, top_k_index.shape[-1])
         top_k_weights = top_k_weights.reshape(-1, top_k_weights.shape[-1])
-    parameters = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
-    x, *cast = _cast(x, *parameters)
+    parameters = cast = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
+    device = x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        x, *cast = _cast(x, *parameters)
     topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
     x = x if x.is_contiguous() else x.contiguous()
     gradients = _gradients(x, topk_probs, *cast) if torch.is_grad_enabled() else ()
@@ -102,7 +106,8 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
 
 
-def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: list, is_first_microbatch: bool | None,
+def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence,
+                       is_first_microbatch: bool | None,
                        skip_update: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     layer = call.layer(*given, (), "f32", False)
     w1, w2 = dense(*cast[:2], call.is_transposed)
@@ -111,7 +116,7 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
     return y, status
 
 
-def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: list, gradients: tuple[str, ...],
+def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence, gradients: tuple[str, ...],
                     is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
                     is_sharded: bool) -> tuple[torch.Tensor, torch.Tensor]:
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
@@ -135,13 +140,20 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: li
     return ExpertsFunction.apply(*tensors, dtypes, layer)
 
 
-def _biases(x: torch.Tensor, cast: list) -> tuple[torch.Tensor, torch.Tensor]:
+def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the biases as operators take them: tensors without elements where there are none."""
     b1, b2 = cast[2:]
-    if b1 is None and b2 is None:
-        none = x.new_empty(0)
-        return none, none
-    return x.new_empty(0) if b1 is None else b1, x.new_empty(0) if b2 is None else b2
+    if b1 is not None and b2 is not None:
+        return b1, b2
+    is_plain = type(x) is torch.Tensor and not torch.compiler.is_compiling()
+    none = _no_elements(x.device) if is_plain else x.new_empty(0)
+    return none if b1 is None else b1, none if b2 is None else b2
+
+
+@functools.lru_cache(maxsize=None)
+def _no_elements(device: torch.device) -> torch.Tensor:
+    with torch.inference_mode(False):  # tensors of inference mode cannot be kept for backward
+        return torch.empty(0, dtype=torch.bfloat16, device=device)
 
 
 def _is_exporting() -> bool:
@@ -166,14 +178,10 @@ def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtype
     return y, status
 
 
-def _cast(x: torch.Tensor, *parameters: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    """Casts to bf16 under autocast. The probabilities are left alone."""
-    tensors = (x, *parameters)
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return tensors
-    return tuple(tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
-                 for tensor in tensors)
+def _cast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Casts to bf16, as autocast does."""
+    return [tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
+            for tensor in tensors]
 
 
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

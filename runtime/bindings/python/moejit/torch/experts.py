@@ -148,9 +148,15 @@ class Experts(torch.nn.Module):
             RuntimeError: A tensor's dtype, shape or device is wrong.
         """
         run = call_experts if self._call.delayed is None else _call_of_delayed()
-        return run(self._call, hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj,
-                   self.gate_up_proj_bias, self.down_proj_bias, is_first_microbatch=is_first_microbatch,
-                   skip_update=skip_update, is_sharded=is_sharded(self))
+        return run(self._call, hidden_states, top_k_index, top_k_weights, *self._weights(),
+                   is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self))
+
+    def _weights(self) -> tuple[torch.Tensor | None, ...]:
+        """Returns weights and biases. Attributes of modules take 0.5 us each, so this looks where they are kept."""
+        own = self._parameters
+        if len(own) == 4 and not torch.compiler.is_compiling():
+            return own["gate_up_proj"], own["down_proj"], own["gate_up_proj_bias"], own["down_proj_bias"]
+        return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias  # maybe parametrised
 
     def need_backward_dw(self) -> bool:
         """Tells whether backward leaves the gradients of weights and biases to backward_dw()."""
