@@ -3,7 +3,7 @@
 
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
-#include "tests/support/reference/random_inputs.h"
+#include "runtime/reference/random_inputs.h"
 
 #include <algorithm>
 #include <array>

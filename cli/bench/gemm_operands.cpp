@@ -4,10 +4,10 @@
 #include "cli/bench/random_values.h"
 #include "cli/bench/run_once.h"
 #include "compiler/launch.h"
+#include "runtime/reference/quantize.h"
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
-#include "tests/support/reference/quantize.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <array>
 

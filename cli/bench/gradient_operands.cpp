@@ -5,9 +5,9 @@
 #include "cli/bench/pad_columns.h"
 #include "cli/bench/random_values.h"
 #include "cli/bench/run_once.h"
+#include "runtime/reference/quantize.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
-#include "tests/support/reference/quantize.h"
 
 #include <array>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/bias.h"
 
-#include "tests/support/reference/gate_up_layout.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/sum_error.h"
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/sum_error.h"
 
 #include <algorithm>
 #include <cmath>

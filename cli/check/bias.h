@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/check/layer_results.h"
-#include "tests/support/reference/gemm.h"
+#include "runtime/reference/gemm.h"
 
 #include <cstdint>
 #include <span>

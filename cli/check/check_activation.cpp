@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_activation.h"
 
-#include "tests/support/reference/compare.h"
+#include "runtime/reference/compare.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cli/check/tensor_check.h"
-#include "tests/support/reference/activation.h"
-#include "tests/support/reference/layer_shape.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/layer_shape.h"
 
 #include <span>
 #include <string_view>

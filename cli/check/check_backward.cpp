@@ -8,8 +8,8 @@
 #include "cli/check/layer_results.h"
 #include "cli/check/reference_activation.h"
 #include "cli/tensors/colwise_slices.h"
-#include "tests/support/reference/activation_gradient.h"
-#include "tests/support/reference/transpose.h"
+#include "runtime/reference/activation_gradient.h"
+#include "runtime/reference/transpose.h"
 
 #include <algorithm>
 #include <cfloat>

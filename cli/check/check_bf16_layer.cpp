@@ -7,11 +7,11 @@
 #include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
 #include "cli/tensors/routing_tensors.h"
-#include "tests/support/reference/activation_gradient.h"
-#include "tests/support/reference/bf16_gemm.h"
-#include "tests/support/reference/gate_up_layout.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/scaled_dot.h"
+#include "runtime/reference/activation_gradient.h"
+#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/scaled_dot.h"
 
 #include <algorithm>
 #include <cmath>

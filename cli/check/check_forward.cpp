@@ -7,8 +7,8 @@
 #include "cli/check/layer_results.h"
 #include "cli/check/reference_activation.h"
 #include "cli/tensors/routing_tensors.h"
-#include "tests/support/reference/gate_up_layout.h"
-#include "tests/support/reference/reference.h"
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/reference.h"
 
 #include <fmt/core.h>
 

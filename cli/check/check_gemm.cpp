@@ -3,9 +3,9 @@
 
 #include "cli/check/check_gradient.h"
 #include "cli/check/choose.h"
-#include "tests/support/reference/end_scaled_gemm.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
+#include "runtime/reference/end_scaled_gemm.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 
 #include <algorithm>
 #include <variant>

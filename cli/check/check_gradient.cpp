@@ -2,8 +2,8 @@
 #include "cli/check/check_gradient.h"
 
 #include "cli/check/choose.h"
-#include "tests/support/reference/scaled_dot.h"
-#include "tests/support/reference/weight_gradient.h"
+#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/weight_gradient.h"
 
 #include <algorithm>
 #include <cmath>

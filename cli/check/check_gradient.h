@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/bench/gemm_session.h"
-#include "tests/support/reference/compare.h"
+#include "runtime/reference/compare.h"
 
 #include <cstdint>
 

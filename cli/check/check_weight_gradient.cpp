@@ -3,8 +3,8 @@
 
 #include "cli/check/choose.h"
 #include "cli/tensors/colwise_slices.h"
-#include "tests/support/reference/scaled_dot.h"
-#include "tests/support/reference/weight_gradient.h"
+#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/weight_gradient.h"
 
 #include <algorithm>
 #include <cmath>

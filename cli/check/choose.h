@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/support/reference/random_inputs.h"
+#include "runtime/reference/random_inputs.h"
 
 #include <cstdint>
 #include <vector>

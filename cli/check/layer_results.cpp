@@ -3,7 +3,7 @@
 
 #include "cli/check/bias.h"
 #include "cli/check/sampled_gemm.h"
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -4,8 +4,8 @@
 #include "cli/check/tensor_check.h"
 #include "cli/tensors/host_tensor.h"
 #include "compiler/layer.h"
-#include "tests/support/reference/layer_shape.h"
-#include "tests/support/reference/route.h"
+#include "runtime/reference/layer_shape.h"
+#include "runtime/reference/route.h"
 
 #include <string>
 #include <string_view>

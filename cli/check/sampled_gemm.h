@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/support/reference/gemm.h"
+#include "runtime/reference/gemm.h"
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/checkpoint/dequantize.h"
 
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 namespace moejit::cli {
 namespace {

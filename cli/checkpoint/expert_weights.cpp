@@ -6,7 +6,7 @@
 #include "cli/checkpoint/fused_experts.h"
 #include "cli/checkpoint/split_experts.h"
 #include "compiler/support/json_document.h"
-#include "tests/support/reference/gate_up_layout.h"
+#include "runtime/reference/gate_up_layout.h"
 
 #include <fmt/core.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/checkpoint/mxfp4.h"
 
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <array>
 #include <cmath>

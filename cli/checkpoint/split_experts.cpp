@@ -2,7 +2,7 @@
 #include "cli/checkpoint/split_experts.h"
 
 #include "compiler/support/json_document.h"
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "cli/execution/open_engine.h"
 #include "compiler/support/table.h"
-#include "tests/support/reference/route.h"
+#include "runtime/reference/route.h"
 
 #include <algorithm>
 #include <fmt/core.h>

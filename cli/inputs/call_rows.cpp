@@ -2,7 +2,7 @@
 #include "cli/inputs/call_rows.h"
 
 #include "cli/tensors/routing_tensors.h"
-#include "tests/support/reference/route.h"
+#include "runtime/reference/route.h"
 
 namespace moejit::cli {
 

@@ -2,8 +2,8 @@
 #include "cli/inputs/random_layer_inputs.h"
 
 #include "cli/tensors/routing_tensors.h"
-#include "tests/support/reference/gate_up_layout.h"
-#include "tests/support/reference/random_inputs.h"
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/random_inputs.h"
 
 #include <algorithm>
 

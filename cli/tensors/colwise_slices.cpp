@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensors/colwise_slices.h"
 
-#include "tests/support/reference/column_blocks.h"
+#include "runtime/reference/column_blocks.h"
 
 #include <fmt/core.h>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensors/padded_halves.h"
 
-#include "tests/support/reference/gate_up_layout.h"
+#include "runtime/reference/gate_up_layout.h"
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tensors/routing_tensors.h"
 
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <algorithm>
 #include <iterator>

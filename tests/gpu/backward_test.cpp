@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole training steps on a device, every tensor of the backward pass against the CPU reference, as
 // layer_test.cpp does for the forward pass.
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/unquantized_backward.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/unquantized_backward.h"
 
 #include <gtest/gtest.h>
 #include <tuple>

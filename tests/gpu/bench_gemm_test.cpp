@@ -3,9 +3,9 @@
 // nothing.
 #include "cli/bench/measure_gemm.h"
 #include "cli/check/check_gemm.h"
+#include "runtime/reference/column_blocks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/column_blocks.h"
 #include "tests/support/test_engine.h"
 
 #include <algorithm>

@@ -2,14 +2,14 @@
 // Layers that quantise nothing, forward and backward: every tensor against the CPU reference as in
 // layer_test.cpp and backward_test.cpp, and the whole against a layer without intermediate
 // rounding.
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/reference.h"
+#include "runtime/reference/unquantized_backward.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/reference.h"
-#include "tests/support/reference/unquantized_backward.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <gtest/gtest.h>
 #include <map>

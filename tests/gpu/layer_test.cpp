@@ -2,11 +2,11 @@
 // Whole layers on a device, every tensor against the CPU reference. Stages whose result depends on
 // an approximation are compared with what the reference makes of the device's own input to them,
 // so that errors do not add up and every bound is that of one operation.
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/reference.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/reference.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

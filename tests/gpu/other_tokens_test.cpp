@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward calls whose T is not that of their forward call: the host refuses them where it can read
 // the saved block, and else every kernel finds out for itself.
+#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

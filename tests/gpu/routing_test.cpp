@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that take the routing as frameworks have it: ids of 64 bits, bf16 probabilities, and ids
 // of foreign experts, with every tensor of both passes against the CPU reference.
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/route.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/route.h"
 
 #include <gtest/gtest.h>
 #include <tuple>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The word on the device that tells update_weights() to leave the quantised weights as they are.
+#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

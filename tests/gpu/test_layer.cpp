@@ -2,7 +2,7 @@
 #include "tests/gpu/test_layer.h"
 
 #include "cli/tensors/routing_tensors.h"
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 #include "tests/support/test_engine.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/prepared_layer.h"
-#include "tests/support/reference/layer_shape.h"
+#include "runtime/reference/layer_shape.h"
 
 #include <cstring>
 #include <memory>

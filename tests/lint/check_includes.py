@@ -17,7 +17,7 @@ RULES = {
                  "moejit_device/params/", "moejit_device/core/", "moejit_sim/",
                  "templates/moejit_device/params/", "templates/moejit_sim/"],
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h"],
-    "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "tests/support/",
+    "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/reference/",
              "templates/moejit_device/params/"],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",
                "moejit_device/", "moejit_sim/"],
@@ -26,7 +26,7 @@ RULES = {
 # Installed headers lie beside each other.
 RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "moejit_errors.h", "moejit.h"]
 # The CPU reference must not share code with what it judges.
-RULES["tests/support/reference"] = ["tests/support/"]
+RULES["runtime/reference/"] = ["runtime/reference/"]
 CUDA_FOLDERS = ("runtime/", "tests/fakes/")
 CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cuda_fp8.h", "cuda_bf16.h", "nvrtc.h")
 

@@ -40,7 +40,7 @@ class Includes(unittest.TestCase):
         self.assertEqual(len(self.findings(kernel, "#include <vector>")), 1)
 
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
-        name = "tests/support/reference_gemm.cpp"
+        name = "runtime/reference/gemm.cpp"
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)
 
 

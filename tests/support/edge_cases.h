@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/support/reference/layer_shape.h"
+#include "runtime/reference/layer_shape.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/support/reference/compare.h"
+#include "runtime/reference/compare.h"
 #include "tests/support/temp_dir.h"
 
 #include <gtest/gtest.h>

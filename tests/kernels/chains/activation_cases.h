@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
-#include "tests/support/reference/gated_activation.h"
+#include "runtime/reference/gated_activation.h"
 
 #include <array>
 #include <cmath>

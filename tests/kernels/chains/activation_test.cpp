@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/activation.h"
+#include "runtime/reference/activation.h"
 
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/gate_up_layout.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <cmath>
 

@@ -2,15 +2,15 @@
 // The kernel that makes the gradient of a gated activation and both operands of wgrad, against the
 // row chains whose bits it promises and the reference of the transpose.
 #include "compiler/launch.h"
+#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/quantize.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/transpose.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/column_blocks.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/quantize.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/transpose.h"
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/reference/number_formats.h"
 #include "tests/kernels/chains/cast_transpose_runner.h"
-#include "tests/support/reference/number_formats.h"
 
 #include <algorithm>
 #include <limits>

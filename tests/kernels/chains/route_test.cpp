@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/route.h"
+#include "runtime/reference/route.h"
 
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/route_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/edge_cases.h"
-#include "tests/support/reference/random_inputs.h"
 
 namespace moejit::testing {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/transpose.h"
+#include "runtime/reference/transpose.h"
 
 #include "compiler/launch.h"
+#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/quantize.h"
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/route_params.h"
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/crc32.h"
-#include "tests/support/reference/column_blocks.h"
-#include "tests/support/reference/quantize.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/route.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/unpermute_dprobs_params.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/route.h"
 
 #include <cmath>
 #include <limits>

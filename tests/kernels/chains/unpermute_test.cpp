@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/route.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/route.h"
 
 namespace moejit::testing {
 namespace {

@@ -2,10 +2,10 @@
 // How far results are from exact ones on data that the tensor cores' short sums like best and
 // least: products of either sign, and products that are all positive.
 
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/gemm_runner.h"
 #include "tests/kernels/gemm/tile_errors.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/reference/end_scaled_gemm.h"
 #include "tests/kernels/gemm/gemm_runner.h"
-#include "tests/support/reference/end_scaled_gemm.h"
 
 #include <cstdint>
 #include <vector>

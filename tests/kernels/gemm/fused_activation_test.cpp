@@ -3,12 +3,12 @@
 // stands for, and what the CPU reference computes.
 
 #include "compiler/planner/grouped_gemm.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/gemm/gemm_runner.h"
-#include "tests/support/reference/activation.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,10 +2,10 @@
 #include "tests/kernels/gemm/gemm_runner.h"
 
 #include "compiler/planner/grouped_gemm.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
 #include "tests/kernels/gemm/tile_errors.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <algorithm>
 #include <cmath>

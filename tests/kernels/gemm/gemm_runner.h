@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/reference/gemm.h"
 #include "tests/kernels/chains/chain_runner.h"
-#include "tests/support/reference/gemm.h"
 
 #include <cstdint>
 #include <string_view>

@@ -2,8 +2,8 @@
 // The grouped GEMM against the CPU reference: exact where every sum is, within the derived bound on
 // random numbers, and the same bits for a row whatever surrounds it.
 
+#include "runtime/reference/number_formats.h"
 #include "tests/kernels/gemm/gemm_runner.h"
-#include "tests/support/reference/number_formats.h"
 
 #include <algorithm>
 #include <set>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random splits of random problems, and the same launch many times.
 
+#include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/gemm_runner.h"
-#include "tests/support/reference/random_inputs.h"
 
 namespace moejit::testing {
 namespace {

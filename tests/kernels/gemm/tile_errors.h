@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/support/reference/compare.h"
+#include "runtime/reference/compare.h"
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/gemm/tile_errors.h"
 
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contraction-grouped GEMM of bf16 operands that lie as tokens do, a row each.
 
+#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/scaled_dot.h"
 #include "tests/kernels/gemm/wgrad_runner.h"
-#include "tests/support/reference/bf16_gemm.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/scaled_dot.h"
 
 #include <cmath>
 

@@ -2,13 +2,13 @@
 #include "tests/kernels/gemm/wgrad_runner.h"
 
 #include "compiler/planner/contraction_grouped_gemm.h"
+#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/weight_gradient.h"
 #include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
 #include "tests/kernels/gemm/tile_errors.h"
-#include "tests/support/reference/column_blocks.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/scaled_dot.h"
-#include "tests/support/reference/weight_gradient.h"
 
 #include <algorithm>
 #include <cmath>

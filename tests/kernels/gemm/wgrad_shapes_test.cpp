@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight gradients of random splits of random problems.
 
+#include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/wgrad_runner.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <iterator>
 

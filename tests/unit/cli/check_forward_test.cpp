@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_forward.h"
 
-#include "tests/support/reference/random_inputs.h"
-#include "tests/support/reference/reference.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/reference.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

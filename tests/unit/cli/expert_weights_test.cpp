@@ -4,8 +4,8 @@
 #include "cli/checkpoint/mxfp4.h"
 #include "cli/safetensors/write_safetensors.h"
 #include "compiler/support/file.h"
+#include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/random_values.h"
 
+#include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
 #include "tests/support/test_engine.h"
 #include "tests/unit/cli/kernel_compiles.h"
 

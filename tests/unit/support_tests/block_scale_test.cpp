@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/block_scale.h"
+#include "runtime/reference/block_scale.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

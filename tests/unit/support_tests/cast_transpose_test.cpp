@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/cast_transpose.h"
+#include "runtime/reference/cast_transpose.h"
 
 #include <gtest/gtest.h>
 #include <limits>

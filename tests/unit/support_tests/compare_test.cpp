@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/compare.h"
+#include "runtime/reference/compare.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

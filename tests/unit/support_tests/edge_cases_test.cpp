@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/edge_cases.h"
 
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/reference.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/reference.h"
 
 #include <algorithm>
 #include <cmath>

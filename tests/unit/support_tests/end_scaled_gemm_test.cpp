@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/end_scaled_gemm.h"
+#include "runtime/reference/end_scaled_gemm.h"
 
-#include "tests/support/reference/sum_error.h"
+#include "runtime/reference/sum_error.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

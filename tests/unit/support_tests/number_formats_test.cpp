@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/random_inputs.h"
+#include "runtime/reference/random_inputs.h"
 
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/quantize.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/quantize.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/reference.h"
+#include "runtime/reference/reference.h"
 
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 #include "tests/support/matchers.h"
-#include "tests/support/reference/number_formats.h"
-#include "tests/support/reference/random_inputs.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/route.h"
+#include "runtime/reference/route.h"
 
-#include "tests/support/reference/number_formats.h"
+#include "runtime/reference/number_formats.h"
 
 #include <gtest/gtest.h>
 #include <limits>

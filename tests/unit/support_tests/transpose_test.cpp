@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference/transpose.h"
+#include "runtime/reference/transpose.h"
 
 #include "tests/support/crc32.h"
 

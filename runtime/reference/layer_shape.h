@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/reference/quantize.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace moejit::reference {
+
+// What the reference needs to know of a layer. `experts` are those of this rank.
+struct LayerShape {
+  std::int64_t experts = 0;       // E
+  std::int64_t top_k = 0;         // K
+  std::int64_t hidden = 0;        // H
+  std::int64_t intermediate = 0;  // I
+  std::int64_t alignment = 1;     // every expert's rows start at a multiple of this
+  std::int64_t max_rows = 0;      // P, the static bound of permuted rows
+  std::int64_t sharing = 1;       // neighbouring blocks of the contraction that share a scale
+  bool has_gate = true;           // else w1 has the rows of up alone
+  bool is_interleaved = false;    // rows of gate and up alternate in w1
+  bool has_biases = false;
+  bool ignores_foreign = false;  // an id at or above E is like -1, not a bad one
+
+  bool operator==(const LayerShape&) const = default;
+};
+
+// Parts of I rows that w1 has.
+inline std::int64_t w1_sections(const LayerShape& shape) { return shape.has_gate ? 2 : 1; }
+
+// Row-major. Experts' weights are given as bf16 or, if the optionals are set, already quantised.
+struct LayerInputs {
+  std::int64_t tokens = 0;             // T
+  std::vector<std::uint16_t> x;        // bf16 [T, H]
+  std::vector<std::int32_t> topk_ids;  // [T, K], -1: not routed here
+  std::vector<float> topk_probs;       // [T, K]
+  std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up; [E, I, H]
+  std::vector<std::uint16_t> w2;       // bf16 [E, H, I]
+  std::vector<std::uint16_t> b1;       // bf16 [E, 2I] or [E, I], as the rows of w1; may be empty
+  std::vector<std::uint16_t> b2;       // bf16 [E, H]; may be empty
+  std::optional<QuantizedWeights> w1_quantized;
+  std::optional<QuantizedWeights> w2_quantized;
+};
+
+inline std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+// The largest number of permuted rows that `tokens` tokens can need, however they are routed: every
+// (token, k) is a row, and as many experts as can have rows need alignment - 1 pad rows. Rounded
+// down, because every expert ends at a multiple of the alignment.
+inline std::int64_t enough_rows(std::int64_t tokens, const LayerShape& shape) {
+  const std::int64_t routed = tokens * shape.top_k;
+  const std::int64_t used_experts = std::min(shape.experts, routed);
+  return (routed + used_experts * (shape.alignment - 1)) / shape.alignment * shape.alignment;
+}
+
+}  // namespace moejit::reference

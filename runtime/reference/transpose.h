@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/quantize.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moejit::reference {
+
+// kIdeal: the tile's scale is the largest of the rows whose segment is not all zeros (of all rows
+// where each is), and values are rounded to nearest even. kForkCompat: the largest of all rows; a
+// value's exponent field is lowered, its mantissa field kept, whatever comes out.
+enum class TransposeRule { kIdeal, kForkCompat };
+
+// The byte for a value whose scale gets 2^shift times larger, shift >= 0.
+std::uint8_t shifted_byte(std::uint8_t byte, int shift, Fp8Format format, TransposeRule rule);
+
+// Group e: the rows offs[e] to offs[e] + counts[e] - 1, and the columns from output_offs[e] on.
+struct TransposeGroups {
+  std::vector<std::int32_t> counts, offs, output_offs;
+};
+
+// bytes [cols, output_cols], scale_inv [ceil(cols / 128), output_cols / 128]. What belongs to no
+// group is made of bytes `untouched`. The input's codes are of `format`, its scales powers of two.
+struct Transposed {
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> scale_inv;
+  std::uint64_t flushed = 0;  // values that were not 0 and are now
+};
+Transposed transpose(const QuantizedRows& input, const TransposeGroups& groups,
+                     std::int64_t output_cols, Fp8Format format, TransposeRule rule,
+                     std::uint8_t untouched);
+
+}  // namespace moejit::reference
