@@ -51,6 +51,19 @@ class Families(unittest.TestCase):
                         self.assertLessEqual(relative_error(got[tensor], want[tensor]), BOUNDS[recipe])
             self.assertEqual(list(model.state_dict()), before)
 
+    def test_numbers_that_a_module_computes_with_go_before_those_of_its_configuration(self):
+        torch.manual_seed(0)
+        model = make_checkpoints.make_model("gpt_oss", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)
+        module = make_checkpoints.experts_of(model)
+        # The module of transformers 5.17 has numbers of its own, whatever its configuration says.
+        module.alpha, module.limit = 1.25, 3.0
+        model.config.swiglu_alpha, model.config.swiglu_limit = 1.5, 7.0
+        inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+        want = run(copy.deepcopy(module).float(), {key: tensor.float() for key, tensor in inputs.items()})
+        model.set_experts_implementation("moejit_bf16")
+        for tensor, got in run(module, inputs).items():
+            self.assertLessEqual(relative_error(got, want[tensor]), BOUNDS["bf16"], tensor)
+
     def test_transposed_interleaved_experts_with_biases_in_one_graph(self):
         torch.manual_seed(0)
         model = make_checkpoints.make_model("gpt_oss", EXPERTS, HIDDEN, INTERMEDIATE).to(DEVICE)

@@ -16,6 +16,8 @@ from moejit.torch.gathered import is_sharded
 # Keys of configurations on which the experts' formula depends in one family or another.
 _FORMULA_KEYS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "dense_act_fn",
                  "ffn_act_fn", "swiglu_limit", "swiglu_limits", "swiglu_alpha", "mlp_gate_softcap", "mlp_up_softcap")
+# What modules keep of such keys, or have in their place: a module's number is the one that it computes with.
+_MODULE_NUMBERS = (("alpha", "swiglu_alpha"), ("limit", "swiglu_limit"))
 _WIDTH_KEYS = ("moe_intermediate_size", "intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "d_ff",
                "encoder_ffn_dim")
 _FEWEST_MAX_TOKENS = 256
@@ -141,7 +143,9 @@ def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int,
         raise RuntimeError(f"moejit: unsupported: {type(module).__name__} has a norm behind each expert, which no layer "
                            "description expresses\nhint: leave this model at another experts implementation")
     config = module.config
-    keys = tuple((key, getattr(config, key)) for key in _FORMULA_KEYS if getattr(config, key, None) is not None)
+    keys = (*((key, getattr(config, key)) for key in _FORMULA_KEYS if getattr(config, key, None) is not None),
+            *((key, getattr(module, name)) for name, key in _MODULE_NUMBERS
+              if isinstance(getattr(module, name, None), (int, float))))
     rows, hidden = (w1.shape[2], w1.shape[1]) if module.is_transposed else (w1.shape[1], w1.shape[2])
     has_gate = getattr(module, "has_gate", True)
     layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
