@@ -184,10 +184,10 @@ class Captured(Case):
 
 
 class CompiledToGraphs(Case):
-    """On the CPU the same program runs without graphs."""
+    """On the CPU the same program runs without graphs, and takes g++ half a minute for each recipe."""
 
     def test_reduce_overhead_skips_no_graph(self):
-        for recipe in RECIPES:
+        for recipe in RECIPES if DEVICE.type == "cuda" else RECIPES[-1:]:
             with self.subTest(recipe=recipe):
                 torch._dynamo.reset()
                 counters.clear()

@@ -59,6 +59,8 @@ class QuantizedWeights:
                 layer: str) -> Blocks:
         """Returns the blocks, made anew where a weight was replaced or changed in place since.
 
+        While a CUDA graph is captured, such blocks are the graph's own, and nothing new is kept.
+
         Args:
             weights: The parameters, whose memory and version are looked at.
             dense: The same as the layer takes them: w1 [E, 2I, H] and w2 [E, H, I], bf16.
@@ -66,6 +68,8 @@ class QuantizedWeights:
         """
         now = made_of(*weights)
         if self.made_of != now or not self.fits(dense[0], layer):
+            if dense[0].is_cuda and torch.cuda.is_current_stream_capturing():
+                return quantize(*dense, layer)  # by replays of the graph, none of which has run yet
             self.renew(dense, layer)
             self.made_of = now
         return self.blocks
