@@ -4,6 +4,7 @@
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/kernel_call.h"
 #include "runtime/launch/saved_tokens.h"
+#include "runtime/named_layer.h"
 
 #include <algorithm>
 #include <array>
@@ -120,16 +121,16 @@ Result<void> PreparedLayer::Impl::check_backward(std::optional<BackwardHalf> hal
                                                  std::optional<GradientMode> mode) const {
   if (!has_backward(plan.layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("the layer {} has no backward pass", plan.layer.name),
+                fmt::format("{} has no backward pass", named_layer(plan.layer)),
                 "add \"backward\" to \"passes\" in its description");
   if (half && !plan.layer.backward_halves)
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("the backward pass of the layer {} has no halves", plan.layer.name),
+                fmt::format("the backward pass of {} has no halves", named_layer(plan.layer)),
                 "add \"backward_halves\": true to its description, or run all of it at once");
   if (mode == GradientMode::kAdd && !adds_gradients(plan.layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("the layer {} writes dw1 and dw2 in bf16 and adds nothing to them",
-                            plan.layer.name),
+                fmt::format("{} writes dw1 and dw2 in bf16 and adds nothing to them",
+                            named_layer(plan.layer)),
                 "overwrite them, or leave \"wgrad_dtype\" out of its description");
   return {};
 }
@@ -152,7 +153,7 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
   if (plan.target != device.target())
     return fail(
         Stage::kLoad, ErrorCode::kUnsupported,
-        fmt::format("the layer {} is planned for {}, wanted {} for the device {}", plan.layer.name,
+        fmt::format("{} is planned for {}, wanted {} for the device {}", named_layer(plan.layer),
                     to_string(plan.target), to_string(device.target()), device.name()));
   MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
@@ -224,8 +225,8 @@ Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const Ten
                                           const CallMemory& memory, Stream stream) {
   if (index >= impl_->calls.size())
     return fail(Stage::kLaunch, ErrorCode::kInternal,
-                fmt::format("kernel {} of the layer {}: the plan has {}", index,
-                            impl_->plan.layer.name, impl_->calls.size()));
+                fmt::format("kernel {} of {}: the plan has {}", index,
+                            named_layer(impl_->plan.layer), impl_->calls.size()));
   BoundTensors bound;
   MOEJIT_TRY(impl_->bind({impl_->plan.kernels[index].phase}, tensors, memory, bound));
   return impl_->launch(index, bound, stream);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/bound_tensors.h"
 
+#include "runtime/named_layer.h"
+
 #include <algorithm>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -86,9 +88,9 @@ std::string names_of(const Plan& plan, const TensorSet& wanted) {
 tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
                                    std::string_view name) {
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-              fmt::format("tensor {}: the layer {} has none of this name that a caller gives, "
+              fmt::format("tensor {}: {} has none of this name that a caller gives, "
                           "wanted {}",
-                          name, plan.layer.name, names_of(plan, wanted)));
+                          name, named_layer(plan.layer), names_of(plan, wanted)));
 }
 
 // T is told by the first tensor that has it; the others have to agree.
