@@ -161,8 +161,10 @@ class Refusals(unittest.TestCase):
         for index, other in ((1, "0.0.9"), (3, "0" * 32)):
             stale = list(words)
             stale[index] = other
-            self.refuses(rf"the compiled graph is stale: it was made with moejit .*{other}.*\n?hint: compile", 8,
-                         " ".join(stale))
+            sentence = rf"the compiled graph is stale: it was made with moejit .*{other}.*\nhint: compile"
+            self.refuses(sentence, 8, " ".join(stale))
+            with self.subTest("the shapes of results"), self.assertRaisesRegex(RuntimeError, sentence):
+                ops.forward(*(tensor.to("meta") for tensor in self.given[:8]), " ".join(stale))
 
     def test_a_text_for_another_target(self):
         other = "cuda:sm_90a" if DEVICE.type == "cpu" else "sim"

@@ -18,7 +18,8 @@ from moejit.torch.main_grads import take_main_grads
 from moejit.torch.weights import Blocks, QuantizedWeights, made_of, quantize
 
 # What descriptions call the dtypes of a routing.
-_LAYER_DTYPES = {torch.int32: "i32", torch.int64: "i64", torch.float32: "f32", torch.bfloat16: "bf16"}
+_ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
+_PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,14 +39,13 @@ class ExpertsCall:
         """Returns the text of the layer that a call with these tensors runs."""
         if torch.compiler.is_compiling():
             return call_text(self.description, target_of(x.device), gradients, wgrad_dtype,
-                             _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype], has_halves)
+                             _ID_DTYPES[topk_ids.dtype], _PROB_DTYPES[topk_probs.dtype], has_halves)
         key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad_dtype, has_halves)
         layer = self.layers.get(key)
         if layer is None:
             _tell_of_simulator(x.device)
             layer = self.layers[key] = call_text(self.description, target_of(x.device), gradients, wgrad_dtype,
-                                                 _LAYER_DTYPES[topk_ids.dtype], _LAYER_DTYPES[topk_probs.dtype],
-                                                 has_halves)
+                                                 _ID_DTYPES[topk_ids.dtype], _PROB_DTYPES[topk_probs.dtype], has_halves)
         return layer
 
 
@@ -85,12 +85,14 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     """
     x = hidden_states
     if x.dim() != 2:
-        x = x.reshape(-1, x.shape[-1])
-        top_k_index = top_k_index.reshape(-1, top_k_index.shape[-1])
-        top_k_weights = top_k_weights.reshape(-1, top_k_weights.shape[-1])
+        x = _as_rows("x", x)
+        top_k_index, top_k_weights = _as_rows("topk_ids", top_k_index), _as_rows("topk_probs", top_k_weights)
+    device = x.device
+    if device != gate_up_proj.device:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor x: it is on {device}, wanted {gate_up_proj.device}, where "
+                           "w1 is\nhint: move the tokens or the module; all tensors of a call are on one device")
     parameters = cast = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
-    device = x.device.type
-    if device != "meta" and torch.is_autocast_enabled(device):
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):
         x, *cast = _cast(x, *parameters)
     topk_ids, topk_probs = _routing(top_k_index, top_k_weights)
     x = x if x.is_contiguous() else x.contiguous()
@@ -184,13 +186,32 @@ def _cast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
             for tensor in tensors]
 
 
+def _as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor with all dimensions but the last one as one."""
+    if tensor.dim() == 0:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it has 0 dimensions, wanted 2, or more in front of "
+                           "the last one")
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the routing in dtypes that layers take: their own, or int64 and float32."""
-    if ids.dtype not in _LAYER_DTYPES:
+    if ids.dtype not in _ID_DTYPES:
+        if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {_name(ids)}, wanted int32 or "
+                               "int64\nhint: torch.topk() returns the probabilities first, experts take the ids first")
         ids = ids.to(torch.int64)
-    if probs.dtype not in _LAYER_DTYPES:
+    if probs.dtype not in _PROB_DTYPES:
+        if not probs.dtype.is_floating_point:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {_name(probs)}, wanted float32 "
+                               "or bfloat16\nhint: the ids come before the probabilities")
         probs = probs.to(torch.float32)
     return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
+
+
+def _name(tensor: torch.Tensor) -> str:
+    """Returns the name of a tensor's dtype, such as "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _gradients(*tensors: torch.Tensor | None) -> tuple[str, ...]:

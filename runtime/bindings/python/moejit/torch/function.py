@@ -23,7 +23,7 @@ class ExpertsFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy, _):
-        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), *ctx.saved_tensors, ctx.layer)
+        dx, dprobs, *of_weights = ops.backward(rows_of(dy), *ctx.saved_tensors, ctx.layer)
         return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None, None
 
 
@@ -46,7 +46,7 @@ class MainGradFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy, _):
         kept = ctx.saved_tensors
-        dx, dprobs = ops.backward_add(dy.contiguous(), *kept, ctx.overwrite, ctx.layer)
+        dx, dprobs = ops.backward_add(rows_of(dy), *kept, ctx.overwrite, ctx.layer)
         dummies = tuple(as_dummy(weight, kind) for weight, kind in zip(kept[2:6], ctx.dummies))
         return *gradients(ctx.needs_input_grad, dx, dprobs), *dummies, *[None] * 9
 
@@ -57,6 +57,19 @@ def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> 
     ctx.layer = layer
     ctx.mark_non_differentiable(status)
     ctx.set_materialize_grads(False)
+
+
+def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
+    """Returns the gradient of y without gaps, as operators take it.
+
+    Raises:
+        RuntimeError: There is none, as where autograd differentiates backward, which has no derivative.
+    """
+    if dy is None:
+        raise RuntimeError("moejit: unsupported: backward got no gradient of y: a second derivative goes through the "
+                           "experts, which have none\nhint: take gradients of gradients on models with another "
+                           "implementation of experts")
+    return dy.contiguous()
 
 
 def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,

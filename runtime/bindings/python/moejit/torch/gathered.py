@@ -7,7 +7,7 @@ import math
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import gradients, keep
+from moejit.torch.function import gradients, keep, rows_of
 from moejit.torch.layers import backward_reads_quantized, plan_of
 
 
@@ -190,7 +190,7 @@ class GatheredFunction(torch.autograd.Function):
     def backward(ctx, dy, _):
         saved, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
         made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")
-        dx, dprobs, *of_weights = ops.backward(dy.contiguous(), saved, topk_probs, *made[:2], b1, b2, *made[2:],
+        dx, dprobs, *of_weights = ops.backward(rows_of(dy), saved, topk_probs, *made[:2], b1, b2, *made[2:],
                                                ctx.layer)
         if ctx.is_transposed:
             of_weights[:2] = [each.transpose(1, 2).contiguous() if each.dim() == 3 else each for each in of_weights[:2]]

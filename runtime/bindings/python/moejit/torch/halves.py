@@ -9,7 +9,7 @@ from typing import Callable, Sequence
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward
+from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of
 from moejit.torch.main_grads import take_main_grads
 
 
@@ -124,7 +124,7 @@ class _DataHalfFunction(torch.autograd.Function):
     def backward(ctx, dy, _):
         *kept, w1, w2, b1, b2 = ctx.saved_tensors
         weights = [made if leaf is None else leaf for made, leaf in zip((w1, w2, b1, b2), ctx.leaves)]
-        dy = dy.contiguous()
+        dy = rows_of(dy)
         dx, dprobs, deferred = ops.backward_data(dy, *kept, ctx.layer)
         delayed, gradient_dtypes, parameters = ctx.others
         arguments = (dy, *kept)

@@ -71,7 +71,14 @@ def plan_of(layer: str) -> _plan.Plan:
 @functools.lru_cache(maxsize=None)
 def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
                topk_probs_dtype: str, has_halves: bool) -> str:
-    fields = json.loads(description)
+    try:
+        fields = json.loads(description)
+    except ValueError as error:
+        raise RuntimeError(f"moejit: invalid_json: argument layer: {error}, wanted a layer description\nhint: give it as a "
+                           "dict, or as JSON") from None
+    if not isinstance(fields, dict):
+        raise RuntimeError(f"moejit: wrong_type: argument layer: it is {description[:60]}, wanted a layer description\n"
+                           "hint: give it as a dict, or as JSON")
     fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
     fields.update(passes=["forward", "backward"] if gradients else ["forward"], backward_halves=has_halves)
     if gradients:
