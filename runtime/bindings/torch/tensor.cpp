@@ -4,6 +4,7 @@
 #include "runtime/bindings/torch/failure.h"
 
 #include <array>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -149,7 +150,13 @@ int64_t Tensor::element_count() const {
   return count;
 }
 
-void Tensor::zero() { check_torch(aoti_torch_zero_(handle_), "aoti_torch_zero_"); }
+void Tensor::zero() {
+  // Torch would set many bytes with OpenMP, which waits forever for its threads after fork().
+  if (dl_.device.device_type == kDLCPU)
+    std::memset(dl_.data, 0, static_cast<std::size_t>(element_count() * dl_.dtype.bits / 8));
+  else
+    check_torch(aoti_torch_zero_(handle_), "aoti_torch_zero_");
+}
 
 Value Tensor::release() noexcept {
   return reinterpret_cast<Value>(std::exchange(handle_, nullptr));
