@@ -125,6 +125,18 @@ class Families(unittest.TestCase):
             run(make_checkpoints.experts_of(model), {key: tensor.float() for key, tensor in inputs.items()})
 
 
+def bound_of_loss(recipe, fall):
+    """How far the loss may be from that of another implementation, once it has fallen by so much.
+
+    Logits are below 1 at first, and are off by r, the recipe's relative error. The derivative of a token's loss by its
+    logits has a 1-norm of at most 2, so this loss is off by 2r. Gradients are off by r too, in both factors of what a
+    step gains: 2r of the fall, and 2r more as the logits grow with it. Errors of 30 tokens have either sign: three
+    standard deviations of their mean are 3 / sqrt(30) = 0.55 of one. Errors of experts reach the loss through a residual
+    stream that mostly is not theirs, so that 0.15 is much at any time.
+    """
+    return min(0.55 * BOUNDS[recipe] * (2 + 4 * fall), 0.15)
+
+
 class Training(unittest.TestCase):
 
     def setUp(self):
@@ -150,13 +162,14 @@ class Training(unittest.TestCase):
         return losses
 
     def test_six_steps_go_as_with_the_librarys_own_experts(self):
-        want = self.train("eager")
-        self.assertLess(want[-1], want[0] - 0.2, "the reference learns nothing")
-        # A loss near 4 in bf16 has steps of 2^-6; later steps carry on what earlier ones rounded.
-        for recipe, bound in (("bf16", 0.05), ("fp8_flow", 0.15)):
-            got = self.train(f"moejit_{recipe}")
-            for step, (one, other) in enumerate(zip(got, want)):
-                self.assertLessEqual(abs(one - other), bound, f"{recipe}, step {step}: {got} beside {want}")
+        for own in ("eager", "grouped_mm"):
+            want = self.train(own)
+            self.assertLess(want[-1], want[0] - 0.2, "the reference learns nothing")
+            for recipe in RECIPES:
+                got = self.train(f"moejit_{recipe}")
+                for step, (one, other) in enumerate(zip(got, want)):
+                    self.assertLessEqual(abs(one - other), bound_of_loss(recipe, want[0] - other),
+                                         f"{recipe}, step {step}: {got} beside {want} of {own}")
 
     def test_the_whole_model_is_one_graph_with_the_loss_of_eager(self):
         self.model.set_experts_implementation("moejit_fp8_flow")
