@@ -10,6 +10,7 @@ in float32, with the same bf16 values as weights and inputs.
 
   python3 tests/bench/hf_experts_bench.py > docs/performance/h200-hf-experts.json
   python3 tests/bench/hf_experts_bench.py --host    # what a call costs the host
+  python3 tests/bench/hf_experts_bench.py --moejit-bench --only moejit    # what PyTorch adds to the kernels
   python3 tests/bench/hf_experts_bench.py --tiny    # small sizes; without a GPU in the simulator
 """
 import argparse
@@ -26,6 +27,7 @@ import bench_machine
 import experts_cases
 import experts_host
 import experts_steps
+import experts_tool
 
 
 def reference_results(module, inputs, case):
@@ -63,10 +65,24 @@ def measure(case, implementation, module, inputs, reference, device, settings, w
         row["peak_bytes"] = experts_steps.peak_bytes(step, device)
         row.update(experts_steps.time_call(step, device, settings, watch, "step"))
         row.update(experts_steps.time_call(step.infer, device, settings, watch, "forward"))
+        if settings.moejit_bench and implementation.recipe:
+            row.update(compare_with_tool(step, case, device, settings, watch))
     except Exception as error:  # of whatever kind: the others shall still be timed
         row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
     print(f"{case.name}: {implementation.label}: "
           + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
+    return row
+
+
+def compare_with_tool(step, case, device, settings, watch):
+    """Returns fields about `moejit bench` of the same layer on the same machine, and a step with as many rows as it has."""
+    result = experts_tool.run_tool(experts_tool.layer_of(step), case.tokens, settings.seconds)
+    step.inputs = experts_tool.with_rows_of_tool(step.inputs)
+    row = experts_steps.time_call(step, device, settings, watch, "tool_rows_step")
+    row["tool_step_hot_ms"] = experts_tool.step_ms(result)
+    row["tool_step_hot_mhz"] = result["step_hot_mhz"]
+    row["ratio_to_tool"] = row["tool_rows_step_hot_ms"] / row["tool_step_hot_ms"]
+    print(f"{case.name}: {experts_tool.ratio_text(row)}", file=sys.stderr, flush=True)
     return row
 
 
@@ -91,6 +107,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="small sizes and few repeats: to try the program")
     parser.add_argument("--host", action="store_true", help="host time of calls instead of steps")
+    parser.add_argument("--moejit-bench", action="store_true",
+                        help="compare moejit's steps with what `moejit bench` gives for the same layer, in the same run")
     parser.add_argument("--case", help="only cases whose names contain this")
     parser.add_argument("--only", help='only implementations whose names contain this: "moejit bf16, eager"')
     parser.add_argument("--tokens", type=int, help="instead of the cases' own")

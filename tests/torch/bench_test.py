@@ -9,6 +9,8 @@ import unittest
 from support import BOUNDS, DEVICE, ROOT
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests" / "bench")]
+import experts_cases  # noqa: E402
+import experts_tool  # noqa: E402
 import generate_step_times  # noqa: E402
 import hf_experts_bench  # noqa: E402
 import hf_experts_sections  # noqa: E402
@@ -40,6 +42,36 @@ class Bench(unittest.TestCase):
         (row,), = [case["results"] for case in result["cases"]]
         self.assertIn("splits_alignment", row["error"])
         self.assertNotIn("step_hot_ms", row)
+
+    def test_the_layer_of_a_step_beside_the_tool(self):
+        result = self.result("--only", "moejit", "--case", "Qwen3", "--moejit-bench", "--seconds", "0.05")
+        (rows,) = [case["results"] for case in result["cases"]]
+        self.assertEqual([row["implementation"] for row in rows],
+                         ["moejit bf16", "moejit bf16", "moejit fp8_flow", "moejit fp8_flow"])
+        for row in rows:
+            if DEVICE.type == "cuda":
+                self.assertNotIn("error", row)
+                self.assertGreater(row["ratio_to_tool"], 0.5)
+            else:
+                self.assertRegex(row["error"], "RuntimeError: moejit: .*(GPU|CUDA|simulator|driver)")
+            self.assertIn("step_hot_ms", row)
+
+    def test_the_tool_gets_the_layer_that_the_module_runs(self):
+        case = experts_cases.TINY["tiny Qwen3-MoE"]
+        module, inputs = experts_cases.make_module(case, DEVICE), experts_cases.Inputs(case, DEVICE)
+        implementation = experts_cases.Implementation("moejit fp8_flow", "eager", "fp8_flow")
+        step = experts_cases.Step(module, implementation, inputs, case.tokens)
+        layer = json.loads(experts_tool.layer_of(step))
+        self.assertEqual({name: layer[name] for name in ("experts", "hidden", "recipe", "max_tokens", "wgrad_dtype",
+                                                         "topk_ids_dtype", "gradients")},
+                         {"experts": case.experts, "hidden": case.hidden, "recipe": "fp8_flow", "max_tokens": case.tokens,
+                          "wgrad_dtype": "bf16", "topk_ids_dtype": "i64", "gradients": ["dx", "dprobs", "dw1", "dw2"]})
+        step.inputs = experts_tool.with_rows_of_tool(inputs)
+        self.assertTrue(step().isfinite().all())
+
+    def test_a_step_by_the_tool_has_the_kernels_of_the_weights(self):
+        result = json.loads((ROOT / "docs" / "performance" / "h200-qwen3-30b-training.json").read_text())
+        self.assertAlmostEqual(experts_tool.step_ms(result) - 1e-3 * result["step_hot_us"], 0.403 + 0.204, places=2)
 
     def test_host_times(self):
         result = self.result("--host", "--experts", "4")
