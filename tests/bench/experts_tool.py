@@ -25,8 +25,8 @@ def run_tool(layer, tokens, hot_seconds):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "layer.json"
         path.write_text(layer)
-        command = [sys.executable, "-m", "moejit", "bench", path, "--pass", "training", "--tokens", str(tokens), "--json",
-                   "--hot-seconds", str(hot_seconds)]
+        command = [sys.executable, "-m", "moejit", "bench", path, "--pass", "training", "--tokens", str(tokens),
+                   "--hot-seconds", str(hot_seconds), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())
@@ -34,7 +34,7 @@ def run_tool(layer, tokens, hot_seconds):
 
 
 def step_ms(result):
-    """Returns what the kernels of a step take by a result of the tool: the weights', and a forward and a backward pass."""
+    """Returns what the kernels of a step take by a result of the tool: those of weights, forward and backward."""
     weights = sum(kernel["hot_us"] for kernel in result["kernels"] if kernel["phase"] == "weights")
     return 1e-3 * (weights + result["step_hot_us"])
 

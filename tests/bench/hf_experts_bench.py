@@ -75,7 +75,7 @@ def measure(case, implementation, module, inputs, reference, device, settings, w
 
 
 def compare_with_tool(step, case, device, settings, watch):
-    """Returns fields about `moejit bench` of the same layer on the same machine, and a step with as many rows as it has."""
+    """Returns fields about `moejit bench` of the layer that the step runs, and the step's time with as many rows."""
     result = experts_tool.run_tool(experts_tool.layer_of(step), case.tokens, settings.seconds)
     step.inputs = experts_tool.with_rows_of_tool(step.inputs)
     row = experts_steps.time_call(step, device, settings, watch, "tool_rows_step")
@@ -108,7 +108,7 @@ def parse(arguments):
     parser.add_argument("--tiny", action="store_true", help="small sizes and few repeats: to try the program")
     parser.add_argument("--host", action="store_true", help="host time of calls instead of steps")
     parser.add_argument("--moejit-bench", action="store_true",
-                        help="compare moejit's steps with what `moejit bench` gives for the same layer, in the same run")
+                        help="compare moejit's steps with `moejit bench` of the same layer, in the same run")
     parser.add_argument("--case", help="only cases whose names contain this")
     parser.add_argument("--only", help='only implementations whose names contain this: "moejit bf16, eager"')
     parser.add_argument("--tokens", type=int, help="instead of the cases' own")

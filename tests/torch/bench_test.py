@@ -64,8 +64,9 @@ class Bench(unittest.TestCase):
         layer = json.loads(experts_tool.layer_of(step))
         self.assertEqual({name: layer[name] for name in ("experts", "hidden", "recipe", "max_tokens", "wgrad_dtype",
                                                          "topk_ids_dtype", "gradients")},
-                         {"experts": case.experts, "hidden": case.hidden, "recipe": "fp8_flow", "max_tokens": case.tokens,
-                          "wgrad_dtype": "bf16", "topk_ids_dtype": "i64", "gradients": ["dx", "dprobs", "dw1", "dw2"]})
+                         {"experts": case.experts, "hidden": case.hidden, "recipe": "fp8_flow",
+                          "max_tokens": case.tokens, "wgrad_dtype": "bf16", "topk_ids_dtype": "i64",
+                          "gradients": ["dx", "dprobs", "dw1", "dw2"]})
         step.inputs = experts_tool.with_rows_of_tool(inputs)
         self.assertTrue(step().isfinite().all())
 

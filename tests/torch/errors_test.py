@@ -10,6 +10,8 @@ from moejit.torch import Experts, experts
 
 DEVICE_NAME = str(torch.empty(0, device=DEVICE).device)
 MISMATCH = "moejit: tensor_mismatch: tensor "
+NO_BIASES = (r"tensor b1: the layer has none of this name that a caller gives, wanted x, |"
+             r'got "db1" of a layer without biases\nhint: add "biases": true')
 DESCRIPTION = r"wanted a layer description\nhint: give it as a dict, or as JSON"
 
 
@@ -22,11 +24,12 @@ def rows(tensor, count):
 CALLS = (
     ("tokens in float32", lambda x, ids, probs: (x.float(), ids, probs),
      MISMATCH + r"x: its dtype is float32, wanted BF16 \(bfloat16\)"),
-    ("tokens in float16", lambda x, ids, probs: (x.half(), ids, probs), MISMATCH + r"x: its dtype is float16, wanted BF16"),
+    ("tokens in float16", lambda x, ids, probs: (x.half(), ids, probs),
+     MISMATCH + r"x: its dtype is float16, wanted BF16"),
     ("tokens in int32", lambda x, ids, probs: (x.int(), ids, probs), MISMATCH + r"x: its dtype is int32, wanted BF16"),
     ("ids and probabilities in each other's place", lambda x, ids, probs: (x, probs, ids),
-     MISMATCH + r"topk_ids: its dtype is float32, wanted int32 or int64\nhint: torch.topk\(\) returns the probabilities "
-     r"first, experts take the ids first"),
+     MISMATCH + r"topk_ids: its dtype is float32, wanted int32 or int64\nhint: torch.topk\(\) returns the "
+     r"probabilities first, experts take the ids first"),
     ("ids that are a mask", lambda x, ids, probs: (x, ids > 3, probs),
      MISMATCH + r"topk_ids: its dtype is bool, wanted int32 or int64"),
     ("probabilities in int64", lambda x, ids, probs: (x, ids, ids),
@@ -60,7 +63,8 @@ CALLS = (
 CALLS_ON_GPUS = () if DEVICE.type == "cpu" else (
     ("tokens on the CPU", lambda x, ids, probs: (x.cpu(), ids, probs),
      MISMATCH + rf"x: it is on cpu, wanted {DEVICE_NAME}, where w1 is\nhint: move the tokens or the module"),
-    ("ids on the CPU", lambda x, ids, probs: (x, ids.cpu(), probs), MISMATCH + r"topk_ids: it is on the CPU, wanted CUDA"),
+    ("ids on the CPU", lambda x, ids, probs: (x, ids.cpu(), probs),
+     MISMATCH + r"topk_ids: it is on the CPU, wanted CUDA"),
     ("probabilities on the CPU", lambda x, ids, probs: (x, ids, probs.cpu()),
      MISMATCH + r"topk_probs: it is on the CPU, wanted CUDA"),
 )
@@ -151,9 +155,7 @@ class Errors(unittest.TestCase):
         biases = {"gate_up_proj_bias": parameter(E, 2 * I), "down_proj_bias": parameter(E, H)}
         for recipe in RECIPES:
             without, with_biases = describe(recipe), describe(recipe, biases=True)
-            self.assert_refused("not in the layer", r"tensor b1: the layer has none of this name that a caller gives, wanted "
-                                r'x, |got "db1" of a layer without biases\nhint: add "biases": true',
-                                lambda: self.call(without, **biases))
+            self.assert_refused("not in the layer", NO_BIASES, lambda: self.call(without, **biases))
             self.assert_refused("no biases", rf"missing_tensor: tensor b1 is missing, wanted BF16 \[{E}, {2 * I}\]",
                                 lambda: self.call(with_biases))
             self.assert_refused("one of two", rf"missing_tensor: tensor b2 is missing, wanted BF16 \[{E}, {H}\]",
@@ -168,8 +170,8 @@ class Errors(unittest.TestCase):
             ids[0, 0] = wrong
             with self.subTest(id=wrong):
                 module(self.given[0], ids, self.given[2])
-                with self.assertRaisesRegex(moejit.Error, r"device_status\]: the status word is 1; 1: expert ids out of "
-                                                          r"range, not routed\nhint: correct topk_ids"):
+                with self.assertRaisesRegex(moejit.Error, r"device_status\]: the status word is 1; 1: expert ids out "
+                                                          r"of range, not routed\nhint: correct topk_ids"):
                     moejit.check_status(module.status())
         module(*self.given)
         moejit.check_status(module.status())
@@ -178,8 +180,8 @@ class Errors(unittest.TestCase):
         module = make()
         y = module(self.inputs.x, self.inputs.ids, self.inputs.probs)
         dx, = torch.autograd.grad(y.float().square().sum(), self.inputs.x, create_graph=True)
-        with self.assertRaisesRegex(RuntimeError, r"moejit: unsupported: backward got no gradient of y: a second derivative"
-                                                  r"[^$]*\nhint: take gradients of gradients"):
+        with self.assertRaisesRegex(RuntimeError, r"moejit: unsupported: backward got no gradient of y: a second "
+                                                  r"derivative [^$]*\nhint: take gradients of gradients"):
             dx.float().sum().backward()
 
     def test_a_compiled_module_says_it_too(self):
@@ -191,7 +193,8 @@ class Errors(unittest.TestCase):
                 with self.assertRaises(RuntimeError) as caught:
                     compiled(*change(*self.given))
                 # Dtypes have torch's names here, and sizes are numbers.
-                self.assertRegex(str(caught.exception), words.split(", wanted")[0].replace("is float", "is (torch.)?float"))
+                got = words.split(", wanted")[0].replace("is float", "is (torch.)?float")
+                self.assertRegex(str(caught.exception), got)
 
 
 if __name__ == "__main__":

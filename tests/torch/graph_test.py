@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA graphs with experts inside of a model: each replay has new tokens, routing and weights, and the bits of eager."""
+"""CUDA graphs of models with experts: each replay has new tokens, routing and weights, and the bits of eager."""
 import copy
 import os
 import unittest

@@ -131,8 +131,8 @@ def bound_of_loss(recipe, fall):
     Logits are below 1 at first, and are off by r, the recipe's relative error. The derivative of a token's loss by its
     logits has a 1-norm of at most 2, so this loss is off by 2r. Gradients are off by r too, in both factors of what a
     step gains: 2r of the fall, and 2r more as the logits grow with it. Errors of 30 tokens have either sign: three
-    standard deviations of their mean are 3 / sqrt(30) = 0.55 of one. Errors of experts reach the loss through a residual
-    stream that mostly is not theirs, so that 0.15 is much at any time.
+    standard deviations of their mean are 3 / sqrt(30) = 0.55 of one. Errors of experts reach the loss through a
+    residual stream that mostly is not theirs, so that 0.15 is much at any time.
     """
     return min(0.55 * BOUNDS[recipe] * (2 + 4 * fall), 0.15)
 

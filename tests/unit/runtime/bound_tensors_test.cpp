@@ -135,6 +135,10 @@ TEST_F(BoundTensorsTest, NamesATensorThatThePlanDoesNotHave) {
   expect_error(ErrorCode::kTensorMismatch,
                "tensor x_q: the layer small has none of this name that a caller gives, wanted x, "
                "topk_ids, y");
+  plan_.layer.name.clear();
+  expect_error(ErrorCode::kTensorMismatch,
+               "tensor x_q: the layer has none of this name that a caller gives, wanted x, "
+               "topk_ids, y");
 }
 
 TEST_F(BoundTensorsTest, NamesATensorGivenTwice) {

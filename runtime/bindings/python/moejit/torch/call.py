@@ -189,8 +189,8 @@ def _cast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
 def _as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor with all dimensions but the last one as one."""
     if tensor.dim() == 0:
-        raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it has 0 dimensions, wanted 2, or more in front of "
-                           "the last one")
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it has 0 dimensions, wanted 2, or more in front "
+                           "of the last one")
     return tensor.reshape(-1, tensor.shape[-1])
 
 
@@ -203,8 +203,8 @@ def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torc
         ids = ids.to(torch.int64)
     if probs.dtype not in _PROB_DTYPES:
         if not probs.dtype.is_floating_point:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {_name(probs)}, wanted float32 "
-                               "or bfloat16\nhint: the ids come before the probabilities")
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {_name(probs)}, wanted "
+                               "float32 or bfloat16\nhint: the ids come before the probabilities")
         probs = probs.to(torch.float32)
     return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
 

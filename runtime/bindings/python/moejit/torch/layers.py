@@ -74,8 +74,8 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
     try:
         fields = json.loads(description)
     except ValueError as error:
-        raise RuntimeError(f"moejit: invalid_json: argument layer: {error}, wanted a layer description\nhint: give it as a "
-                           "dict, or as JSON") from None
+        raise RuntimeError(f"moejit: invalid_json: argument layer: {error}, wanted a layer description\n"
+                           "hint: give it as a dict, or as JSON") from None
     if not isinstance(fields, dict):
         raise RuntimeError(f"moejit: wrong_type: argument layer: it is {description[:60]}, wanted a layer description\n"
                            "hint: give it as a dict, or as JSON")
