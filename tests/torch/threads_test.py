@@ -101,32 +101,31 @@ class Threads(unittest.TestCase):
     def test_make_first_calls(self):
         # Sizes of their own, so that threads prepare these layers and look them up at the same time.
         modules = [make(recipe, max_tokens=MAX_TOKENS - 5) for recipe in RECIPES]
-        inputs, got = Inputs(), [None] * THREADS
+        inputs, got = [Inputs(seed=number) for number in range(THREADS)], [None] * THREADS
 
         def work(number):
-            got[number] = gradients(modules[number % len(modules)], inputs)
+            got[number] = gradients(modules[number % len(modules)], inputs[number])
 
         in_threads(work)
         if DEVICE.type == "cuda":
             torch.cuda.synchronize()
-        want = [gradients(module, inputs) for module in modules]
         for number, results in enumerate(got):
-            assert_same_bits(self, results, want[number % len(modules)])
+            assert_same_bits(self, results, gradients(modules[number % len(modules)], inputs[number]))
 
     def test_free_modules_while_others_call(self):
-        module, inputs = make("fp8_flow"), Inputs()
-        want, want_gradients = infer(module, inputs), gradients(module, inputs)
+        module, inputs = make("fp8_flow"), [Inputs(seed=number) for number in range(THREADS)]
+        want = [[infer(module, each)] if number % 2 else gradients(module, each) for number, each in enumerate(inputs)]
 
         def work(number):
             for _ in range(CALLS):
                 if number % 2 == 0:
-                    assert_same_bits(self, gradients(module, inputs), want_gradients)
+                    assert_same_bits(self, gradients(module, inputs[number]), want[number])
                     continue
                 mine = copy.deepcopy(module)
-                y = infer(mine, inputs)
+                y = infer(mine, inputs[number])
                 del mine
                 gc.collect()
-                assert_same_bits(self, [y], [want])
+                assert_same_bits(self, [y], want[number])
 
         in_threads(work)
 
