@@ -129,12 +129,12 @@ class OperandMaker {
     return {};
   }
 
-  // Scales of rows and columns, or of tensors: from 1/2 to 2 times those that bring e4m3 back to
-  // the deviation 1.
+  // Scales of rows and columns, or of each group's tensors: from 1/2 to 2 times those that bring
+  // e4m3 back to the deviation 1.
   Result<void> make_end_scales() {
     if (gemm_.scales == compiler::GemmScales::kNone) return {};
     const bool is_tensor = gemm_.scales == compiler::GemmScales::kTensor;
-    const int64_t a_count = is_tensor ? 1 : groups_.rows();
+    const int64_t a_count = is_tensor ? gemm_.groups : groups_.rows();
     const int64_t b_count = is_tensor ? gemm_.groups : int64_t{gemm_.groups} * gemm_.n;
     MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
                       upload_named(device_, "a_scale_inv", random_scales(a_count, 0)));

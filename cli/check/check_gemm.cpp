@@ -46,8 +46,8 @@ class Sample {
     const int64_t wanted = std::min(std::max<int64_t>(2, kSampledRows / gemm_.groups), count);
     const RandomStream random(seed_, 2 * static_cast<uint64_t>(group) + 1);
     for (const int64_t row : choose(random, wanted, count))
-      MOEJIT_TRY(add_row(start + row, columns));
-    if (start + count < end) MOEJIT_TRY(add_row(start + count, columns));
+      MOEJIT_TRY(add_row(group, start + row, columns));
+    if (start + count < end) MOEJIT_TRY(add_row(group, start + count, columns));
     route_.counts.push_back(static_cast<int32_t>(wanted));
     route_.offs.push_back(static_cast<int32_t>(rows()));
     return {};
@@ -63,11 +63,11 @@ class Sample {
   int64_t element_bytes() const { return compiler::size_bytes(operands_of(gemm_)); }
   int64_t rows() const { return std::ssize(a_) / (gemm_.k * element_bytes()); }
 
-  Result<void> add_row(int64_t row, const std::vector<int64_t>& columns) {
+  Result<void> add_row(int64_t group, int64_t row, const std::vector<int64_t>& columns) {
     const GemmOperands& operands = session_.operands();
     const int64_t bytes = gemm_.k * element_bytes();
     MOEJIT_TRY(append(session_, operands.a, row * bytes, bytes, a_));
-    MOEJIT_TRY(add_scales(operands.a_scale_inv, row, 0, row, a_scales_));
+    MOEJIT_TRY(add_scales(operands.a_scale_inv, row, group, row, a_scales_));
     MOEJIT_TRY_ASSIGN(const auto result,
                       session_.read<uint16_t>(session_.result(), row * gemm_.n, gemm_.n));
     for (const int64_t column : columns) got_.push_back(result[static_cast<size_t>(column)]);
@@ -116,15 +116,18 @@ class Sample {
     const auto& spec = std::get<compiler::GroupedGemmSpec>(session_.kernel().spec);
     const int64_t chain =
         is_one_chain(spec) ? gemm_.k : spec.blocks_per_promotion * reference::kBlock;
-    return reference::end_scaled_gemm_exact({.is_bf16 = gemm_.scales == GemmScales::kNone,
-                                             .rows = rows(),
-                                             .columns = kSampledColumns,
-                                             .depth = gemm_.k,
-                                             .a = decoded(a_),
-                                             .b = decoded(b_),
-                                             .a_scale = a_scales_,
-                                             .b_scale = b_scales_},
-                                            route_, chain);
+    return reference::end_scaled_gemm_exact(
+        {.is_bf16 = gemm_.scales == GemmScales::kNone,
+         .order = gemm_.scales == GemmScales::kRowColumn ? reference::ScaleOrder::kRowThenColumn
+                                                         : reference::ScaleOrder::kProductOfScales,
+         .rows = rows(),
+         .columns = kSampledColumns,
+         .depth = gemm_.k,
+         .a = decoded(a_),
+         .b = decoded(b_),
+         .a_scale = a_scales_,
+         .b_scale = b_scales_},
+        route_, chain);
   }
 
   std::vector<float> decoded(const std::vector<uint8_t>& bytes) const {

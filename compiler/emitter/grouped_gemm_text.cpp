@@ -73,8 +73,6 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = multiply_type(spec);
   if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
-  if (spec.scales != GemmScales::kRowBlock)
-    return {"Mainloop", "AccumulatingMainloop", {multiply, "kBlocksPerPromotion"}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
 
@@ -105,7 +103,7 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
                                        scales_part(spec).include, "gemm/row_group_scheduler.cuh",
                                        "params/grouped_gemm_params.h"};
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
-  if (spec.scales != GemmScales::kRowBlock) includes.push_back("gemm/accumulating_mainloop.cuh");
+  if (is_one_chain(spec)) includes.push_back("gemm/accumulating_mainloop.cuh");
   if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
   if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
   if (is_gated(spec)) {

@@ -15,10 +15,7 @@ namespace {
 constexpr int32_t kScaleBlock = 128;
 constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
 constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has rows for
-// Steps that are one partial sum where no scale says how many: with numbers of either sign a sum of
-// 512 products loses a fifth of what rounding to bf16 costs (docs/recipes.md).
-constexpr int32_t kUnscaledBlocks = 4;
-constexpr int32_t kPanelRows = 64;  // a panel of D is what one copy stores
+constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
 constexpr int32_t kPanelColumns = 64;
 
 // A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
@@ -66,10 +63,9 @@ GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   return problem;
 }
 
-// How long partial sums are that meet no scale.
+// Makes partial sums that meet no scale as long as those of cuBLASLt and CUTLASS are: 128 products.
 GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
-  if (!has_blocks(problem))
-    problem.blocks_per_promotion = is_one_chain(problem) ? 1 : kUnscaledBlocks;
+  if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
   return problem;
 }
 

@@ -81,10 +81,9 @@ Work work(const TileChainSpec& spec, const Layer& layer, const CallRows&) {
   return {.min_bytes = 2 * elements + copies * (elements + 4 * scales)};
 }
 
-// How many scales there are of each of A's rows, of A as a whole, and of a group's B.
+// How many scales there are of each of A's rows, and of a group's A and B.
 struct GemmScaleCounts {
   int64_t of_row = 0;
-  int64_t of_a = 0;
   int64_t of_group = 0;
 };
 
@@ -94,7 +93,7 @@ GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
     case GemmScales::kRowBlock:
       return {.of_row = k_blocks,
               .of_group = spec.sections * ceil_div(spec.section_n, 128) * k_blocks};
-    case GemmScales::kTensor: return {.of_a = 1, .of_group = 1};
+    case GemmScales::kTensor: return {.of_group = 2};
     case GemmScales::kRowColumn:
       return {.of_row = 1, .of_group = int64_t{spec.sections} * spec.section_n};
     case GemmScales::kNone: break;
@@ -174,9 +173,8 @@ Work count_work(const GroupedGemmSpec& spec, const CallRows& rows) {
   // Few rows cannot reach all experts.
   const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
   const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
-  Work total{
-      .min_bytes = rows.routed * (k * element + 4 * scales.of_row) + 4 * scales.of_a + weights,
-      .multiply_adds = rows.routed * n * k};
+  Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
+             .multiply_adds = rows.routed * n * k};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
   if (stores_activation(spec)) {
     const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);

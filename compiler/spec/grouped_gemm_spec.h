@@ -14,7 +14,7 @@ namespace moejit::compiler {
 // partial sums are multiplied with them; the others are applied once, at the end.
 enum class GemmScales {
   kRowBlock,   // 1x128 scales of A, 128x128 of B whose blocks restart at each section
-  kTensor,     // one of A, one of each group's B
+  kTensor,     // one of each group's A, one of its B
   kRowColumn,  // one of each row of A, one of each column of D
   kNone,       // bf16 operands have none
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/end_scaled_gemm.h"
 
+#include "runtime/reference/number_formats.h"
 #include "runtime/reference/parallel_for.h"
 #include "runtime/reference/sum_error.h"
 
@@ -46,12 +47,34 @@ Dot bf16_dot(const double* a, const double* b, std::int64_t depth) {
   return dot;
 }
 
-// The scales' product and the sum's product with it are rounded once each (2^-24), or lost where
-// they underflow; then comes the rounding to bf16, 2^-8 of the result or 2^-134 among subnormals.
-double bound_of(double value, double error, double scale) {
+// Two products are rounded, in either order (2^-24 each), or lost where they underflow: the second
+// is the result, the first is multiplied with the sum or with b's scale after that. Then comes the
+// rounding to bf16, 2^-8 of the result or 2^-134 among subnormals.
+double bound_of(double value, double error, double scale, double b_scale) {
   const double scaled = (std::fabs(value) + error) * scale;
-  const double before = error * scale + 0x1p-23 * scaled + 0x1p-149 * (1.0 + std::fabs(value));
+  const double underflow = 0x1p-149 * (1.0 + std::max(std::fabs(value), std::fabs(b_scale)));
+  const double before = error * scale + 0x1p-23 * scaled + underflow;
   return before + 0x1p-8 * (std::fabs(value) * scale + before) + 0x1p-134;
+}
+
+float fp32_sum(const float* a, const float* b, std::int64_t depth, std::int64_t chain) {
+  float sum = 0.0F;
+  for (std::int64_t first = 0; first < depth; first += chain) {
+    double partial = 0.0;
+    for (std::int64_t k = first; k < std::min(first + chain, depth); ++k)
+      partial += static_cast<double>(a[k]) * b[k];
+    sum += static_cast<float>(partial);
+  }
+  return sum;
+}
+
+float scaled(float sum, float a_scale, float b_scale, ScaleOrder order) {
+  if (order == ScaleOrder::kRowThenColumn) {
+    const float of_row = sum * a_scale;
+    return of_row * b_scale;
+  }
+  const float factor = a_scale * b_scale;
+  return sum * factor;
 }
 
 }  // namespace
@@ -82,9 +105,30 @@ GemmExact end_scaled_gemm_exact(const EndScaledOperands& operands, const Route& 
         const std::int64_t at = (first + i) * columns + n;
         result.value[at] = dot.value * scale;
         result.magnitude[at] = dot.magnitude * std::fabs(scale);
-        result.bound[at] = bound_of(dot.value, dot.error, std::fabs(scale));
-        result.fp32_bound[at] =
-            bound_of(dot.value, fp32_sum_error(dot.magnitude, depth), std::fabs(scale));
+        result.bound[at] =
+            bound_of(dot.value, dot.error, std::fabs(scale), operands.b_scale[column]);
+        result.fp32_bound[at] = bound_of(dot.value, fp32_sum_error(dot.magnitude, depth),
+                                         std::fabs(scale), operands.b_scale[column]);
+      }
+    });
+  }
+  return result;
+}
+
+std::vector<std::uint16_t> end_scaled_gemm(const EndScaledOperands& operands, const Route& route,
+                                           std::int64_t chain) {
+  const std::int64_t columns = operands.columns;
+  const std::int64_t depth = operands.depth;
+  std::vector<std::uint16_t> result(static_cast<std::size_t>(operands.rows * columns));
+  for (std::int64_t group = 0; group < std::ssize(route.counts); ++group) {
+    const std::int64_t first = route.offs[group];
+    parallel_for(columns, [&](std::int64_t n) {
+      const std::int64_t column = group * columns + n;
+      for (std::int64_t row = first; row < first + route.counts[group]; ++row) {
+        const float sum =
+            fp32_sum(&operands.a[row * depth], &operands.b[column * depth], depth, chain);
+        result[row * columns + n] = bf16_from_float(
+            scaled(sum, operands.a_scale[row], operands.b_scale[column], operands.order));
       }
     });
   }

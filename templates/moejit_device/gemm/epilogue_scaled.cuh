@@ -2,7 +2,8 @@
 #pragma once
 
 // Scales that do not change along the contraction, applied once to the complete sums, which then
-// go on to another epilogue. A factor is the product of the two scales, rounded to fp32.
+// go on to another epilogue. In which order a sum meets its two scales is what torch and cuBLASLt
+// do, so that the bits are theirs.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/barrier.cuh"
@@ -11,20 +12,22 @@
 
 namespace moejit::device {
 
-// One scale for all of A and one for each group's B: a_scale_inv [1], b_scale_inv [E].
+// One for each group's rows of A and one for its B: a_scale_inv [E], b_scale_inv [E]. A sum is
+// multiplied with their product, which is rounded to fp32.
 struct TensorFactors {
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile, const WarpgroupPart&,
                                   float (&sums)[kW / 2]) {
-    const float factor = ptx::multiply(ptx::load(ptx::global(params.a_scale_inv)),
+    const float factor = ptx::multiply(ptx::load(ptx::global(params.a_scale_inv) + tile.group),
                                        ptx::load(ptx::global(params.b_scale_inv) + tile.group));
 #pragma unroll
     for (int32_t i = 0; i < kW / 2; ++i) sums[i] = ptx::multiply(sums[i], factor);
   }
 };
 
-// One for each row of A and each column of D: a_scale_inv [P], b_scale_inv [E, N]. Those of pad
-// rows and of columns past the section are not read.
+// One for each row of A and each column of D: a_scale_inv [P], b_scale_inv [E, N]. A sum is
+// multiplied with its row's, rounded to fp32, then with its column's. Those of pad rows and of
+// columns past the section are not read.
 template <typename Problem>
 struct RowColumnFactors {
   template <int32_t kW, typename Params>
@@ -45,8 +48,9 @@ struct RowColumnFactors {
       if (column + 8 * j < Problem::kSectionN) columns = ptx::load(b + 4 * j);
 #pragma unroll
       for (int32_t i = 0; i < 4; ++i) {
-        const float factor = ptx::multiply(rows[i / 2], ptx::float_from_bits(columns.word[i % 2]));
-        sums[4 * j + i] = ptx::multiply(sums[4 * j + i], factor);
+        float& sum = sums[4 * j + i];
+        sum = ptx::multiply(ptx::multiply(sum, rows[i / 2]),
+                            ptx::float_from_bits(columns.word[i % 2]));
       }
     }
   }
@@ -76,7 +80,7 @@ struct SwappedRowColumnFactors {
 #pragma unroll
         for (int32_t half = 0; half < 2; ++half) {
           float& sum = sums[4 * j + 2 * half + i];
-          sum = ptx::multiply(sum, ptx::multiply(row_scale, columns[half]));
+          sum = ptx::multiply(ptx::multiply(sum, row_scale), columns[half]);
         }
       }
     }

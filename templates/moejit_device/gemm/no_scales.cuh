@@ -2,9 +2,11 @@
 #pragma once
 
 // For operands without scales, or with such as do not change along the contraction, which the
-// epilogue applies. Main loops that promote with scales ask for more than this has.
+// epilogue applies. A main loop that promotes adds partial sums as they are.
 
 #include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/ptx/wgmma.cuh"
 
 namespace moejit::device {
 
@@ -12,7 +14,20 @@ struct NoScales {
   static constexpr int32_t kSuppliers = 0;
   static constexpr int32_t kFactorBytes = 0;
 
+  struct Factors {};
+
   MOEJIT_DEVICE static void start(const GemmTile&, const WarpgroupPart&) {}
+
+  template <int32_t kW, typename Stages>
+  MOEJIT_DEVICE static Factors factors(int32_t) {
+    return {};
+  }
+
+  template <int32_t kW>
+  MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial, Factors, float* sums) {
+#pragma unroll
+    for (int32_t i = 0; i < kW / 2; ++i) sums[i] = ptx::add(sums[i], partial(i));
+  }
 };
 
 }  // namespace moejit::device

@@ -19,7 +19,7 @@ struct GroupedGemmParams {
   // Scales, by what they belong to:
   //   blocks           a_scale_inv [P, ceil(k / 128)],
   //                    b_scale_inv [E, sections * ceil(section_n / 128), ceil(k / 128)]
-  //   tensors          a_scale_inv [1], b_scale_inv [E]
+  //   tensors          a_scale_inv [E], b_scale_inv [E]
   //   rows, columns    a_scale_inv [P], b_scale_inv [E, N], 8-byte aligned
   //   nothing          both null
   const float* a_scale_inv;

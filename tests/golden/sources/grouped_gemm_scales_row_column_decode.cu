@@ -1,7 +1,6 @@
 // grouped_gemm: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each expert
 // grouped_gemm operands=F8_E4M3 scales=row_column epilogue=store_bf16 local_experts=32 sections=1
-//   section_n=4096 k=7168 column_tiles=32x128 swapped_rows=64 stages=8 blocks_per_promotion=4
-#include "moejit_device/gemm/accumulating_mainloop.cuh"
+//   section_n=4096 k=7168 column_tiles=32x128 swapped_rows=64 stages=8 blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_scaled.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
 #include "moejit_device/gemm/no_scales.cuh"
@@ -20,16 +19,16 @@ constexpr int32_t kStepElements = 128;      // elements of it in a stage
 constexpr int32_t kRows = 64;               // most rows of a tile
 constexpr int32_t kColumnTiles = 32;        // of 128 columns, in a section
 constexpr int32_t kStages = 8;              // steps of the contraction in shared memory
-constexpr int32_t kBlocksPerPromotion = 4;  // steps that are one partial sum
+constexpr int32_t kBlocksPerPromotion = 1;  // steps that are one partial sum
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = SwappedTileShape<kRows, kColumnTiles, kStages>;
-using Mainloop = AccumulatingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
+using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueScaled<SwappedRowColumnFactors<Problem>,
                                 SwappedEpilogueStoreBf16<Problem>>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_grouped_gemm_e4m3_bf16_64x128x128_65b1f60a, GroupedGemmParams) {
+              moejit_grouped_gemm_e4m3_bf16_64x128x128_78ef7acd, GroupedGemmParams) {
   Kernel::run(params);
 }

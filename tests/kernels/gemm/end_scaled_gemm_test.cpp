@@ -51,7 +51,7 @@ TEST_P(EndScaledGemm, EqualsTheReferenceWhereColumnsEndWithinATile) {
   expect_exact(wide_, splits({65, 10, 0}, 16));
 }
 
-// Beside those above, of 1, 3 and 9 steps, in bf16 5 and 17: partial sums are of 4 steps.
+// Beside those above, of 1, 3 and 9 steps, in bf16 5 and 17.
 TEST_P(EndScaledGemm, EqualsTheReferenceForContractionsOfAnyLength) {
   std::vector<int32_t> lengths = {512};
   if (kOnGpu) lengths = {128, 512, 640, 1024, 17 * 128 + 16, 7168};
@@ -67,7 +67,7 @@ TEST_P(EndScaledGemm, WritesZerosToPadRowsThatFillTilesOfTheirOwn) {
 
 TEST_P(EndScaledGemm, LetsANanOfBReachItsColumnButNoPadRow) {
   const auto route = splits(ragged_counts_, 16);
-  EndScaledOperands operands = integer_operands(ragged_, route.rows());
+  EndScaledOperands operands = integer_operands(ragged_, route);
   const int64_t expert = 4;
   const int64_t column = 150;
   operands.b[(expert * operands.columns + column) * operands.depth + 5] = NAN;
@@ -75,8 +75,11 @@ TEST_P(EndScaledGemm, LetsANanOfBReachItsColumnButNoPadRow) {
 }
 
 TEST_P(EndScaledGemm, TouchesNothingWhereAllGroupsAreEmpty) {
-  const EndScaledOperands operands = integer_operands(ragged_, 1);  // its A is never read
-  EXPECT_TRUE(multiply(ragged_, splits(std::vector<int32_t>(7, 0), 128), operands).empty());
+  std::vector<int32_t> counts(7, 0);
+  const auto none = splits(counts, 128);
+  counts[3] = 1;  // of an A that is never read
+  const EndScaledOperands operands = integer_operands(ragged_, splits(counts, 1));
+  EXPECT_TRUE(multiply(ragged_, none, operands).empty());
 }
 
 TEST_P(EndScaledGemm, StaysWithinTheBoundOnRandomNumbers) {
@@ -86,7 +89,7 @@ TEST_P(EndScaledGemm, StaysWithinTheBoundOnRandomNumbers) {
 
 TEST_P(EndScaledGemm, DoesNotDependOnTheNumberOfCtas) {
   const auto route = splits(ragged_counts_, 16);
-  const EndScaledOperands operands = random_operands(ragged_, route.rows());
+  const EndScaledOperands operands = random_operands(ragged_, route);
   const auto one = multiply(ragged_, route, operands, 1);
   for (const int64_t ctas : {2, 5, 40}) {
     EXPECT_EQ(one, multiply(ragged_, route, operands, ctas)) << ctas << " CTAs";
@@ -95,11 +98,34 @@ TEST_P(EndScaledGemm, DoesNotDependOnTheNumberOfCtas) {
 
 TEST_P(EndScaledGemm, GivesTheSameBitsInEveryOrderOfThreads) {
   const auto route = splits({129, 0, 64}, 1);
-  const EndScaledOperands operands = random_operands(wide_, route.rows());
+  const EndScaledOperands operands = random_operands(wide_, route);
   const auto first = multiply(wide_, route, operands);
   for (uint64_t run = 1; run < by_target(4, 100); ++run) {
     open(run);
     ASSERT_EQ(first, multiply(wide_, route, operands)) << "run " << run;
+  }
+}
+
+// Kernels with scales: what they compute, to the bit.
+class EndScales : public EndScaledGemmTest, public ::testing::WithParamInterface<EndScaledKind> {};
+
+// Another order puts about a sixth of the 64 experts' rows on the other side of the middle.
+TEST_P(EndScales, MeetTheSumInTheirOrder) {
+  const GroupedGemmSpec spec = problem(GetParam(), 64, 1, 72, 32);
+  const auto route = splits(std::vector<int32_t>(64, 1), 1);
+  expect_bits(spec, route, halfway_operands(spec, route), spec.k);
+}
+
+// Those that add partial sums in fp32.
+class ShortChains : public EndScaledGemmTest,
+                    public ::testing::WithParamInterface<EndScaledKind> {};
+
+TEST_P(ShortChains, AreOf128ProductsAndAddedInAscendingOrder) {
+  for (const int32_t k : {1024, 1040, 272, 128}) {
+    SCOPED_TRACE(k);
+    const GroupedGemmSpec spec = problem(GetParam(), 2, 1, 200, k);
+    const auto route = splits({65, 10}, 16);
+    expect_bits(spec, route, cancelling_operands(spec, route), 128);
   }
 }
 
@@ -125,17 +151,18 @@ std::vector<EndScaledKind> kinds() {
 
 // Expert 4 has one row in one launch, and in others some among which are that same row.
 TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
-  const EndScaledOperands one = random_operands(ragged_, 1);
-  const auto alone = multiply(ragged_, splits({0, 0, 0, 0, 1, 0, 0}, 1), one);
+  const auto only = [](int32_t count) { return splits({0, 0, 0, 0, count, 0, 0}, 1); };
+  const EndScaledOperands one = random_operands(ragged_, only(1));
+  const auto alone = multiply(ragged_, only(1), one);
   for (const int32_t count : {9, 32, 50, 80, 200}) {
-    EndScaledOperands many = random_operands(ragged_, count);
+    EndScaledOperands many = random_operands(ragged_, only(count));
     many.b = one.b;
     many.b_scale = one.b_scale;
     for (const int64_t row : {0, count / 2, count - 1}) {
       std::ranges::copy(one.a, many.a.begin() + row * many.depth);
       many.a_scale[row] = one.a_scale[0];
     }
-    const auto among = multiply(ragged_, splits({0, 0, 0, 0, count, 0, 0}, 1), many);
+    const auto among = multiply(ragged_, only(count), many);
     for (const int64_t row : {0, count / 2, count - 1}) {
       const std::vector<uint16_t> bits(&among[row * many.columns],
                                        &among[row * many.columns] + many.columns);
@@ -151,7 +178,22 @@ std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
                      kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "");
 }
 
+std::vector<EndScaledKind> kinds_with_scales() {
+  std::vector<EndScaledKind> all = kinds();
+  std::erase_if(all, [](const EndScaledKind& kind) { return kind.scales == GemmScales::kNone; });
+  return all;
+}
+
+std::vector<EndScaledKind> kinds_with_short_chains() {
+  std::vector<EndScaledKind> all = kinds_with_scales();
+  std::erase_if(
+      all, [](const EndScaledKind& kind) { return kind.accumulation == GemmAccumulation::kFast; });
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EndScaledGemm, ::testing::ValuesIn(kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, EndScales, ::testing::ValuesIn(kinds_with_scales()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, ShortChains, ::testing::ValuesIn(kinds_with_short_chains()), name_of);
 
 }  // namespace
 }  // namespace moejit::testing

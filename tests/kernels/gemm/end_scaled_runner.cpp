@@ -39,45 +39,77 @@ double largest_error(const GroupedGemmSpec& spec) {
   return 0x1p-8 + 0x1p-10 + groups * 0x1p-14;
 }
 
-// `value(i)` where the scale is one of an element, `value(0)` of group 0, ... where it is a
-// tensor's, 1 where there is none.
+// Scales of elements that belong to `experts`: `value(i)` where the scale is the element's own,
+// `value(e)` where it is its expert's, 1 where there is none.
 template <typename Value>
-std::vector<float> scales_of(GemmScales scales, int64_t groups, int64_t elements,
+std::vector<float> scales_of(GemmScales scales, const std::vector<uint64_t>& experts,
                              const Value& value) {
   std::vector<float> all;
-  for (int64_t i = 0; i < groups * elements; ++i) {
-    const int64_t which = scales == GemmScales::kRowColumn ? i : i / elements;
-    all.push_back(scales == GemmScales::kNone ? 1.0f : value(static_cast<uint64_t>(which)));
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const uint64_t which = scales == GemmScales::kRowColumn ? i : experts[i];
+    all.push_back(scales == GemmScales::kNone ? 1.0f : value(which));
   }
   return all;
 }
 
-EndScaledOperands empty_operands(const GroupedGemmSpec& spec, int64_t rows) {
+// The expert of each row, pad rows included.
+std::vector<uint64_t> experts_of_rows(const Route& route) {
+  std::vector<uint64_t> experts;
+  for (uint64_t expert = 0; expert < route.counts.size(); ++expert)
+    experts.resize(static_cast<size_t>(route.offs[expert + 1]), expert);
+  return experts;
+}
+
+EndScaledOperands empty_operands(const GroupedGemmSpec& spec, const Route& route) {
   EndScaledOperands operands{.is_bf16 = spec.operands == compiler::DType::kBF16,
-                             .rows = rows,
+                             .order = spec.scales == GemmScales::kRowColumn
+                                          ? reference::ScaleOrder::kRowThenColumn
+                                          : reference::ScaleOrder::kProductOfScales,
+                             .rows = route.rows(),
                              .columns = int64_t{spec.sections} * spec.section_n,
                              .depth = spec.k};
-  operands.a.resize(static_cast<size_t>(rows * spec.k));
+  operands.a.resize(static_cast<size_t>(operands.rows * spec.k));
   operands.b.resize(static_cast<size_t>(spec.local_experts * operands.columns * spec.k));
   return operands;
 }
 
 template <typename Value>
-void fill_scales(const GroupedGemmSpec& spec, EndScaledOperands& operands, const Value& value) {
-  operands.a_scale = scales_of(spec.scales, 1, operands.rows, value);
-  operands.b_scale = scales_of(spec.scales, spec.local_experts, operands.columns,
-                               [&](uint64_t i) { return value(i + 1'000'000); });
+void fill_scales(const GroupedGemmSpec& spec, const Route& route, EndScaledOperands& operands,
+                 const Value& value) {
+  std::vector<uint64_t> experts_of_columns;
+  for (int64_t i = 0; i < spec.local_experts * operands.columns; ++i)
+    experts_of_columns.push_back(static_cast<uint64_t>(i / operands.columns));
+  operands.a_scale = scales_of(spec.scales, experts_of_rows(route), value);
+  operands.b_scale =
+      scales_of(spec.scales, experts_of_columns, [&](uint64_t i) { return value(i + 1'000'000); });
 }
 
-// As the kernel reads them: one a group where they are a tensor's.
-std::vector<float> stored_scales(GemmScales scales, const std::vector<float>& all, int64_t groups) {
-  if (scales == GemmScales::kNone) return {};
-  if (scales == GemmScales::kRowColumn) return all;
-  std::vector<float> stored;
-  const auto elements = static_cast<size_t>(std::ssize(all) / groups);
-  for (size_t group = 0; group < static_cast<size_t>(groups); ++group)
-    stored.push_back(all[group * elements]);
+// As the kernel reads them: those of experts without rows are read by nobody.
+std::vector<float> stored_a_scales(GemmScales scales, const Route& route,
+                                   const EndScaledOperands& operands) {
+  if (scales == GemmScales::kRowColumn) return operands.a_scale;
+  std::vector<float> stored(route.counts.size(), kNaN);
+  for (size_t expert = 0; expert < stored.size(); ++expert)
+    if (route.counts[expert] > 0)
+      stored[expert] = operands.a_scale[static_cast<size_t>(route.offs[expert])];
   return stored;
+}
+std::vector<float> stored_b_scales(GemmScales scales, const EndScaledOperands& operands) {
+  if (scales == GemmScales::kRowColumn) return operands.b_scale;
+  std::vector<float> stored;
+  for (int64_t i = 0; i < std::ssize(operands.b_scale); i += operands.columns)
+    stored.push_back(operands.b_scale[static_cast<size_t>(i)]);
+  return stored;
+}
+
+// A power of two for each 128 of k of a row or column, those of the second half as those of the
+// first.
+float chain_size(const RandomStream& random, int64_t row, int64_t k, int64_t depth) {
+  const int64_t chains = depth / reference::kBlock;
+  const int64_t chain = k / reference::kBlock;
+  const int64_t same = chain < chains ? std::min(chain, chains - 1 - chain) : chain;
+  const auto exponent = random.below(static_cast<uint64_t>(row * (chains + 1) + same), 16) - 8;
+  return std::ldexp(1.0f, static_cast<int>(exponent));
 }
 
 std::vector<uint8_t> encoded(const EndScaledOperands& operands, const std::vector<float>& values) {
@@ -119,20 +151,66 @@ EndScaledOperands with_poisoned_pad_rows(const GroupedGemmSpec& spec, const Rout
 
 }  // namespace
 
-EndScaledOperands integer_operands(const GroupedGemmSpec& spec, int64_t rows, uint64_t seed) {
-  EndScaledOperands operands = empty_operands(spec, rows);
+EndScaledOperands integer_operands(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
+  EndScaledOperands operands = empty_operands(spec, route);
   const RandomStream random(seed, 0), exponents(seed, 1);
   uint64_t next = 0;
   for (std::vector<float>* values : {&operands.a, &operands.b})
     for (float& value : *values) value = static_cast<float>(random.below(next++, 5) - 2);
-  fill_scales(spec, operands, [&](uint64_t i) {
+  fill_scales(spec, route, operands, [&](uint64_t i) {
     return std::ldexp(1.0f, static_cast<int>(exponents.below(i, 5) - 2));
   });
   return operands;
 }
 
-EndScaledOperands random_operands(const GroupedGemmSpec& spec, int64_t rows, uint64_t seed) {
-  EndScaledOperands operands = empty_operands(spec, rows);
+EndScaledOperands cancelling_operands(const GroupedGemmSpec& spec, const Route& route,
+                                      uint64_t seed) {
+  EndScaledOperands operands = integer_operands(spec, route, seed);
+  const int64_t depth = operands.depth;
+  const int64_t undone = depth / reference::kBlock / 2 * reference::kBlock;
+  const int64_t end = depth / reference::kBlock * reference::kBlock;
+  uint64_t purpose = 2;
+  for (std::vector<float>* values : {&operands.a, &operands.b}) {
+    const RandomStream random(seed, purpose++);
+    const float sign = values == &operands.a ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < std::ssize(*values); ++i) {
+      const int64_t row = i / depth, k = i % depth;
+      float& value = (*values)[static_cast<size_t>(i)];
+      if (k >= end - undone && k < end)
+        value = sign * (*values)[static_cast<size_t>(row * depth + end - 1 - k)];
+      else
+        value *= chain_size(random, row, k, depth);
+    }
+  }
+  return operands;
+}
+
+EndScaledOperands halfway_operands(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
+  EndScaledOperands operands = integer_operands(spec, route, seed);
+  const RandomStream random(seed, 4);
+  const auto value = [&](uint64_t i) { return static_cast<float>(0.5 + 1.5 * random.uniform(i)); };
+  fill_scales(spec, route, operands, value);
+  for (size_t expert = 0; expert < route.counts.size(); ++expert) {
+    const int64_t row = route.offs[expert];
+    const int64_t column = static_cast<int64_t>(expert) * operands.columns +
+                           static_cast<int64_t>(expert) % operands.columns;
+    double sum = 0.0;
+    for (int64_t k = 0; k < operands.depth; ++k)
+      sum += static_cast<double>(operands.a[static_cast<size_t>(row * operands.depth + k)]) *
+             operands.b[static_cast<size_t>(column * operands.depth + k)];
+    if (route.counts[expert] == 0 || sum == 0.0) continue;
+    const double scaled = sum * operands.b_scale[static_cast<size_t>(column)];
+    const float below = static_cast<float>(scaled * operands.a_scale[static_cast<size_t>(row)]);
+    const float halfway = reference::float_of_bits((reference::bits_of(below) & ~0xffffU) | 0x8000);
+    const auto a_scale = static_cast<float>(halfway / scaled);
+    const int64_t rows = spec.scales == GemmScales::kRowColumn ? 1 : route.counts[expert];
+    std::fill_n(operands.a_scale.begin() + row, rows, a_scale);
+  }
+  return operands;
+}
+
+EndScaledOperands random_operands(const GroupedGemmSpec& spec, const Route& route, uint64_t seed) {
+  EndScaledOperands operands = empty_operands(spec, route);
   const RandomStream random(seed, 0), scales(seed, 1);
   uint64_t next = 0;
   for (std::vector<float>* values : {&operands.a, &operands.b}) {
@@ -144,7 +222,7 @@ EndScaledOperands random_operands(const GroupedGemmSpec& spec, int64_t rows, uin
               : reference::decode_e4m3(reference::encode_e4m3(static_cast<float>(64.0 * normal)));
     }
   }
-  fill_scales(spec, operands,
+  fill_scales(spec, route, operands,
               [&](uint64_t i) { return static_cast<float>(0.5 + 1.5 * scales.uniform(i)); });
   return operands;
 }
@@ -178,9 +256,8 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
       encoded(operands, spec.b_major == compiler::Major::kMn ? mn_major_b(operands) : operands.b));
   std::vector<DeviceBuffer> scales;
   if (has_scales) {
-    scales.push_back(input("a_scale_inv", stored_scales(spec.scales, operands.a_scale, 1)));
-    scales.push_back(
-        input("b_scale_inv", stored_scales(spec.scales, operands.b_scale, spec.local_experts)));
+    scales.push_back(input("a_scale_inv", stored_a_scales(spec.scales, route, operands)));
+    scales.push_back(input("b_scale_inv", stored_b_scales(spec.scales, operands)));
   }
   const DeviceBuffer counts = input("counts", route.counts);
   const DeviceBuffer offs = input("offs", route.offs);
@@ -207,7 +284,7 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
 
 void EndScaledGemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route,
                                      uint64_t seed) {
-  expect_exact(spec, route, integer_operands(spec, route.rows(), seed));
+  expect_exact(spec, route, integer_operands(spec, route, seed));
 }
 
 void EndScaledGemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& route,
@@ -223,7 +300,7 @@ void EndScaledGemmTest::expect_exact(const GroupedGemmSpec& spec, const Route& r
 
 void EndScaledGemmTest::expect_close(const GroupedGemmSpec& spec, const Route& route,
                                      uint64_t seed) {
-  const EndScaledOperands operands = random_operands(spec, route.rows(), seed);
+  const EndScaledOperands operands = random_operands(spec, route, seed);
   const auto wanted = reference::end_scaled_gemm_exact(operands, route, chain_length(spec));
   const auto got = multiply(spec, route, operands);
   const auto compared = compare_bf16_within({"d", operands.columns}, got, wanted.value,
@@ -232,6 +309,13 @@ void EndScaledGemmTest::expect_close(const GroupedGemmSpec& spec, const Route& r
   EXPECT_TRUE(matches(compared)) << errors.report;
   EXPECT_LE(errors.worst_row, largest_error(spec)) << errors.report;
   EXPECT_LE(errors.worst_tile, largest_error(spec)) << errors.report;
+}
+
+void EndScaledGemmTest::expect_bits(const GroupedGemmSpec& spec, const Route& route,
+                                    const EndScaledOperands& operands, int64_t chain) {
+  const auto wanted = reference::end_scaled_gemm(operands, route, chain);
+  const auto got = multiply(spec, route, operands);
+  EXPECT_TRUE(matches(compare_bf16({"d", operands.columns}, got, wanted)));
 }
 
 }  // namespace moejit::testing

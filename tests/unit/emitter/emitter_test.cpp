@@ -276,8 +276,8 @@ TEST(Emitter, ComposesAGemmOfTheScalesThatItHas) {
   const auto expect_parts = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << text;
   };
-  expect_parts(text_of({.scales = GemmScales::kTensor, .blocks_per_promotion = 4}),
-               {"AccumulatingMainloop<MultiplyE4m3, kBlocksPerPromotion>", "NoScales",
+  expect_parts(text_of({.scales = GemmScales::kTensor}),
+               {"PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>", "NoScales",
                 "EpilogueScaled<TensorFactors, EpilogueStoreBf16<Problem>>"});
   expect_parts(text_of({.scales = GemmScales::kRowColumn, .accumulation = GemmAccumulation::kFast}),
                {"AccumulatingMainloop<MultiplyE4m3>", "EpilogueScaled<RowColumnFactors<Problem>,"});

@@ -249,12 +249,13 @@ TEST(EndScaledGemm, HasOneSectionSinceNoScaleBlockRestarts) {
   }
 }
 
-TEST(EndScaledGemm, AddsPartialSumsOfFourStepsUnlessToldToBeFast) {
+TEST(EndScaledGemm, AddsPartialSumsOf128ProductsUnlessToldToBeFast) {
   GroupedGemmSpec problem = end_scaled(GemmScales::kTensor);
+  problem.blocks_per_promotion = 2;  // of scales that blocks share, and here are none
   EXPECT_FALSE(is_one_chain(choose_tiles(problem)));
-  EXPECT_EQ(choose_tiles(problem).blocks_per_promotion, 4);
-  EXPECT_EQ(choose_swapped_tiles(problem, 16).blocks_per_promotion, 4);
-  EXPECT_NE(tile_reasons(problem, choose_tiles(problem))[2].find("sums of 512 of k"),
+  EXPECT_EQ(choose_tiles(problem).blocks_per_promotion, 1);
+  EXPECT_EQ(choose_swapped_tiles(problem, 16).blocks_per_promotion, 1);
+  EXPECT_NE(tile_reasons(problem, choose_tiles(problem))[2].find("sums of 128 of k"),
             std::string::npos);
   problem.accumulation = GemmAccumulation::kFast;
   EXPECT_TRUE(is_one_chain(choose_tiles(problem)));
@@ -269,7 +270,7 @@ TEST(EndScaledGemm, CountsAndBindsTheScalesThatThereAre) {
   const KernelPlan column = planned(GemmScales::kRowColumn);
   const KernelPlan none = planned(GemmScales::kNone);
   constexpr int64_t kE4m3Bytes = 300 * 272 + 3 * 288 * 272 + 2 * 300 * 288;
-  EXPECT_EQ(tensor.min_bytes, kE4m3Bytes + 4 * (1 + 3));
+  EXPECT_EQ(tensor.min_bytes, kE4m3Bytes + 4 * (3 + 3));
   EXPECT_EQ(column.min_bytes, kE4m3Bytes + 4 * (300 + 3 * 288));
   EXPECT_EQ(none.min_bytes, 2 * (300 * 272 + 3 * 288 * 272 + 300 * 288));
   EXPECT_EQ(tensor.arguments.front().role, "a_scale_inv");

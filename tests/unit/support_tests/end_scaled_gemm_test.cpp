@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/end_scaled_gemm.h"
 
+#include "runtime/reference/number_formats.h"
 #include "runtime/reference/sum_error.h"
 
 #include <cmath>
@@ -34,6 +35,49 @@ TEST(EndScaledGemm, BoundsTheRoundingToBf16AndLittleMoreWhereSumsAreExactInFp32)
   EXPECT_LE(exact.bound[0], 6 * 0x1p-8 * 1.01);
   EXPECT_EQ(exact.bound[2], 0.0);         // of a pad row
   EXPECT_GE(exact.bound[7], 2 * 0x1p-8);  // of a negative scale
+}
+
+// One row, one column, products `a`.
+uint16_t one_result(const std::vector<float>& a, std::int64_t chain, float a_scale = 1.0F,
+                    float b_scale = 1.0F, ScaleOrder order = ScaleOrder::kProductOfScales) {
+  const auto depth = static_cast<std::int64_t>(a.size());
+  return end_scaled_gemm({.order = order,
+                          .rows = 1,
+                          .columns = 1,
+                          .depth = depth,
+                          .a = a,
+                          .b = std::vector<float>(a.size(), 1.0F),
+                          .a_scale = {a_scale},
+                          .b_scale = {b_scale}},
+                         {.counts = {1}, .offs = {0, 1}, .row_map = {}}, chain)
+      .front();
+}
+
+TEST(EndScaledGemm, RoundsToFp32BehindEachChainAndToBf16AtTheEnd) {
+  const std::vector<float> products = {0x1p24F, 0, 1, 1, -0x1p24F, 0, 3};
+  EXPECT_EQ(one_result(products, 2), bf16_from_float(5));
+  EXPECT_EQ(one_result(products, 1), bf16_from_float(3));  // 2^24 + 1 is 2^24, twice
+  EXPECT_EQ(one_result(products, 3), bf16_from_float(4));  // so it is once
+  EXPECT_EQ(one_result(products, 7), bf16_from_float(5));
+  EXPECT_EQ(one_result({256, 1}, 2), bf16_from_float(256));
+}
+
+TEST(EndScaledGemm, MultipliesSumsWithScalesInTheirOrder) {
+  constexpr auto kProduct = ScaleOrder::kProductOfScales;
+  constexpr auto kRowFirst = ScaleOrder::kRowThenColumn;
+  EXPECT_EQ(one_result({0x1p-9F}, 1, 0x1p100F, 0x1p30F, kRowFirst), bf16_from_float(0x1p121F));
+  EXPECT_EQ(one_result({0x1p-9F}, 1, 0x1p100F, 0x1p30F, kProduct), bf16_from_float(INFINITY));
+  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p-100F, 0x1p120F, kRowFirst), bf16_from_float(0x1p37F));
+  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p120F, 0x1p-100F, kRowFirst), bf16_from_float(INFINITY));
+  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p120F, 0x1p-100F, kProduct), bf16_from_float(0x1p37F));
+}
+
+TEST(EndScaledGemm, LeavesPadRowsZeroAndTakesEachRowsOwnExpert) {
+  std::vector<uint16_t> wanted;
+  for (const float value : {6.0F, -2.0F, 0.0F, 0.0F, 30.0F, 5.0F, 24.0F, -2.0F})
+    wanted.push_back(bf16_from_float(value));
+  wanted[2] = wanted[3] = 0;
+  EXPECT_EQ(end_scaled_gemm(small(), kRoute, 2), wanted);
 }
 
 TEST(EndScaledGemm, BoundsGrowWithTheLengthOfAChain) {
