@@ -55,6 +55,20 @@ std::optional<compiler::KernelKey> key_with(const compiler::KernelSource& source
   return compiler::kernel_key(source, **identity);
 }
 
+Result<OwnKey> own_key(const compiler::KernelSource& source, std::optional<OwnKey> known) {
+  if (known) {
+    // Without a text there are no headers to tell.
+    MOEJIT_TRY_ASSIGN(
+        const std::vector<std::string> identity,
+        compiler::toolchain_identity({.entry = {}, .text = {}, .target = source.target}));
+    if (compiler::compiler_fields(source.target, identity) == known->compiler)
+      return std::move(*known);
+  }
+  MOEJIT_TRY_ASSIGN(const std::vector<std::string> identity, compiler::toolchain_identity(source));
+  return OwnKey{compiler::kernel_key(source, identity),
+                compiler::compiler_fields(source.target, identity)};
+}
+
 void record_compiler(cache::KernelCache& folder, const CompilerFields& compiler) {
   if (!compiler.empty()) folder.add_compiler(compilers_text({&compiler, 1}));
 }

@@ -32,6 +32,18 @@ void order_compilers(std::vector<CompilerFields>& compilers);
 std::optional<compiler::KernelKey> key_with(const compiler::KernelSource& source,
                                             const CompilerFields& compiler);
 
+// A source's key for the compiler of this machine, and the fields that name that. Forming a key
+// takes longer than to look it up, so that who has one hands it on.
+struct OwnKey {
+  compiler::KernelKey key;
+  CompilerFields compiler;
+};
+
+// Returns `known`, a key that was formed for the source before, while the compiler of this machine
+// is the one that it names; else forms the key. The compiler may change once, when it is opened:
+// until then files tell its release. Errors: those of compiler::toolchain_identity().
+Result<OwnKey> own_key(const compiler::KernelSource& source, std::optional<OwnKey> known);
+
 // Records in a folder that it may hold entries of this compiler. Call it before the first of them
 // is published.
 void record_compiler(cache::KernelCache& folder, const CompilerFields& compiler);

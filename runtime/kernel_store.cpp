@@ -72,36 +72,38 @@ Result<void> KernelStore::open_packs(const EngineOptions& options) {
   return {};
 }
 
-std::optional<ObtainedKernel> KernelStore::find(const compiler::KernelSource& source) {
+KernelStore::Found KernelStore::find(const compiler::KernelSource& source,
+                                     std::optional<OwnKey> known) {
   const bool is_at_hand = compiler::is_toolchain_at_hand(source.target);
   const bool opens_compiler = !is_at_hand && !(is_frozen_ && takes_other_compilers_);
   if (opens_compiler)
-    if (auto found = find_in_packs(source, std::nullopt)) return found;
-  if (!folder_ && (packs_.empty() || opens_compiler)) return std::nullopt;
-  const auto own = is_at_hand || opens_compiler ? own_key(source) : std::nullopt;
+    if (auto found = find_in_packs(source, std::nullopt)) return {std::move(found), {}};
+  if (!folder_ && (packs_.empty() || opens_compiler)) return {};
+  std::optional<OwnKey> own;
+  if (is_at_hand || opens_compiler)
+    if (auto formed = own_key(source, std::move(known))) own = std::move(*formed);
+  auto kernel = find_with(source, own, !opens_compiler);
+  return {std::move(kernel), std::move(own)};
+}
+
+std::optional<ObtainedKernel> KernelStore::find_with(const compiler::KernelSource& source,
+                                                     const std::optional<OwnKey>& own,
+                                                     bool asks_packs) {
   if (own)
-    if (auto found = find_in_folder(source, own->digest)) return found;
+    if (auto found = find_in_folder(source, own->key.digest)) return found;
   const bool takes_others = folder_ && takes_other_compilers_ && (is_frozen_ || !own);
   std::vector<CompilerFields> asked;
   if (takes_others) {
     asked = folder_compilers_->all();
     if (auto found = find_in_folder(source, asked, own)) return found;
   }
-  if (!opens_compiler)
+  if (asks_packs)
     if (auto found = find_in_packs(source, own)) return found;
   if (!takes_others) return std::nullopt;
   // Nobody else has it, so that it pays to read the whole folder once.
   std::vector<CompilerFields> others = folder_compilers_->look_closer();
   std::erase_if(others, [&](const auto& known) { return std::ranges::count(asked, known) > 0; });
   return find_in_folder(source, others, own);
-}
-
-// Returns none where this machine has no compiler.
-std::optional<KernelStore::OwnKey> KernelStore::own_key(const compiler::KernelSource& source) {
-  const auto identity = compiler::toolchain_identity(source);
-  if (!identity) return std::nullopt;
-  return OwnKey{compiler::kernel_key(source, *identity).digest,
-                compiler::compiler_fields(source.target, *identity)};
 }
 
 std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source,
@@ -140,7 +142,7 @@ std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelS
       if (!is_made[compiler]) {
         is_made[compiler] = true;
         if (own && own->compiler == compilers_[compiler])
-          keys[compiler] = own->digest;
+          keys[compiler] = own->key.digest;
         else if (const auto key = key_with(source, compilers_[compiler]))
           keys[compiler] = key->digest;
       }

@@ -35,8 +35,13 @@ class KernelStore {
   // Errors: those of Engine::create().
   static Result<std::unique_ptr<KernelStore>> open(const EngineOptions& options);
 
-  // The kernel and its origin, kCache or kPack; none where it is nowhere.
-  std::optional<ObtainedKernel> find(const compiler::KernelSource& source);
+  // What find() found.
+  struct Found {
+    std::optional<ObtainedKernel> kernel;  // from kCache or kPack; none where it is nowhere
+    std::optional<OwnKey> own;  // what it looked for, if the compiler of this machine was needed
+  };
+  // `known` is the key that an earlier call for the source told.
+  Found find(const compiler::KernelSource& source, std::optional<OwnKey> known = {});
   // Whether the folder has it now. False without a folder.
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
@@ -61,13 +66,8 @@ class KernelStore {
   KernelStore() = default;
   Result<void> open_folder(const EngineOptions& options);
   Result<void> open_packs(const EngineOptions& options);
-  // A source's key for the compiler of this machine, and the fields that name that. Forming a key
-  // takes longer than to look it up.
-  struct OwnKey {
-    Digest digest;
-    CompilerFields compiler;
-  };
-  static std::optional<OwnKey> own_key(const compiler::KernelSource& source);
+  std::optional<ObtainedKernel> find_with(const compiler::KernelSource& source,
+                                          const std::optional<OwnKey>& own, bool asks_packs);
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                const Digest& key);
   // Looks for what compilers made other than that of the own key.

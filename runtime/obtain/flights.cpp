@@ -44,7 +44,8 @@ struct Flights::Flight {
 
   compiler::KernelSource source;
   compiler::KernelKey key;
-  std::stop_source stop;  // asked when nobody wants the kernel any more
+  std::optional<OwnKey> own;  // of who began it, for who makes the kernel
+  std::stop_source stop;      // asked when nobody wants the kernel any more
 
   // These belong to the mutex of Flights.
   int waiters = 0;
@@ -113,7 +114,9 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
 void Flights::begin(const SharedFlight& flight, Priority priority) {
   std::optional<ObtainedResult> nearby;
   const auto looked = guarded(flight->source, [&]() -> ObtainedResult {
-    nearby = maker_.look_up(flight->source);
+    auto looked_up = maker_.look_up(flight->source);
+    nearby = std::move(looked_up.result);
+    flight->own = std::move(looked_up.own);
     return ObtainedKernel{};
   });
   if (!looked) nearby = looked;
@@ -128,7 +131,8 @@ void Flights::begin(const SharedFlight& flight, Priority priority) {
 void Flights::submit(const SharedFlight& flight, Priority priority) {
   const auto ticket = service_->submit(priority, [this, flight] {
     finish(flight, guarded(flight->source, [&] {
-             return maker_.make(flight->source, flight->key, flight->stop.get_token());
+             return maker_.make(flight->source, flight->key, std::move(flight->own),
+                                flight->stop.get_token());
            }));
   });
   bool is_waited_for = false;

@@ -18,14 +18,16 @@ Result<void> KernelMaker::open() {
   return {};
 }
 
-std::optional<ObtainedResult> KernelMaker::look_up(const compiler::KernelSource& source) {
-  if (auto found = store_->find(source)) {
-    count(found->origin == KernelOrigin::kPack ? &EngineCounters::from_packs
-                                               : &EngineCounters::from_cache);
-    return std::move(*found);
+KernelMaker::LookedUp KernelMaker::look_up(const compiler::KernelSource& source,
+                                           std::optional<OwnKey> known) {
+  auto [kernel, own] = store_->find(source, std::move(known));
+  if (kernel) {
+    count(kernel->origin == KernelOrigin::kPack ? &EngineCounters::from_packs
+                                                : &EngineCounters::from_cache);
+    return {std::move(*kernel), std::move(own)};
   }
-  if (!options_.frozen) return std::nullopt;
-  return frozen_error(source);
+  if (!options_.frozen) return {std::nullopt, std::move(own)};
+  return {frozen_error(source, std::move(own)), {}};
 }
 
 // The folder in use and the packs, and what compilers made the kernels that the folder has.
@@ -55,7 +57,8 @@ std::string KernelMaker::build_hint(const compiler::Target& target, std::string_
   return hint;
 }
 
-tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& source) const {
+tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& source,
+                                                std::optional<OwnKey> own) const {
   if (const auto pack = store_->damaged_pack_of(source))
     return fail(Stage::kCache, ErrorCode::kCacheMiss,
                 fmt::format("the frozen cache has no kernel {} for {}: its entry in pack {} is "
@@ -65,7 +68,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
   // A message is no reason to open a compiler.
   std::optional<Digest> key;
   if (compiler::is_toolchain_at_hand(source.target))
-    if (const auto own = compiler::kernel_key(source)) key = own->digest;
+    if (const auto formed = own_key(source, std::move(own))) key = formed->key.digest;
   return fail(Stage::kCache, ErrorCode::kCacheMiss,
               fmt::format("the frozen cache ({}) has no kernel {} for {}{}",
                           places_text(source.target), source.entry, to_string(source.target),
@@ -117,17 +120,19 @@ std::optional<cache::StripeLock> KernelMaker::lock(const compiler::KernelKey& ke
 // another process takes no turn away from there, and processes that start alike compile together
 // no more kernels at a time than one of them would.
 ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
-                                 const compiler::KernelKey& key, const std::stop_token& stop) {
+                                 const compiler::KernelKey& key, std::optional<OwnKey> own,
+                                 const std::stop_token& stop) {
   if (stop.stop_requested())
     return fail(Stage::kCompile, ErrorCode::kInterrupted,
                 fmt::format("kernel {} is not wanted any more", source.entry));
   const auto held = lock(key, stop);
   // Whoever held the lock before may have published it since we looked.
-  if (auto nearby = look_up(source)) return std::move(*nearby);
-  return compile(source, stop);
+  LookedUp nearby = look_up(source, std::move(own));
+  if (nearby.result) return std::move(*nearby.result);
+  return compile(source, std::move(nearby.own), stop);
 }
 
-ObtainedResult KernelMaker::compile(const compiler::KernelSource& source,
+ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::optional<OwnKey> own,
                                     const std::stop_token& stop) {
   auto compiled = compiler::compile_kernel_and_time(
       source,
@@ -140,8 +145,8 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source,
                               compiled->loss->message, compiled->loss->hint));
   const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled->binary));
   // Now that the compiler is open, there is no doubt about which one it is.
-  MOEJIT_TRY_ASSIGN(const compiler::KernelKey key, compiler::kernel_key(source));
-  const bool is_published = publish(*binary, key);
+  MOEJIT_TRY_ASSIGN(own, own_key(source, std::move(own)));
+  const bool is_published = publish(*binary, own->key);
   count(&EngineCounters::compiled);
   if (options_.use_cache && !is_published) count(&EngineCounters::unpublished);
   return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled->time};

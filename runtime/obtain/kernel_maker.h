@@ -28,13 +28,18 @@ class KernelMaker final {
   explicit KernelMaker(const EngineOptions& options) : options_(options) {}
   Result<void> open();
 
-  // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: make() it.
-  std::optional<ObtainedResult> look_up(const compiler::KernelSource& source);
+  struct LookedUp {
+    // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: make()
+    // it.
+    std::optional<ObtainedResult> result;
+    std::optional<OwnKey> own;  // where it was formed, for make()
+  };
+  LookedUp look_up(const compiler::KernelSource& source, std::optional<OwnKey> known = {});
 
   // Waits for another process that makes it, else compiles and publishes it. `key` is any that is
-  // the same in all processes.
+  // the same in all processes, `own` what look_up() told of the source.
   ObtainedResult make(const compiler::KernelSource& source, const compiler::KernelKey& key,
-                      const std::stop_token& stop);
+                      std::optional<OwnKey> own, const std::stop_token& stop);
 
   EngineCounters counters() const;
   std::string cache_description() const { return store_->folder_description(); }
@@ -42,11 +47,13 @@ class KernelMaker final {
   std::vector<std::string> pack_paths() const { return store_->pack_paths(); }
 
  private:
-  ObtainedResult compile(const compiler::KernelSource& source, const std::stop_token& stop);
+  ObtainedResult compile(const compiler::KernelSource& source, std::optional<OwnKey> own,
+                         const std::stop_token& stop);
   std::string places_text(const compiler::Target& target) const;
   std::string by_whom() const;
   std::string build_hint(const compiler::Target& target, std::string_view where) const;
-  tl::unexpected<Error> frozen_error(const compiler::KernelSource& source) const;
+  tl::unexpected<Error> frozen_error(const compiler::KernelSource& source,
+                                     std::optional<OwnKey> own) const;
   tl::unexpected<Error> without_compiler(const compiler::KernelSource& source, Error error) const;
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
   std::optional<cache::StripeLock> lock(const compiler::KernelKey& key,

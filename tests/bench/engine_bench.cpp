@@ -157,5 +157,29 @@ void miss_in_folder_and_packs(benchmark::State& state) {
 }
 BENCHMARK(miss_in_folder_and_packs)->Unit(benchmark::kMicrosecond);
 
+// Without packs: what the engine does around a compile, before and after it has the lock, and what
+// the kernel is published under.
+void miss_without_its_compile(benchmark::State& state) {
+  const testing::TempDir folder("engine-bench");
+  compiler::KernelSource source = quantize_source();
+  const auto store = runtime::KernelStore::open({.cache_dir = (folder / "cache").string(),
+                                                 .packs = std::vector<std::string>(),
+                                                 .pack_keys = {}});
+  if (!store) return state.SkipWithError(store.error().message.c_str());
+  const std::string text = source.text;
+  Samples samples;
+  int i = 0;
+  for (auto _ : state) {
+    source.text = fmt::format("{}// {}\n", text, i++);
+    samples.time([&] {
+      auto before = (*store)->find(source);
+      auto behind = (*store)->find(source, std::move(before.own));
+      benchmark::DoNotOptimize(runtime::own_key(source, std::move(behind.own)));
+    });
+  }
+  samples.report(state);
+}
+BENCHMARK(miss_without_its_compile)->Unit(benchmark::kMicrosecond);
+
 }  // namespace
 }  // namespace moejit

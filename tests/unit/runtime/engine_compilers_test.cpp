@@ -26,6 +26,21 @@ compiler::KernelSource quantize_source(int32_t columns = 128) {
   return emit_kernel(kernel, compiler::parse_target("sim").value()).value();
 }
 
+TEST(OwnKey, IsFormedAnewOnlyForAnotherCompiler) {
+  const compiler::KernelSource source = quantize_source();
+  const auto formed = own_key(source, std::nullopt);
+  if (!formed) GTEST_SKIP() << to_string(formed.error());
+  EXPECT_EQ(formed->key.digest, compiler::kernel_key(source)->digest);
+  OwnKey known = *formed;
+  known.key.digest = sha256("handed on");
+  EXPECT_EQ(own_key(source, known)->key.digest, sha256("handed on"));
+  known.compiler = kOld;  // told by files, and another one was opened
+  const auto anew = own_key(source, known);
+  ASSERT_TRUE(succeeded(anew));
+  EXPECT_EQ(anew->key.digest, formed->key.digest);
+  EXPECT_EQ(anew->compiler, formed->compiler);
+}
+
 class EngineCompilers : public ::testing::Test {
  protected:
   void SetUp() override { setenv("MOEJIT_CXX", "/nonexistent", 1); }
@@ -133,6 +148,11 @@ TEST(KernelCompilers, AreInOrderOfTheirVersionsWhateverTheOrderOfFiles) {
               "nvrtc 13.0=bb=11 nvrtc 13.0=bb=00 nvrtc 13.0=aa=00 nvrtc 12.10=aa=00 "
               "nvrtc 12.9=ff=00 ");
   }
+}
+
+TEST_F(EngineCompilers, HasNoOwnKeyWithoutACompilerEvenIfOneIsHandedOn) {
+  const OwnKey known{.key = key_with(source_, kOld).value(), .compiler = kOld};
+  EXPECT_EQ(own_key(source_, known).error().code, ErrorCode::kCompilerMissing);
 }
 
 }  // namespace
