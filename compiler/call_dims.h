@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/layer.h"
+#include "compiler/call_bounds.h"
 #include "compiler/plan.h"
 
 #include <cstdint>
@@ -9,15 +9,7 @@
 
 namespace moejit::compiler {
 
-// A dimension whose size follows from the tokens of a call. A tensor has at most one of them.
-enum class CallDim {
-  kTokens,        // T
-  kRows,          // P
-  kColumns,       // C
-  kColumnBlocks,  // C/128
-};
-
-// Holds their sizes in one call.
+// Holds the sizes of the dimensions that follow from the tokens, in one call.
 struct CallDims {
   int64_t tokens = 0;
   int64_t rows = 0;
@@ -29,7 +21,7 @@ struct CallDims {
 // Returns the sizes in a call over T tokens, from 0 to max_tokens. P is the most rows that any
 // routing of them needs, and never more than max_permuted_rows; C likewise. Neither is 0, nor falls
 // as T grows; at max_tokens they are those of the plan's tensors.
-CallDims call_dims(const Layer& layer, int64_t tokens);
+CallDims call_dims(const CallBounds& bounds, int64_t tokens);
 
 // Returns which of them a dimension of a plan's tensor is; none where every call has the plan's
 // size.
@@ -47,6 +39,6 @@ struct LinearBound {
 };
 
 // Bounds what a tensor needs in a call, `unit_bytes` for each one of `dim`, for every T.
-LinearBound bound_bytes(const Layer& layer, CallDim dim, int64_t unit_bytes);
+LinearBound bound_bytes(const CallBounds& bounds, CallDim dim, int64_t unit_bytes);
 
 }  // namespace moejit::compiler

@@ -15,8 +15,11 @@ namespace moejit::compiler {
 // Returns threads, shared memory and CTAs per SM of a kernel; max_ctas is left at 1.
 LaunchShape launch_shape(const KernelSpec& spec);
 
+// Returns the numbers of a kernel's parameter record.
+std::vector<KernelNumber> kernel_numbers(const KernelSpec& spec, const CallBounds& bounds);
+
 // Returns how many CTAs T tokens give work to, whatever their routing. Results never depend on it.
-int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens);
+int64_t busy_ctas(const KernelSpec& spec, const CallBounds& bounds, int64_t tokens);
 
 // Return the same for one kernel alone: a chain over so many rows, one over so many matrices, and a
 // GEMM of so many permuted rows, pad rows among them, in so many groups.
@@ -40,12 +43,12 @@ std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes)
 
 // Returns the most permuted rows that T tokens can need, pad rows included: never more than the
 // layer's P.
-int64_t most_permuted_rows(const Layer& layer, int64_t tokens);
+int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens);
 
 // Returns C, the columns of wgrad's operands: every group starts at a multiple of 128.
-int64_t gradient_columns(const Layer& layer);
+int64_t gradient_columns(const CallBounds& bounds);
 // Returns how many of these columns T tokens can fill, a multiple of 128.
-int64_t most_gradient_columns(const Layer& layer, int64_t tokens);
+int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens);
 
 // Returns whether a row chain's input rows are those of the groups, P at most, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);

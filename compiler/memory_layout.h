@@ -86,11 +86,12 @@ class MemoryLayout {
     std::vector<std::size_t> below;  // items that one lies right behind
   };
   static Block make_block(const Plan& plan, TensorRole role);
-  static LinearBound bound_of(const Layer& layer, const Block& block);
+  static LinearBound bound_of(const CallBounds& bounds, const Block& block);
   // Gives the block's tensors their places, for the dims of `layout`, and returns their end.
   static int64_t place(const Block& block, CallLayout& layout);
 
-  Layer layer_;
+  CallBounds bounds_;
+  std::string name_;  // of the layer
   int64_t saved_bytes_ = 0;
   int64_t deferred_bytes_ = 0;
   LinearBound saved_bound_;

@@ -11,6 +11,16 @@ bool touches(const KernelPlan& kernel, std::string_view tensor) {
          std::ranges::count(kernel.tensor_maps, tensor, &TensorMapPlan::tensor) > 0;
 }
 
+bool writes(Access access) { return access != Access::kRead; }
+
+bool writes(const KernelPlan& kernel, std::string_view tensor) {
+  const auto is_written = [&](const auto& argument) {
+    return argument.tensor == tensor && writes(argument.access);
+  };
+  return std::ranges::any_of(kernel.arguments, is_written) ||
+         std::ranges::any_of(kernel.tensor_maps, is_written);
+}
+
 bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,
              std::optional<BackwardHalf> half) {
   return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/call_bounds.h"
 #include "compiler/dtype.h"
 #include "compiler/kernel_spec.h"
 #include "compiler/layer.h"
@@ -78,11 +79,15 @@ enum class BackwardHalf { kData, kWeights };
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
 
+// What a kernel does with a tensor.
+enum class Access { kRead, kWrite, kReadWrite };
+
 // `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
 // the name in Plan::tensors bound to it. Fields without an argument are null.
 struct KernelArgument {
   std::string role;
   std::string tensor;
+  Access access = Access::kRead;
   bool operator==(const KernelArgument&) const = default;
 };
 
@@ -107,7 +112,17 @@ struct TensorMapPlan {
   std::string role;
   std::string tensor;
   TensorBox box;
+  Access access = Access::kRead;
   bool operator==(const TensorMapPlan&) const = default;
+};
+
+// A number of a kernel's parameter record: `role` is its field. It is a dimension of the call, or
+// else `value`.
+struct KernelNumber {
+  std::string role;
+  std::optional<CallDim> dim;
+  int64_t value = 0;
+  bool operator==(const KernelNumber&) const = default;
 };
 
 // How a kernel is launched. The number of CTAs follows from the tokens of a call (busy_ctas() in
@@ -126,9 +141,11 @@ struct KernelPlan {
   std::optional<BackwardHalf> half = {};      // of kBackward, where the layer has halves
   std::optional<GradientMode> gradient_mode;  // launched by backward calls of this mode alone
   KernelSpec spec;
+  CallBounds bounds;  // of the calls that launch it
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
   std::vector<TensorMapPlan> tensor_maps;
+  std::vector<KernelNumber> numbers;
   int64_t min_bytes = 0;             // least traffic with every bound reached; design section 9
   int64_t multiply_adds = 0;         // likewise
   std::vector<std::string> reasons;  // a sentence for each choice
@@ -158,6 +175,9 @@ struct PlanOptions {
 };
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
+
+bool writes(Access access);
+bool writes(const KernelPlan& kernel, std::string_view tensor);
 
 // Whether a call of this phase touches a tensor; with `half`, of this half of the phase.
 bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,

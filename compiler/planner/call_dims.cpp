@@ -15,23 +15,31 @@ int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) 
 
 // T tokens have T * K rows, and every expert adds pad rows at most. What a plan has at max_tokens,
 // or a call without tokens, may be more.
-LinearBound bound_of(const Layer& layer, int64_t CallDims::*size, int64_t alignment) {
-  const int64_t most = call_dims(layer, layer.max_tokens).*size;
-  const int64_t pad_rows = layer.local_experts * (alignment - 1);
+LinearBound bound_of(const CallBounds& bounds, int64_t CallDims::*size, int64_t alignment) {
+  const int64_t most = call_dims(bounds, bounds.max_tokens).*size;
+  const int64_t pad_rows = bounds.groups * (alignment - 1);
   const int64_t fixed = std::max(
-      {pad_rows, call_dims(layer, 0).*size, most - layer.max_tokens * int64_t{layer.top_k}});
-  return {.fixed = std::min(fixed, most), .per_token = layer.top_k};
+      {pad_rows, call_dims(bounds, 0).*size, most - bounds.max_tokens * int64_t{bounds.top_k}});
+  return {.fixed = std::min(fixed, most), .per_token = bounds.top_k};
 }
 
-LinearBound bound_columns(const Layer& layer) {
-  if (layer.splits_alignment % kBlockColumns == 0)
-    return bound_of(layer, &CallDims::columns, layer.splits_alignment);
-  LinearBound bound = bound_of(layer, &CallDims::columns, kBlockColumns);
+LinearBound bound_columns(const CallBounds& bounds) {
+  if (bounds.splits_alignment % kBlockColumns == 0)
+    return bound_of(bounds, &CallDims::columns, bounds.splits_alignment);
+  LinearBound bound = bound_of(bounds, &CallDims::columns, kBlockColumns);
   bound.fixed += kBlockColumns - 1;  // C is rounded up
   return bound;
 }
 
 }  // namespace
+
+CallBounds call_bounds(const Layer& layer) {
+  return {.max_tokens = layer.max_tokens,
+          .top_k = layer.top_k,
+          .groups = layer.local_experts,
+          .splits_alignment = layer.splits_alignment,
+          .max_permuted_rows = layer.max_permuted_rows};
+}
 
 int64_t CallDims::size(CallDim dim) const {
   switch (dim) {
@@ -43,14 +51,15 @@ int64_t CallDims::size(CallDim dim) const {
   return 0;
 }
 
-CallDims call_dims(const Layer& layer, int64_t tokens) {
-  if (tokens == layer.max_tokens)
-    return {.tokens = tokens, .rows = layer.max_permuted_rows, .columns = gradient_columns(layer)};
+CallDims call_dims(const CallBounds& bounds, int64_t tokens) {
+  if (tokens == bounds.max_tokens)
+    return {
+        .tokens = tokens, .rows = bounds.max_permuted_rows, .columns = gradient_columns(bounds)};
   // Kernels that run without tokens, too, have tensor maps, which cannot be empty.
   const int64_t some = std::max<int64_t>(tokens, 1);
   return {.tokens = tokens,
-          .rows = most_permuted_rows(layer, some),
-          .columns = most_gradient_columns(layer, some)};
+          .rows = most_permuted_rows(bounds, some),
+          .columns = most_gradient_columns(bounds, some)};
 }
 
 std::optional<CallDim> call_dim(const Dim& dim) {
@@ -74,16 +83,17 @@ int64_t size_in_call(const Dim& dim, const CallDims& dims) {
   return found ? dims.size(*found) : dim.value;
 }
 
-LinearBound bound_bytes(const Layer& layer, CallDim dim, int64_t unit_bytes) {
+LinearBound bound_bytes(const CallBounds& bounds, CallDim dim, int64_t unit_bytes) {
   const auto times = [&](const LinearBound& bound, int64_t divisor) -> LinearBound {
     return {.fixed = ceil_div(unit_bytes * bound.fixed, divisor),
             .per_token = ceil_div(unit_bytes * bound.per_token, divisor)};
   };
   switch (dim) {
     case CallDim::kTokens: return {.fixed = 0, .per_token = unit_bytes};
-    case CallDim::kRows: return times(bound_of(layer, &CallDims::rows, layer.splits_alignment), 1);
-    case CallDim::kColumns: return times(bound_columns(layer), 1);
-    case CallDim::kColumnBlocks: return times(bound_columns(layer), kBlockColumns);
+    case CallDim::kRows:
+      return times(bound_of(bounds, &CallDims::rows, bounds.splits_alignment), 1);
+    case CallDim::kColumns: return times(bound_columns(bounds), 1);
+    case CallDim::kColumnBlocks: return times(bound_columns(bounds), kBlockColumns);
   }
   return {};
 }

@@ -15,8 +15,8 @@ int32_t align_up(int32_t value, int32_t alignment) {
 }
 
 // Experts that T tokens can reach.
-int64_t most_experts(const Layer& layer, int64_t tokens) {
-  return std::min<int64_t>(layer.local_experts, tokens * layer.top_k);
+int64_t most_experts(const CallBounds& bounds, int64_t tokens) {
+  return std::min<int64_t>(bounds.groups, tokens * bounds.top_k);
 }
 
 LaunchShape shape(const RouteSpec& spec) {
@@ -91,61 +91,58 @@ LaunchShape shape(const RowDotsSpec& spec) { return {.threads = spec.threads}; }
 
 LaunchShape shape(const UnpermuteDprobsSpec& spec) { return {.threads = spec.threads}; }
 
-int64_t busy(const RouteSpec& spec, const Layer& layer, int64_t tokens) {
+int64_t busy(const RouteSpec& spec, const CallBounds& bounds, int64_t tokens) {
   // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
   // the counting is what takes the time.
-  return std::clamp<int64_t>(ceil_div(tokens * layer.top_k, 32 * spec.warps), 1, 32);
+  return std::clamp<int64_t>(ceil_div(tokens * bounds.top_k, 32 * spec.warps), 1, 32);
 }
 
-int64_t busy(const RowChainSpec& spec, const Layer& layer, int64_t tokens) {
-  int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(layer, tokens) : tokens;
+int64_t busy(const RowChainSpec& spec, const CallBounds& bounds, int64_t tokens) {
+  int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(bounds, tokens) : tokens;
   // Few tokens can make many pad rows. Eight to a row's share of CTAs: each CTA first does its part
   // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
-    rows = std::max(rows, (most_permuted_rows(layer, tokens) - tokens * layer.top_k) / 8);
+    rows = std::max(rows, (most_permuted_rows(bounds, tokens) - tokens * bounds.top_k) / 8);
   return busy_ctas(spec, rows);
 }
 
-int64_t busy(const TileChainSpec& spec, const Layer& layer, int64_t) {
-  return busy_ctas(spec, layer.local_experts);
+int64_t busy(const TileChainSpec& spec, const CallBounds& bounds, int64_t) {
+  return busy_ctas(spec, bounds.groups);
 }
 
-int64_t busy(const GroupedGemmSpec& spec, const Layer& layer, int64_t tokens) {
+int64_t busy(const GroupedGemmSpec& spec, const CallBounds& bounds, int64_t tokens) {
   // Swapped tiles take their group's pad rows along.
-  const int64_t rows = spec.is_swapped ? std::min(tokens * layer.top_k, layer.max_permuted_rows)
-                                       : most_permuted_rows(layer, tokens);
-  return busy_ctas(spec, rows, most_experts(layer, tokens));
+  const int64_t rows = spec.is_swapped ? std::min(tokens * bounds.top_k, bounds.max_permuted_rows)
+                                       : most_permuted_rows(bounds, tokens);
+  return busy_ctas(spec, rows, most_experts(bounds, tokens));
 }
 
-int64_t busy(const ContractionGroupedGemmSpec& spec, const Layer&, int64_t) {
+int64_t busy(const ContractionGroupedGemmSpec& spec, const CallBounds&, int64_t) {
   return busy_ctas(spec);
 }
 
-int64_t busy(const TransposeSpec& spec, const Layer& layer, int64_t tokens) {
-  return busy_ctas(spec, most_gradient_columns(layer, tokens));
+int64_t busy(const TransposeSpec& spec, const CallBounds& bounds, int64_t tokens) {
+  return busy_ctas(spec, most_gradient_columns(bounds, tokens));
 }
 
-int64_t busy(const GatedGradientSpec& spec, const Layer& layer, int64_t tokens) {
-  return busy_ctas(spec, most_gradient_columns(layer, tokens));
+int64_t busy(const GatedGradientSpec& spec, const CallBounds& bounds, int64_t tokens) {
+  return busy_ctas(spec, most_gradient_columns(bounds, tokens));
 }
 
-int64_t busy(const ColumnSumsSpec& spec, const Layer&, int64_t) {
+int64_t busy(const ColumnSumsSpec& spec, const CallBounds&, int64_t) {
   return int64_t{spec.local_experts} * spec.sections * ceil_div(spec.section_columns, 128);
 }
 
-int64_t busy(const RowDotsSpec& spec, const Layer& layer, int64_t tokens) {
-  return ceil_div(most_permuted_rows(layer, tokens), spec.threads / 32);
+int64_t busy(const RowDotsSpec& spec, const CallBounds& bounds, int64_t tokens) {
+  return ceil_div(most_permuted_rows(bounds, tokens), spec.threads / 32);
 }
 
-int64_t busy(const UnpermuteDprobsSpec& spec, const Layer&, int64_t tokens) {
+int64_t busy(const UnpermuteDprobsSpec& spec, const CallBounds&, int64_t tokens) {
   return ceil_div(tokens * spec.top_k, spec.threads);
 }
 
-// The list of a layer is that of its weights.
-int64_t busy(const MultiCastTransposeSpec&, const Layer& layer, int64_t) {
-  const MatrixSize sizes[] = {{int64_t{w1_sections(layer)} * layer.intermediate, layer.hidden},
-                              {layer.hidden, layer.intermediate}};
-  return layer.local_experts * cast_transpose_tile_ends(sizes).back();
+int64_t busy(const MultiCastTransposeSpec&, const CallBounds& bounds, int64_t) {
+  return bounds.list_tiles;
 }
 
 }  // namespace
@@ -154,8 +151,8 @@ LaunchShape launch_shape(const KernelSpec& spec) {
   return std::visit([](const auto& kind) { return shape(kind); }, spec);
 }
 
-int64_t busy_ctas(const KernelSpec& spec, const Layer& layer, int64_t tokens) {
-  return std::visit([&](const auto& kind) { return busy(kind, layer, tokens); }, spec);
+int64_t busy_ctas(const KernelSpec& spec, const CallBounds& bounds, int64_t tokens) {
+  return std::visit([&](const auto& kind) { return busy(kind, bounds, tokens); }, spec);
 }
 
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows) {
@@ -198,22 +195,22 @@ std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes)
   return ends;
 }
 
-int64_t most_permuted_rows(const Layer& layer, int64_t tokens) {
-  const int64_t alignment = layer.splits_alignment;
-  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (alignment - 1);
+int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens) {
+  const int64_t alignment = bounds.splits_alignment;
+  const int64_t rows = tokens * bounds.top_k + most_experts(bounds, tokens) * (alignment - 1);
   // Groups begin at multiples of the alignment.
-  return std::min(rows / alignment * alignment, layer.max_permuted_rows);
+  return std::min(rows / alignment * alignment, bounds.max_permuted_rows);
 }
 
-int64_t gradient_columns(const Layer& layer) {
-  if (layer.splits_alignment % 128 == 0) return layer.max_permuted_rows;
-  return most_gradient_columns(layer, layer.max_tokens);
+int64_t gradient_columns(const CallBounds& bounds) {
+  if (bounds.splits_alignment % 128 == 0) return bounds.max_permuted_rows;
+  return most_gradient_columns(bounds, bounds.max_tokens);
 }
 
-int64_t most_gradient_columns(const Layer& layer, int64_t tokens) {
+int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens) {
   constexpr int64_t kStep = 128;
-  if (layer.splits_alignment % kStep == 0) return most_permuted_rows(layer, tokens);
-  const int64_t rows = tokens * layer.top_k + most_experts(layer, tokens) * (kStep - 1);
+  if (bounds.splits_alignment % kStep == 0) return most_permuted_rows(bounds, tokens);
+  const int64_t rows = tokens * bounds.top_k + most_experts(bounds, tokens) * (kStep - 1);
   return ceil_div(rows, kStep) * kStep;
 }
 

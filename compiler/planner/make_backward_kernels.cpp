@@ -54,7 +54,8 @@ struct WgradOperands {
 
 KernelPlan wgrad(const Layer& layer, ContractionGroupedGemmSpec problem, GradientMode mode,
                  const WgradOperands& operands, std::string_view d) {
-  const int64_t padded = is_quantized(layer) ? gradient_columns(layer) : layer.max_permuted_rows;
+  const int64_t padded =
+      is_quantized(layer) ? gradient_columns(call_bounds(layer)) : layer.max_permuted_rows;
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(layer.max_tokens * layer.top_k, padded) / layer.local_experts);
   problem.scales = is_quantized(layer) ? GradientScales::kTile : GradientScales::kNone;

@@ -172,7 +172,7 @@ void add_backward(TensorList& list, const Layer& layer, const LayerDims& d) {
     list.add_between("bias_dprobs", kF32, {d.p});
   }
   if (quantizes) list.add_rows("dy", d.t, d.h, d.hb);
-  const Dim columns{"C", gradient_columns(layer)};
+  const Dim columns{"C", gradient_columns(call_bounds(layer))};
   list.add_rows("grad_permuted", d.p, d.h, d.hb);
   list.add_between("dact", kBF16, {d.p, d.i});
   if (quantizes) {

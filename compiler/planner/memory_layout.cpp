@@ -55,14 +55,14 @@ MemoryLayout::Block MemoryLayout::make_block(const Plan& plan, TensorRole role) 
 }
 
 // Bounds the bytes of the block's tensors, which follow each other.
-LinearBound MemoryLayout::bound_of(const Layer& layer, const Block& block) {
+LinearBound MemoryLayout::bound_of(const CallBounds& bounds, const Block& block) {
   LinearBound sum;
   for (const Item& item : block.items) {
     if (!item.dim) {
       sum.fixed += align_offset(item.unit_bytes);
       continue;
     }
-    const LinearBound bytes = bound_bytes(layer, *item.dim, item.unit_bytes);
+    const LinearBound bytes = bound_bytes(bounds, *item.dim, item.unit_bytes);
     sum.fixed += bytes.fixed + kOffsetAlignment - 1;
     sum.per_token += bytes.per_token;
   }
@@ -76,21 +76,23 @@ Result<MemoryLayout> MemoryLayout::make(const Plan& plan) {
                 fmt::format("the plan has {} tensors, wanted at most {}", plan.tensors.size(),
                             kMostTensors));
   MemoryLayout layout;
-  layout.layer_ = plan.layer;
+  const CallBounds bounds = call_bounds(plan.layer);
+  layout.bounds_ = bounds;
+  layout.name_ = plan.layer.name;
   layout.saved_bytes_ = plan.saved_bytes;
   layout.deferred_bytes_ = plan.deferred_bytes;
   for (std::size_t i = 0; i < kMemoryBlocks.size(); ++i) {
     layout.blocks_[i] = make_block(plan, kMemoryBlocks[i].role);
     if (kMemoryBlocks[i].role == TensorRole::kSaved)
-      layout.saved_bound_ = bound_of(plan.layer, layout.blocks_[i]);
+      layout.saved_bound_ = bound_of(bounds, layout.blocks_[i]);
     if (kMemoryBlocks[i].role == TensorRole::kDeferred)
-      layout.deferred_bound_ = bound_of(plan.layer, layout.blocks_[i]);
+      layout.deferred_bound_ = bound_of(bounds, layout.blocks_[i]);
   }
   return layout;
 }
 
 CallLayout MemoryLayout::at(int64_t tokens) const {
-  CallLayout layout{.dims = call_dims(layer_, tokens)};
+  CallLayout layout{.dims = call_dims(bounds_, tokens)};
   for (std::size_t b = 0; b < blocks_.size(); ++b)
     layout.sizes.*kMemoryBlocks[b].bytes = place(blocks_[b], layout);
   const auto on_line = [&](int64_t bytes, const LinearBound& bound) {
@@ -119,10 +121,10 @@ int64_t MemoryLayout::place(const Block& block, CallLayout& layout) {
 }
 
 Result<MemorySizes> MemoryLayout::sizes(int64_t tokens) const {
-  if (tokens >= 0 && tokens <= layer_.max_tokens) return at(tokens).sizes;
+  if (tokens >= 0 && tokens <= bounds_.max_tokens) return at(tokens).sizes;
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
-              fmt::format("a call of the layer {} with {} tokens, wanted 0 to {}", layer_.name,
-                          tokens, layer_.max_tokens));
+              fmt::format("a call of the layer {} with {} tokens, wanted 0 to {}", name_, tokens,
+                          bounds_.max_tokens));
 }
 
 }  // namespace moejit::compiler

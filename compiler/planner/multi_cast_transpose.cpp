@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/param_record.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -42,7 +43,11 @@ Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& probl
                   "both orientations and the largest magnitude from one read"},
   };
   const std::vector<int64_t> ends = cast_transpose_tile_ends(sizes);
-  kernel.launch.max_ctas = ends.empty() ? 0 : ends.back();
+  kernel.bounds.list_tiles = ends.empty() ? 0 : ends.back();
+  kernel.bounds.list_length = std::ssize(sizes);
+  kernel.launch.max_ctas = kernel.bounds.list_tiles;
+  kernel.numbers = kernel_numbers(spec, kernel.bounds);
+  set_access(kernel);
   return kernel;
 }
 

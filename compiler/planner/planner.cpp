@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
+#include "compiler/param_record.h"
 #include "compiler/planner/dataflow.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
@@ -74,10 +75,14 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
 
   // One kernel an operation, each complete in itself.
   const Dataflow flow(layer, steps);
+  const CallBounds bounds = call_bounds(layer);
   for (const Step& step : steps) {
     KernelPlan kernel = make_kernel(step, layer, flow, target, options);
+    kernel.bounds = bounds;
     kernel.launch = launch_shape(kernel.spec);
-    kernel.launch.max_ctas = busy_ctas(kernel.spec, layer, layer.max_tokens);
+    kernel.launch.max_ctas = busy_ctas(kernel.spec, bounds, layer.max_tokens);
+    kernel.numbers = kernel_numbers(kernel.spec, bounds);
+    set_access(kernel);
     const Work work = count_work(kernel, layer, largest_call(layer));
     kernel.min_bytes = work.min_bytes;
     kernel.multiply_adds = work.multiply_adds;

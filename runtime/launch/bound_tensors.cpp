@@ -12,6 +12,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::Dim;
+using compiler::KernelPlan;
 using compiler::Phase;
 using compiler::Plan;
 using compiler::TensorPlan;
@@ -218,11 +219,11 @@ TensorSet tensors_of_call(const Plan& plan, const CallPart& part) {
 
 TensorSet tensors_written(const Plan& plan, const CallPart& part) {
   TensorSet set = tensors_of_call(plan, part);
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
-    const TensorRole role = plan.tensors[slot].role;
-    const bool is_quantized_now = role == TensorRole::kQuantized && part.phase == Phase::kWeights;
-    set[slot] = set[slot] && (role == TensorRole::kOutput || is_quantized_now);
-  }
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    set[slot] = set[slot] && std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
+                  return kernel.phase == part.phase && (!part.half || kernel.half == part.half) &&
+                         writes(kernel, plan.tensors[slot].name);
+                });
   return set;
 }
 

@@ -7,9 +7,8 @@
 
 namespace moejit::runtime {
 
-int64_t cta_count(const compiler::KernelPlan& kernel, const compiler::Layer& layer, int64_t tokens,
-                  int32_t sm_count) {
-  const int64_t busy = compiler::busy_ctas(kernel.spec, layer, tokens);
+int64_t cta_count(const compiler::KernelPlan& kernel, int64_t tokens, int32_t sm_count) {
+  const int64_t busy = compiler::busy_ctas(kernel.spec, kernel.bounds, tokens);
   if (kernel.launch.ctas_per_sm == 0) return busy;
   return std::min(busy, int64_t{kernel.launch.ctas_per_sm} * sm_count);
 }

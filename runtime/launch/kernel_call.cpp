@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/kernel_call.h"
 
+#include "compiler/param_record.h"
 #include "runtime/launch/cta_count.h"
-#include "runtime/launch/param_records.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +12,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::KernelArgument;
+using compiler::KernelNumber;
 using compiler::KernelPlan;
 using compiler::Plan;
 using compiler::TensorBox;
@@ -44,10 +45,9 @@ const Place* find_role(std::span<const Place> places, std::string_view role) {
 Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                                        std::unique_ptr<LoadedKernel> loaded) {
   const KernelPlan& kernel = plan.kernels[index];
-  const ParamRecord record = param_record(kernel.spec, plan.layer);
+  const compiler::ParamRecord& record = compiler::param_record(kernel.spec);
   KernelCall call;
   call.kernel_ = &kernel;
-  call.layer_ = &plan.layer;
   call.loaded_ = std::move(loaded);
   call.record_bytes_ = record.bytes;
   if (const auto taken = call.loaded_->param_bytes(); taken && *taken != record.bytes)
@@ -55,13 +55,17 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                 fmt::format("the machine code of kernel {} takes {} bytes of parameters, wanted {} "
                             "as this moejit lays them out",
                             kernel.operation, *taken, record.bytes));
-  for (std::size_t i = 0; i < record.number_count; ++i) {
-    const RecordNumber& number = record.numbers[i];
-    if (number.dim) call.numbers_.push_back({number.offset, *number.dim});
-    if (!number.dim) put(call.record_, number.offset, number.value);
+  if (kernel.numbers.size() != record.numbers.size())
+    return wrong_plan(kernel, "other numbers than its record:",
+                      fmt::format("{} of {}", kernel.numbers.size(), record.numbers.size()));
+  for (const KernelNumber& number : kernel.numbers) {
+    const compiler::RecordNumber* const place = find_role(record.numbers, number.role);
+    if (place == nullptr) return wrong_plan(kernel, "no parameter", number.role);
+    if (number.dim) call.numbers_.push_back({place->offset, *number.dim});
+    if (!number.dim) put(call.record_, place->offset, number.value);
   }
   const auto add = [&](std::string_view role, std::string_view name, const auto* place,
-                       const TensorBox* box) -> Result<void> {
+                       compiler::Access access, const TensorBox* box) -> Result<void> {
     if (place == nullptr) return wrong_plan(kernel, "no parameter", role);
     if (call.arguments_.size() == kMostArguments)
       return wrong_plan(kernel, "too many arguments, from", role);
@@ -70,21 +74,21 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
     call.arguments_.push_back({.name = tensor->name,
                                .slot = static_cast<std::size_t>(tensor - plan.tensors.begin()),
                                .offset = place->offset,
-                               .is_written = place->is_written,
+                               .is_written = writes(access),
                                .box = box,
                                .dim = call_dim(*tensor)});
     return {};
   };
   for (const KernelArgument& argument : kernel.arguments)
-    MOEJIT_TRY(
-        add(argument.role, argument.tensor, find_role(record.pointers, argument.role), nullptr));
+    MOEJIT_TRY(add(argument.role, argument.tensor, find_role(record.pointers, argument.role),
+                   argument.access, nullptr));
   for (const TensorMapPlan& map : kernel.tensor_maps)
-    MOEJIT_TRY(add(map.role, map.tensor, find_role(record.maps, map.role), &map.box));
+    MOEJIT_TRY(add(map.role, map.tensor, find_role(record.maps, map.role), map.access, &map.box));
   return call;
 }
 
 int64_t KernelCall::ctas(int64_t tokens, int32_t sm_count) const {
-  return cta_count(*kernel_, *layer_, tokens, sm_count);
+  return cta_count(*kernel_, tokens, sm_count);
 }
 
 Result<void> KernelCall::put_argument(const Argument& argument, const Device& device,

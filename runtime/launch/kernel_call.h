@@ -56,7 +56,6 @@ class KernelCall {
                                    const BoundTensors& tensors, std::span<std::byte> record);
 
   const compiler::KernelPlan* kernel_ = nullptr;
-  const compiler::Layer* layer_ = nullptr;
   std::unique_ptr<LoadedKernel> loaded_;
   std::vector<Argument> arguments_;
   Record record_{};  // with the numbers that do not change

@@ -2,7 +2,7 @@
 #include "tests/driver/driver_layer.h"
 
 #include "compiler/launch.h"
-#include "runtime/launch/param_records.h"
+#include "compiler/param_record.h"
 
 #include <cstring>
 
@@ -40,8 +40,7 @@ void DriverLayer::describe_kernels(const Plan& plan, FakeNvrtcControl& nvrtc, in
     FakeNvrtcControl::Params* params = nvrtc.params.data();
     while (params->bytes != 0 && entry != params->entry.data()) ++params;
     std::memcpy(params->entry.data(), entry.c_str(), entry.size() + 1);
-    params->bytes =
-        static_cast<int64_t>(runtime::param_record(kernel.spec, plan.layer).bytes) + off;
+    params->bytes = static_cast<int64_t>(compiler::param_record(kernel.spec).bytes) + off;
   }
 }
 
@@ -115,7 +114,7 @@ Result<void> DriverLayer::run_all(runtime::Stream stream) {
 int64_t DriverLayer::launches() const {
   int64_t count = 0;
   for (const compiler::KernelPlan& kernel : plan_.kernels) {
-    if (compiler::busy_ctas(kernel.spec, plan_.layer, kTokens) == 0) continue;
+    if (compiler::busy_ctas(kernel.spec, kernel.bounds, kTokens) == 0) continue;
     // Backward runs twice here, and kernels of one gradient mode in one of the two.
     count += kernel.phase == compiler::Phase::kBackward && !kernel.gradient_mode ? 2 : 1;
   }

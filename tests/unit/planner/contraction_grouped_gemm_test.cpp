@@ -114,10 +114,10 @@ TEST(GradientColumns, AlignEveryGroupToAStep) {
   layer.max_tokens = 100;
   layer.splits_alignment = 128;
   layer.max_permuted_rows = 640;
-  EXPECT_EQ(gradient_columns(layer), 640);
+  EXPECT_EQ(gradient_columns(call_bounds(layer)), 640);
   layer.splits_alignment = 16;
   // 200 rows and up to 127 more for each of 4 experts, in whole steps.
-  EXPECT_EQ(gradient_columns(layer), 768);
+  EXPECT_EQ(gradient_columns(call_bounds(layer)), 768);
 }
 
 }  // namespace

@@ -84,12 +84,12 @@ TEST(CallDims, AreThoseOfTheWorstRouting) {
                     .max_tokens = 13,
                     .max_permuted_rows = 1 << 20};
         const int64_t rows = worst_rows(2 * tokens, experts, alignment);
-        EXPECT_EQ(call_dims(layer, tokens).rows, rows);
-        const int64_t columns = call_dims(layer, tokens).columns;
+        EXPECT_EQ(call_dims(call_bounds(layer), tokens).rows, rows);
+        const int64_t columns = call_dims(call_bounds(layer), tokens).columns;
         EXPECT_GE(columns, worst_rows(2 * tokens, experts, 128));
         EXPECT_LE(columns, worst_rows(2 * tokens, experts, 128) + 128);
         layer.max_permuted_rows = 16;
-        EXPECT_EQ(call_dims(layer, tokens).rows, std::min<int64_t>(rows, 16));
+        EXPECT_EQ(call_dims(call_bounds(layer), tokens).rows, std::min<int64_t>(rows, 16));
       }
 }
 
@@ -143,7 +143,7 @@ TEST(MemoryLayout, TakesLittleMoreThanItsShareForFewTokens) {
     const Plan plan = plan_of(layer);
     const MemoryLayout layout = MemoryLayout::make(plan).value();
     for (const int64_t tokens : {1, 16, 512, 4000}) {
-      const int64_t rows = call_dims(layer, tokens).rows;
+      const int64_t rows = call_dims(call_bounds(layer), tokens).rows;
       EXPECT_LE(
           layout.sizes(tokens)->workspace_bytes,
           (plan.workspace_bytes + layer.max_permuted_rows - 1) / layer.max_permuted_rows * rows +

@@ -32,11 +32,13 @@ TEST(Transpose, FollowsTheColumnsThatTokensCanFill) {
               .max_tokens = 1000,
               .max_permuted_rows = 2944};
   // Two experts with a row each: two tiles of rows.
-  EXPECT_EQ(busy_ctas(kSpec, layer, 1), busy_ctas(kSpec, int64_t{2 * 128}));
-  EXPECT_EQ(busy_ctas(kSpec, layer, 1000), busy_ctas(kSpec, gradient_columns(layer)));
+  EXPECT_EQ(busy_ctas(kSpec, call_bounds(layer), 1), busy_ctas(kSpec, int64_t{2 * 128}));
+  EXPECT_EQ(busy_ctas(kSpec, call_bounds(layer), 1000),
+            busy_ctas(kSpec, gradient_columns(call_bounds(layer))));
   layer.splits_alignment = 128;
-  EXPECT_EQ(busy_ctas(kSpec, layer, 1), busy_ctas(kSpec, int64_t{2 * 128}));
-  EXPECT_EQ(busy_ctas(kSpec, layer, 1000), busy_ctas(kSpec, gradient_columns(layer)));
+  EXPECT_EQ(busy_ctas(kSpec, call_bounds(layer), 1), busy_ctas(kSpec, int64_t{2 * 128}));
+  EXPECT_EQ(busy_ctas(kSpec, call_bounds(layer), 1000),
+            busy_ctas(kSpec, gradient_columns(call_bounds(layer))));
 }
 
 TEST(Transpose, MovesEveryRealRowInAndOutWithItsScales) {

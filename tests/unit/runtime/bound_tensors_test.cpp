@@ -283,11 +283,15 @@ TEST_F(BoundTensorsTest, KnowsWhatAHalfTouches) {
 }
 
 TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
+  using compiler::Access;
   plan_.tensors.push_back({.name = "w1_q", .role = TensorRole::kQuantized});
-  plan_.kernels = {
-      {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}, {"output", "w1_q"}}},
-      {.phase = compiler::Phase::kForward,
-       .arguments = {{"input", "x"}, {"b", "w1_q"}, {"output", "x_q"}, {"d", "y"}}}};
+  plan_.kernels = {{.phase = compiler::Phase::kWeights,
+                    .arguments = {{"input", "w1"}, {"output", "w1_q", Access::kWrite}}},
+                   {.phase = compiler::Phase::kForward,
+                    .arguments = {{"input", "x"},
+                                  {"b", "w1_q"},
+                                  {"output", "x_q", Access::kWrite},
+                                  {"d", "y", Access::kReadWrite}}}};
   EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kWeights}), TensorSet("1000000"));
   EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kForward}), TensorSet("1000"));
   EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kBackward}), TensorSet());

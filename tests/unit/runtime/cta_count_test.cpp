@@ -13,15 +13,15 @@ const compiler::RowChainSpec kChain{.columns = 144, .threads = 256, .segments_in
 
 TEST(CtaCount, FollowsTheTokens) {
   const KernelPlan chain{.spec = kChain};
-  EXPECT_EQ(cta_count(chain, {}, 0, 132), 0);
-  EXPECT_EQ(cta_count(chain, {}, 33, 132), 2);
-  EXPECT_EQ(cta_count(chain, {}, 32000, 132), 1000);
+  EXPECT_EQ(cta_count(chain, 0, 132), 0);
+  EXPECT_EQ(cta_count(chain, 33, 132), 2);
+  EXPECT_EQ(cta_count(chain, 32000, 132), 1000);
 }
 
 TEST(CtaCount, GivesPersistentKernelsWhatTheDeviceHolds) {
   const KernelPlan chain{.spec = kChain, .launch = {.ctas_per_sm = 2}};
-  EXPECT_EQ(cta_count(chain, {}, 33, 132), 2);
-  EXPECT_EQ(cta_count(chain, {}, 32000, 132), 264);
+  EXPECT_EQ(cta_count(chain, 33, 132), 2);
+  EXPECT_EQ(cta_count(chain, 32000, 132), 264);
 }
 
 }  // namespace

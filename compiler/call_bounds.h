@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/layer.h"
+
+#include <cstdint>
+
+namespace moejit::compiler {
+
+// What is known of calls before their routing is. The sizes of tensors in a call over T tokens and
+// the CTAs that have work follow from it.
+struct CallBounds {
+  int64_t max_tokens = 0;
+  int32_t top_k = 1;
+  int32_t groups = 0;            // of permuted rows: experts of this rank
+  int32_t splits_alignment = 1;  // each group begins at a multiple of it
+  int64_t max_permuted_rows = 0;
+  int64_t list_length = 0;  // tensors of a list, where a kernel has one
+  int64_t list_tiles = 0;   // 128x128 tiles of them all
+  bool operator==(const CallBounds&) const = default;
+};
+
+CallBounds call_bounds(const Layer& layer);
+
+// A dimension whose size follows from the tokens of a call. A tensor has at most one of them.
+enum class CallDim {
+  kTokens,        // T
+  kRows,          // P
+  kColumns,       // C
+  kColumnBlocks,  // C/128
+};
+
+}  // namespace moejit::compiler
