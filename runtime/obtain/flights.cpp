@@ -84,11 +84,11 @@ Flights::Seat Flights::board(const compiler::KernelSource& source, const compile
       ++remembered_failures_;
       return Seat(tl::make_unexpected(failure->second));
     }
-    SharedFlight& entry = in_flight_[key.digest];
-    is_first = entry == nullptr;
-    if (is_first) entry = std::make_shared<Flight>(source, key);
+    const auto found = in_flight_.find(key.digest);
+    is_first = found == in_flight_.end();
+    flight = is_first ? std::make_shared<Flight>(source, key) : found->second;
+    if (is_first) in_flight_.emplace(key.digest, flight);
     if (!is_first) ++boarded_;
-    flight = entry;
     ticket = flight->ticket;
     ++flight->waiters;
   }
@@ -102,10 +102,10 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   {
     const std::lock_guard lock(mutex_);
     if (memory_.contains(key.digest) || failures_.contains(key.digest)) return;
-    SharedFlight& entry = in_flight_[key.digest];
-    if (entry) return;
-    flight = entry = std::make_shared<Flight>(source, key);
+    if (in_flight_.contains(key.digest)) return;
+    flight = std::make_shared<Flight>(source, key);
     flight->is_prefetch = true;
+    in_flight_.emplace(key.digest, flight);
   }
   begin(flight, Priority::kPrefetch);
 }
