@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/layer.h"
 
+#include "compiler/support/json_text.h"
+
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace moejit::compiler {
 namespace {
-
-std::string json_string(std::string_view text) {
-  using Json = nlohmann::json;
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 template <typename Enum>
 std::string json_list(const std::vector<Enum>& values) {

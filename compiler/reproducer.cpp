@@ -3,11 +3,11 @@
 
 #include "compiler/compiler.h"
 #include "compiler/support/file.h"
+#include "compiler/support/json_text.h"
 #include "templates/embedded_templates.h"
 
 #include <filesystem>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 namespace moejit::compiler {
@@ -23,15 +23,15 @@ Result<void> write_below(const fs::path& folder, const fs::path& name, std::stri
 }
 
 std::string report_of(const KernelSource& source, const Error& error) {
-  nlohmann::ordered_json report{{"moejit", MOEJIT_VERSION},
-                                {"entry", source.entry},
-                                {"target", to_string(source.target)},
-                                {"toolchain", nlohmann::ordered_json::array()},
-                                {"code", to_string(error.code)},
-                                {"message", error.message},
-                                {"detail", error.detail}};
+  Json report{{"moejit", MOEJIT_VERSION},
+              {"entry", source.entry},
+              {"target", to_string(source.target)},
+              {"toolchain", Json::array()},
+              {"code", to_string(error.code)},
+              {"message", error.message},
+              {"detail", error.detail}};
   if (const auto fields = toolchain_identity(source)) report["toolchain"] = *fields;
-  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return report.dump(2) + "\n";
 }
 
 Result<void> write_reproducer(const KernelSource& source, const fs::path& folder,

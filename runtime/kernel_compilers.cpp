@@ -9,7 +9,6 @@
 #include <cstring>
 #include <fmt/core.h>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 namespace moejit::runtime {
 namespace {

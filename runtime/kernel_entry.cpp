@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/kernel_entry.h"
 
+#include "compiler/support/json_text.h"
 #include "runtime/fold_headers.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace moejit::runtime {
 namespace {
 
 using compiler::ResourceUsage;
-using nlohmann::json;
 
 struct UsageField {
   const char* name;
@@ -19,54 +18,55 @@ struct UsageField {
 };
 
 constexpr std::array kUsageFields = {
-    UsageField{"registers", &ResourceUsage::registers},
-    UsageField{"static_shared_bytes", &ResourceUsage::static_shared_bytes},
-    UsageField{"stack_bytes", &ResourceUsage::stack_bytes},
-    UsageField{"spill_store_bytes", &ResourceUsage::spill_store_bytes},
-    UsageField{"spill_load_bytes", &ResourceUsage::spill_load_bytes},
     UsageField{"code_bytes", &ResourceUsage::code_bytes},
+    UsageField{"registers", &ResourceUsage::registers},
+    UsageField{"spill_load_bytes", &ResourceUsage::spill_load_bytes},
+    UsageField{"spill_store_bytes", &ResourceUsage::spill_store_bytes},
+    UsageField{"stack_bytes", &ResourceUsage::stack_bytes},
+    UsageField{"static_shared_bytes", &ResourceUsage::static_shared_bytes},
 };
 
-std::optional<ResourceUsage> usage_of(const json& object) {
+std::optional<ResourceUsage> usage_of(const JsonValue& object) {
   ResourceUsage usage;
   for (const UsageField& field : kUsageFields) {
-    const auto value = object.find(field.name);
-    if (value == object.end() || !value->is_number_integer()) return std::nullopt;
-    usage.*field.member = value->get<int32_t>();
+    const JsonValue* const value = find_member(object, field.name);
+    if (value == nullptr || !value->integer) return std::nullopt;
+    usage.*field.member = static_cast<int32_t>(*value->integer);
   }
   return usage;
 }
 
-bool is_text(const json& object, const char* name, const std::string& wanted) {
-  const auto value = object.find(name);
-  return value != object.end() && value->is_string() &&
-         value->get_ref<const std::string&>() == wanted;
+bool is_text(const JsonValue& object, const char* name, const std::string& wanted) {
+  const JsonValue* const value = find_member(object, name);
+  return value != nullptr && value->kind == JsonKind::kString && value->text == wanted;
 }
 
 }  // namespace
 
 std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
-  json object = {{"entry", binary.entry}, {"target", to_string(binary.target)}};
-  if (binary.usage)
-    for (const UsageField& field : kUsageFields)
-      object["usage"][field.name] = (*binary.usage).*field.member;
-  object["key"] = json::array();
+  Json fields = Json::array();
   for (const HashedField& field : fold_headers(key.fields))
-    object["key"].push_back(json::array({field.name, field.value}));
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+    fields.push_back(std::vector{field.name, field.value});
+  Json object = {{"entry", binary.entry}, {"key", fields}, {"target", to_string(binary.target)}};
+  if (binary.usage) {
+    Json usage = Json::object();
+    for (const UsageField& field : kUsageFields) usage[field.name] = (*binary.usage).*field.member;
+    object["usage"] = usage;
+  }
+  return object.dump();
 }
 
 std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
                                                 const compiler::KernelSource& source) {
-  const json object = json::parse(entry.metadata, nullptr, false);
-  if (!object.is_object() || !is_text(object, "entry", source.entry) ||
-      !is_text(object, "target", to_string(source.target)) || entry.payload.empty())
+  const auto metadata = parse_json(entry.metadata, {.source_name = "metadata"});
+  if (!metadata || !is_text(metadata->root, "entry", source.entry) ||
+      !is_text(metadata->root, "target", to_string(source.target)) || entry.payload.empty())
     return std::nullopt;
   compiler::KernelBinary binary{.entry = source.entry,
                                 .target = source.target,
                                 .bytes = std::move(entry.payload),
                                 .usage = std::nullopt};
-  if (const auto usage = object.find("usage"); usage != object.end()) {
+  if (const JsonValue* const usage = find_member(metadata->root, "usage")) {
     binary.usage = usage_of(*usage);
     if (!binary.usage) return std::nullopt;
   }
@@ -74,13 +74,14 @@ std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
 }
 
 std::vector<HashedField> key_fields_of(std::string_view metadata) {
-  const json object = json::parse(metadata, nullptr, false);
-  if (!object.is_object() || !object.contains("key") || !object["key"].is_array()) return {};
+  const auto document = parse_json(metadata, {.source_name = "metadata"});
+  const JsonValue* const key = document ? find_member(document->root, "key") : nullptr;
+  if (key == nullptr) return {};
   std::vector<HashedField> fields;
-  for (const json& field : object["key"]) {
-    if (!field.is_array() || field.size() != 2 || !field[0].is_string() || !field[1].is_string())
-      return {};
-    fields.push_back({field[0].get<std::string>(), field[1].get<std::string>()});
+  for (const JsonValue& field : key->elements) {
+    const auto pair = read_strings(field);
+    if (!pair || pair->size() != 2) return {};
+    fields.push_back({(*pair)[0], (*pair)[1]});
   }
   return unfold_headers(fields);
 }

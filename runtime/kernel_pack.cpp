@@ -2,26 +2,23 @@
 #include "runtime/kernel_pack.h"
 
 #include "compiler/compiler.h"
+#include "compiler/support/json_text.h"
 #include "runtime/kernel_entry.h"
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace moejit::runtime {
 namespace {
 
-using nlohmann::json;
-
 // The key's fields in an entry's metadata, as "name=value".
-std::vector<std::string> key_fields(const json& metadata) {
+std::vector<std::string> key_fields(const JsonValue& metadata) {
   std::vector<std::string> fields;
-  const auto key = metadata.find("key");
-  if (key == metadata.end() || !key->is_array()) return fields;
-  for (const json& field : *key)
-    if (field.is_array() && field.size() == 2 && field[0].is_string() && field[1].is_string())
-      fields.push_back(fmt::format("{}={}", field[0].get_ref<const std::string&>(),
-                                   field[1].get_ref<const std::string&>()));
+  const JsonValue* const key = find_member(metadata, "key");
+  if (key == nullptr) return fields;
+  for (const JsonValue& field : key->elements)
+    if (const auto pair = read_strings(field); pair && pair->size() == 2)
+      fields.push_back(fmt::format("{}={}", (*pair)[0], (*pair)[1]));
   return fields;
 }
 
@@ -35,38 +32,31 @@ std::string pack_manifest(std::span<const cache::Entry> entries) {
   std::set<std::string> targets;
   std::set<std::vector<std::string>> compilers;
   for (const cache::Entry& entry : entries) {
-    const json metadata = json::parse(entry.metadata, nullptr, false);
-    if (!metadata.is_object() || !metadata.contains("target") || !metadata["target"].is_string())
-      continue;
-    const std::string name = metadata["target"].get<std::string>();
-    const auto target = compiler::parse_target(name);
+    const auto metadata = parse_json(entry.metadata, {.source_name = "metadata"});
+    const JsonValue* const name = metadata ? find_member(metadata->root, "target") : nullptr;
+    if (name == nullptr || name->kind != JsonKind::kString) continue;
+    const auto target = compiler::parse_target(name->text);
     if (!target) continue;
-    targets.insert(name);
-    compilers.insert(compiler::compiler_fields(*target, key_fields(metadata)));
+    targets.insert(name->text);
+    compilers.insert(compiler::compiler_fields(*target, key_fields(metadata->root)));
   }
-  const json manifest = {
-      {"kernels", entries.size()}, {"targets", targets}, {"compilers", compilers}};
-  return manifest.dump(-1, ' ', false, json::error_handler_t::replace);
+  return Json({{"compilers", std::vector(compilers.begin(), compilers.end())},
+               {"kernels", entries.size()},
+               {"targets", std::vector(targets.begin(), targets.end())}})
+      .dump();
 }
 
 std::string compilers_text(std::span<const std::vector<std::string>> compilers) {
-  json text;
-  text["compilers"] = std::vector(compilers.begin(), compilers.end());
-  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+  return Json({{"compilers", std::vector(compilers.begin(), compilers.end())}}).dump();
 }
 
 std::vector<std::vector<std::string>> compilers_of(std::string_view manifest) {
-  const json object = json::parse(manifest, nullptr, false);
+  const auto document = parse_json(manifest, {.source_name = "manifest"});
+  const JsonValue* const all = document ? find_member(document->root, "compilers") : nullptr;
   std::vector<std::vector<std::string>> compilers;
-  if (!object.is_object() || !object.contains("compilers") || !object["compilers"].is_array())
-    return compilers;
-  for (const json& compiler : object["compilers"]) {
-    if (!compiler.is_array()) continue;
-    std::vector<std::string> fields;
-    for (const json& field : compiler)
-      if (field.is_string()) fields.push_back(field.get<std::string>());
-    compilers.push_back(std::move(fields));
-  }
+  if (all == nullptr) return compilers;
+  for (const JsonValue& compiler : all->elements)
+    if (auto fields = read_strings(compiler)) compilers.push_back(std::move(*fields));
   return compilers;
 }
 

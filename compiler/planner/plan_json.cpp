@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-
-#include <nlohmann/json.hpp>
+#include "compiler/support/json_text.h"
 
 namespace moejit::compiler {
 namespace {
 
-using Json = nlohmann::ordered_json;
+Json layer_json(const Layer& layer) {
+  return Json(parse_json(to_json(layer), {.source_name = "layer"}).value().root);
+}
 
 Json tensor_json(const TensorPlan& tensor) {
   Json shape = Json::array(), symbols = Json::array();
@@ -65,7 +66,7 @@ std::string plan_to_json(const Plan& plan) {
     saved.push_back({{"recipe", to_string(other.recipe)},
                      {"recompute", to_string(other.recompute)},
                      {"saved_bytes", other.bytes}});
-  const Json json = {{"layer", Json::parse(to_json(plan.layer))},
+  const Json json = {{"layer", layer_json(plan.layer)},
                      {"target", to_string(plan.target)},
                      {"plan_digest", plan_digest(plan)},
                      {"workspace_bytes", plan.workspace_bytes},

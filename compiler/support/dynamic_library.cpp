@@ -21,8 +21,8 @@ namespace {
 
 std::size_t align4(std::size_t size) { return (size + 3) & ~std::size_t{3}; }
 
-// The GNU build id among the notes of a segment, in hexadecimal, or empty.
-std::string build_id_in_notes(std::span<const std::uint8_t> notes) {
+// The GNU build id among the notes of a segment, or empty.
+std::span<const std::uint8_t> build_id_in_notes(std::span<const std::uint8_t> notes) {
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) header;
     std::memcpy(&header, notes.data(), sizeof(header));
@@ -31,23 +31,25 @@ std::string build_id_in_notes(std::span<const std::uint8_t> notes) {
     const std::size_t end = value_at + align4(header.n_descsz);
     if (end > notes.size()) return {};
     const bool is_gnu = header.n_namesz == 4 && std::memcmp(notes.data() + name_at, "GNU", 4) == 0;
-    if (is_gnu && header.n_type == NT_GNU_BUILD_ID) {
-      std::string hex;
-      for (const std::uint8_t byte : notes.subspan(value_at, header.n_descsz)) {
-        hex += fmt::format("{:02x}", byte);
-      }
-      return hex;
-    }
+    if (is_gnu && header.n_type == NT_GNU_BUILD_ID) return notes.subspan(value_at, header.n_descsz);
     notes = notes.subspan(end);
   }
   return {};
 }
 
+std::string hexadecimal(std::span<const std::uint8_t> bytes) {
+  std::string hex;
+  for (const std::uint8_t byte : bytes) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
 struct Wanted {
   ElfW(Addr) base;
-  std::string build_id;
+  std::span<const std::uint8_t> build_id;  // in the library
 };
 
+// Allocates nothing: glibc, through which an exception would go, ends a process that has no memory
+// for its unwinder.
 int look_at_library(dl_phdr_info* info, std::size_t /*size*/, void* data) {
   auto& wanted = *static_cast<Wanted*>(data);
   if (info->dlpi_addr != wanted.base) return 0;
@@ -91,7 +93,7 @@ std::string build_id_of_file(const std::string& path) {
     if (segment.p_type != PT_NOTE || segment.p_filesz > kLargestNotes) continue;
     std::vector<std::uint8_t> notes(segment.p_filesz);
     if (!read_at(file, segment.p_offset, std::span(notes))) return {};
-    if (std::string id = build_id_in_notes(notes); !id.empty()) return id;
+    if (const auto id = build_id_in_notes(notes); !id.empty()) return hexadecimal(id);
   }
   return {};
 }
@@ -114,7 +116,7 @@ std::string DynamicLibrary::build_id() const {
   if (map == nullptr) return {};
   Wanted wanted{.base = map->l_addr, .build_id = {}};
   dl_iterate_phdr(look_at_library, &wanted);
-  return wanted.build_id;
+  return hexadecimal(wanted.build_id);
 }
 
 }  // namespace moejit

@@ -256,6 +256,21 @@ std::size_t utf8_length(std::string_view text) {
 
 }  // namespace
 
+const JsonValue* find_member(const JsonValue& value, std::string_view key) {
+  const auto found = std::ranges::find(value.members, key, &JsonMember::key);
+  return found == value.members.end() ? nullptr : &found->value;
+}
+
+std::optional<std::vector<std::string>> read_strings(const JsonValue& value) {
+  if (value.kind != JsonKind::kArray) return std::nullopt;
+  std::vector<std::string> strings;
+  for (const JsonValue& element : value.elements) {
+    if (element.kind != JsonKind::kString) return std::nullopt;
+    strings.push_back(element.text);
+  }
+  return strings;
+}
+
 Result<JsonDocument> parse_json(std::string_view text, const JsonOptions& options) {
   MOEJIT_TRY(check_bytes(text, options));
   Progress progress;

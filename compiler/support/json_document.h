@@ -33,6 +33,12 @@ struct JsonMember {
   JsonValue value;
 };
 
+// The member of an object of that key; null where it has none, or `value` is no object.
+const JsonValue* find_member(const JsonValue& value, std::string_view key);
+
+// The strings of an array; none where `value` is no array of strings alone.
+std::optional<std::vector<std::string>> read_strings(const JsonValue& value);
+
 struct JsonOptions {
   std::string_view source_name;  // what errors call the text, usually its path
   Stage stage = Stage::kParse;   // of errors

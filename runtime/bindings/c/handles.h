@@ -3,6 +3,7 @@
 
 #include "compiler/memory_layout.h"
 #include "compiler/plan.h"
+#include "compiler/support/fork.h"
 #include "runtime/bindings/c/moejit.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -11,7 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,11 @@ struct LayerTensor {
   uint32_t used_by = 0;              // MOEJIT_USED_BY_... bits
 };
 
-// A text that is made when it is first asked for.
+// A text that is made when it is first asked for. There is no std::once_flag in it: an exception
+// would go through glibc, which ends a process that has no memory for its unwinder.
 struct LazyText {
-  std::once_flag is_made;
-  std::string text;
+  ForkMutex mutex;
+  std::optional<std::string> text;
 };
 
 }  // namespace moejit::bindings

@@ -4,6 +4,8 @@
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
 
+#include <mutex>
+
 namespace {
 
 using moejit::Result;
@@ -47,8 +49,9 @@ Result<Plan> plan_of(std::string_view json, const char* target,
 // Hands out a text that `make` makes when it is first asked for.
 template <typename Make>
 Result<void> hand_out(LazyText& lazy, const char** text, Make&& make) {
-  std::call_once(lazy.is_made, [&] { lazy.text = make(); });
-  *text = lazy.text.c_str();
+  const std::lock_guard lock(lazy.mutex);
+  if (!lazy.text) lazy.text = make();
+  *text = lazy.text->c_str();
   return {};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the C interface takes nothing from the heap. malloc is this program's own and counts;
-// libmoejit.so, libstdc++ and this program all end there.
+// A call of the C interface takes nothing from the heap.
 #include "compiler/compiler.h"
 #include "runtime/prepared_layer.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/c_api/counted_malloc.h"
 #include "tests/unit/c_api/sim_layer.h"
 #include "tests/unit/c_api/tensor_fixture.h"
 
@@ -13,39 +13,15 @@
 #include <memory>
 #include <span>
 
-namespace {
-thread_local int64_t allocations = 0;
-}
-
-// glibc's own.
-extern "C" void* __libc_malloc(std::size_t bytes);
-extern "C" void* __libc_calloc(std::size_t count, std::size_t bytes);
-extern "C" void* __libc_realloc(void* address, std::size_t bytes);
-
-extern "C" __attribute__((visibility("default"))) void* malloc(std::size_t bytes) noexcept {
-  ++allocations;
-  return __libc_malloc(bytes);
-}
-extern "C" __attribute__((visibility("default"))) void* calloc(std::size_t count,
-                                                               std::size_t bytes) noexcept {
-  ++allocations;
-  return __libc_calloc(count, bytes);
-}
-extern "C" __attribute__((visibility("default"))) void* realloc(void* address,
-                                                                std::size_t bytes) noexcept {
-  ++allocations;
-  return __libc_realloc(address, bytes);
-}
-
 namespace moejit::testing {
 namespace {
 
 // Of this thread.
 template <typename Function>
 int64_t allocations_of(Function&& function) {
-  const int64_t before = allocations;
+  const int64_t before = allocations();
   function();
-  return allocations - before;
+  return allocations() - before;
 }
 
 TEST(CApiAllocations, AreCountedInTheLibraryToo) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host that has no memory left gets an error and goes on. malloc is this program's own: it fails
+// on a thread from a chosen allocation on, until a call has returned, also to who cleans up.
+#include "tests/unit/c_api/counted_malloc.h"
+#include "tests/unit/c_api/sim_layer.h"
+
+#include <algorithm>
+#include <functional>
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+// Calls about a thousand times, with some allocations more each time, until nothing fails any more.
+void expect_errors_alone(const std::function<moejit_error_code()>& call,
+                         const std::function<void()>& clean_up) {
+  const int64_t before = allocations();
+  ASSERT_EQ(call(), MOEJIT_OK);
+  const int64_t all = allocations() - before;
+  clean_up();
+  ASSERT_GT(all, 10);
+  moejit_error_code code = MOEJIT_ERROR_OUT_OF_MEMORY;
+  int64_t calls = 0;
+  for (; code == MOEJIT_ERROR_OUT_OF_MEMORY; ++calls) {
+    fail_allocations_after(calls * std::max<int64_t>(1, all / 1000));
+    code = call();
+    fail_no_allocations();
+    clean_up();
+  }
+  EXPECT_TRUE(is_ok(code));
+  EXPECT_GT(calls, std::min<int64_t>(all / 2, 500));
+}
+
+TEST(CApiAllocationFailures, AreErrorsOfALayer) {
+  moejit_layer* layer = nullptr;
+  expect_errors_alone(
+      [&] {
+        return moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
+      },
+      [&] {
+        moejit_layer_destroy(layer);
+        layer = nullptr;
+      });
+}
+
+TEST(CApiAllocationFailures, AreErrorsOfAPlanAsJson) {
+  moejit_layer* layer = nullptr;
+  const char* json = nullptr;
+  const auto create = [&] {
+    moejit_layer_destroy(layer);
+    layer = nullptr;
+    ASSERT_TRUE(
+        is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
+  };
+  create();
+  expect_errors_alone([&] { return moejit_layer_get_plan_json(layer, &json); }, create);
+  moejit_layer_destroy(layer);
+}
+
+// The kernels are in the cache already, whose entries and their metadata are read.
+TEST(CApiAllocationFailures, AreErrorsOfAPreparation) {
+  SimLayer sim;
+  ASSERT_TRUE(is_ok(sim.open()));
+  moejit_engine_options options = {};
+  options.struct_size = sizeof(options);
+  options.cache_dir = kKernelCache;
+  options.frozen = 1;
+  moejit_layer* layer = nullptr;
+  moejit_engine* engine = nullptr;
+  const auto open = [&] {
+    moejit_layer_destroy(layer);
+    moejit_engine_destroy(engine);
+    layer = nullptr;
+    engine = nullptr;
+    ASSERT_TRUE(is_ok(moejit_engine_create(&options, &engine)));
+    ASSERT_TRUE(
+        is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
+  };
+  open();
+  expect_errors_alone([&] { return moejit_layer_prepare(layer, engine, sim.device()); }, open);
+  moejit_layer_destroy(layer);
+  moejit_engine_destroy(engine);
+}
+
+}  // namespace
+}  // namespace moejit::testing
