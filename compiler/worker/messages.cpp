@@ -1,63 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/worker/messages.h"
 
+#include "compiler/worker/cbor.h"
+
 #include <array>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <new>
 #include <stdexcept>
 
 namespace moejit::compiler {
 namespace {
 
-using Json = nlohmann::json;
-using Octets = std::vector<std::uint8_t>;
-
-std::vector<std::byte> to_bytes(const Json& json) {
-  const Octets octets = Json::to_cbor(json);
-  const auto* first = reinterpret_cast<const std::byte*>(octets.data());
-  return {first, first + octets.size()};
-}
-
-// Whether no array or object is deeper in others than in any message: reading takes stack for each
-// level, and a program that is no worker may have written anything.
-bool is_shallow(std::span<const std::byte> bytes) {
-  struct Depth final : Json::json_sax_t {
-    bool enter() { return ++depth <= 4; }
-    bool leave() { return --depth, true; }
-    bool null() override { return true; }
-    bool boolean(bool) override { return true; }
-    bool number_integer(number_integer_t) override { return true; }
-    bool number_unsigned(number_unsigned_t) override { return true; }
-    bool number_float(number_float_t, const string_t&) override { return true; }
-    bool string(string_t&) override { return true; }
-    bool binary(binary_t&) override { return true; }
-    bool key(string_t&) override { return true; }
-    bool start_object(std::size_t) override { return enter(); }
-    bool end_object() override { return leave(); }
-    bool start_array(std::size_t) override { return enter(); }
-    bool end_array() override { return leave(); }
-    bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
-      return false;
-    }
-    int depth = 0;
-  } depth;
-  const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  return Json::sax_parse(first, first + bytes.size(), &depth, Json::input_format_t::cbor);
-}
+constexpr std::size_t kMaxDepth = 4;  // of messages: reading takes memory for each level
 
 // What `read` makes of the message; none where it is malformed or lacks something.
 template <typename Function>
 auto read_message(std::span<const std::byte> bytes, const Function& read)
-    -> std::optional<decltype(read(Json{}))> {
-  const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    -> std::optional<decltype(read(CborValues{}))> {
+  const std::optional<CborValues> values = read_cbor(bytes, kMaxDepth);
+  if (!values) return std::nullopt;
   try {
-    if (!is_shallow(bytes)) return std::nullopt;
-    return read(Json::from_cbor(first, first + bytes.size()));
-  } catch (const std::exception&) {  // nlohmann's way to say so
+    return read(*values);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {  // a value is missing, or is of another type
     return std::nullopt;
   }
+}
+
+const std::string& text_at(const CborValues& values, const std::string& path) {
+  return std::get<std::string>(values.at(path));
+}
+
+double number_at(const CborValues& values, const std::string& path) {
+  const CborValue& value = values.at(path);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
+  return std::get<double>(value);
 }
 
 template <typename Enumerator>
@@ -79,67 +59,69 @@ ErrorCode code_named(std::string_view name) {
   return ErrorCode::kCompilerFault;
 }
 
-Json error_json(const Error& error) {
-  return {{"code", to_string(error.code)},
-          {"message", error.message},
-          {"hint", error.hint},
-          {"detail", error.detail}};
+void write_error(CborWriter& to, const Error& error) {
+  to.map(4).text("code").text(to_string(error.code)).text("message").text(error.message);
+  to.text("hint").text(error.hint).text("detail").text(error.detail);
 }
 
-Error error_of(const Json& json) {
-  return {Stage::kCompile, code_named(json.at("code").get<std::string>()), json.at("message"),
-          json.at("hint"), json.at("detail")};
+// `path` is "" or ends in a slash.
+Error error_at(const CborValues& values, const std::string& path) {
+  return {Stage::kCompile, code_named(text_at(values, path + "code")),
+          text_at(values, path + "message"), text_at(values, path + "hint"),
+          text_at(values, path + "detail")};
 }
 
-Json usage_json(const ResourceUsage& usage) {
-  return {usage.registers,         usage.static_shared_bytes, usage.stack_bytes,
-          usage.spill_store_bytes, usage.spill_load_bytes,    usage.code_bytes};
-}
+constexpr std::array kUsageMembers = {
+    &ResourceUsage::registers,        &ResourceUsage::static_shared_bytes,
+    &ResourceUsage::stack_bytes,      &ResourceUsage::spill_store_bytes,
+    &ResourceUsage::spill_load_bytes, &ResourceUsage::code_bytes};
 
-// nlohmann takes any number for any other.
-std::int32_t count_of(const Json& json) {
-  const std::int64_t count = json.is_number_integer() ? json.get<std::int64_t>() : -1;
-  if (count < 0 || count > std::numeric_limits<std::int32_t>::max())
-    throw std::out_of_range("no count");  // as where a field is missing
-  return static_cast<std::int32_t>(count);
-}
-
-ResourceUsage usage_of(const Json& json) {
-  return {.registers = count_of(json.at(0)),
-          .static_shared_bytes = count_of(json.at(1)),
-          .stack_bytes = count_of(json.at(2)),
-          .spill_store_bytes = count_of(json.at(3)),
-          .spill_load_bytes = count_of(json.at(4)),
-          .code_bytes = count_of(json.at(5))};
-}
-
-CompileTime time_of(const Json& json) {
-  CompileTime time{.total = json.at("total"), .cpu = std::nullopt, .phases = std::nullopt};
-  if (json.contains("cpu")) time.cpu = json["cpu"].get<double>();
-  if (json.contains("phases")) {
-    const Json& phases = json["phases"];
-    time.phases = CompilePhases{
-        .front_end = phases.at(0), .optimizer = phases.at(1), .assembler = phases.at(2)};
+ResourceUsage usage_at(const CborValues& values, const std::string& path) {
+  ResourceUsage usage;
+  for (std::size_t i = 0; i < kUsageMembers.size(); ++i) {
+    const auto count = std::get<std::int64_t>(values.at(path + "/" + std::to_string(i)));
+    if (count < 0 || count > std::numeric_limits<std::int32_t>::max())
+      throw std::out_of_range("no count");  // as where it is missing
+    usage.*kUsageMembers[i] = static_cast<std::int32_t>(count);
   }
+  return usage;
+}
+
+void write_time(CborWriter& to, const CompileTime& time) {
+  to.map(1 + (time.cpu ? 1 : 0) + (time.phases ? 1 : 0)).text("total").number(time.total);
+  if (time.cpu) to.text("cpu").number(*time.cpu);
+  if (!time.phases) return;
+  to.text("phases").array(3).number(time.phases->front_end);
+  to.number(time.phases->optimizer).number(time.phases->assembler);
+}
+
+CompileTime time_at(const CborValues& values) {
+  CompileTime time{
+      .total = number_at(values, "time/total"), .cpu = std::nullopt, .phases = std::nullopt};
+  if (values.contains("time/cpu")) time.cpu = number_at(values, "time/cpu");
+  if (values.contains("time/phases"))
+    time.phases = CompilePhases{.front_end = number_at(values, "time/phases/0"),
+                                .optimizer = number_at(values, "time/phases/1"),
+                                .assembler = number_at(values, "time/phases/2")};
   return time;
 }
 
 }  // namespace
 
 std::vector<std::byte> encode_request(const WorkerRequest& request) {
-  return to_bytes({{"entry", request.source.entry},
-                   {"text", request.source.text},
-                   {"target", to_string(request.source.target)},
-                   {"key", request.key.hex()}});
+  CborWriter to;
+  to.map(4).text("entry").text(request.source.entry).text("text").text(request.source.text);
+  to.text("target").text(to_string(request.source.target)).text("key").text(request.key.hex());
+  return to.take();
 }
 
 std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes) {
-  auto read = read_message(bytes, [](const Json& json) -> std::optional<WorkerRequest> {
-    auto target = parse_target(json.at("target").get<std::string>());
-    auto key = Digest::from_hex(json.at("key").get<std::string>());
+  auto read = read_message(bytes, [](const CborValues& values) -> std::optional<WorkerRequest> {
+    auto target = parse_target(text_at(values, "target"));
+    auto key = Digest::from_hex(text_at(values, "key"));
     if (!target || !key) return std::nullopt;
-    return WorkerRequest{.source = {.entry = json.at("entry"),
-                                    .text = json.at("text"),
+    return WorkerRequest{.source = {.entry = text_at(values, "entry"),
+                                    .text = text_at(values, "text"),
                                     .target = std::move(*target)},
                          .key = *key};
   });
@@ -147,33 +129,36 @@ std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply) {
-  if (!reply) return to_bytes(error_json(reply.error()));
+  CborWriter to;
+  if (!reply) {
+    write_error(to, reply.error());
+    return to.take();
+  }
   const auto& [binary, time, loss] = *reply;
-  const auto* first = reinterpret_cast<const std::uint8_t*>(binary.bytes.data());
-  Json json{{"bytes", Json::binary(Octets(first, first + binary.bytes.size()))},
-            {"time", {{"total", time.total}}}};
-  if (binary.usage) json["usage"] = usage_json(*binary.usage);
-  if (time.cpu) json["time"]["cpu"] = *time.cpu;
-  if (time.phases)
-    json["time"]["phases"] = {time.phases->front_end, time.phases->optimizer,
-                              time.phases->assembler};
-  if (loss) json["loss"] = error_json(*loss);
-  return to_bytes(json);
+  to.map(2 + (binary.usage ? 1 : 0) + (loss ? 1 : 0)).text("bytes").bytes(binary.bytes);
+  to.text("time");
+  write_time(to, time);
+  if (binary.usage) {
+    to.text("usage").array(kUsageMembers.size());
+    for (const auto member : kUsageMembers) to.integer((*binary.usage).*member);
+  }
+  if (loss) write_error(to.text("loss"), *loss);
+  return to.take();
 }
 
 std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> bytes,
                                                    const KernelSource& source) {
-  return read_message(bytes, [&](const Json& json) -> Result<CompiledKernel> {
-    if (json.contains("code")) return tl::make_unexpected(error_of(json));
-    const Octets& octets = json.at("bytes").get_binary();
+  return read_message(bytes, [&](const CborValues& values) -> Result<CompiledKernel> {
+    if (values.contains("code")) return tl::make_unexpected(error_at(values, ""));
+    const auto& octets = std::get<std::vector<std::uint8_t>>(values.at("bytes"));
     const auto* first = reinterpret_cast<const std::byte*>(octets.data());
     KernelBinary binary{.entry = source.entry,
                         .target = source.target,
                         .bytes = {first, first + octets.size()},
                         .usage = std::nullopt};
-    if (json.contains("usage")) binary.usage = usage_of(json["usage"]);
-    CompiledKernel compiled{std::move(binary), time_of(json.at("time"))};
-    if (json.contains("loss")) compiled.loss = error_of(json["loss"]);
+    if (values.contains("usage")) binary.usage = usage_at(values, "usage");
+    CompiledKernel compiled{std::move(binary), time_at(values)};
+    if (values.contains("loss")) compiled.loss = error_at(values, "loss/");
     return compiled;
   });
 }

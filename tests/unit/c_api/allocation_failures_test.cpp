@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that has no memory left gets an error and goes on. malloc is this program's own: it fails
 // on a thread from a chosen allocation on, until a call has returned, also to who cleans up.
+#include "compiler/worker/messages.h"
 #include "tests/unit/c_api/counted_malloc.h"
 #include "tests/unit/c_api/sim_layer.h"
 
 #include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
+#include <new>
 
 namespace moejit::testing {
 namespace {
@@ -80,6 +82,27 @@ TEST(CApiAllocationFailures, AreErrorsOfAPreparation) {
   expect_errors_alone([&] { return moejit_layer_prepare(layer, engine, sim.device()); }, open);
   moejit_layer_destroy(layer);
   moejit_engine_destroy(engine);
+}
+
+// What a library exchanges with its compile worker.
+TEST(CApiAllocationFailures, AreExceptionsOfMessages) {
+  const compiler::KernelSource source{.entry = "f", .text = "text", .target = {}};
+  const auto exchange = [&] {
+    try {
+      compiler::CompiledKernel kernel{
+          .binary = {.entry = "f", .target = {}, .bytes = {std::byte{1}}, .usage = {}},
+          .time = {},
+          .loss = Error{Stage::kCompile, ErrorCode::kCompileFailed, "spills", "a hint", "a log"}};
+      kernel.binary.usage.emplace();
+      const auto read = compiler::decode_reply(compiler::encode_reply(kernel), source);
+      const auto request =
+          compiler::decode_request(compiler::encode_request({.source = source, .key = {}}));
+      return read && request ? MOEJIT_OK : MOEJIT_ERROR_INTERNAL;
+    } catch (const std::bad_alloc&) {
+      return MOEJIT_ERROR_OUT_OF_MEMORY;
+    }
+  };
+  expect_errors_alone(exchange, [] {});
 }
 
 }  // namespace
