@@ -117,6 +117,17 @@ void verified_disk_hit(benchmark::State& state) {
 }
 BENCHMARK(verified_disk_hit)->Arg(64 << 10)->Unit(benchmark::kMicrosecond);
 
+// What follows a hit in folder or pack, before the kernel is loaded.
+void kernel_of_entry(benchmark::State& state) {
+  const compiler::KernelSource source = quantize_source();
+  const auto key = compiler::kernel_key(source);
+  if (!key) return state.SkipWithError(key.error().message.c_str());
+  const cache::Entry entry = runtime::kernel_entry(
+      {source.entry, source.target, std::vector<std::byte>(1), compiler::ResourceUsage{}}, *key);
+  for (auto _ : state) benchmark::DoNotOptimize(runtime::kernel_of(entry, source));
+}
+BENCHMARK(kernel_of_entry)->Unit(benchmark::kMicrosecond);
+
 void miss_on_disk(benchmark::State& state) {
   const testing::TempDir folder("engine-bench");
   const auto cache = cache::KernelCache::open((folder / "cache").string());
