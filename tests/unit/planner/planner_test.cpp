@@ -245,7 +245,8 @@ TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
     EXPECT_EQ(tensor->bytes, 16);
     EXPECT_EQ(tensor->role, TensorRole::kOutput);
     const KernelPlan& kernel = *find_kernel(measured, operation);
-    EXPECT_EQ(kernel.arguments.back(), (KernelArgument{"elapsed", operation + "_elapsed"}));
+    EXPECT_EQ(kernel.arguments.back(),
+              (KernelArgument{"elapsed", operation + "_elapsed", Access::kWrite}));
     EXPECT_EQ(kernel.spec, find_kernel(plain, operation)->spec);
   }
   EXPECT_EQ(measured.workspace_bytes, plain.workspace_bytes);
