@@ -7,8 +7,8 @@
 
 namespace moejit::compiler {
 
-// What is known of calls before their routing is. The sizes of tensors in a call over T tokens and
-// the CTAs that have work follow from it.
+// Bounds calls before their routing is known. The sizes of tensors in a call over T tokens follow
+// from it, and the CTAs that have work.
 struct CallBounds {
   int64_t max_tokens = 0;
   int32_t top_k = 1;

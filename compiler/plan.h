@@ -79,7 +79,7 @@ enum class BackwardHalf { kData, kWeights };
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
 
-// What a kernel does with a tensor.
+// Tells what a kernel does with a tensor.
 enum class Access { kRead, kWrite, kReadWrite };
 
 // `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`

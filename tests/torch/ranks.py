@@ -39,6 +39,7 @@ def _work(rank, function, count, folder):
                             world_size=count, timeout=PATIENCE)
     try:
         result = function(device)
+        dist.barrier()  # that no rank leaves while another one is in a collective of the function
     except Exception:
         result = f"rank {rank}:\n{traceback.format_exc()}"
     torch.save(result, pathlib.Path(folder) / str(rank))
