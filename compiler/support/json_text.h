@@ -20,8 +20,7 @@ class Json {
  public:
   using Member = std::pair<std::string_view, Json>;
 
-  // null
-  Json() = default;
+  Json() = default;  // null
   explicit Json(JsonValue value) : value_(std::move(value)) {}
   // NOLINTBEGIN(google-explicit-constructor): so that a literal looks like what is written.
   Json(std::string_view text) { set(JsonKind::kString, std::string(text)); }
@@ -32,12 +31,12 @@ class Json {
   requires(!std::same_as<Number, bool>) Json(Number number) {
     set(JsonKind::kNumber, std::to_string(number));
   }
-  // An array of what can be made of the elements.
+  // Makes an array of the elements.
   template <typename Element>
   Json(const std::vector<Element>& elements) : Json(array()) {
     for (const Element& element : elements) push_back(element);
   }
-  // An object; keys are unique.
+  // Makes an object. Keys are unique.
   Json(std::initializer_list<Member> members) : Json(object()) {
     for (const auto& [key, value] : members) (*this)[key] = value;
   }
@@ -46,7 +45,7 @@ class Json {
   static Json array() { return Json(JsonValue{.kind = JsonKind::kArray}); }
   static Json object() { return Json(JsonValue{.kind = JsonKind::kObject}); }
 
-  // Of an array.
+  // Adds an element to an array.
   void push_back(Json element) { value_.elements.push_back(std::move(element.value_)); }
 
   // Stands for a member of an object, which is added where there is none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/c/last_error.h"
 
+#include "compiler/support/json_text.h"
 #include "runtime/bindings/c/error_code.h"
 
 #include <algorithm>
@@ -52,9 +53,8 @@ moejit_error view_of(const Error& error, const char* message, const char* hint,
 // Errors quote what the caller wrote, which may be anything: bytes that are not UTF-8 become
 // U+FFFD, and zeros, which would end the string, blanks.
 std::string c_text(const std::string& text) {
-  using Json = nlohmann::json;  // of strings alone: others take memory to be destroyed
-  const std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  auto valid = Json::parse(json).get<std::string>();
+  // Of the library's values only strings take no memory to be destroyed.
+  auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();
   std::ranges::replace(valid, '\0', ' ');
   return valid;
 }

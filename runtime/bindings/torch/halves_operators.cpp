@@ -94,8 +94,7 @@ const std::array<Operator, 3> kHalvesOperators = {{
      "backward_weights_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "
      "Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool "
-     "overwrite, str layer) "
-     "-> ()",
+     "overwrite, str layer) -> ()",
      backward_weights_add},
 }};
 

@@ -38,7 +38,7 @@ struct ReadyLayer {
   moejit_device* device = nullptr;
   moejit_layer_info info{};
   // What forward reads, which are row-wise weights, and what only backward reads: column-wise ones.
-  // They are two blocks so that neither is there while the other one is needed.
+  // They are two blocks so that the first can be freed before backward.
   QuantizedBlock quantized;
   QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;

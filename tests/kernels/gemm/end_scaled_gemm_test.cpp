@@ -116,7 +116,7 @@ TEST_P(EndScales, MeetTheSumInTheirOrder) {
   expect_bits(spec, route, halfway_operands(spec, route), spec.k);
 }
 
-// Those that add partial sums in fp32.
+// Tests the kernels that add partial sums in fp32.
 class ShortChains : public EndScaledGemmTest,
                     public ::testing::WithParamInterface<EndScaledKind> {};
 

@@ -9,20 +9,20 @@
 
 namespace moejit::testing {
 
-// Integers from -2 to 2 and, where `spec` has scales, powers of two from 1/4 to 4, the same for all
-// rows or columns of an expert where it has one for these: sums of any order are exact.
+// Returns integers from -2 to 2 and, where `spec` has scales, powers of two from 1/4 to 4, the same
+// for all rows or columns of an expert where it has one for these: sums of any order are exact.
 reference::EndScaledOperands integer_operands(const compiler::GroupedGemmSpec& spec,
                                               const reference::Route& route, uint64_t seed = 1);
-// Normal numbers, those of e4m3 64 times larger, and scales between 1/2 and 2 of any bits.
+// Returns normal numbers, those of e4m3 64 times larger, and scales between 1/2 and 2 of any bits.
 reference::EndScaledOperands random_operands(const compiler::GroupedGemmSpec& spec,
                                              const reference::Route& route, uint64_t seed = 3);
-// Those integers times a power of two from 2^-16 to 2^14 for each row, column and 128 of k, where
-// the second half of these undoes the first: sums of 128 products are exact on the tensor cores,
-// and what is left of all of them is how adding those was rounded.
+// Returns such integers times a power of two from 2^-16 to 2^14 for each row, column and 128 of k,
+// where the second half of these undoes the first: sums of 128 products are exact on the tensor
+// cores, and what is left of all of them is how adding those was rounded.
 reference::EndScaledOperands cancelling_operands(const compiler::GroupedGemmSpec& spec,
                                                  const reference::Route& route, uint64_t seed = 5);
-// Those integers, and scales that bring a column of each expert's first row to the middle between
-// two bf16 numbers: each rounding on the way there may decide which of them it becomes.
+// Returns such integers, and scales that bring a column of each expert's first row to the middle
+// between two bf16 numbers: each rounding on the way there may decide which of them it becomes.
 reference::EndScaledOperands halfway_operands(const compiler::GroupedGemmSpec& spec,
                                               const reference::Route& route, uint64_t seed = 7);
 

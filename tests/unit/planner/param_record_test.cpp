@@ -1,59 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/param_record.h"
 
-#include "compiler/compiler.h"
+#include "tests/unit/planner/planner_layers.h"
 
 #include <algorithm>
-#include <gtest/gtest.h>
 #include <set>
 
 namespace moejit::compiler {
 namespace {
 
-Layer training_layer(Recipe recipe) {
-  Layer layer{.experts = 8,
-              .local_experts = 8,
-              .top_k = 2,
-              .hidden = 256,
-              .intermediate = 128,
-              .splits_alignment = 64,
-              .max_tokens = 64,
-              .max_permuted_rows = 640};
+Plan training_plan(Recipe recipe) {
+  Layer layer = dsv3_like_layer();
   layer.recipe = recipe;
   layer.passes = {Pass::kForward, Pass::kBackward};
-  return layer;
+  layer.splits_alignment = 64;  // columns of wgrad's operands have offsets of their own
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return plan_of(layer);
 }
 
 // A kernel reads what the caller gives, or what a kernel before it has written.
 TEST(Access, IsThatOfADataflow) {
   for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
-    const auto plan = plan_layer(training_layer(recipe), {}, {});
-    ASSERT_TRUE(plan) << plan.error().message;
+    const Plan plan = training_plan(recipe);
     std::set<std::string> there;
-    for (const TensorPlan& tensor : plan->tensors)
+    for (const TensorPlan& tensor : plan.tensors)
       if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight ||
           tensor.role == TensorRole::kOutput)
         there.insert(tensor.name);
-    for (const KernelPlan& kernel : plan->kernels) {
+    for (const KernelPlan& kernel : plan.kernels) {
       const auto visit = [&](const auto& argument) {
         if (argument.access != Access::kRead) return;
         EXPECT_TRUE(there.contains(argument.tensor)) << kernel.operation << " " << argument.role;
       };
       std::ranges::for_each(kernel.arguments, visit);
       std::ranges::for_each(kernel.tensor_maps, visit);
-      for (const TensorPlan& tensor : plan->tensors)
+      for (const TensorPlan& tensor : plan.tensors)
         if (writes(kernel, tensor.name)) there.insert(tensor.name);
     }
-    for (const TensorPlan& tensor : plan->tensors)
+    for (const TensorPlan& tensor : plan.tensors)
       EXPECT_TRUE(there.contains(tensor.name)) << tensor.name;
   }
 }
 
 TEST(Access, OfAddedGradientsIsBoth) {
-  const auto plan = plan_layer(training_layer(Recipe::kFp8Flow), {}, {});
-  ASSERT_TRUE(plan) << plan.error().message;
+  const Plan plan = training_plan(Recipe::kFp8Flow);
   int added = 0;
-  for (const KernelPlan& kernel : plan->kernels) {
+  for (const KernelPlan& kernel : plan.kernels) {
     if (!kernel.gradient_mode) continue;
     const auto found = std::ranges::find(kernel.tensor_maps, "d_map", &TensorMapPlan::role);
     ASSERT_NE(found, kernel.tensor_maps.end());
