@@ -51,7 +51,8 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
 
 // Chooses operations, fusions, layouts, tiles and memory for a layer. Pure: equal inputs give
 // equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
-Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options = {});
+Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
+                             const PlanOptions& options = {});
 
 // What a call asks of its kernels: rows of experts, with and without the pad rows among them.
 struct CallRows {
@@ -114,18 +115,18 @@ struct SavedMemory {
   Recompute recompute = Recompute::kNone;
   int64_t bytes = 0;
 };
-std::vector<SavedMemory> compare_saved_memory(const Plan& plan);
+std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan);
 
 // The plan as text for people (`explain` adds the reasons) or JSON for tools. Tables of the text
 // are `width` characters wide where their columns can be shortened; 0: as wide as they are.
-std::string print_plan(const Plan& plan, bool explain, int32_t width = 0);
-std::string plan_to_json(const Plan& plan);
+std::string print_plan(const LayerPlan& plan, bool explain, int32_t width = 0);
+std::string plan_to_json(const LayerPlan& plan);
 
 // 32 hexadecimal digits over what decides the layout of the plan's blocks and tensors, and its
 // kernels: the description without its name, target, tensors with their offsets, specs, headers of
 // kernels, and this version of moejit. Equal in all processes and on all machines. Who keeps memory
 // or code that was made for a plan tells by it whether another plan is the same.
-std::string plan_digest(const Plan& plan);
+std::string plan_digest(const LayerPlan& plan);
 
 // CUDA text of one kernel of a plan.
 Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target);

@@ -151,6 +151,10 @@ std::string_view to_string(GateUpLayout layout) {
   return "unknown";
 }
 
+std::string named_layer(const Layer& layer) {
+  return layer.name.empty() ? "the layer" : "the layer " + layer.name;
+}
+
 int64_t worst_case_permuted_rows(const Layer& layer) {
   const int64_t rows = layer.max_tokens * layer.top_k;
   const int64_t alignment = layer.splits_alignment;

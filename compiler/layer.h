@@ -110,6 +110,9 @@ int32_t w1_sections(const Layer& layer);
 // multiples of 128 where scale blocks may not lie in both halves. Zeros fill it up.
 int32_t padded_intermediate(const Layer& layer);
 
+// Returns what a sentence calls a layer: "the layer NAME", or "the layer" where it has no name.
+std::string named_layer(const Layer& layer);
+
 std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Gradient gradient);  // the tensor's name: "dx", ...

@@ -91,7 +91,7 @@ class MemoryLayout {
   static int64_t place(const Block& block, CallLayout& layout);
 
   CallBounds bounds_;
-  std::string name_;  // of the layer
+  std::string subject_;  // of the plan
   int64_t saved_bytes_ = 0;
   int64_t deferred_bytes_ = 0;
   LinearBound saved_bound_;

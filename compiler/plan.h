@@ -152,17 +152,25 @@ struct KernelPlan {
   bool operator==(const KernelPlan&) const = default;
 };
 
+// What preparing and running a list of kernels takes.
 struct Plan {
-  Layer layer;
+  std::string subject;  // what errors call it: "the layer tiny", "the operation quantize"
   Target target;
+  CallBounds bounds;  // of its calls
   std::vector<TensorPlan> tensors;
   std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward, then backward
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;
   int64_t quantized_weight_bytes = 0;
-  std::vector<std::string> reasons;  // choices of the whole layer
+  std::vector<std::string> reasons;  // choices of the whole plan
   bool operator==(const Plan&) const = default;
+};
+
+// A plan that was made for a layer.
+struct LayerPlan : Plan {
+  Layer layer;
+  bool operator==(const LayerPlan&) const = default;
 };
 
 struct PlanOptions {

@@ -4,7 +4,6 @@
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/kernel_call.h"
 #include "runtime/launch/saved_tokens.h"
-#include "runtime/named_layer.h"
 
 #include <algorithm>
 #include <array>
@@ -65,7 +64,7 @@ struct PreparedLayer::Impl {
                         std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
                         LaunchObserver* observer);
 
-  Plan plan;
+  compiler::LayerPlan plan;
   compiler::MemoryLayout layout;
   Device* device = nullptr;
   std::vector<KernelCall> calls;  // one for each of plan.kernels
@@ -121,16 +120,15 @@ Result<void> PreparedLayer::Impl::check_backward(std::optional<BackwardHalf> hal
                                                  std::optional<GradientMode> mode) const {
   if (!has_backward(plan.layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("{} has no backward pass", named_layer(plan.layer)),
+                fmt::format("{} has no backward pass", plan.subject),
                 "add \"backward\" to \"passes\" in its description");
   if (half && !plan.layer.backward_halves)
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("the backward pass of {} has no halves", named_layer(plan.layer)),
+                fmt::format("the backward pass of {} has no halves", plan.subject),
                 "add \"backward_halves\": true to its description, or run all of it at once");
   if (mode == GradientMode::kAdd && !adds_gradients(plan.layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("{} writes dw1 and dw2 in bf16 and adds nothing to them",
-                            named_layer(plan.layer)),
+                fmt::format("{} writes dw1 and dw2 in bf16 and adds nothing to them", plan.subject),
                 "overwrite them, or leave \"wgrad_dtype\" out of its description");
   return {};
 }
@@ -147,14 +145,13 @@ Result<void> PreparedLayer::Impl::backward(std::optional<BackwardHalf> half,
   return run(part, mode, bound, stream, observer);
 }
 
-Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, Engine& engine,
-                                                              Device& device,
+Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const compiler::LayerPlan& plan,
+                                                              Engine& engine, Device& device,
                                                               const PrepareOptions& options) {
   if (plan.target != device.target())
-    return fail(
-        Stage::kLoad, ErrorCode::kUnsupported,
-        fmt::format("{} is planned for {}, wanted {} for the device {}", named_layer(plan.layer),
-                    to_string(plan.target), to_string(device.target()), device.name()));
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("{} is planned for {}, wanted {} for the device {}", plan.subject,
+                            to_string(plan.target), to_string(device.target()), device.name()));
   MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
                     obtain_kernels(plan, engine, options));
@@ -177,7 +174,7 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const Plan& plan, 
 PreparedLayer::PreparedLayer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PreparedLayer::~PreparedLayer() = default;
 
-const Plan& PreparedLayer::plan() const { return impl_->plan; }
+const compiler::LayerPlan& PreparedLayer::plan() const { return impl_->plan; }
 
 int64_t PreparedLayer::workspace_bytes() const { return impl_->plan.workspace_bytes; }
 int64_t PreparedLayer::saved_bytes() const { return impl_->plan.saved_bytes; }
@@ -225,8 +222,8 @@ Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const Ten
                                           const CallMemory& memory, Stream stream) {
   if (index >= impl_->calls.size())
     return fail(Stage::kLaunch, ErrorCode::kInternal,
-                fmt::format("kernel {} of {}: the plan has {}", index,
-                            named_layer(impl_->plan.layer), impl_->calls.size()));
+                fmt::format("kernel {} of {}: the plan has {}", index, impl_->plan.subject,
+                            impl_->calls.size()));
   BoundTensors bound;
   MOEJIT_TRY(impl_->bind({impl_->plan.kernels[index].phase}, tensors, memory, bound));
   return impl_->launch(index, bound, stream);

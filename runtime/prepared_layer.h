@@ -66,14 +66,14 @@ class PreparedLayer {
   // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
   // them. The device has to outlive the layer. Errors: of the compiler, the cache and the device;
   // kUnsupported where the plan is for another target; kInterrupted where the options say so.
-  static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::Plan& plan, Engine& engine,
-                                                        Device& device,
+  static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::LayerPlan& plan,
+                                                        Engine& engine, Device& device,
                                                         const PrepareOptions& options = {});
   ~PreparedLayer();
   PreparedLayer(const PreparedLayer&) = delete;
   PreparedLayer& operator=(const PreparedLayer&) = delete;
 
-  const compiler::Plan& plan() const;
+  const compiler::LayerPlan& plan() const;
 
   // Return the bytes of a workspace that every call can use, and those that a forward() leaves for
   // its backward(); 0 without backward.

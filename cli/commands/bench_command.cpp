@@ -15,7 +15,7 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::Plan;
+using compiler::LayerPlan;
 
 // More experts' weights than these are copies: a kernel's time does not depend on it, and a host
 // with all of DeepSeek-V3's would need 22 GB.
@@ -61,7 +61,7 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
-  MOEJIT_TRY_ASSIGN(const Plan plan,
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan,
                     compiler::plan_layer(layer, device.target(), {.measure_gemms = true}));
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + " --variants all";

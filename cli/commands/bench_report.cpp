@@ -12,7 +12,7 @@ namespace moejit::cli {
 namespace {
 
 using compiler::KernelPlan;
-using compiler::Plan;
+using compiler::LayerPlan;
 
 // One kernel's line.
 struct Line {
@@ -39,7 +39,7 @@ struct Line {
   double util_hot() const { return share_of_peak(hot.microseconds, hot.megahertz); }
 };
 
-std::vector<Line> lines_of(const Plan& plan, const BenchReport& report) {
+std::vector<Line> lines_of(const LayerPlan& plan, const BenchReport& report) {
   std::vector<Line> lines;
   for (size_t i = 0; i < plan.kernels.size(); ++i)
     lines.push_back({.kernel = &plan.kernels[i],
@@ -78,7 +78,7 @@ nlohmann::ordered_json json_of(const Line& line) {
 
 }  // namespace
 
-std::string bench_table(const Plan& plan, const BenchReport& report) {
+std::string bench_table(const LayerPlan& plan, const BenchReport& report) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"kernel"},
                {"cool", kRight},
@@ -126,7 +126,7 @@ std::string bench_table(const Plan& plan, const BenchReport& report) {
          counters_text(report.run.counters) + "\n";
 }
 
-std::string bench_json(const Plan& plan, const BenchReport& report) {
+std::string bench_json(const LayerPlan& plan, const BenchReport& report) {
   nlohmann::ordered_json json;
   json["layer"] = plan.layer.name;
   json["description"] = nlohmann::ordered_json::parse(compiler::to_json(plan.layer));

@@ -20,7 +20,7 @@ struct BenchReport {
   std::optional<HotRun> step;  // forward and backward, where both were measured
 };
 
-std::string bench_table(const compiler::Plan& plan, const BenchReport& report);
-std::string bench_json(const compiler::Plan& plan, const BenchReport& report);
+std::string bench_table(const compiler::LayerPlan& plan, const BenchReport& report);
+std::string bench_json(const compiler::LayerPlan& plan, const BenchReport& report);
 
 }  // namespace moejit::cli

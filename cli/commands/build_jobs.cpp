@@ -14,7 +14,7 @@ using compiler::Layer;
 using compiler::Pass;
 using JobsByText = std::map<std::string, BuildJob>;
 
-Result<void> add_jobs(const std::string& file, const compiler::Plan& plan, JobsByText& jobs) {
+Result<void> add_jobs(const std::string& file, const compiler::LayerPlan& plan, JobsByText& jobs) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     const std::string text = source.text;
@@ -65,10 +65,10 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
                                                  BuildVariants variants) {
   JobsByText by_text;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, target));
+    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, target));
     MOEJIT_TRY(add_jobs(path, plan, by_text));
     if (variants == BuildVariants::kWithIntermediates) {
-      MOEJIT_TRY_ASSIGN(const compiler::Plan kept,
+      MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
                         read_plan(path, target, {.keep_intermediates = true}));
       MOEJIT_TRY(add_jobs(path, kept, by_text));
     }

@@ -117,7 +117,7 @@ nlohmann::ordered_json places_json(const KernelPlaces& places) {
 
 Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& places,
                           Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.what, command.target));
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(command.what, command.target));
   MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(plan, places));
   if (command.cache.is_json) {
     nlohmann::ordered_json json = places_json(places);

@@ -64,7 +64,7 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
   std::map<std::string, std::string> paths;  // by the layers' names
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
+    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
     MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(plan, command.operation));
     const auto [other, is_new] = paths.emplace(plan.layer.name, path);
     if (!is_new && !command.output_dir.empty())

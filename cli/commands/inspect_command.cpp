@@ -61,7 +61,7 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
                                                    const std::string& path,
                                                    const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(path);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));

@@ -75,8 +75,8 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
   return compiler::layer_from_hugging_face(input.text, input.name, options);
 }
 
-Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
-                                 const compiler::PlanOptions& options) {
+Result<compiler::LayerPlan> read_plan(const std::string& path, const std::string& target,
+                                      const compiler::PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(path));
   return compiler::plan_layer(layer, parsed, options);

@@ -25,7 +25,7 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                                                       const compiler::HuggingFaceOptions& options);
 
 // Reads a layer description and plans it for a target by name.
-Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
-                                 const compiler::PlanOptions& options = {});
+Result<compiler::LayerPlan> read_plan(const std::string& path, const std::string& target,
+                                      const compiler::PlanOptions& options = {});
 
 }  // namespace moejit::cli

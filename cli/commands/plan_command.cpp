@@ -10,7 +10,7 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
   std::string text;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.target));
+    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
     if (!command.is_json)
       text += (text.empty() ? "" : "\n") +
               compiler::print_plan(plan, command.explain, terminal.width());

@@ -68,7 +68,7 @@ Result<TensorMap> read_results(LayerSession& session, bool with_intermediates) {
   return results;
 }
 
-Result<void> write_output(const RunCommand& command, const compiler::Plan& plan,
+Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& plan,
                           TensorMap results) {
   if (command.output.empty()) return {};
   if (command.dump_intermediates) {
@@ -134,7 +134,7 @@ int32_t free_cores() {
   return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
 }
 
-SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
+SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
                               int64_t tokens) {
   return estimate_simulated_time(plan, random_topk_ids(plan.layer, tokens, command.inputs.seed),
                                  {.makes_weights = command.inputs.checkpoint.shards.empty(),
@@ -144,7 +144,8 @@ SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& p
 
 // Estimates how long a run on random tokens takes in the simulator, and warns where that is long.
 // Returns none for other runs: a GPU takes no time to speak of, and a file has its own tokens.
-Result<std::optional<SimulatedTime>> estimate(const RunCommand& command, const compiler::Plan& plan,
+Result<std::optional<SimulatedTime>> estimate(const RunCommand& command,
+                                              const compiler::LayerPlan& plan,
                                               const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
     return std::nullopt;
@@ -169,7 +170,7 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
       const OpenedTarget target,
       open_target(command.target, command.inputs.seed, "run it in the simulator: --target sim"));
   terminal.note(target_text(target));
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     compiler::plan_layer(layer, target.device->target(),
                                          {.keep_intermediates = keeps_intermediates(command)}));
   MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));

@@ -13,18 +13,18 @@ namespace moejit::cli {
 namespace {
 
 using compiler::KernelPlan;
-using compiler::Plan;
+using compiler::LayerPlan;
 
 bool has_bad_id(uint32_t status) { return (status & reference::kBadExpertId) != 0; }
 bool has_overflow(uint32_t status) { return (status & reference::kRowOverflow) != 0; }
 
 // Whether the kernel is the one that makes the tensor: the first that touches it as no input.
-bool makes(const Plan& plan, size_t kernel, const std::string& tensor) {
+bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   const compiler::TensorPlan* planned = compiler::find_tensor(plan, tensor);
   return planned != nullptr && planned->first_use == static_cast<int32_t>(kernel);
 }
 
-std::vector<const TensorCheck*> checks_of(const Plan& plan, const RunReport& report,
+std::vector<const TensorCheck*> checks_of(const compiler::Plan& plan, const RunReport& report,
                                           size_t kernel) {
   std::vector<const TensorCheck*> checks;
   for (const TensorCheck& check : report.checks)
@@ -49,7 +49,9 @@ std::string verdicts_text(const std::vector<const TensorCheck*>& checks) {
   return text;
 }
 
-bool is_simulated(const Plan& plan) { return plan.target.kind == compiler::TargetKind::kSim; }
+bool is_simulated(const compiler::Plan& plan) {
+  return plan.target.kind == compiler::TargetKind::kSim;
+}
 
 }  // namespace
 
@@ -62,7 +64,7 @@ std::string status_text(uint32_t status) {
   return text;
 }
 
-std::string text_of(const Plan& plan, const RunReport& report, int32_t width) {
+std::string text_of(const LayerPlan& plan, const RunReport& report, int32_t width) {
   std::vector<Table::Column> columns = {
       {"kernel"}, {is_simulated(plan) ? "time in the simulator" : "time", Table::Align::kRight}};
   if (report.is_checked) columns.push_back({"against the reference"});
@@ -89,7 +91,7 @@ std::string text_of(const Plan& plan, const RunReport& report, int32_t width) {
   return text + fmt::format("\n{}\n", counters_text(report.counters));
 }
 
-std::string json_of(const Plan& plan, const RunReport& report) {
+std::string json_of(const LayerPlan& plan, const RunReport& report) {
   nlohmann::ordered_json json;
   json["layer"] = plan.layer.name;
   json["target"] = compiler::to_string(plan.target);

@@ -28,7 +28,7 @@ struct RunReport {
 std::string status_text(uint32_t status);
 
 // A table of kernels, or JSON; both end with the counters of the engine.
-std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t width = 0);
-std::string json_of(const compiler::Plan& plan, const RunReport& report);
+std::string text_of(const compiler::LayerPlan& plan, const RunReport& report, int32_t width = 0);
+std::string json_of(const compiler::LayerPlan& plan, const RunReport& report);
 
 }  // namespace moejit::cli

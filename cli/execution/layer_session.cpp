@@ -8,8 +8,8 @@
 
 namespace moejit::cli {
 
+using compiler::LayerPlan;
 using compiler::Phase;
-using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
 using runtime::TensorRef;
@@ -20,7 +20,7 @@ std::vector<int64_t> actual_shape(const TensorPlan& tensor, const compiler::Call
   return shape;
 }
 
-Result<std::unique_ptr<LayerSession>> LayerSession::create(const Plan& plan,
+Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan,
                                                            runtime::Engine& engine,
                                                            runtime::Device& device,
                                                            const TensorMap& inputs) {

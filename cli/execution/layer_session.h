@@ -25,12 +25,12 @@ class LayerSession {
  public:
   // Compiles, loads, allocates and uploads. `inputs` as load_inputs() gives them; weights of fewer
   // experts than the layer has are repeated.
-  static Result<std::unique_ptr<LayerSession>> create(const compiler::Plan& plan,
+  static Result<std::unique_ptr<LayerSession>> create(const compiler::LayerPlan& plan,
                                                       runtime::Engine& engine,
                                                       runtime::Device& device,
                                                       const TensorMap& inputs);
 
-  const compiler::Plan& plan() const { return layer_->plan(); }
+  const compiler::LayerPlan& plan() const { return layer_->plan(); }
   int64_t tokens() const { return tokens_; }
 
   // Quantises the weights; does nothing where they came quantised.

@@ -102,7 +102,7 @@ double SimulatedTime::total() const {
   return std::accumulate(kernels.begin(), kernels.end(), random_data + check);
 }
 
-SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
+SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run) {
   const Layer& layer = plan.layer;
   const Routing routing = count_rows(layer, topk_ids);

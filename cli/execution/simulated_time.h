@@ -27,7 +27,7 @@ struct SimulatedRun {
 
 // Estimates a run with this routing, topk_ids [T, K]. The rates were measured on one machine
 // (docs/simulator.md has them, and how far off they were); one that is busy or slower takes longer.
-SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
+SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run);
 
 }  // namespace moejit::cli

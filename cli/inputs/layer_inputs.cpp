@@ -11,7 +11,7 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::Plan;
+using compiler::LayerPlan;
 using compiler::TensorPlan;
 
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
@@ -45,7 +45,7 @@ tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t token
   return tl::make_unexpected(std::move(error));
 }
 
-Result<void> read_tensor(const SafetensorsFile& file, const Plan& plan, std::string_view name,
+Result<void> read_tensor(const SafetensorsFile& file, const LayerPlan& plan, std::string_view name,
                          int64_t tokens, TensorMap& inputs) {
   const TensorPlan* wanted = compiler::find_tensor(plan, name);
   if (wanted == nullptr)
@@ -76,7 +76,7 @@ Result<int64_t> read_token_count(const SafetensorsFile& file, const compiler::La
               "raise max_tokens in the layer description");
 }
 
-Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options,
+Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& options,
                                    bool with_weights) {
   MOEJIT_TRY_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(options.input_path));
   MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, plan.layer));
@@ -130,7 +130,7 @@ Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<i
                           layer.max_tokens));
 }
 
-Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
+Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options) {
   const bool has_checkpoint = !options.checkpoint.shards.empty();
   TensorMap inputs;
   if (options.input_path.empty()) {

@@ -22,7 +22,7 @@ struct InputOptions {
 // x, topk_ids, topk_probs and the weights of one call, every one checked against the plan. Weights
 // are either w1 and w2, or, where file or checkpoint have them quantised, w1_q, w1_scale_inv, w2_q
 // and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
-Result<TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
+Result<TensorMap> load_inputs(const compiler::LayerPlan& plan, const InputOptions& options);
 
 // T of random data: what was asked for, within the layer's max_tokens. Error kInvalidValue.
 Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked);

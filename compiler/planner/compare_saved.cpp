@@ -3,7 +3,7 @@
 
 namespace moejit::compiler {
 
-std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
+std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan) {
   std::vector<SavedMemory> all;
   if (!has_backward(plan.layer)) return all;
   std::vector<Recipe> recipes = {plan.layer.recipe};
@@ -21,7 +21,7 @@ std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
         layer.splits_alignment = alignment;
         layer.max_permuted_rows = (layer.max_permuted_rows + alignment - 1) / alignment * alignment;
       }
-      const Result<Plan> other = plan_layer(layer, plan.target);
+      const Result<LayerPlan> other = plan_layer(layer, plan.target);
       if (other) all.push_back({recipe, recompute, other->saved_bytes});
     }
   }

@@ -76,9 +76,9 @@ Result<MemoryLayout> MemoryLayout::make(const Plan& plan) {
                 fmt::format("the plan has {} tensors, wanted at most {}", plan.tensors.size(),
                             kMostTensors));
   MemoryLayout layout;
-  const CallBounds bounds = call_bounds(plan.layer);
+  const CallBounds bounds = plan.bounds;
   layout.bounds_ = bounds;
-  layout.name_ = plan.layer.name;
+  layout.subject_ = plan.subject;
   layout.saved_bytes_ = plan.saved_bytes;
   layout.deferred_bytes_ = plan.deferred_bytes;
   for (std::size_t i = 0; i < kMemoryBlocks.size(); ++i) {
@@ -123,7 +123,7 @@ int64_t MemoryLayout::place(const Block& block, CallLayout& layout) {
 Result<MemorySizes> MemoryLayout::sizes(int64_t tokens) const {
   if (tokens >= 0 && tokens <= bounds_.max_tokens) return at(tokens).sizes;
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
-              fmt::format("a call of the layer {} with {} tokens, wanted 0 to {}", name_, tokens,
+              fmt::format("a call of {} with {} tokens, wanted 0 to {}", subject_, tokens,
                           bounds_.max_tokens));
 }
 

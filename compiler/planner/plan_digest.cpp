@@ -39,7 +39,7 @@ void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
 
 }  // namespace
 
-std::string plan_digest(const Plan& plan) {
+std::string plan_digest(const LayerPlan& plan) {
   Layer unnamed = plan.layer;
   unnamed.name.clear();
   FieldHasher hasher;

@@ -57,7 +57,7 @@ Json kernel_json(const KernelPlan& kernel) {
 
 }  // namespace
 
-std::string plan_to_json(const Plan& plan) {
+std::string plan_to_json(const LayerPlan& plan) {
   Json tensors = Json::array(), kernels = Json::array();
   for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
   for (const KernelPlan& kernel : plan.kernels) kernels.push_back(kernel_json(kernel));

@@ -54,9 +54,10 @@ CallRows largest_call(const Layer& layer) {
 
 }  // namespace
 
-Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   MOEJIT_TRY(check_support(layer, target));
-  Plan plan{.layer = layer, .target = target};
+  const CallBounds bounds = call_bounds(layer);
+  LayerPlan plan{{.subject = named_layer(layer), .target = target, .bounds = bounds}, layer};
   plan.reasons.push_back(permuted_rows_reason(layer));
 
   if (layer.scale_sharing_k > 1) {
@@ -75,7 +76,6 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
 
   // One kernel an operation, each complete in itself.
   const Dataflow flow(layer, steps);
-  const CallBounds bounds = call_bounds(layer);
   for (const Step& step : steps) {
     KernelPlan kernel = make_kernel(step, layer, flow, target, options);
     kernel.bounds = bounds;

@@ -48,7 +48,7 @@ std::string phase_text(const KernelPlan& kernel) {
   return fmt::format("{} {}", to_string(kernel.phase), to_string(*kernel.half));
 }
 
-void print_header(Buffer out, const Plan& plan) {
+void print_header(Buffer out, const LayerPlan& plan) {
   const Layer& layer = plan.layer;
   fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
                  to_string(layer.recipe), has_backward(layer) ? "forward and backward" : "forward");
@@ -84,7 +84,7 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
   }
 }
 
-void print_tensors(Buffer out, const Plan& plan, int32_t width) {
+void print_tensors(Buffer out, const LayerPlan& plan, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"tensor"},
                {"dtype"},
@@ -114,7 +114,7 @@ void print_tensors(Buffer out, const Plan& plan, int32_t width) {
 
 }  // namespace
 
-std::string print_plan(const Plan& plan, bool explain, int32_t width) {
+std::string print_plan(const LayerPlan& plan, bool explain, int32_t width) {
   std::string text;
   const Buffer out = std::back_inserter(text);
   print_header(out, plan);

@@ -29,7 +29,7 @@ struct CallerTensors {
   std::vector<runtime::TensorRef> refs;
 };
 
-Result<CallerTensors> allocate(const compiler::Plan& plan, runtime::Device& device) {
+Result<CallerTensors> allocate(const compiler::LayerPlan& plan, runtime::Device& device) {
   CallerTensors tensors;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
     if (tensor.role == compiler::TensorRole::kWorkspace) continue;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/bound_tensors.h"
 
-#include "runtime/named_layer.h"
-
 #include <algorithm>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -91,7 +89,7 @@ tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
               fmt::format("tensor {}: {} has none of this name that a caller gives, "
                           "wanted {}",
-                          name, named_layer(plan.layer), names_of(plan, wanted)));
+                          name, plan.subject, names_of(plan, wanted)));
 }
 
 // T is told by the first tensor that has it; the others have to agree.

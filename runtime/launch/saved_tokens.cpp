@@ -15,7 +15,7 @@ Result<void> check_saved_tokens(const compiler::Plan& plan, const BoundTensors& 
   std::memcpy(&tokens, bound.address[static_cast<std::size_t>(found - plan.tensors.begin())],
               sizeof(tokens));
   if (tokens == bound.dims.tokens) return {};
-  if (tokens < 0 || tokens > plan.layer.max_tokens)
+  if (tokens < 0 || tokens > plan.bounds.max_tokens)
     return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
                 fmt::format("the saved block has {} where a forward call leaves its number of "
                             "tokens, wanted {} as this backward call has",

@@ -98,7 +98,7 @@ Result<std::unique_ptr<runtime::PreparedLayer>> prepare(const std::string& path,
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   MOEJIT_TRY_ASSIGN(compiler::Layer layer, compiler::parse_layer(text, path));
   layer.passes = {compiler::Pass::kForward};
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, compiler::plan_layer(layer, device.target()));
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, compiler::plan_layer(layer, device.target()));
   return runtime::PreparedLayer::prepare(plan, engine, device);
 }
 
@@ -122,7 +122,7 @@ Result<std::vector<std::unique_ptr<runtime::LoadedKernel>>> load_all(const std::
 
 // One forward of a few tokens, whatever the memory holds: ids that are none are not routed.
 Result<void> run_forward(runtime::PreparedLayer& layer, runtime::Device& device, Stamps& stamps) {
-  const compiler::Plan& plan = layer.plan();
+  const compiler::LayerPlan& plan = layer.plan();
   std::deque<std::vector<int64_t>> shapes;
   std::vector<runtime::TensorRef> refs;
   std::vector<int64_t> offsets;

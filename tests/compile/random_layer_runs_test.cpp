@@ -22,7 +22,7 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::Plan;
+using compiler::LayerPlan;
 using compiler::TensorRole;
 
 // Tokens of the call: mostly what fills the layer, sometimes few or none.
@@ -43,7 +43,7 @@ Result<cli::TensorMap> results_of(cli::LayerSession& session) {
   return results;
 }
 
-Result<std::vector<cli::TensorCheck>> run_and_check(const Plan& plan, uint64_t seed,
+Result<std::vector<cli::TensorCheck>> run_and_check(const LayerPlan& plan, uint64_t seed,
                                                     runtime::Engine& engine,
                                                     runtime::Device& device) {
   const bool is_training = has_backward(plan.layer);
@@ -65,7 +65,7 @@ Result<std::vector<cli::TensorCheck>> run_and_check(const Plan& plan, uint64_t s
 struct RandomRun {
   uint64_t seed = 0;
   std::string json;
-  Plan plan;
+  LayerPlan plan;
 };
 
 // Those of the seeds that the planner takes.

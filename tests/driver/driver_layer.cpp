@@ -9,7 +9,7 @@
 namespace moejit::testing {
 
 using compiler::GradientMode;
-using compiler::Plan;
+using compiler::LayerPlan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
 
@@ -19,7 +19,7 @@ constexpr int32_t kTokens = 64;
 
 }  // namespace
 
-Plan DriverLayer::plan(const Options& options) {
+LayerPlan DriverLayer::plan(const Options& options) {
   const compiler::Layer layer{.name = "driver",
                               .experts = 4,
                               .local_experts = 4,
@@ -33,7 +33,7 @@ Plan DriverLayer::plan(const Options& options) {
   return plan_layer(layer, {}).value();
 }
 
-void DriverLayer::describe_kernels(const Plan& plan, FakeNvrtcControl& nvrtc, int64_t off) {
+void DriverLayer::describe_kernels(const LayerPlan& plan, FakeNvrtcControl& nvrtc, int64_t off) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     const std::string entry = emit_kernel(kernel, plan.target).value().entry;
     // Its place, or the first that is free.

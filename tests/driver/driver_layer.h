@@ -27,9 +27,9 @@ class DriverLayer {
                                                      runtime::Device& device,
                                                      FakeNvrtcControl& nvrtc,
                                                      const Options& options);
-  static compiler::Plan plan(const Options& options);
+  static compiler::LayerPlan plan(const Options& options);
   // Tells the fake NVRTC what its images of the plan's kernels are to say.
-  static void describe_kernels(const compiler::Plan& plan, FakeNvrtcControl& nvrtc,
+  static void describe_kernels(const compiler::LayerPlan& plan, FakeNvrtcControl& nvrtc,
                                int64_t param_bytes_off = 0);
   ~DriverLayer();
   DriverLayer(const DriverLayer&) = delete;
@@ -57,7 +57,7 @@ class DriverLayer {
 
   runtime::Device& device_;
   std::unique_ptr<runtime::PreparedLayer> prepared_;
-  compiler::Plan plan_;
+  compiler::LayerPlan plan_;
   std::size_t kernels_ = 0;
   std::map<std::string, void*> addresses_;
   std::map<std::string, std::vector<int64_t>> shapes_;

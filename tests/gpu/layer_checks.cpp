@@ -15,7 +15,7 @@ using compiler::Pass;
 using reference::LayerInputs;
 
 // What the layer was given, in the plan's dtypes.
-cli::TensorMap given_tensors(const compiler::Plan& plan, const LayerInputs& inputs,
+cli::TensorMap given_tensors(const compiler::LayerPlan& plan, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy) {
   const compiler::Layer& layer = plan.layer;
   const int64_t tokens = inputs.tokens, experts = layer.local_experts, hidden = layer.hidden;

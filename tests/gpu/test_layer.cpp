@@ -110,7 +110,7 @@ Result<bool> GuardedBuffer::is_guard_intact() const {
 Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
                                                      const Options& options) {
   runtime::Device& device = options.device != nullptr ? *options.device : *test_device().device;
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     plan_layer(layer_of(shape, options), device.target(),
                                {.keep_intermediates = options.keep_intermediates}));
   std::unique_ptr<TestLayer> test(new TestLayer);

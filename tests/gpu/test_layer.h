@@ -120,7 +120,7 @@ class TestLayer {
   std::vector<std::string> damage();
 
   runtime::PreparedLayer& layer() { return *layer_; }
-  const compiler::Plan& plan() const { return layer_->plan(); }
+  const compiler::LayerPlan& plan() const { return layer_->plan(); }
   int64_t tokens() const { return tokens_; }
   std::vector<runtime::TensorRef> tensors() const;  // valid until the next set_inputs()
   void* workspace() const { return workspace_->data(); }

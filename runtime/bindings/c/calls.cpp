@@ -3,7 +3,6 @@
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
-#include "runtime/named_layer.h"
 
 namespace {
 
@@ -16,7 +15,6 @@ using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
 using moejit::compiler::GradientMode;
 using moejit::runtime::CallMemory;
-using moejit::runtime::named_layer;
 using moejit::runtime::PreparedLayer;
 using moejit::runtime::Stream;
 using moejit::runtime::TensorRef;
@@ -30,7 +28,7 @@ moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32
     if (call == nullptr) return null_argument(Stage::kLaunch, "call", function);
     if (layer->prepared == nullptr)
       return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
-                  fmt::format("{} is not prepared", named_layer(layer->plan.layer)),
+                  fmt::format("{} is not prepared", layer->plan.subject),
                   "call moejit_layer_prepare() once before");
     MOEJIT_TRY_ASSIGN(const moejit_call given,
                       moejit::bindings::read_record(Stage::kLaunch, call, "moejit_call"));
@@ -93,7 +91,7 @@ moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engin
     if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
     if (layer->prepared != nullptr)
       return fail(Stage::kLoad, ErrorCode::kInvalidValue,
-                  fmt::format("{} is prepared already", named_layer(layer->plan.layer)),
+                  fmt::format("{} is prepared already", layer->plan.subject),
                   "create a layer of its own for each device");
     MOEJIT_TRY_ASSIGN(layer->prepared,
                       PreparedLayer::prepare(layer->plan, *engine->engine, *device->device));

@@ -49,7 +49,7 @@ struct LazyText {
 }  // namespace moejit::bindings
 
 struct moejit_layer {
-  moejit::compiler::Plan plan;
+  moejit::compiler::LayerPlan plan;
   moejit::compiler::MemoryLayout layout;
   std::string target;
   std::string json;

@@ -15,11 +15,11 @@ using moejit::bindings::LayerTensor;
 using moejit::bindings::LazyText;
 using moejit::bindings::null_argument;
 using moejit::compiler::BackwardHalf;
+using moejit::compiler::LayerPlan;
 using moejit::compiler::Phase;
-using moejit::compiler::Plan;
 using moejit::compiler::TensorPlan;
 
-LayerTensor layer_tensor(const Plan& plan, const TensorPlan& tensor) {
+LayerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& tensor) {
   LayerTensor result;
   for (const moejit::compiler::Dim& dim : tensor.shape) {
     result.shape.push_back(dim.value);
@@ -36,8 +36,8 @@ LayerTensor layer_tensor(const Plan& plan, const TensorPlan& tensor) {
   return result;
 }
 
-Result<Plan> plan_of(std::string_view json, const char* target,
-                     const moejit_layer_options& options) {
+Result<LayerPlan> plan_of(std::string_view json, const char* target,
+                          const moejit_layer_options& options) {
   const char* const source_name = options.source_name == nullptr ? "layer" : options.source_name;
   MOEJIT_TRY_ASSIGN(const auto layer, moejit::compiler::parse_layer(json, source_name));
   MOEJIT_TRY_ASSIGN(const auto parsed_target, moejit::compiler::parse_target(target));
@@ -94,7 +94,7 @@ moejit_error_code moejit_layer_get_info(const moejit_layer* layer, moejit_layer_
   return guarded(Stage::kPlan, [&]() -> Result<void> {
     if (layer == nullptr) return null_argument(Stage::kPlan, "layer", "moejit_layer_get_info");
     if (info == nullptr) return null_argument(Stage::kPlan, "info", "moejit_layer_get_info");
-    const Plan& plan = layer->plan;
+    const LayerPlan& plan = layer->plan;
     const moejit::compiler::LinearBound& saved = layer->layout.saved_bound();
     const moejit::compiler::LinearBound& deferred = layer->layout.deferred_bound();
     return moejit::bindings::write_record(Stage::kPlan,

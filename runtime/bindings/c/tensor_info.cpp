@@ -4,7 +4,6 @@
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
-#include "runtime/named_layer.h"
 
 #include <algorithm>
 
@@ -19,7 +18,6 @@ using moejit::bindings::LayerTensor;
 using moejit::bindings::null_argument;
 using moejit::compiler::TensorPlan;
 using moejit::compiler::TensorRole;
-using moejit::runtime::named_layer;
 
 moejit_role role_of(TensorRole role) {
   switch (role) {
@@ -58,8 +56,7 @@ Result<void> check_index(const moejit_layer& layer, size_t index) {
   const size_t count = layer.plan.tensors.size();
   if (index < count) return {};
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
-              fmt::format("{} has {} tensors, got the index {}", named_layer(layer.plan.layer),
-                          count, index));
+              fmt::format("{} has {} tensors, got the index {}", layer.plan.subject, count, index));
 }
 
 Result<void> check_arguments(const moejit_layer* layer, const moejit_tensor_info* info,
@@ -111,7 +108,7 @@ moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char
     if (found != tensors.end())
       return describe(*layer, static_cast<size_t>(found - tensors.begin()), info);
     return fail(Stage::kPlan, ErrorCode::kMissingTensor,
-                fmt::format("{} has no tensor {}", named_layer(layer->plan.layer), name),
+                fmt::format("{} has no tensor {}", layer->plan.subject, name),
                 "moejit_layer_get_plan_text() lists them");
   });
 }

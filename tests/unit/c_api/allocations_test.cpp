@@ -73,7 +73,7 @@ class CppLayer {
 
  private:
   std::unique_ptr<runtime::Device> device_;
-  compiler::Plan plan_;
+  compiler::LayerPlan plan_;
   std::unique_ptr<runtime::PreparedLayer> prepared_;
   std::vector<runtime::TensorRef> tensors_;
   runtime::CallMemory memory_;

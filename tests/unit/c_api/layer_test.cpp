@@ -10,10 +10,10 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::Plan;
+using compiler::LayerPlan;
 using compiler::TensorPlan;
 
-Plan plan_in_cpp(const compiler::PlanOptions& options = {}) {
+LayerPlan plan_in_cpp(const compiler::PlanOptions& options = {}) {
   const auto layer = compiler::parse_layer(kTinyLayer, "tiny");
   return compiler::plan_layer(*layer, *compiler::parse_target("sim"), options).value();
 }
@@ -42,7 +42,7 @@ class CApiLayer : public ::testing::Test {
 };
 
 TEST_F(CApiLayer, IsThePlanOfTheCppApi) {
-  const Plan plan = plan_in_cpp();
+  const LayerPlan plan = plan_in_cpp();
   ASSERT_TRUE(is_ok(create()));
   const moejit_layer_info got = info();
   EXPECT_EQ(std::string_view(got.name), "tiny");
@@ -83,7 +83,7 @@ TEST_F(CApiLayer, HasADigestThatItsNameDoesNotChange) {
 }
 
 TEST_F(CApiLayer, GivesItsTexts) {
-  const Plan plan = plan_in_cpp();
+  const LayerPlan plan = plan_in_cpp();
   ASSERT_TRUE(is_ok(create()));
   const char* text = nullptr;
   ASSERT_TRUE(is_ok(moejit_layer_get_json(layer_, &text)));
@@ -101,7 +101,7 @@ TEST_F(CApiLayer, GivesItsTexts) {
 }
 
 TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
-  const Plan plan = plan_in_cpp();
+  const LayerPlan plan = plan_in_cpp();
   ASSERT_TRUE(is_ok(create()));
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& wanted = plan.tensors[i];
@@ -171,7 +171,7 @@ TEST_F(CApiLayer, TakesPlanOptions) {
   options.keep_intermediates = 1;
   options.measure_gemms = 1;
   ASSERT_TRUE(is_ok(create(&options)));
-  const Plan plan = plan_in_cpp({.keep_intermediates = true, .measure_gemms = true});
+  const LayerPlan plan = plan_in_cpp({.keep_intermediates = true, .measure_gemms = true});
   EXPECT_EQ(info().workspace_bytes, plan.workspace_bytes);
   EXPECT_EQ(info().tensor_count, plan.tensors.size());
   EXPECT_NE(plan.tensors.size(), plan_in_cpp().tensors.size());

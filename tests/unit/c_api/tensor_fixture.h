@@ -14,7 +14,7 @@ namespace moejit::testing {
 // A plan of `count` inputs t0, t1, ... F32 [4, 2] on a device, and a DLPack tensor for each.
 struct TensorFixture {
   TensorFixture(std::size_t count, DLDevice place) {
-    layer.plan.layer.name = "some";
+    layer.plan.subject = "the layer some";
     layer.place = place;
     for (std::size_t i = 0; i < count; ++i) {
       layer.plan.tensors.push_back({.name = "t" + std::to_string(i),

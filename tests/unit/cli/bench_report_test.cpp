@@ -10,10 +10,10 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::Plan;
+using compiler::LayerPlan;
 
 // Two kernels of a layer with one expert: the quantise kernel of w1 and the first GEMM.
-Plan plan() {
+LayerPlan plan() {
   const compiler::Layer layer{.name = "made up",
                               .experts = 1,
                               .local_experts = 1,
@@ -25,7 +25,7 @@ Plan plan() {
                               .max_tokens = 1000,
                               .max_permuted_rows = 1024,
                               .fuse_activation = false};
-  Plan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
+  LayerPlan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
   std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
     return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";
   });

@@ -12,7 +12,7 @@ namespace moejit::compiler {
 namespace {
 
 struct Planned {
-  Plan plan;
+  LayerPlan plan;
   MemoryLayout layout;
 };
 
@@ -22,7 +22,7 @@ std::vector<Planned> random_plans(bool keeps_intermediates) {
     const Result<Layer> layer =
         parse_layer(testing::random_layer(seed, testing::LayerSize::kMedium), "layer");
     if (!layer) continue;
-    const Result<Plan> plan =
+    const Result<LayerPlan> plan =
         plan_layer(*layer, Target{}, {.keep_intermediates = keeps_intermediates});
     if (plan) all.push_back({*plan, MemoryLayout::make(*plan).value()});
   }
@@ -57,7 +57,7 @@ int64_t worst_rows(int64_t choices, int64_t experts, int64_t alignment) {
   return most.back();
 }
 
-void expect_in_order(const Plan& plan, const CallLayout& call) {
+void expect_in_order(const LayerPlan& plan, const CallLayout& call) {
   const auto end = [&](size_t slot) { return call.offset[slot] + call.bytes[slot]; };
   for (size_t a = 0; a < plan.tensors.size(); ++a) {
     const TensorPlan& tensor = plan.tensors[a];
@@ -140,7 +140,7 @@ TEST(MemoryLayout, TakesLittleMoreThanItsShareForFewTokens) {
     Layer layer = dsv3_like_layer();
     layer.recipe = recipe;
     layer.passes = {Pass::kForward, Pass::kBackward};
-    const Plan plan = plan_of(layer);
+    const LayerPlan plan = plan_of(layer);
     const MemoryLayout layout = MemoryLayout::make(plan).value();
     for (const int64_t tokens : {1, 16, 512, 4000}) {
       const int64_t rows = call_dims(call_bounds(layer), tokens).rows;

@@ -25,7 +25,7 @@ std::string digest_of(const Layer& layer, const PlanOptions& options = {}) {
 }
 
 TEST(PlanDigest, IsThirtyTwoHexadecimalDigitsInBothFormsOfThePlan) {
-  const Plan plan = plan_of(training_layer());
+  const LayerPlan plan = plan_of(training_layer());
   const std::string digest = plan_digest(plan);
   EXPECT_EQ(digest.size(), 32u);
   EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos) << digest;
@@ -87,21 +87,21 @@ TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {
 
 // What a description does not tell, and another version of the planner might choose otherwise.
 TEST(PlanDigest, DiffersWhereATensorLiesElsewhereOrAKernelIsAnother) {
-  const Plan plan = plan_of(training_layer());
-  const std::vector<std::function<void(Plan&)>> changes = {
-      [](Plan&) {},
-      [](Plan& other) { other.tensors.back().workspace_offset += 256; },
-      [](Plan& other) { other.tensors.front().dtype = DType::kF32; },
-      [](Plan& other) { other.saved_bytes += 256; },
-      [](Plan& other) {
+  const LayerPlan plan = plan_of(training_layer());
+  const std::vector<std::function<void(LayerPlan&)>> changes = {
+      [](LayerPlan&) {},
+      [](LayerPlan& other) { other.tensors.back().workspace_offset += 256; },
+      [](LayerPlan& other) { other.tensors.front().dtype = DType::kF32; },
+      [](LayerPlan& other) { other.saved_bytes += 256; },
+      [](LayerPlan& other) {
         for (KernelPlan& kernel : other.kernels)
           if (auto* route = std::get_if<RouteSpec>(&kernel.spec)) route->warps = 1;
       },
-      [](Plan& other) { other.kernels.pop_back(); },
+      [](LayerPlan& other) { other.kernels.pop_back(); },
   };
   std::set<std::string> digests;
   for (const auto& change : changes) {
-    Plan other = plan;
+    LayerPlan other = plan;
     change(other);
     digests.insert(plan_digest(other));
   }

@@ -69,14 +69,14 @@ inline std::vector<std::vector<Gradient>> subsets_of(const std::vector<Gradient>
   return subsets;
 }
 
-inline std::vector<std::string> operations_of(const Plan& plan, Phase phase) {
+inline std::vector<std::string> operations_of(const LayerPlan& plan, Phase phase) {
   std::vector<std::string> names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) names.push_back(kernel.operation);
   return names;
 }
 
-inline std::set<std::string> tensors_of_role(const Plan& plan, TensorRole role) {
+inline std::set<std::string> tensors_of_role(const LayerPlan& plan, TensorRole role) {
   std::set<std::string> names;
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.role == role) names.insert(tensor.name);

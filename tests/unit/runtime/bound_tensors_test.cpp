@@ -20,16 +20,13 @@ compiler::Plan small_plan() {
     return TensorPlan{.name = name, .dtype = dtype, .shape = std::move(shape), .role = role};
   };
   compiler::Plan plan;
-  plan.layer.name = "small";
+  plan.subject = "the layer small";
   plan.tensors = {tensor("x", DType::kBF16, TensorRole::kInput, {{"T", 64}, {"H", 32}}),
                   tensor("topk_ids", DType::kI32, TensorRole::kInput, {{"T", 64}, {"K", 2}}),
                   tensor("w1", DType::kBF16, TensorRole::kWeight, {{"E", 4}, {"H", 32}}),
                   tensor("y", DType::kBF16, TensorRole::kOutput, {{"T", 64}, {"H", 32}}),
                   tensor("x_q", DType::kF8E4M3, TensorRole::kWorkspace, {{"T", 64}, {"H", 32}})};
-  plan.layer.max_tokens = 64;
-  plan.layer.top_k = 2;
-  plan.layer.local_experts = 4;
-  plan.layer.max_permuted_rows = 1024;
+  plan.bounds = {.max_tokens = 64, .top_k = 2, .groups = 4, .max_permuted_rows = 1024};
   plan.tensors.push_back(tensor("counts", DType::kI32, TensorRole::kWorkspace, {{"E", 4}}));
   plan.tensors[4].workspace_offset = 256;
   plan.tensors[4].bytes = 64 * 32;
@@ -135,7 +132,7 @@ TEST_F(BoundTensorsTest, NamesATensorThatThePlanDoesNotHave) {
   expect_error(ErrorCode::kTensorMismatch,
                "tensor x_q: the layer small has none of this name that a caller gives, wanted x, "
                "topk_ids, y");
-  plan_.layer.name.clear();
+  plan_.subject = "the layer";
   expect_error(ErrorCode::kTensorMismatch,
                "tensor x_q: the layer has none of this name that a caller gives, wanted x, "
                "topk_ids, y");
