@@ -2,70 +2,22 @@
 #pragma once
 
 #include "compiler/compiler.h"
-#include "compiler/memory_layout.h"
-#include "runtime/device.h"
-#include "runtime/engine.h"
+#include "runtime/prepared_plan.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
-#include <vector>
 
 namespace moejit::runtime {
 
-// Device memory under the name that the plan gives it. `shape` is checked against the plan: a
-// symbol such as T may be smaller than its bound, everything else must be equal.
-struct TensorRef {
-  std::string_view name;
-  compiler::DType dtype = compiler::DType::kU8;
-  std::span<const int64_t> shape;
-  void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
-};
-
-// The blocks of memory that a call uses beside its tensors. Their addresses are multiples of the
-// device's block_alignment(), and they have at least the bytes that PreparedLayer::sizes() says for
-// the T of the call. The workspace is free again when the call is done. The saved block has to keep
-// its contents from a forward to its backward call, or to the weights half of that, and may be null
-// for layers without backward; the deferred block has to keep its own from a data half to its
-// weights half, and may be null but for backward calls of layers with halves. Copies of them
-// elsewhere are as good, for contents do not depend on addresses.
-struct CallMemory {
-  void* workspace = nullptr;
-  int64_t workspace_bytes = 0;
-  void* saved = nullptr;
-  int64_t saved_bytes = 0;
-  void* deferred = nullptr;
-  int64_t deferred_bytes = 0;
-};
-
-// Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
-// that time or dump.
-class LaunchObserver {
- public:
-  virtual ~LaunchObserver() = default;
-  virtual Result<void> before(size_t kernel_index) = 0;
-  virtual Result<void> after(size_t kernel_index) = 0;
-};
-
-// How to prepare a layer. What was compiled before an interruption stays in engine and cache.
-struct PrepareOptions {
-  ObtainOptions patience;  // deadline, and a wish to stop
-  // Called on the preparing thread with the number of kernels that are there, from 0 to all.
-  std::function<void(std::size_t)> progress;
-};
-
-// A layer whose kernels are compiled, loaded and ready. After prepare() nothing is compiled,
-// loaded, allocated or locked, and the host never waits for the device, so calls can be recorded
-// into a CUDA graph and replayed with other routings. Calls on different streams with different
-// workspaces may overlap. It may be destroyed while its kernels run, or are part of graphs.
+// A layer whose kernels are compiled, loaded and ready: the phases and halves of its prepared plan,
+// which says what holds for every call.
 class PreparedLayer {
  public:
-  // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
-  // them. The device has to outlive the layer. Errors: of the compiler, the cache and the device;
-  // kUnsupported where the plan is for another target; kInterrupted where the options say so.
+  // Prepares the layer's plan, with the errors of PreparedPlan::prepare(). The device has to
+  // outlive the layer.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::LayerPlan& plan,
                                                         Engine& engine, Device& device,
                                                         const PrepareOptions& options = {});
@@ -123,20 +75,30 @@ class PreparedLayer {
                                 const CallMemory& memory, Stream stream,
                                 LaunchObserver* observer = nullptr);
 
-  // Launches plan().kernels[index] alone, for tools that time one kernel: the tensors, checks,
+  // Launches plan().kernels[index] alone, as PreparedPlan::launch() does: the tensors, checks,
   // parameters and CTAs are those of the call that it belongs to, update_weights() (which uses no
-  // memory: any may be given), forward() or backward(). It reads what the kernels before it in the
-  // plan left in the tensors and in memory, where a later kernel may have put something else since.
-  // So launch in the order of the plan, each kernel as often as you like before the next: launching
-  // one again changes nothing, except that gradients which are added to grow. Error kInternal: no
-  // such index.
+  // memory: any may be given), forward() or backward(). Error kInternal: no such index.
   Result<void> launch_kernel(std::size_t index, std::span<const TensorRef> tensors,
                              const CallMemory& memory, Stream stream);
 
  private:
-  struct Impl;
-  explicit PreparedLayer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  PreparedLayer() = default;
+  // Tells why there is no such backward call, if there is none.
+  Result<void> check_backward(std::optional<compiler::BackwardHalf> half,
+                              std::optional<compiler::GradientMode> mode) const;
+  Result<void> bind(const CallPart& part, std::span<const TensorRef> tensors,
+                    const CallMemory& memory, BoundTensors& bound) const;
+  Result<void> run(const CallPart& part, std::optional<compiler::GradientMode> mode,
+                   std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                   LaunchObserver* observer);
+  Result<void> run_backward(std::optional<compiler::BackwardHalf> half,
+                            std::optional<compiler::GradientMode> mode,
+                            std::span<const TensorRef> tensors, const CallMemory& memory,
+                            Stream stream, LaunchObserver* observer);
+
+  std::shared_ptr<const compiler::LayerPlan> plan_;
+  std::unique_ptr<PreparedPlan> prepared_;
+  bool reads_saved_block_ = false;  // the host can
 };
 
 }  // namespace moejit::runtime

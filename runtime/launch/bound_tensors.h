@@ -3,7 +3,7 @@
 
 #include "compiler/memory_layout.h"
 #include "compiler/plan.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/call.h"
 
 #include <array>
 #include <bitset>
@@ -18,12 +18,6 @@ using compiler::kMostTensors;
 
 // Some of a plan's tensors, in the order of Plan::tensors.
 using TensorSet = std::bitset<kMostTensors>;
-
-// What a call runs: a phase, or a half of the backward pass.
-struct CallPart {
-  compiler::Phase phase = compiler::Phase::kForward;
-  std::optional<compiler::BackwardHalf> half = {};
-};
 
 // Returns the caller's tensors that a call of this part touches.
 TensorSet tensors_of_call(const compiler::Plan& plan, const CallPart& part);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace moejit::runtime {
+
+// Device memory under the name that the plan gives it. `shape` is checked against the plan: a
+// symbol such as T may be smaller than its bound, everything else must be equal.
+struct TensorRef {
+  std::string_view name;
+  compiler::DType dtype = compiler::DType::kU8;
+  std::span<const int64_t> shape;
+  void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
+};
+
+// The blocks of memory that a call uses beside its tensors. Their addresses are multiples of the
+// device's block_alignment(), and they have at least the bytes that sizes() of what is called says
+// for the T of the call. The workspace is free again when the call is done. The saved block has to
+// keep its contents from a forward to its backward call, or to the weights half of that, and may be
+// null for layers without backward; the deferred block has to keep its own from a data half to its
+// weights half, and may be null but for backward calls of layers with halves. Copies of them
+// elsewhere are as good, for contents do not depend on addresses.
+struct CallMemory {
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  void* saved = nullptr;
+  int64_t saved_bytes = 0;
+  void* deferred = nullptr;
+  int64_t deferred_bytes = 0;
+};
+
+// What a call runs: a phase, or a half of the backward pass.
+struct CallPart {
+  compiler::Phase phase = compiler::Phase::kForward;
+  std::optional<compiler::BackwardHalf> half = {};
+};
+
+// Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
+// that time or dump.
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+  virtual Result<void> before(std::size_t kernel_index) = 0;
+  virtual Result<void> after(std::size_t kernel_index) = 0;
+};
+
+}  // namespace moejit::runtime

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/prepared_plan.h"
+
+#include "compiler/compiler.h"
+#include "runtime/launch/bound_tensors.h"
+#include "runtime/launch/kernel_call.h"
+
+#include <array>
+#include <fmt/core.h>
+#include <vector>
+
+namespace moejit::runtime {
+namespace {
+
+using compiler::BackwardHalf;
+using compiler::GradientMode;
+using compiler::KernelPlan;
+using compiler::Phase;
+using compiler::Plan;
+
+Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& engine,
+                                                   const PrepareOptions& options) {
+  std::vector<compiler::KernelSource> sources;
+  for (const KernelPlan& kernel : plan.kernels) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
+    sources.push_back(std::move(source));
+  }
+  return engine.obtain_all(sources, options.patience, options.progress);
+}
+
+// Every part that a call may run, the phases first.
+constexpr CallPart kCallParts[] = {{Phase::kWeights},
+                                   {Phase::kForward},
+                                   {Phase::kBackward},
+                                   {Phase::kBackward, BackwardHalf::kData},
+                                   {Phase::kBackward, BackwardHalf::kWeights}};
+
+std::size_t index_of(const CallPart& part) {
+  const auto phase = static_cast<std::size_t>(part.phase);
+  return part.half ? phase + 1 + static_cast<std::size_t>(*part.half) : phase;
+}
+
+// The caller's tensors of a part of the plan.
+struct PartTensors {
+  TensorSet all, written, shapes;
+};
+
+}  // namespace
+
+struct PreparedPlan::Impl {
+  Result<void> check_memory(const BoundTensors& tensors) const;
+
+  std::shared_ptr<const Plan> plan;
+  compiler::MemoryLayout layout;
+  Device* device = nullptr;
+  std::vector<KernelCall> calls;  // one for each of the plan's kernels
+  std::array<PartTensors, std::size(kCallParts)> part_tensors;
+};
+
+Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const {
+  for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
+    if (tensors.is_bound[slot])
+      MOEJIT_TRY(device->check_memory({.name = plan->tensors[slot].name,
+                                       .address = tensors.address[slot],
+                                       .bytes = tensors.bytes[slot]}));
+  return {};
+}
+
+Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
+                                                            Engine& engine, Device& device,
+                                                            const PrepareOptions& options) {
+  if (plan->target != device.target())
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
+                            to_string(plan->target), to_string(device.target()), device.name()));
+  MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(*plan));
+  MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
+                    obtain_kernels(*plan, engine, options));
+  auto impl = std::make_unique<Impl>();
+  impl->plan = std::move(plan);
+  impl->layout = std::move(layout);
+  impl->device = &device;
+  for (const CallPart& part : kCallParts)
+    impl->part_tensors[index_of(part)] = {.all = tensors_of_call(*impl->plan, part),
+                                          .written = tensors_written(*impl->plan, part),
+                                          .shapes = tensors_of_shape(*impl->plan, part)};
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
+    MOEJIT_TRY_ASSIGN(KernelCall call, KernelCall::resolve(*impl->plan, i, std::move(loaded)));
+    impl->calls.push_back(std::move(call));
+  }
+  return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
+}
+
+PreparedPlan::PreparedPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PreparedPlan::~PreparedPlan() = default;
+
+const Plan& PreparedPlan::plan() const { return *impl_->plan; }
+
+const compiler::MemoryLayout& PreparedPlan::layout() const { return impl_->layout; }
+
+Result<void> PreparedPlan::run(std::span<const TensorRef> tensors, const CallMemory& memory,
+                               Stream stream, LaunchObserver* observer) {
+  BoundTensors bound;
+  MOEJIT_TRY(bind({Phase::kForward}, tensors, memory, bound));
+  return run({Phase::kForward}, std::nullopt, bound, stream, observer);
+}
+
+Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef> tensors,
+                                const CallMemory& memory, BoundTensors& bound) const {
+  const Plan& plan = *impl_->plan;
+  const PartTensors& of_part = impl_->part_tensors[index_of(part)];
+  MOEJIT_TRY(bind_tensors(plan, part.phase, of_part.all, of_part.shapes, tensors, bound));
+  if (part.phase != Phase::kWeights)
+    MOEJIT_TRY(
+        bind_memory(plan, impl_->layout, part, impl_->device->block_alignment(), memory, bound));
+  MOEJIT_TRY(check_overlaps(plan, part, of_part.written, bound));
+  if (impl_->device->checks_memory()) return impl_->check_memory(bound);
+  return {};
+}
+
+Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode> mode,
+                               const BoundTensors& bound, Stream stream,
+                               LaunchObserver* observer) const {
+  for (std::size_t i = 0; i < impl_->calls.size(); ++i) {
+    const KernelPlan& kernel = impl_->plan->kernels[i];
+    if (kernel.phase != part.phase || (part.half && kernel.half != part.half)) continue;
+    if (kernel.gradient_mode && kernel.gradient_mode != mode) continue;
+    if (observer != nullptr) MOEJIT_TRY(observer->before(i));
+    MOEJIT_TRY(launch(i, bound, stream));
+    if (observer != nullptr) MOEJIT_TRY(observer->after(i));
+  }
+  return {};
+}
+
+Result<void> PreparedPlan::launch(std::size_t index, const BoundTensors& bound,
+                                  Stream stream) const {
+  auto launched = impl_->calls[index].launch(*impl_->device, bound, stream);
+  if (!launched)
+    launched.error().message = fmt::format("kernel {}: {}", impl_->plan->kernels[index].operation,
+                                           launched.error().message);
+  return launched;
+}
+
+}  // namespace moejit::runtime
