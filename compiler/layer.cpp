@@ -52,27 +52,13 @@ bool computes(const Layer& layer, Gradient gradient) {
 
 bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype::kF32; }
 
-bool is_quantized(const Layer& layer) { return layer.recipe != Recipe::kBf16; }
+bool is_quantized(const Layer& layer) { return has_scales(layer.recipe.weights); }
 
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
 
 int32_t padded_intermediate(const Layer& layer) {
-  if (!is_quantized(layer) || w1_sections(layer) == 1) return layer.intermediate;
+  if (!has_scales(layer.recipe.gradients) || w1_sections(layer) == 1) return layer.intermediate;
   return (layer.intermediate + 127) / 128 * 128;
-}
-
-std::string_view to_string(Recipe recipe) {
-  switch (recipe) {
-    case Recipe::kBf16: return "bf16";
-    case Recipe::kFp8Flow: return "fp8_flow";
-    case Recipe::kFp8Blockwise: return "fp8_blockwise";
-    case Recipe::kFp8Delayed: return "fp8_delayed";
-    case Recipe::kFp8Current: return "fp8_current";
-    case Recipe::kFp8Rowwise: return "fp8_rowwise";
-    case Recipe::kMxfp8: return "mxfp8";
-    case Recipe::kNvfp4: return "nvfp4";
-  }
-  return "unknown";
 }
 
 std::string_view to_string(Pass pass) {

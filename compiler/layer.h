@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/recipe.h"
 #include "compiler/support/error.h"
 
 #include <cstdint>
@@ -10,18 +11,6 @@
 #include <vector>
 
 namespace moejit::compiler {
-
-// Number formats and casts of a layer; docs/recipes.md has the formulas.
-enum class Recipe {
-  kBf16,
-  kFp8Flow,
-  kFp8Blockwise,
-  kFp8Delayed,
-  kFp8Current,
-  kFp8Rowwise,
-  kMxfp8,
-  kNvfp4
-};
 
 enum class Pass { kForward, kBackward };
 enum class Recompute { kNone, kMoeExpert };
@@ -113,7 +102,6 @@ int32_t padded_intermediate(const Layer& layer);
 // Returns what a sentence calls a layer: "the layer NAME", or "the layer" where it has no name.
 std::string named_layer(const Layer& layer);
 
-std::string_view to_string(Recipe recipe);
 std::string_view to_string(Pass pass);
 std::string_view to_string(Gradient gradient);  // the tensor's name: "dx", ...
 std::string_view to_string(Recompute recompute);

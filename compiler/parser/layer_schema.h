@@ -40,7 +40,7 @@ std::span<const std::string_view> layer_keys();
 // What travels between ranks when the description does not say: nothing where all experts are
 // here, or where nothing is quantised, else FP8 rows.
 inline Dispatch default_dispatch(const Layer& layer) {
-  const bool sends_rows = layer.local_experts < layer.experts && is_quantized(layer);
+  const bool sends_rows = layer.local_experts < layer.experts && has_scales(layer.recipe.tokens);
   return sends_rows ? Dispatch::kFp8 : Dispatch::kNone;
 }
 

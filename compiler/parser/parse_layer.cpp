@@ -2,7 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/parser/read_activation.h"
-#include "compiler/recipes.h"
+#include "compiler/recipe.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
 
@@ -156,10 +156,10 @@ Result<int32_t> read_block_size(const JsonView& root) {
              fmt::format("supported: {}", kBlockSize));
 }
 
-Result<int32_t> read_scale_sharing(const JsonView& root, Recipe recipe) {
+Result<int32_t> read_scale_sharing(const JsonView& root, const Recipe& recipe) {
   MOEJIT_TRY_ASSIGN(const int32_t blocks,
                     read_int_at(root, "scale_sharing_k", kScaleSharingRange, 1));
-  if (blocks == 1 || recipe == Recipe::kFp8Flow) return blocks;
+  if (blocks == 1 || recipe.tokens.scale == ScaleOf::k1x128) return blocks;
   return root.find("scale_sharing_k")
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the recipe {}, wanted 1", blocks, to_string(recipe)),

@@ -8,7 +8,7 @@ std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan) {
   if (!has_backward(plan.layer)) return all;
   std::vector<Recipe> recipes = {plan.layer.recipe};
   if (plan.layer.recipe != Recipe::kBf16) recipes.push_back(Recipe::kBf16);
-  for (const Recipe recipe : recipes) {
+  for (const Recipe& recipe : recipes) {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
       Layer layer = plan.layer;
       layer.recipe = recipe;

@@ -167,9 +167,9 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   return spec;
 }
 
-int64_t mean_rows(const Layer& layer) {
-  const int64_t rows = std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
-  return (rows + layer.local_experts - 1) / layer.local_experts;
+int64_t mean_rows(const CallBounds& bounds) {
+  const int64_t rows = std::min(bounds.max_tokens * bounds.top_k, bounds.max_permuted_rows);
+  return (rows + bounds.groups - 1) / bounds.groups;
 }
 
 bool may_be_swapped(const GroupedGemmSpec& problem) { return problem.b_major == Major::kK; }

@@ -27,8 +27,8 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // sums are that meet no scale.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
-// Rows of an expert in the mean that a layer's largest call has at most.
-int64_t mean_rows(const Layer& layer);
+// Returns the most rows that an expert can have in the mean of a call.
+int64_t mean_rows(const CallBounds& bounds);
 
 // Up to that many rows of an expert in the mean, tiles are swapped.
 inline constexpr int64_t kMostSwappedRows = 64;

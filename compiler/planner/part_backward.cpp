@@ -1,62 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/dataflow.h"
+#include "compiler/planner/graph.h"
 
 #include <algorithm>
-#include <fmt/core.h>
+#include <set>
 
 namespace moejit::compiler {
 namespace {
 
-// The activation is computed again where h1 is: it is smaller, and deferred in its place.
-bool is_made_of_h1(Operation operation) {
-  return operation == Operation::kActivation || operation == Operation::kActivationQuantize;
+using Operations = std::vector<Operation>;
+using Names = std::set<std::string, std::less<>>;
+
+// Adds what an operation reads to what is wanted if it writes some of that.
+bool need(Names& wanted, const Operation& operation) {
+  const bool is_needed = std::ranges::any_of(
+      wanted, [&](const std::string& tensor) { return defines(operation, tensor); });
+  // The activation is computed again where h1 is: it is smaller, and deferred in its place.
+  const bool is_made_of_h1 = kind_of<Activate>(operation) != nullptr &&
+                             wanted.contains(read_of(operation, "input").tensor);
+  if (!is_needed && !is_made_of_h1) return false;
+  for (const Port& port : operation.reads) wanted.insert(port.tensor);
+  return true;
 }
 
-void rename_in_backward(Plan& plan, const std::string& from, const std::string& to) {
-  for (KernelPlan& kernel : plan.kernels) {
-    if (kernel.phase != Phase::kBackward) continue;
-    for (KernelArgument& argument : kernel.arguments)
-      if (argument.tensor == from) argument.tensor = to;
-    for (TensorMapPlan& map : kernel.tensor_maps)
-      if (map.tensor == from) map.tensor = to;
-  }
+// Permutes the rows of dy again where the weights half adds them up for a bias: dy has fewer rows
+// than what the experts get of it, and is deferred for its transpose anyhow.
+void permute_again(Operations& operations, Operations::iterator weights_half) {
+  const auto permutes_dy = [](const Operation& operation) {
+    return operation.phase == Phase::kBackward && kind_of<PermutePad>(operation) != nullptr &&
+           find_write(operation, "output_probs") == nullptr;
+  };
+  const auto permute = std::find_if(operations.begin(), weights_half, permutes_dy);
+  if (permute == weights_half) return;
+  const std::string rows = write_of(*permute, "output").tensor;
+  const bool is_added_up =
+      std::any_of(weights_half, operations.end(), [&](const Operation& operation) {
+        return kind_of<BiasGradient>(operation) != nullptr && reads(operation, rows);
+      });
+  if (!is_added_up) return;
+  Operation again = without_quantize(*permute);
+  again.half = BackwardHalf::kWeights;
+  operations.insert(weights_half, std::move(again));
 }
 
 }  // namespace
 
-void name_deferred(Plan& plan) {
-  for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    TensorPlan again = plan.tensors[i];
-    if (again.role != TensorRole::kDeferred || !is_used(plan, again, Phase::kForward)) continue;
-    again.name = fmt::format("recomputed_{}", again.name);
-    rename_in_backward(plan, plan.tensors[i].name, again.name);
-    plan.tensors[i].role = TensorRole::kWorkspace;
-    plan.tensors.push_back(std::move(again));
+void part_backward(Graph& graph) {
+  Operations& operations = graph.operations;
+  const auto backward = std::ranges::find(operations, Phase::kBackward, &Operation::phase);
+  Names wanted = {"dx", "dprobs"};
+  for (auto operation = operations.end(); operation != backward;) {
+    --operation;
+    operation->half = need(wanted, *operation) ? BackwardHalf::kData : BackwardHalf::kWeights;
   }
-}
-
-void part_backward(std::vector<Step>& steps, const Layer& layer) {
-  if (!layer.backward_halves) return;
-  const auto backward = std::ranges::find(steps, Phase::kBackward, &Step::phase);
-  WantedTensors wanted({"dx", "dprobs"});
-  for (auto step = steps.end(); step != backward;) {
-    --step;
-    const bool is_data = wanted.need(tensors_of(*step, layer)) ||
-                         (is_made_of_h1(step->operation) && wanted.has("h1"));
-    step->half = is_data ? BackwardHalf::kData : BackwardHalf::kWeights;
-  }
-  const auto weights = std::stable_partition(
-      backward, steps.end(), [](const Step& step) { return step.half == BackwardHalf::kData; });
-  // dy has fewer rows than what the experts get of it, and is deferred for its transpose.
-  const bool has_rows = std::any_of(backward, weights, [&](const Step& step) {
-    const StepTensors tensors = tensors_of(step, layer);
-    return std::ranges::count(tensors.writes, "grad_permuted") > 0;
-  });
-  const bool reads_rows = std::any_of(weights, steps.end(), [](const Step& step) {
-    return step.operation == Operation::kFc2BiasGrad;
-  });
-  if (gathers_tokens(layer) && has_rows && reads_rows)
-    steps.insert(weights, {Phase::kBackward, Operation::kPermutePadGrad, BackwardHalf::kWeights});
+  const auto weights_half = std::stable_partition(
+      backward, operations.end(),
+      [](const Operation& operation) { return operation.half == BackwardHalf::kData; });
+  if (graph.gathers_tokens) permute_again(operations, weights_half);
 }
 
 }  // namespace moejit::compiler

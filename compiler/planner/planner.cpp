@@ -2,7 +2,8 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "compiler/param_record.h"
-#include "compiler/planner/dataflow.h"
+#include "compiler/planner/fusions.h"
+#include "compiler/planner/layer_graph.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
 
@@ -30,11 +31,6 @@ std::string permuted_rows_reason(const Layer& layer) {
       layer.max_permuted_rows, worst, layer.max_tokens);
 }
 
-bool is_touched(const Plan& plan, const TensorPlan& tensor) {
-  return std::ranges::any_of(
-      plan.kernels, [&](const KernelPlan& kernel) { return touches(kernel, tensor.name); });
-}
-
 // Says which gradients a layer computes that does not compute all that it has.
 std::string gradients_reason(const Layer& layer) {
   std::string names;
@@ -52,32 +48,44 @@ CallRows largest_call(const Layer& layer) {
           .routed_tokens = std::min(layer.max_tokens, routed)};
 }
 
-}  // namespace
-
-Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
-  MOEJIT_TRY(check_support(layer, target));
-  const CallBounds bounds = call_bounds(layer);
-  LayerPlan plan{{.subject = named_layer(layer), .target = target, .bounds = bounds}, layer};
-  plan.reasons.push_back(permuted_rows_reason(layer));
-
-  if (layer.scale_sharing_k > 1) {
-    plan.reasons.push_back(
+// Says what holds for the whole layer.
+std::vector<std::string> layer_reasons(const Layer& layer) {
+  std::vector<std::string> reasons = {permuted_rows_reason(layer)};
+  if (layer.scale_sharing_k > 1)
+    reasons.push_back(
         fmt::format("{} neighbouring scale blocks along the contraction share a scale: GEMMs stop "
                     "to scale half "
                     "as often, and a block quieter than its neighbour is quantised more coarsely",
                     layer.scale_sharing_k));
-  }
+  if (has_backward(layer) && !layer.gradients.empty()) reasons.push_back(gradients_reason(layer));
+  return reasons;
+}
 
-  if (has_backward(layer) && !layer.gradients.empty())
-    plan.reasons.push_back(gradients_reason(layer));
+// Returns what is done, in order, with neighbours joined and nothing that nobody needs.
+Graph fused_graph(const Layer& layer, const PlanOptions& options,
+                  std::vector<std::string>& reasons) {
+  const std::vector<std::string> outputs = layer_outputs(layer);
+  Graph graph = layer_graph(layer);
+  prune(graph, outputs, true);
+  fuse_quantize(graph, layer, reasons);
+  fuse_transpose(graph, layer, reasons);
+  fuse_activation_transpose(graph, layer, reasons);
+  fuse_activation(graph, layer, options, reasons);
+  prune(graph, outputs, true);  // rows that are gathered need not be permuted too
+  if (layer.backward_halves) part_backward(graph);
+  prune(graph, outputs, options.keep_intermediates);
+  add_token_checks(graph);
+  if (options.measure_gemms) add_elapsed(graph);
+  name_recomputed(graph);
+  return graph;
+}
 
-  // What is done, in order; then with neighbours joined.
-  const std::vector<Step> steps = fuse_steps(layer_steps(layer), layer, options, plan.reasons);
-
-  // One kernel an operation, each complete in itself.
-  const Dataflow flow(layer, steps);
-  for (const Step& step : steps) {
-    KernelPlan kernel = make_kernel(step, layer, flow, target, options);
+// Returns the kernels of operations, one for each, complete in itself.
+std::vector<KernelPlan> make_kernels(const Graph& graph, const Layer& layer, const Target& target) {
+  const CallBounds bounds = call_bounds(layer);
+  std::vector<KernelPlan> kernels;
+  for (const Operation& operation : graph.operations) {
+    KernelPlan kernel = make_kernel(operation, {.bounds = bounds, .target = target});
     kernel.bounds = bounds;
     kernel.launch = launch_shape(kernel.spec);
     kernel.launch.max_ctas = busy_ctas(kernel.spec, bounds, layer.max_tokens);
@@ -86,12 +94,24 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
     const Work work = count_work(kernel, layer, largest_call(layer));
     kernel.min_bytes = work.min_bytes;
     kernel.multiply_adds = work.multiply_adds;
-    plan.kernels.push_back(std::move(kernel));
+    kernels.push_back(std::move(kernel));
   }
+  return kernels;
+}
 
-  plan.tensors = make_tensors(layer, steps, flow, options);
-  std::erase_if(plan.tensors, [&](const TensorPlan& tensor) { return !is_touched(plan, tensor); });
-  name_deferred(plan);
+}  // namespace
+
+Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+  MOEJIT_TRY(check_support(layer, target));
+  LayerPlan plan{{.subject = named_layer(layer),
+                  .target = target,
+                  .bounds = call_bounds(layer),
+                  .reasons = layer_reasons(layer)},
+                 layer};
+  const Graph graph = fused_graph(layer, options, plan.reasons);
+  MOEJIT_TRY(validate(graph));
+  plan.kernels = make_kernels(graph, layer, target);
+  plan.tensors = make_tensors(graph);
   plan.workspace_bytes = plan_workspace(plan, options);
   plan.saved_bytes = plan_saved(plan);
   plan.deferred_bytes = plan_deferred(plan);

@@ -247,7 +247,7 @@ TEST_P(EveryVariant, RoundsGradientsOfBf16Once) {
 // Quantised copies of w1 do not know in which order its rows came, and a GEMM's column or row does
 // not depend on its neighbours. In bf16 the contraction of dx has another order.
 TEST_F(ExpertVariant, GivesTheSameBitsInEitherLayout) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     ASSERT_NO_FATAL_FAILURE(make({}, recipe, random_case(7)));
     ASSERT_NO_FATAL_FAILURE(backward());
     const auto wanted = gradients();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/recipes.h"
+#include "compiler/recipe.h"
 #include "compiler/support/json_document.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit_describe.h"

@@ -218,7 +218,7 @@ TEST(BackwardPlan, HasAKernelForEachWayToLeaveAWeightGradient) {
 }
 
 TEST(BackwardPlan, OverwritesWeightGradientsOfBf16) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.biases = true;

@@ -32,7 +32,7 @@ std::string shape_of(const LayerPlan& plan, std::string_view tensor) {
 }
 
 TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.intermediate = 2880;
@@ -85,7 +85,7 @@ TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantised) {
 }
 
 TEST(ExpertVariantsPlan, AddsUpTheGradientsOfBiases) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.biases = true;

@@ -136,7 +136,7 @@ TEST(MemoryLayout, KeepsTensorsInTheirBlockAndApartWhereThePlanDoes) {
 }
 
 TEST(MemoryLayout, TakesLittleMoreThanItsShareForFewTokens) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = dsv3_like_layer();
     layer.recipe = recipe;
     layer.passes = {Pass::kForward, Pass::kBackward};

@@ -20,7 +20,7 @@ LayerPlan training_plan(Recipe recipe) {
 
 // A kernel reads what the caller gives, or what a kernel before it has written.
 TEST(Access, IsThatOfADataflow) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     const LayerPlan plan = training_plan(recipe);
     std::set<std::string> there;
     for (const TensorPlan& tensor : plan.tensors)

@@ -59,7 +59,7 @@ std::vector<Layer> layers() {
   std::vector<Layer> all;
   for (const bool trains : {false, true})
     for (const int32_t intermediate : {2048, 2880})
-      for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16})
+      for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16})
         for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert})
           for (const bool fuses : {true, false}) {
             Layer layer = dsv3_like_layer();

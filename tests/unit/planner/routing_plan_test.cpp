@@ -43,7 +43,7 @@ TEST(RoutingPlan, HasTheDtypesOfTheDescription) {
 
 // Kernels that move no probabilities are the same for both types.
 TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer(recipe);
     const LayerPlan plain = plan_of(layer);
     layer.topk_ids_dtype = TopkIdsDtype::kI64;
@@ -62,7 +62,7 @@ TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
 
 // At the beginning of the saved block, wherever T puts the others.
 TEST(RoutingPlan, SavesTokensFirstForEveryKernelOfTheBackwardPass) {
-  for (const Recipe recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer(recipe);
     layer.recompute = Recompute::kMoeExpert;
     const LayerPlan plan = plan_of(layer);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/fusions.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+using Operations = std::vector<Operation>;
+
+bool is_quantize(const Operation& operation) { return kind_of<QuantizeRows>(operation) != nullptr; }
+
+// Puts each operation that quantizes rows into the one of its phase that permutes them.
+void join_quantize(Operations& operations) {
+  for (auto quantize = operations.begin(); quantize != operations.end();) {
+    const auto permutes = [&](const Operation& operation) {
+      return operation.phase == quantize->phase && kind_of<PermutePad>(operation) != nullptr &&
+             reads(operation, write_of(*quantize, "output").tensor);
+    };
+    const auto permute = is_quantize(*quantize) ? std::find_if(quantize, operations.end(), permutes)
+                                                : operations.end();
+    if (permute == operations.end()) {
+      ++quantize;
+      continue;
+    }
+    *permute = with_quantize(*permute, *quantize);
+    quantize = operations.erase(quantize);
+  }
+}
+
+}  // namespace
+
+void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
+  if (std::ranges::none_of(graph.operations, is_quantize)) {
+    reasons.emplace_back("nothing is quantised: permute_pad moves rows of x and dy as they are");
+    return;
+  }
+  if (layer.dispatch != Dispatch::kNone) {
+    reasons.push_back(fmt::format(
+        "quantize and permute_pad stay apart: x_q is what dispatch \"{}\" sends between ranks",
+        to_string(layer.dispatch)));
+    return;
+  }
+  reasons.push_back(fmt::format(
+      "quantize and permute_pad are one kernel: nothing is dispatched in between, and x_q "
+      "[T, {0}] is not read, and not written but where backward wants it: {1} bytes a token less",
+      layer.hidden, 2 * layer.hidden));
+  join_quantize(graph.operations);
+}
+
+namespace {
+
+// Returns how many rows a largest call routes at most, without pad rows.
+int64_t routed_rows(const Layer& layer) {
+  return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
+}
+
+// Returns the bytes a column that are not moved if both transposes gather: tokens are read instead
+// of permuted rows. Without dispatch x_q and dy_q are written for that, and read. With
+// recomputation x is permuted once more, but the permuted rows need not be saved, which is what it
+// is for.
+int64_t bytes_not_moved(const Layer& layer) {
+  const int64_t tokens = layer.max_tokens;
+  const int64_t written = layer.dispatch == Dispatch::kNone ? 2 * tokens : 0;
+  return 2 * (routed_rows(layer) - tokens) - written;
+}
+
+bool may_gather(const Layer& layer) {
+  if (!layer.fuse_transpose) return false;
+  if (layer.recompute == Recompute::kMoeExpert) return routed_rows(layer) > layer.max_tokens;
+  return bytes_not_moved(layer) >= 0;  // at no more traffic, less is saved
+}
+
+// Returns the operation that permuted what a transpose reads, or null.
+const Operation* find_permute(const Graph& graph, const Operation& operation) {
+  if (kind_of<Transpose>(operation) == nullptr) return nullptr;
+  const std::string& rows = read_of(operation, "input").tensor;
+  for (const Operation& other : graph.operations)
+    if (kind_of<PermutePad>(other) != nullptr && defines(other, rows)) return &other;
+  return nullptr;
+}
+
+bool permutes_x(const Operation& permute) { return find_write(permute, "output_probs") != nullptr; }
+
+// Lets the operation that permutes x tell whose row each is.
+void tell_tokens(Graph& graph) {
+  for (Operation& operation : graph.operations)
+    if (kind_of<PermutePad>(operation) != nullptr && permutes_x(operation))
+      operation.writes.push_back(
+          {.role = "row_tokens", .tensor = "row_tokens", .is_optional = true});
+}
+
+// Lets a transpose fetch each row from its token.
+void gather(Operation& transpose, const Operation& permute) {
+  const Port rows = read_of(without_quantize(permute), "input");
+  *std::ranges::find(transpose.reads, "input", &Port::role) = rows;
+  transpose.reads.push_back({.role = "row_tokens", .tensor = "row_tokens"});
+  transpose.name = fmt::format("permute_{}", transpose.name);
+  // A row of x is zeros where its probability is; a gradient's is not.
+  std::get<Transpose>(transpose.kind).source =
+      permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
+}
+
+// Permutes x again for what backward computes again.
+void permute_again(Graph& graph) {
+  Operations& operations = graph.operations;
+  const auto permute = std::ranges::find_if(operations, [](const Operation& operation) {
+    return kind_of<PermutePad>(operation) != nullptr;
+  });
+  Operation again = without_quantize(*permute);
+  again.phase = Phase::kBackward;
+  for (Port& port : again.writes) port.is_repeated = port.role != "output";
+  const auto backward = std::ranges::find(operations, Phase::kBackward, &Operation::phase);
+  operations.insert(backward, std::move(again));
+}
+
+std::string gathered_reason(const Layer& layer, bool of_x, bool of_dy, bool saves_x) {
+  return fmt::format(
+      "permute and transpose are one kernel: wgrad's operands are made of {} [T, {}]"
+      ", gathered{}",
+      of_x && of_dy ? "x_q and dy_q"
+      : of_x        ? "x_q"
+                    : "dy_q",
+      layer.hidden,
+      saves_x ? fmt::format(", and x_q is saved instead of permuted_q [P, {}]", layer.hidden)
+              : std::string());
+}
+
+std::string apart_reason(const Layer& layer) {
+  if (!layer.fuse_transpose) return "permute and transpose stay apart: \"fuse_transpose\" is false";
+  return fmt::format(
+      "permute and transpose stay apart: with {} rows of {} tokens in a largest call, "
+      "gathering the rows would move more bytes than it saves",
+      routed_rows(layer), layer.max_tokens);
+}
+
+}  // namespace
+
+void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
+  if (!has_backward(layer) || !has_scales(layer.recipe.wgrad_operands)) return;
+  graph.gathers_tokens = may_gather(layer);
+  bool of_x = false, of_dy = false;
+  for (Operation& operation : graph.operations) {
+    const Operation* const permute = find_permute(graph, operation);
+    if (permute == nullptr) continue;
+    (permutes_x(*permute) ? of_x : of_dy) = true;
+    if (graph.gathers_tokens) gather(operation, *permute);
+  }
+  const bool makes_again = find_writer(graph, "h1", Phase::kBackward) != nullptr;
+  if (!graph.gathers_tokens) {
+    if (of_x || of_dy) reasons.push_back(apart_reason(layer));
+    return;
+  }
+  tell_tokens(graph);
+  if (of_x || of_dy) reasons.push_back(gathered_reason(layer, of_x, of_dy, of_x || makes_again));
+  if (!makes_again) return;
+  permute_again(graph);
+  reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
+}
+
+}  // namespace moejit::compiler

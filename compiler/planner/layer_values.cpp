@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/layer_values.h"
+
+#include "compiler/launch.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <utility>
+
+namespace moejit::compiler {
+
+std::string data_name(std::string_view name, const Format& format) {
+  return has_scales(format) ? fmt::format("{}_q", name) : std::string(name);
+}
+
+std::string scales_name(std::string_view name, const Format& format) {
+  return has_scales(format) ? fmt::format("{}_scale_inv", name) : std::string();
+}
+
+DType topk_ids_dtype(const Layer& layer) {
+  return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
+}
+
+DType topk_probs_dtype(const Layer& layer) {
+  return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+bool has_colwise_offs(const Layer& layer) {
+  return has_backward(layer) && has_scales(layer.recipe.wgrad_operands) &&
+         layer.splits_alignment % 128 != 0;
+}
+
+namespace {
+
+constexpr int64_t kScaleBlock = 128;
+
+Dim blocks_of(std::string symbol, const Dim& dim) {
+  return {std::move(symbol), (dim.value + kScaleBlock - 1) / kScaleBlock};
+}
+
+// The dimensions that a layer's tensors have.
+struct LayerDims {
+  explicit LayerDims(const Layer& layer)
+      : t{"T", layer.max_tokens},
+        k{"K", layer.top_k},
+        e{"E", layer.local_experts},
+        h{"H", layer.hidden},
+        i{"I", layer.intermediate},
+        h1(sections_of(layer, i)),
+        padded_h1(layer.intermediate == padded_intermediate(layer)
+                      ? h1
+                      : Dim{"2I'", 2 * int64_t{padded_intermediate(layer)}}),
+        p{"P", layer.max_permuted_rows},
+        c{"C", gradient_columns(call_bounds(layer))},
+        hb(blocks_of("ceil(H/128)", h)),
+        ib(blocks_of("ceil(I/128)", i)),
+        h1b(sections_of(layer, ib)) {}
+  Dim t, k, e, h, i;
+  Dim h1, padded_h1;  // columns of h1, rows of w1
+  Dim p, c, hb, ib, h1b;
+
+ private:
+  // Returns the dimension of gate and up, or of up alone.
+  static Dim sections_of(const Layer& layer, const Dim& one) {
+    if (w1_sections(layer) == 1) return one;
+    return {"2" + one.symbol, 2 * one.value};
+  }
+};
+
+using enum DType;
+using enum TensorRole;
+
+class ValueList {
+ public:
+  explicit ValueList(const Recipe& recipe) : recipe_(recipe) {}
+
+  // Adds a value that operations leave each other; callers' values get their role.
+  Value& add(std::string name, DType dtype, std::vector<Dim> shape) {
+    values_.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
+    return values_.back();
+  }
+  void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape) {
+    add(std::move(name), dtype, std::move(shape)).role = role;
+  }
+  // Adds matrices of weights and the scales of their tiles, where this format has scales.
+  void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
+                 std::vector<Dim> scales_shape) {
+    if (!has_scales(format)) return;
+    add(data_name(name, format), format.dtype, kQuantized, std::move(shape));
+    add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
+    values_.back().layout = Layout::kScalesTiles;
+  }
+  // Adds rows [rows, columns] with a scale for each block of a row, and in bf16. `bf16` is false
+  // where these are a caller's.
+  void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
+                bool bf16 = true) {
+    add(fmt::format("{}_q", name), kF8E4M3, {rows, columns});
+    add(fmt::format("{}_scale_inv", name), kF32, {rows, blocks}).layout = Layout::kScalesCompact;
+    if (bf16) add(std::string(name), kBF16, {rows, columns});
+  }
+  // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
+  // tile.
+  void add_colwise(std::string_view name, const Dim& rows, const Dim& row_blocks,
+                   const Dim& columns) {
+    if (!has_scales(recipe_.wgrad_operands)) return;
+    const Dim blocks{"C/128", columns.value / kScaleBlock};
+    add(data_name(name, recipe_.wgrad_operands), recipe_.wgrad_operands.dtype,
+        {blocks, rows, {"128", kScaleBlock}});
+    add(scales_name(name, recipe_.wgrad_operands), kF32, {row_blocks, blocks}).layout =
+        Layout::kScalesTiles;
+  }
+  std::vector<Value> take() { return std::move(values_); }
+
+ private:
+  const Recipe& recipe_;
+  std::vector<Value> values_;
+};
+
+void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
+  list.add("x", kBF16, kInput, {d.t, d.h});
+  list.add("topk_ids", topk_ids_dtype(layer), kInput, {d.t, d.k});
+  list.add("topk_probs", topk_probs_dtype(layer), kInput, {d.t, d.k});
+  list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
+  list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
+  list.add("b1", kBF16, kWeight, {d.e, d.h1});
+  list.add("b2", kBF16, kWeight, {d.e, d.h});
+  Value& skip = list.add("skip_update", kU32, {Dim{"1", 1}});
+  skip.role = kWeight;
+  skip.is_optional = true;
+  list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb});
+  list.add_tiles("w2", layer.recipe.weights, {d.e, d.h, d.i}, {d.e, d.hb, d.ib});
+  list.add("y", kBF16, kOutput, {d.t, d.h});
+  // Forward calls need it, backward calls may do without.
+  Value& status = list.add("status", kU32, {Dim{"1", 1}});
+  status.role = kOutput;
+  status.is_optional_in_backward = has_backward(layer);
+}
+
+void add_forward(ValueList& list, const LayerDims& d) {
+  list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at the same place for any T
+  list.add_rows("x", d.t, d.h, d.hb, false);
+  const Dim starts{"E+1", d.e.value + 1};
+  list.add("counts", kI32, {d.e});
+  list.add("offs", kI32, {starts});
+  list.add("colwise_offs", kI32, {starts});
+  list.add("row_map", kI32, {d.t, d.k});
+  list.add_rows("permuted", d.p, d.h, d.hb);
+  list.add("row_tokens", kI32, {d.p});
+  list.add("permuted_probs", kF32, {d.p});
+  list.add("h1", kBF16, {d.p, d.h1});
+  list.add_rows("act", d.p, d.i, d.ib);
+  list.add("h2", kBF16, {d.p, d.h});
+}
+
+// Adds what the backward pass touches beside the tensors of the forward pass.
+void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
+  list.add("dy", kBF16, kInput, {d.t, d.h});
+  const Format& weights = layer.recipe.weights_colwise;
+  list.add_tiles("w1_colwise", weights, {d.e, d.h, d.padded_h1}, {d.e, d.hb, d.h1b});
+  list.add_tiles("w2_colwise", weights, {d.e, d.i, d.h}, {d.e, d.ib, d.hb});
+  list.add("dx", kBF16, kOutput, {d.t, d.h});
+  list.add("dprobs", topk_probs_dtype(layer), kOutput, {d.t, d.k});
+  const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
+  list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});
+  list.add("dw2", wgrad, kOutput, {d.e, d.h, d.i});
+  list.add("db1", kF32, kOutput, {d.e, d.h1});
+  list.add("db2", kF32, kOutput, {d.e, d.h});
+  list.add("bias_dprobs", kF32, {d.p});
+  list.add_rows("dy", d.t, d.h, d.hb, false);
+  list.add_rows("grad_permuted", d.p, d.h, d.hb);
+  list.add("dact", kBF16, {d.p, d.i});
+  list.add_colwise("grad_colwise", d.h, d.hb, d.c);
+  list.add_colwise("act_colwise", d.i, d.ib, d.c);
+  list.add_rows("dh1", d.p, d.padded_h1, d.h1b);
+  list.add("dprobs_blocks", kF32, {d.p, d.ib});
+  list.add_colwise("dh1_colwise", d.padded_h1, d.h1b, d.c);
+  list.add_colwise("x_colwise", d.h, d.hb, d.c);
+  list.add("dx_permuted", kBF16, {d.p, d.h});
+}
+
+}  // namespace
+
+std::vector<Value> layer_values(const Layer& layer) {
+  const LayerDims dims(layer);
+  ValueList list(layer.recipe);
+  add_callers(list, layer, dims);
+  add_forward(list, dims);
+  if (has_backward(layer)) add_backward(list, layer, dims);
+  return list.take();
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operation.h"
+
+#include "compiler/planner/operations/arguments.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace moejit::compiler {
+namespace {
+
+const Port* find(const std::vector<Port>& ports, std::string_view role) {
+  const auto found = std::ranges::find(ports, role, &Port::role);
+  return found == ports.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const Port* find_read(const Operation& operation, std::string_view role) {
+  return find(operation.reads, role);
+}
+
+const Port* find_write(const Operation& operation, std::string_view role) {
+  return find(operation.writes, role);
+}
+
+const Port& read_of(const Operation& operation, std::string_view role) {
+  const Port* const port = find_read(operation, role);
+  assert(port != nullptr);
+  return *port;
+}
+
+const Port& write_of(const Operation& operation, std::string_view role) {
+  const Port* const port = find_write(operation, role);
+  assert(port != nullptr);
+  return *port;
+}
+
+bool reads(const Operation& operation, std::string_view tensor) {
+  return std::ranges::count(operation.reads, tensor, &Port::tensor) > 0;
+}
+
+bool defines(const Operation& operation, std::string_view tensor) {
+  return std::ranges::any_of(operation.writes, [&](const Port& port) {
+    return port.tensor == tensor && !port.is_repeated;
+  });
+}
+
+bool is_gemm(const Operation& operation) {
+  return kind_of<GroupedGemm>(operation) != nullptr ||
+         kind_of<GroupedGemmActivation>(operation) != nullptr ||
+         kind_of<Wgrad>(operation) != nullptr;
+}
+
+void narrow(Operation& operation) {
+  // A copy, since the kind may become another one.
+  std::visit([&](auto kind) { narrow(operation, kind); }, OperationKind(operation.kind));
+}
+
+KernelPlan make_kernel(const Operation& operation, const KernelContext& context) {
+  KernelPlan kernel = std::visit(
+      [&](const auto& kind) { return make_kernel(operation, kind, context); }, operation.kind);
+  for (const std::string_view role : {"saved_tokens", "tokens_status", "elapsed"})
+    if (operation.phase == Phase::kBackward || role == "elapsed")
+      add_arguments(kernel, operation, {role});
+  kernel.operation = operation.name;
+  kernel.phase = operation.phase;
+  kernel.half = operation.half;
+  kernel.gradient_mode = operation.gradient_mode;
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "compiler/planner/operations/activation.h"
+#include "compiler/planner/operations/activation_backward.h"
+#include "compiler/planner/operations/bias_gradient.h"
+#include "compiler/planner/operations/grouped_gemm.h"
+#include "compiler/planner/operations/permute_pad.h"
+#include "compiler/planner/operations/quantize.h"
+#include "compiler/planner/operations/route.h"
+#include "compiler/planner/operations/transpose.h"
+#include "compiler/planner/operations/unpermute.h"
+#include "compiler/planner/operations/wgrad.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace moejit::compiler {
+
+// What an operation does, with all the numbers that its kernel is made of but for the bounds of a
+// call. Each alternative has a module of its own in planner/operations, which names the roles of
+// its reads and writes and makes its kernel.
+using OperationKind =
+    std::variant<QuantizeWeights, QuantizeRows, Route, PermutePad, GroupedGemm,
+                 GroupedGemmActivation, Activate, Unpermute, Transpose, Wgrad, ActivationBackward,
+                 ActivationBackwardTranspose, BiasGradient, BiasDprobs>;
+
+// A tensor that an operation reads or writes, with its scales where it has any.
+struct Port {
+  std::string role;
+  std::string tensor;
+  std::string scale_inv = {};
+  bool is_optional = false;      // of a write: left out where nobody reads it
+  bool is_intermediate = false;  // of an optional write: kept for a caller who keeps intermediates
+  bool is_for_caller = false;    // which is the only reason why it is there
+  bool is_repeated = false;      // of a write: what is there already, written once more
+};
+
+struct Operation {
+  std::string name;  // "gemm_fc1", ...
+  OperationKind kind;
+  std::vector<Port> reads;
+  std::vector<Port> writes;
+  Phase phase = Phase::kForward;
+  std::optional<BackwardHalf> half = {};
+  std::optional<GradientMode> gradient_mode = {};
+};
+
+// Return the port of that role, or null.
+const Port* find_read(const Operation& operation, std::string_view role);
+const Port* find_write(const Operation& operation, std::string_view role);
+// Return the tensor of a role that the operation has.
+const Port& read_of(const Operation& operation, std::string_view role);
+const Port& write_of(const Operation& operation, std::string_view role);
+
+bool reads(const Operation& operation, std::string_view tensor);
+// Returns whether the operation gives the tensor its values, rather than the same ones again.
+bool defines(const Operation& operation, std::string_view tensor);
+
+bool is_gemm(const Operation& operation);
+
+template <typename Kind>
+const Kind* kind_of(const Operation& operation) {
+  return std::get_if<Kind>(&operation.kind);
+}
+
+// Makes an operation the lesser one that it is without the writes that were left out of it: another
+// name, other reads, or another kind.
+void narrow(Operation& operation);
+
+// What making a kernel takes beside the operation.
+struct KernelContext {
+  const CallBounds& bounds;
+  const Target& target;
+};
+
+// Returns the kernel of an operation: spec, arguments, tensor maps and reasons.
+KernelPlan make_kernel(const Operation& operation, const KernelContext& context);
+
+}  // namespace moejit::compiler

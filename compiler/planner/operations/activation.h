@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/activation.h"
+#include "compiler/recipe.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace moejit::compiler {
+
+struct KernelContext;
+struct KernelPlan;
+struct Operation;
+
+// Activates h1 and multiplies with the routing probability.
+// Reads input [P, columns] of gate and the same of up, or of up alone, probs [P], counts and offs.
+// Writes output [P, columns].
+struct Activate {
+  int32_t local_experts = 0;
+  int32_t columns = 0;
+  Activation activation = {};
+  Format format = {};  // of the output
+  int32_t blocks_per_scale = 1;
+  bool is_interleaved = false;  // columns of gate and up alternate
+};
+
+// Says why columns of h1 have the order of w1's rows.
+inline constexpr std::string_view kInterleavedH1Reason =
+    "columns of gate and up alternate as the rows of w1 do, which is multiplied as it comes";
+
+KernelPlan make_kernel(const Operation& operation, const Activate& activate,
+                       const KernelContext& context);
+inline void narrow(Operation&, const Activate&) {}
+
+}  // namespace moejit::compiler

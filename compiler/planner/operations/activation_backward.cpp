@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations/activation_backward.h"
+
+#include "compiler/planner/operations/activation.h"
+#include "compiler/planner/operations/arguments.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::string_view kDprobsReason =
+    "the gradient of a probability is added up by a fixed tree: the same bits in every run";
+
+RowChainSpec chain_of(const ActivationBackward& backward) {
+  return {.load = has_gate(backward.activation) ? LoadStage::kGatedGradientRows
+                                                : LoadStage::kUpGradientRows,
+          .transform = TransformStage::kActivationBackward,
+          .quantize = QuantizeStage::kNone,
+          .columns = backward.columns,
+          .local_experts = backward.local_experts,
+          .is_interleaved = backward.is_interleaved,
+          .activation = backward.activation};
+}
+
+// Makes the gradient of the probability alone.
+KernelPlan dprobs_kernel(const Operation& operation, const ActivationBackward& backward) {
+  RowChainSpec spec = chain_of(backward);
+  spec.store = StoreStage::kGroupedDprobs;
+  KernelPlan kernel{.spec = spec, .reasons = {std::string(kDprobsReason)}};
+  add_arguments(kernel, operation,
+                {"input", "gradient", "probs", "counts", "offs", "output_dprobs"});
+  return kernel;
+}
+
+}  // namespace
+
+KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,
+                       const KernelContext&) {
+  const Port* const output = find_write(operation, "output");
+  if (output == nullptr) return dprobs_kernel(operation, backward);
+  const bool is_gated = has_gate(backward.activation);
+  const bool is_padded = backward.pitch != backward.columns;
+  RowChainSpec spec = chain_of(backward);
+  spec.quantize = quantize_stage(backward.format, 1);
+  spec.store = is_gated ? StoreStage::kGroupedGatedRows : StoreStage::kGroupedUpRows;
+  spec.epsilon = backward.format.epsilon;
+  spec.pitch = is_padded ? backward.pitch : 0;
+  spec.tells_dprobs = find_write(operation, "output_dprobs") != nullptr;
+  KernelPlan kernel{.spec = spec};
+  add_arguments(kernel, operation,
+                {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs"});
+  if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
+  if (backward.is_interleaved) kernel.reasons.emplace_back(kInterleavedH1Reason);
+  if (is_padded)
+    kernel.reasons.push_back(fmt::format(
+        "the {} columns of gate and up are filled up with zeros to {}: dgrad contracts over both, "
+        "and no scale block may lie in two of them",
+        backward.columns, backward.pitch));
+  if (has_scales(backward.format))
+    kernel.reasons.emplace_back(is_gated ? "gradients of gate and up are quantised in registers"
+                                         : "gradients are quantised in registers");
+  return kernel;
+}
+
+void narrow(Operation& operation, const ActivationBackward&) {
+  if (find_write(operation, "output") == nullptr) operation.name = "activation_dprobs";
+}
+
+KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,
+                       const KernelContext&) {
+  GatedGradientSpec spec{.local_experts = backward.local_experts,
+                         .columns = backward.columns,
+                         .epsilon = backward.format.epsilon,
+                         .stores_rows = find_write(operation, "output") != nullptr,
+                         .tells_dprobs = find_write(operation, "output_dprobs") != nullptr,
+                         .transposes_gradient = find_write(operation, "output_colwise") != nullptr,
+                         .activation = backward.activation};
+  KernelPlan kernel{.spec = spec};
+  add_arguments(kernel, operation,
+                {"input", "gradient", "probs", "counts", "offs", "output_offs", "output",
+                 "output_dprobs", "output_colwise", "act_colwise"});
+  if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
+  kernel.reasons.emplace_back(
+      "gradients of gate and up are quantised in registers, and transposed with the activation in "
+      "shared memory: nothing is dequantised, and wgrad has one scale a tile");
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/recipe.h"
+#include "compiler/spec/grouped_gemm_spec.h"
+
+namespace moejit::compiler {
+
+struct KernelContext;
+struct KernelPlan;
+struct Operation;
+
+// Multiplies the rows of each group with its group's matrix: D = A * B[e]^T.
+// Reads a [P, k], b [E, N, k], or [E, k, N] where MN-major, counts and offs; bias [E, N] and, for a
+// bias that is multiplied with them, probs [P]. Writes d [P, N].
+struct GroupedGemm {
+  GroupedGemmSpec problem;  // all but its tiles
+};
+
+// Likewise with gate and up for N, and activates, weighs and quantizes the result.
+// Reads a, b, probs, counts and offs. Writes q [P, N / 2], and d if wanted.
+struct GroupedGemmActivation {
+  GroupedGemmSpec problem;  // likewise; the writes say which epilogue
+};
+
+// Sets the operands and scales of a problem whose A has this format; B's follows from it.
+void set_formats(GroupedGemmSpec& problem, const Format& a);
+
+KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
+                       const KernelContext& context);
+KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& gemm,
+                       const KernelContext& context);
+inline void narrow(Operation&, const GroupedGemm&) {}
+inline void narrow(Operation&, const GroupedGemmActivation&) {}
+
+}  // namespace moejit::compiler

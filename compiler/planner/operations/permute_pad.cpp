@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations/permute_pad.h"
+
+#include "compiler/planner/operations/arguments.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+// Returns how many rows L2 is asked for at once where they are permuted as they are; 0: none.
+// Measured: it pays where a token has 8 rows here, not where it has one, nor where rows are
+// quantized on the way, with twice as many bytes to read. Bursts of 2 to 4 MiB are better than
+// smaller and larger ones.
+int32_t rows_per_burst(const PermutePad& permute, bool has_scales, int64_t max_tokens) {
+  constexpr int64_t kBytes = int64_t{3} << 20, kWholeSteps = 16, kLeastRowsOfToken = 6;
+  const int64_t row_bytes = int64_t{permute.columns} * (has_scales ? 1 : 2);
+  const int64_t rows = kBytes / row_bytes / kWholeSteps * kWholeSteps;
+  const bool pays = permute.top_k * permute.local_experts >= kLeastRowsOfToken * permute.experts &&
+                    max_tokens > 2 * rows;
+  return pays ? static_cast<int32_t>(rows) : 0;
+}
+
+RowChainSpec permuting_spec(const Operation& operation, const PermutePad& permute) {
+  const bool moves_probs = find_write(operation, "output_probs") != nullptr;
+  return {.quantize = QuantizeStage::kKeep,
+          .store = StoreStage::kPermuted,
+          .columns = permute.columns,
+          .local_experts = permute.local_experts,
+          .top_k = permute.top_k,
+          .moves_probs = moves_probs,
+          .tells_tokens = find_write(operation, "row_tokens") != nullptr,
+          // Where no probabilities move, the kernel is the same for both types.
+          .probs = moves_probs ? permute.probs : DType::kF32};
+}
+
+void add_permuted_arguments(KernelPlan& kernel, const Operation& operation) {
+  add_arguments(
+      kernel, operation,
+      {"probs", "row_map", "counts", "offs", "output", "output_probs", "row_tokens", "input"});
+}
+
+KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& permute,
+                               const KernelContext& context) {
+  const bool has_scales = !read_of(operation, "input").scale_inv.empty();
+  RowChainSpec spec = permuting_spec(operation, permute);
+  spec.load = has_scales ? LoadStage::kQuantizedRows : LoadStage::kRows;
+  spec.rows_per_burst = rows_per_burst(permute, has_scales, context.bounds.max_tokens);
+  KernelPlan kernel{
+      .spec = spec,
+      .reasons = {"rows are read once in token order and written to their destinations; pad rows "
+                  "are written by the same launch"},
+  };
+  add_permuted_arguments(kernel, operation);
+  if (spec.rows_per_burst > 0) {
+    kernel.reasons.push_back(
+        fmt::format("L2 is asked for {} rows at once: memory turns less often from writing to "
+                    "reading",
+                    spec.rows_per_burst));
+  }
+  return kernel;
+}
+
+KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& permute) {
+  RowChainSpec spec = permuting_spec(operation, permute);
+  spec.quantize = quantize_stage(permute.quantize->format, permute.quantize->blocks_per_scale);
+  spec.epsilon = permute.quantize->format.epsilon;
+  const Port* const kept = find_write(operation, "kept_output");
+  if (kept != nullptr) spec.store = StoreStage::kRowsAndPermuted;
+  KernelPlan kernel{
+      .spec = spec,
+      .reasons = {"a row is quantised in registers and written to its destinations"},
+  };
+  add_permuted_arguments(kernel, operation);
+  if (kept != nullptr) {
+    kernel.arguments.push_back({"kept_output", kept->tensor});
+    kernel.arguments.push_back({"kept_scale_inv", kept->scale_inv});
+    kernel.reasons.push_back(fmt::format(
+        "{} is written too because {}", kept->tensor,
+        kept->is_for_caller ? "intermediates are kept" : "backward transposes its rows"));
+  }
+  return kernel;
+}
+
+}  // namespace
+
+KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
+                       const KernelContext& context) {
+  return permute.quantize ? quantize_and_permute(operation, permute)
+                          : permute_as_they_are(operation, permute, context);
+}
+
+Operation with_quantize(const Operation& permute, const Operation& quantize) {
+  Operation joined = permute;
+  joined.name = fmt::format("quantize_{}", permute.name);
+  std::get<PermutePad>(joined.kind).quantize = std::get<QuantizeRows>(quantize.kind);
+  *std::ranges::find(joined.reads, "input", &Port::role) = read_of(quantize, "input");
+  Port kept = write_of(quantize, "output");
+  kept.role = "kept_output";
+  kept.is_optional = kept.is_intermediate = true;
+  joined.writes.push_back(std::move(kept));
+  return joined;
+}
+
+Operation without_quantize(const Operation& permute) {
+  Operation alone = permute;
+  auto& kind = std::get<PermutePad>(alone.kind);
+  if (!kind.quantize) return alone;
+  kind.quantize.reset();
+  alone.name = permute.phase == Phase::kBackward ? "permute_pad_grad" : "permute_pad";
+  const Port& kept = write_of(permute, "kept_output");
+  *std::ranges::find(alone.reads, "input", &Port::role) = {
+      .role = "input", .tensor = kept.tensor, .scale_inv = kept.scale_inv};
+  std::erase_if(alone.writes, [](const Port& port) { return port.role == "kept_output"; });
+  return alone;
+}
+
+void narrow(Operation& operation, const PermutePad& permute) {
+  if (find_write(operation, "output") != nullptr || !permute.quantize) return;
+  const Port rows = read_of(operation, "input");
+  Port quantized = write_of(operation, "kept_output");
+  quantized.role = "output";
+  operation.name = fmt::format("quantize{}", operation.phase == Phase::kBackward ? "_dy" : "");
+  operation.reads = {rows};
+  operation.writes = {quantized};
+  operation.kind = QuantizeRows(*permute.quantize);
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations/quantize.h"
+
+#include "compiler/planner/operations/arguments.h"
+
+namespace moejit::compiler {
+
+QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
+  if (!has_scales(format)) return QuantizeStage::kNone;
+  return blocks_per_scale == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
+}
+
+KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
+                       const KernelContext&) {
+  const bool writes_colwise = find_write(operation, "output_colwise") != nullptr;
+  KernelPlan kernel{
+      .spec = TileChainSpec{.sections = weights.sections,
+                            .section_rows = weights.section_rows,
+                            .columns = weights.columns,
+                            .tiles_per_scale = weights.tiles_per_scale,
+                            .epsilon = weights.epsilon,
+                            .writes_colwise = writes_colwise,
+                            .is_interleaved = weights.is_interleaved,
+                            // each thread holds as much of a tile
+                            .threads = 256 * weights.tiles_per_scale},
+      .reasons = {"all experts in one launch, one scale per 128x128 tile"},
+  };
+  add_arguments(kernel, operation, {"input", "output", "skip", "output_colwise"});
+  if (writes_colwise)
+    kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
+  if (weights.is_interleaved)
+    kernel.reasons.emplace_back(
+        "rows of gate and up, which alternate, are sorted on the way: GEMMs have all of gate "
+        "first");
+  return kernel;
+}
+
+KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows, const KernelContext&) {
+  KernelPlan kernel{
+      .spec = RowChainSpec{.quantize = quantize_stage(rows.format, rows.blocks_per_scale),
+                           .columns = rows.columns,
+                           .epsilon = rows.format.epsilon},
+      .reasons = {std::string(rows.reason)},
+  };
+  add_arguments(kernel, operation, {"input", "output"});
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/recipe.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace moejit::compiler {
+
+enum class QuantizeStage;
+struct KernelContext;
+struct KernelPlan;
+struct Operation;
+
+// Quantizes the weights of all experts in tiles of 128x128.
+// Reads input [E, sections * section_rows, columns] and skip [1], a word that lets the kernel do
+// nothing. Writes output, of the same shape, and output_colwise, its transposes, if wanted.
+struct QuantizeWeights {
+  int32_t local_experts = 0;
+  int32_t sections = 1;
+  int32_t section_rows = 0;
+  int32_t columns = 0;
+  int32_t tiles_per_scale = 1;
+  float epsilon = 0.0f;
+  bool is_interleaved = false;  // rows of gate and up alternate in the input, and there alone
+};
+
+// Quantizes rows. Reads input [T, columns], writes output [T, columns].
+struct QuantizeRows {
+  int32_t columns = 0;
+  Format format = {};
+  int32_t blocks_per_scale = 1;  // neighbours in a row that share theirs
+  std::string_view reason = {};  // why there is such a cast
+};
+
+// Returns the stage of row chains that quantizes so.
+QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale);
+
+KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
+                       const KernelContext& context);
+KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows,
+                       const KernelContext& context);
+inline void narrow(Operation&, const QuantizeWeights&) {}
+inline void narrow(Operation&, const QuantizeRows&) {}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations/transpose.h"
+
+#include "compiler/planner/operations/arguments.h"
+
+namespace moejit::compiler {
+
+KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
+                       const KernelContext&) {
+  KernelPlan kernel{
+      .spec = TransposeSpec{.source = transpose.source,
+                            .local_experts = transpose.local_experts,
+                            .columns = transpose.columns},
+      .reasons = {"codes are shifted to the largest scale of their 128x128 tile: nothing is "
+                  "dequantised, and wgrad has one scale a tile"},
+  };
+  add_arguments(kernel, operation,
+                {"input", "counts", "offs", "output_offs", "output", "row_tokens"});
+  if (transpose.source != RowSource::kInOrder)
+    kernel.reasons.emplace_back(
+        "each row is fetched from its token, which L2 holds for the other experts of the token");
+  return kernel;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/spec/transpose_spec.h"
+
+#include <cstdint>
+
+namespace moejit::compiler {
+
+struct KernelContext;
+struct KernelPlan;
+struct Operation;
+
+// Turns quantized rows into an operand of wgrad, without quantizing them again.
+// Reads input [P, columns], or [T, columns] and row_tokens where rows are gathered, counts, offs
+// and output_offs, which is where the groups of columns start. Writes output [C / 128, columns,
+// 128].
+struct Transpose {
+  int32_t local_experts = 0;
+  int32_t columns = 0;
+  RowSource source = RowSource::kInOrder;
+};
+
+KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
+                       const KernelContext& context);
+inline void narrow(Operation&, const Transpose&) {}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/operations/wgrad.h"
+
+#include "compiler/launch.h"
+#include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/planner/grouped_gemm.h"
+#include "compiler/planner/operations/arguments.h"
+
+#include <algorithm>
+
+namespace moejit::compiler {
+
+KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
+                       const KernelContext& context) {
+  const CallBounds& bounds = context.bounds;
+  const Port &a = read_of(operation, "a"), &b = read_of(operation, "b");
+  const int64_t padded = wgrad.problem.scales == GradientScales::kNone ? bounds.max_permuted_rows
+                                                                       : gradient_columns(bounds);
+  const int64_t mean_columns =
+      std::max<int64_t>(1, std::min(bounds.max_tokens * bounds.top_k, padded) / bounds.groups);
+  const ContractionGroupedGemmSpec spec = choose_tiles(wgrad.problem, mean_columns);
+  KernelPlan kernel{
+      .spec = spec,
+      .tensor_maps = contraction_grouped_gemm_tensor_maps(
+          spec, padded, {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}),
+      .reasons = tile_reasons(spec, mean_columns)};
+  add_arguments(kernel, operation, {"counts", "offs"});
+  if (!a.scale_inv.empty()) {
+    kernel.arguments.push_back({"a_scale_inv", a.scale_inv});
+    kernel.arguments.push_back({"b_scale_inv", b.scale_inv});
+  }
+  return kernel;
+}
+
+}  // namespace moejit::compiler

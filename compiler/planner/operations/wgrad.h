@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/spec/contraction_grouped_gemm_spec.h"
+
+namespace moejit::compiler {
+
+struct KernelContext;
+struct KernelPlan;
+struct Operation;
+
+// Multiplies along the tokens of each group: D[e] = A * B^T.
+// Reads a and b, in blocks of 128 columns with a scale for each tile [C / 128, rows, 128], or bf16
+// as permuted rows lie [P, rows]; counts, and offs, which is where the groups of these start.
+// Writes d [E, rows, n].
+struct Wgrad {
+  ContractionGroupedGemmSpec problem;  // all but its tiles
+};
+
+KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
+                       const KernelContext& context);
+inline void narrow(Operation&, const Wgrad&) {}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+namespace moejit::compiler {
+
+// What elements share a scale.
+enum class ScaleOf {
+  kNone,     // elements are the numbers themselves
+  k1x128,    // 128 elements of a row
+  k128x128,  // a tile, of which a row's or column's scale follows as well
+};
+
+// How a scale follows from the largest magnitude of its elements.
+enum class ScaleRule {
+  kPowerOfTwo,  // the largest power of two that keeps them in range (docs/recipes.md)
+};
+
+// The number format of a class of tensors, with its scales.
+struct Format {
+  DType dtype = DType::kBF16;
+  ScaleOf scale = ScaleOf::kNone;
+  ScaleRule rule = ScaleRule::kPowerOfTwo;
+  float epsilon = 0.0f;  // the smallest amax that is scaled for
+
+  bool operator==(const Format&) const = default;
+};
+
+constexpr bool has_scales(const Format& format) { return format.scale != ScaleOf::kNone; }
+
+// A row of the table of recipes: the format of each class of tensors that GEMMs multiply. All that
+// planning does for a recipe follows from its row; docs/recipes.md has the formulas.
+struct Recipe {
+  std::string_view name;
+  Format tokens = {};           // x and its permuted rows, by which fc1 multiplies
+  Format activations = {};      // act, by which fc2 multiplies
+  Format weights = {};          // of fprop
+  Format gradients = {};        // dy, its permuted rows, and dh1: what dgrad multiplies
+  Format weights_colwise = {};  // of dgrad
+  Format wgrad_operands = {};   // both, along the tokens
+  bool has_kernels = true;      // false: a name that is known, and refused
+
+  bool operator==(const Recipe&) const = default;
+
+  static const Recipe kBf16, kFp8Flow, kFp8Blockwise, kFp8Delayed, kFp8Current, kFp8Rowwise, kMxfp8,
+      kNvfp4;
+};
+
+// The smallest amax that FP8-Flow-MoE's quantiser of activations and gradients scales for: a row of
+// zeros gets the scale 2^-42 and cannot raise its neighbours'.
+inline constexpr float kActivationEpsilon = 1e-10f;
+
+inline constexpr Format kRows1x128{
+    .dtype = DType::kF8E4M3, .scale = ScaleOf::k1x128, .epsilon = kActivationEpsilon};
+inline constexpr Format kTiles128x128{.dtype = DType::kF8E4M3, .scale = ScaleOf::k128x128};
+
+inline constexpr Recipe Recipe::kBf16{.name = "bf16"};
+inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
+                                         .tokens = kRows1x128,
+                                         .activations = kRows1x128,
+                                         .weights = kTiles128x128,
+                                         .gradients = kRows1x128,
+                                         .weights_colwise = kTiles128x128,
+                                         .wgrad_operands = kTiles128x128};
+inline constexpr Recipe Recipe::kFp8Blockwise{.name = "fp8_blockwise", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Delayed{.name = "fp8_delayed", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise", .has_kernels = false};
+inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8", .has_kernels = false};
+inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4", .has_kernels = false};
+
+// All recipes, in the order in which errors list them.
+inline constexpr std::array kRecipes = {
+    Recipe::kBf16,       Recipe::kFp8Flow,    Recipe::kFp8Blockwise, Recipe::kFp8Delayed,
+    Recipe::kFp8Current, Recipe::kFp8Rowwise, Recipe::kMxfp8,        Recipe::kNvfp4};
+
+constexpr std::string_view to_string(const Recipe& recipe) { return recipe.name; }
+
+// Returns the recipe of that name; none where there is none.
+inline std::optional<Recipe> find_recipe(std::string_view name) {
+  const auto* const found = std::ranges::find(kRecipes, name, &Recipe::name);
+  return found == kRecipes.end() ? std::nullopt : std::optional(*found);
+}
+
+}  // namespace moejit::compiler
