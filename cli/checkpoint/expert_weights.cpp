@@ -46,7 +46,7 @@ Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
   // dgrad multiplies with columns of the weights, which are quantised from w1 and w2.
   if (loaded.tensors.contains("w1_q") &&
-      (!compiler::is_quantized(layer) || compiler::has_backward(layer)))
+      (!compiler::has_scales(layer.recipe.weights) || compiler::has_backward(layer)))
     dequantize_weights(layer, loaded.tensors);
   if (loaded.layout == layer.gate_up_layout) return std::move(loaded.tensors);
   // Biases have one column; quantised weights have all of gate first in either layout.

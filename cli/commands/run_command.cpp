@@ -74,7 +74,7 @@ Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& 
   if (command.dump_intermediates) {
     slice_colwise(results);
     if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
-        !compiler::is_quantized(plan.layer))
+        !compiler::has_scales(plan.layer.recipe.weights))
       put_gate_first(results, plan.layer.intermediate);
     drop_padding_of_halves(results, plan.layer.intermediate,
                            compiler::padded_intermediate(plan.layer));

@@ -47,7 +47,7 @@ Result<HuggingFaceOptions> read_options(const moejit_hugging_face_options& given
   const auto recipe = moejit::compiler::find_recipe(given.recipe);
   if (!recipe) {
     std::vector<std::string_view> names;
-    for (const auto known : moejit::compiler::kRecipes) names.push_back(to_string(known));
+    for (const auto& known : moejit::compiler::kRecipes) names.push_back(to_string(known));
     return fail(Stage::kParse, ErrorCode::kInvalidValue,
                 fmt::format("option recipe: got {}, wanted one of {}",
                             moejit::quote_for_message(given.recipe), fmt::join(names, ", ")));
