@@ -174,6 +174,7 @@ std::string to_json(const Layer& layer) {
   add("max_tokens", std::to_string(layer.max_tokens));
   add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
   add("dispatch", json_string(to_string(layer.dispatch)));
+  add("dispatch_calls", layer.dispatch_calls ? "true" : "false");
   add("passes", json_list(layer.passes));
   if (has_backward(layer)) add("gradients", json_list(gradients_of(layer)));
   add("backward_halves", layer.backward_halves ? "true" : "false");

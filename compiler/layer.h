@@ -65,6 +65,7 @@ struct Layer {
   int64_t max_tokens = 0;          // largest T of one call
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
   Dispatch dispatch = Dispatch::kNone;
+  bool dispatch_calls = false;  // the host dispatches rows itself, between calls
   std::vector<Pass> passes = {Pass::kForward};
   std::vector<Gradient> gradients = {};  // that backward computes, ordered; empty: all there are
   bool backward_halves = false;          // backward may be called in two halves

@@ -21,10 +21,14 @@ bool writes(const KernelPlan& kernel, std::string_view tensor) {
          std::ranges::any_of(kernel.tensor_maps, is_written);
 }
 
-bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,
-             std::optional<BackwardHalf> half) {
+bool is_of_part(const KernelPlan& kernel, const CallPart& part) {
+  return kernel.phase == part.phase && (!part.half || kernel.half == part.half) &&
+         (!part.dispatch_call || kernel.dispatch_call == part.dispatch_call);
+}
+
+bool is_used(const Plan& plan, const TensorPlan& tensor, const CallPart& part) {
   return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-    return kernel.phase == phase && (!half || kernel.half == half) && touches(kernel, tensor.name);
+    return is_of_part(kernel, part) && touches(kernel, tensor.name);
   });
 }
 
@@ -32,7 +36,7 @@ bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
                        std::optional<BackwardHalf> half) {
   if (half != BackwardHalf::kWeights || tensor.name != "dy") return false;
   return std::ranges::count(plan.kernels, half, &KernelPlan::half) > 0 &&
-         !is_used(plan, tensor, Phase::kBackward, half);
+         !is_used(plan, tensor, {Phase::kBackward, half});
 }
 
 int64_t block_offset(const TensorPlan& tensor) {
@@ -79,6 +83,7 @@ std::string_view to_string(TensorRole role) {
     case TensorRole::kInput: return "input";
     case TensorRole::kWeight: return "weight";
     case TensorRole::kQuantized: return "quantized";
+    case TensorRole::kDispatched: return "dispatched";
     case TensorRole::kOutput: return "output";
     case TensorRole::kSaved: return "saved";
     case TensorRole::kDeferred: return "deferred";
@@ -109,6 +114,14 @@ std::string_view to_string(BackwardHalf half) {
   switch (half) {
     case BackwardHalf::kData: return "data";
     case BackwardHalf::kWeights: return "weights";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(DispatchCall call) {
+  switch (call) {
+    case DispatchCall::kQuantize: return "quantize";
+    case DispatchCall::kExperts: return "experts";
   }
   return "unknown";
 }

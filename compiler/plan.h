@@ -21,13 +21,14 @@ namespace moejit::compiler {
 
 // Who owns a tensor's memory and how long it lives.
 enum class TensorRole {
-  kInput,      // the caller's, read by calls: x, topk_ids, topk_probs; dy
-  kWeight,     // the caller's, read when weights change: w1, w2; b1, b2; skip_update
-  kQuantized,  // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
-  kOutput,     // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
-  kSaved,      // a slice of what the caller keeps from a forward to its backward call
-  kDeferred,   // a slice of what the caller keeps from a backward call's data half to its other
-  kWorkspace,  // a slice of the workspace handed to every call
+  kInput,       // the caller's, read by calls: x, topk_ids, topk_probs; dy
+  kWeight,      // the caller's, read when weights change: w1, w2; b1, b2; skip_update
+  kQuantized,   // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
+  kDispatched,  // the caller's, written by quantize on one rank and read by experts on another: x_q
+  kOutput,      // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
+  kSaved,       // a slice of what the caller keeps from a forward to its backward call
+  kDeferred,    // a slice of what the caller keeps from a backward call's data half to its other
+  kWorkspace,   // a slice of the workspace handed to every call
 };
 
 // How the elements of a tensor lie in memory; part of the tensor's type, never inferred.
@@ -75,6 +76,10 @@ enum class Phase {
 // The halves of the backward pass of layers with backward_halves, in this order. The data half
 // gives dx and dprobs, the weights half the gradients of weights and biases.
 enum class BackwardHalf { kData, kWeights };
+
+// The calls of a pass of layers with dispatch_calls, in this order. The host moves the rows that
+// the one leaves to the ranks whose experts they go to, where the other takes them.
+enum class DispatchCall { kQuantize, kExperts };
 
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
@@ -138,8 +143,9 @@ struct LaunchShape {
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   Phase phase = Phase::kForward;
-  std::optional<BackwardHalf> half = {};      // of kBackward, where the layer has halves
-  std::optional<GradientMode> gradient_mode;  // launched by backward calls of this mode alone
+  std::optional<BackwardHalf> half = {};           // of kBackward, where the layer has halves
+  std::optional<DispatchCall> dispatch_call = {};  // where the layer has dispatch_calls
+  std::optional<GradientMode> gradient_mode;       // launched by backward calls of this mode alone
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch it
   LaunchShape launch;
@@ -187,9 +193,19 @@ bool touches(const KernelPlan& kernel, std::string_view tensor);
 bool writes(Access access);
 bool writes(const KernelPlan& kernel, std::string_view tensor);
 
-// Whether a call of this phase touches a tensor; with `half`, of this half of the phase.
-bool is_used(const Plan& plan, const TensorPlan& tensor, Phase phase,
-             std::optional<BackwardHalf> half = std::nullopt);
+// What a call runs: a phase, or the part of it that is given.
+struct CallPart {
+  Phase phase = Phase::kForward;
+  std::optional<BackwardHalf> half = {};
+  std::optional<DispatchCall> dispatch_call = {};
+  bool operator==(const CallPart&) const = default;
+};
+
+// Whether a call of this part launches the kernel.
+bool is_of_part(const KernelPlan& kernel, const CallPart& part);
+
+// Whether a call of this part touches a tensor.
+bool is_used(const Plan& plan, const TensorPlan& tensor, const CallPart& part);
 
 // Whether a call of this half takes a tensor for its shape alone: the weights half takes dy, which
 // its kernels need not read, since something has to tell T.
@@ -216,6 +232,7 @@ std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);
 std::string_view to_string(BackwardHalf half);
+std::string_view to_string(DispatchCall call);
 std::string_view to_string(GradientMode mode);
 
 }  // namespace moejit::compiler

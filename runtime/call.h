@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -37,11 +36,7 @@ struct CallMemory {
   int64_t deferred_bytes = 0;
 };
 
-// What a call runs: a phase, or a half of the backward pass.
-struct CallPart {
-  compiler::Phase phase = compiler::Phase::kForward;
-  std::optional<compiler::BackwardHalf> half = {};
-};
+using compiler::CallPart;
 
 // Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
 // that time or dump.

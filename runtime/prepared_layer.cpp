@@ -15,12 +15,14 @@ using compiler::GradientMode;
 using compiler::LayerPlan;
 using compiler::Phase;
 
+constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
+constexpr auto kExperts = compiler::DispatchCall::kExperts;
+
 // Tells whether the part has a kernel. A half with nothing to compute has no tensors that would
 // tell T.
 bool has_kernels(const LayerPlan& plan, const CallPart& part) {
-  return std::ranges::any_of(plan.kernels, [&](const compiler::KernelPlan& kernel) {
-    return kernel.phase == part.phase && (!part.half || kernel.half == part.half);
-  });
+  return std::ranges::any_of(
+      plan.kernels, [&](const compiler::KernelPlan& kernel) { return is_of_part(kernel, part); });
 }
 
 }  // namespace
@@ -52,8 +54,8 @@ const compiler::MemoryLayout& PreparedLayer::layout() const { return prepared_->
 Result<void> PreparedLayer::bind(const CallPart& part, std::span<const TensorRef> tensors,
                                  const CallMemory& memory, BoundTensors& bound) const {
   MOEJIT_TRY(prepared_->bind(part, tensors, memory, bound));
-  if (part.phase != Phase::kBackward || !reads_saved_block_ || !has_kernels(*plan_, part))
-    return {};
+  const bool has_saved = part.phase == Phase::kBackward && part.dispatch_call != kQuantize;
+  if (!has_saved || !reads_saved_block_ || !has_kernels(*plan_, part)) return {};
   return check_saved_tokens(*plan_, bound);
 }
 
@@ -120,6 +122,41 @@ Result<void> PreparedLayer::backward_weights(std::span<const TensorRef> tensors,
   return run_backward(BackwardHalf::kWeights, mode, tensors, memory, stream, observer);
 }
 
+Result<void> PreparedLayer::check_dispatch_calls() const {
+  if (plan_->layer.dispatch_calls) return {};
+  return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+              fmt::format("{} has no calls before and after a dispatch", plan_->subject),
+              "add \"dispatch_calls\": true to its description, or run all of a pass at once");
+}
+
+Result<void> PreparedLayer::quantize(std::span<const TensorRef> tensors, const CallMemory& memory,
+                                     Stream stream, LaunchObserver* observer) {
+  MOEJIT_TRY(check_dispatch_calls());
+  return run({Phase::kForward, {}, kQuantize}, {}, tensors, memory, stream, observer);
+}
+
+Result<void> PreparedLayer::experts(std::span<const TensorRef> tensors, const CallMemory& memory,
+                                    Stream stream, LaunchObserver* observer) {
+  MOEJIT_TRY(check_dispatch_calls());
+  return run({Phase::kForward, {}, kExperts}, {}, tensors, memory, stream, observer);
+}
+
+Result<void> PreparedLayer::quantize_grad(std::span<const TensorRef> tensors,
+                                          const CallMemory& memory, Stream stream,
+                                          LaunchObserver* observer) {
+  MOEJIT_TRY(check_dispatch_calls());
+  MOEJIT_TRY(check_backward(std::nullopt, std::nullopt));
+  return run({Phase::kBackward, {}, kQuantize}, {}, tensors, memory, stream, observer);
+}
+
+Result<void> PreparedLayer::experts_grad(std::span<const TensorRef> tensors, GradientMode mode,
+                                         const CallMemory& memory, Stream stream,
+                                         LaunchObserver* observer) {
+  MOEJIT_TRY(check_dispatch_calls());
+  MOEJIT_TRY(check_backward(std::nullopt, mode));
+  return run({Phase::kBackward, {}, kExperts}, mode, tensors, memory, stream, observer);
+}
+
 Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const TensorRef> tensors,
                                           const CallMemory& memory, Stream stream) {
   if (index >= plan_->kernels.size())
@@ -127,7 +164,8 @@ Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const Ten
                 fmt::format("kernel {} of {}: the plan has {}", index, plan_->subject,
                             plan_->kernels.size()));
   BoundTensors bound;
-  MOEJIT_TRY(bind({plan_->kernels[index].phase}, tensors, memory, bound));
+  const compiler::KernelPlan& kernel = plan_->kernels[index];
+  MOEJIT_TRY(bind({kernel.phase, {}, kernel.dispatch_call}, tensors, memory, bound));
   return prepared_->launch(index, bound, stream);
 }
 

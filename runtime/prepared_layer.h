@@ -75,6 +75,22 @@ class PreparedLayer {
                                 const CallMemory& memory, Stream stream,
                                 LaunchObserver* observer = nullptr);
 
+  // Run the passes in parts, of layers with dispatch_calls: quantize() makes the kDispatched
+  // tensors of a rank's own tokens, whose rows the host then moves to the ranks of their experts;
+  // experts() does the rest for the T rows that came there. quantize_grad() and experts_grad() do
+  // so for dy. With nothing moved in between they give the bits of forward() and backward(). What
+  // only quantizes uses no memory: any may be given. Error kUnsupported: those of backward(), and a
+  // layer without dispatch_calls.
+  Result<void> quantize(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                        LaunchObserver* observer = nullptr);
+  Result<void> experts(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                       LaunchObserver* observer = nullptr);
+  Result<void> quantize_grad(std::span<const TensorRef> tensors, const CallMemory& memory,
+                             Stream stream, LaunchObserver* observer = nullptr);
+  Result<void> experts_grad(std::span<const TensorRef> tensors, compiler::GradientMode mode,
+                            const CallMemory& memory, Stream stream,
+                            LaunchObserver* observer = nullptr);
+
   // Launches plan().kernels[index] alone, as PreparedPlan::launch() does: the tensors, checks,
   // parameters and CTAs are those of the call that it belongs to, update_weights() (which uses no
   // memory: any may be given), forward() or backward(). Error kInternal: no such index.
@@ -83,9 +99,10 @@ class PreparedLayer {
 
  private:
   PreparedLayer() = default;
-  // Tells why there is no such backward call, if there is none.
+  // Tell why there is no such call, if there is none.
   Result<void> check_backward(std::optional<compiler::BackwardHalf> half,
                               std::optional<compiler::GradientMode> mode) const;
+  Result<void> check_dispatch_calls() const;
   Result<void> bind(const CallPart& part, std::span<const TensorRef> tensors,
                     const CallMemory& memory, BoundTensors& bound) const;
   Result<void> run(const CallPart& part, std::optional<compiler::GradientMode> mode,

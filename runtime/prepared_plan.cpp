@@ -5,6 +5,7 @@
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/kernel_call.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 #include <vector>
@@ -28,16 +29,28 @@ Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& eng
   return engine.obtain_all(sources, options.patience, options.progress);
 }
 
-// Every part that a call may run, the phases first.
+// Every part that a call may run.
+constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
+constexpr auto kExperts = compiler::DispatchCall::kExperts;
 constexpr CallPart kCallParts[] = {{Phase::kWeights},
                                    {Phase::kForward},
+                                   {Phase::kForward, {}, kQuantize},
+                                   {Phase::kForward, {}, kExperts},
                                    {Phase::kBackward},
+                                   {Phase::kBackward, {}, kQuantize},
+                                   {Phase::kBackward, {}, kExperts},
                                    {Phase::kBackward, BackwardHalf::kData},
-                                   {Phase::kBackward, BackwardHalf::kWeights}};
+                                   {Phase::kBackward, BackwardHalf::kData, kExperts},
+                                   {Phase::kBackward, BackwardHalf::kWeights},
+                                   {Phase::kBackward, BackwardHalf::kWeights, kExperts}};
 
 std::size_t index_of(const CallPart& part) {
-  const auto phase = static_cast<std::size_t>(part.phase);
-  return part.half ? phase + 1 + static_cast<std::size_t>(*part.half) : phase;
+  return static_cast<std::size_t>(std::ranges::find(kCallParts, part) - std::begin(kCallParts));
+}
+
+// Returns whether a call of this part has blocks of memory: those that only quantize have none.
+bool has_memory(const CallPart& part) {
+  return part.phase != Phase::kWeights && part.dispatch_call != kQuantize;
 }
 
 // The caller's tensors of a part of the plan.
@@ -111,7 +124,7 @@ Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef>
   const Plan& plan = *impl_->plan;
   const PartTensors& of_part = impl_->part_tensors[index_of(part)];
   MOEJIT_TRY(bind_tensors(plan, part.phase, of_part.all, of_part.shapes, tensors, bound));
-  if (part.phase != Phase::kWeights)
+  if (has_memory(part))
     MOEJIT_TRY(
         bind_memory(plan, impl_->layout, part, impl_->device->block_alignment(), memory, bound));
   MOEJIT_TRY(check_overlaps(plan, part, of_part.written, bound));
@@ -124,7 +137,7 @@ Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode>
                                LaunchObserver* observer) const {
   for (std::size_t i = 0; i < impl_->calls.size(); ++i) {
     const KernelPlan& kernel = impl_->plan->kernels[i];
-    if (kernel.phase != part.phase || (part.half && kernel.half != part.half)) continue;
+    if (!is_of_part(kernel, part)) continue;
     if (kernel.gradient_mode && kernel.gradient_mode != mode) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
     MOEJIT_TRY(launch(i, bound, stream));

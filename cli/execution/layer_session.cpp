@@ -33,7 +33,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
     if (!compiler::is_callers(tensor.role)) continue;
     // Weights that came quantised have nobody to read them; biases have.
     if (tensor.role == TensorRole::kWeight && session->is_quantized_ &&
-        !compiler::is_used(plan, tensor, Phase::kForward))
+        !compiler::is_used(plan, tensor, {Phase::kForward}))
       continue;
     if (tensor.is_optional) continue;
     const auto content = inputs.find(tensor.name);
@@ -71,7 +71,7 @@ Result<void> LayerSession::add_tensor(const TensorPlan& plan, const HostTensor* 
 std::vector<TensorRef> LayerSession::refs_of(Phase phase) const {
   std::vector<TensorRef> refs;
   for (const auto& [name, tensor] : tensors_)
-    if (compiler::is_used(plan(), tensor.plan, phase))
+    if (compiler::is_used(plan(), tensor.plan, {phase}))
       refs.push_back({name, tensor.plan.dtype, tensor.shape, tensor.memory.address()});
   return refs;
 }

@@ -35,6 +35,7 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "max_tokens",
                                                               "max_permuted_rows",
                                                               "dispatch",
+                                                              "dispatch_calls",
                                                               "passes",
                                                               "gradients",
                                                               "backward_halves",
@@ -228,6 +229,15 @@ Result<std::vector<Gradient>> read_gradients(const JsonView& root, const Layer& 
   return gradients == all_gradients(layer) ? std::vector<Gradient>{} : gradients;
 }
 
+Result<bool> read_dispatch_calls(const JsonView& root, const Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const bool calls, read_bool_at(root, "dispatch_calls", false));
+  if (!calls || layer.dispatch != Dispatch::kNone) return calls;
+  return root.find("dispatch_calls")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got true with the dispatch {}, wanted false", to_string(layer.dispatch)),
+             "forward() then takes rows that have been dispatched: nothing is done before");
+}
+
 Result<bool> read_backward_halves(const JsonView& root, const Layer& layer) {
   MOEJIT_TRY_ASSIGN(const bool halves, read_bool_at(root, "backward_halves", false));
   if (halves && !has_backward(layer)) return needs_backward(*root.find("backward_halves"));
@@ -282,6 +292,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.max_permuted_rows, read_max_permuted_rows(root, layer));
   MOEJIT_TRY_ASSIGN(layer.dispatch,
                     read_enum_at(root, "dispatch", kDispatches, default_dispatch(layer)));
+  MOEJIT_TRY_ASSIGN(layer.dispatch_calls, read_dispatch_calls(root, layer));
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));

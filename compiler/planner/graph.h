@@ -43,6 +43,10 @@ void prune(Graph& graph, const std::vector<std::string>& outputs, bool keeps_int
 // need, and what is computed again.
 void part_backward(Graph& graph);
 
+// Gives each operation its call: what quantizes rows of tokens runs where the tokens are, the rest
+// where the experts are.
+void part_dispatch(Graph& graph);
+
 // Gives what the data half computes again and leaves the weights half a name of its own,
 // "recomputed_<name>": that of the forward pass is in the workspace.
 void name_recomputed(Graph& graph);

@@ -78,9 +78,19 @@ void name_recomputed(Graph& graph) {
   }
 }
 
+void part_dispatch(Graph& graph) {
+  for (Operation& operation : graph.operations) {
+    if (operation.phase == Phase::kWeights) continue;
+    operation.dispatch_call = kind_of<QuantizeRows>(operation) != nullptr ? DispatchCall::kQuantize
+                                                                          : DispatchCall::kExperts;
+  }
+}
+
 void add_token_checks(Graph& graph) {
   for (Operation& operation : graph.operations) {
     if (operation.phase != Phase::kBackward) continue;
+    // The T of a rank's own tokens is not that of the rows that it gets.
+    if (operation.dispatch_call == DispatchCall::kQuantize) continue;
     operation.reads.push_back({.role = "saved_tokens", .tensor = "saved_tokens"});
     operation.writes.push_back({.role = "tokens_status", .tensor = "status", .is_repeated = true});
   }

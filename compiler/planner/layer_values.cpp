@@ -90,13 +90,19 @@ class ValueList {
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
-  // Adds rows [rows, columns] with a scale for each block of a row, and in bf16. `bf16` is false
-  // where these are a caller's.
+  // Adds rows [rows, columns] with a scale for each block of a row.
   void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
-                bool bf16 = true) {
-    add(fmt::format("{}_q", name), kF8E4M3, {rows, columns});
-    add(fmt::format("{}_scale_inv", name), kF32, {rows, blocks}).layout = Layout::kScalesCompact;
-    if (bf16) add(std::string(name), kBF16, {rows, columns});
+                std::optional<TensorRole> role = {}) {
+    add(fmt::format("{}_q", name), kF8E4M3, {rows, columns}).role = role;
+    Value& scales = add(fmt::format("{}_scale_inv", name), kF32, {rows, blocks});
+    scales.layout = Layout::kScalesCompact;
+    scales.role = role;
+  }
+  // Adds such rows, and the same in bf16.
+  void add_rows_and_bf16(std::string_view name, const Dim& rows, const Dim& columns,
+                         const Dim& blocks) {
+    add_rows(name, rows, columns, blocks);
+    add(std::string(name), kBF16, {rows, columns});
   }
   // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
   // tile.
@@ -136,19 +142,24 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   status.is_optional_in_backward = has_backward(layer);
 }
 
-void add_forward(ValueList& list, const LayerDims& d) {
+// Returns whose rows are that the host dispatches; nobody's, where it does not.
+std::optional<TensorRole> dispatched_role(const Layer& layer) {
+  return layer.dispatch_calls ? std::optional(kDispatched) : std::nullopt;
+}
+
+void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at the same place for any T
-  list.add_rows("x", d.t, d.h, d.hb, false);
+  list.add_rows("x", d.t, d.h, d.hb, dispatched_role(layer));
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, {d.e});
   list.add("offs", kI32, {starts});
   list.add("colwise_offs", kI32, {starts});
   list.add("row_map", kI32, {d.t, d.k});
-  list.add_rows("permuted", d.p, d.h, d.hb);
+  list.add_rows_and_bf16("permuted", d.p, d.h, d.hb);
   list.add("row_tokens", kI32, {d.p});
   list.add("permuted_probs", kF32, {d.p});
   list.add("h1", kBF16, {d.p, d.h1});
-  list.add_rows("act", d.p, d.i, d.ib);
+  list.add_rows_and_bf16("act", d.p, d.i, d.ib);
   list.add("h2", kBF16, {d.p, d.h});
 }
 
@@ -166,12 +177,12 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("db1", kF32, kOutput, {d.e, d.h1});
   list.add("db2", kF32, kOutput, {d.e, d.h});
   list.add("bias_dprobs", kF32, {d.p});
-  list.add_rows("dy", d.t, d.h, d.hb, false);
-  list.add_rows("grad_permuted", d.p, d.h, d.hb);
+  list.add_rows("dy", d.t, d.h, d.hb, dispatched_role(layer));
+  list.add_rows_and_bf16("grad_permuted", d.p, d.h, d.hb);
   list.add("dact", kBF16, {d.p, d.i});
   list.add_colwise("grad_colwise", d.h, d.hb, d.c);
   list.add_colwise("act_colwise", d.i, d.ib, d.c);
-  list.add_rows("dh1", d.p, d.padded_h1, d.h1b);
+  list.add_rows_and_bf16("dh1", d.p, d.padded_h1, d.h1b);
   list.add("dprobs_blocks", kF32, {d.p, d.ib});
   list.add_colwise("dh1_colwise", d.padded_h1, d.h1b, d.c);
   list.add_colwise("x_colwise", d.h, d.hb, d.c);
@@ -184,7 +195,7 @@ std::vector<Value> layer_values(const Layer& layer) {
   const LayerDims dims(layer);
   ValueList list(layer.recipe);
   add_callers(list, layer, dims);
-  add_forward(list, dims);
+  add_forward(list, layer, dims);
   if (has_backward(layer)) add_backward(list, layer, dims);
   return list.take();
 }

@@ -66,6 +66,7 @@ KernelPlan make_kernel(const Operation& operation, const KernelContext& context)
   kernel.operation = operation.name;
   kernel.phase = operation.phase;
   kernel.half = operation.half;
+  kernel.dispatch_call = operation.dispatch_call;
   kernel.gradient_mode = operation.gradient_mode;
   return kernel;
 }

@@ -47,6 +47,7 @@ struct Operation {
   std::vector<Port> writes;
   Phase phase = Phase::kForward;
   std::optional<BackwardHalf> half = {};
+  std::optional<DispatchCall> dispatch_call = {};
   std::optional<GradientMode> gradient_mode = {};
 };
 

@@ -51,6 +51,7 @@ Json kernel_json(const KernelPlan& kernel) {
                {"multiply_adds", kernel.multiply_adds},
                {"reasons", kernel.reasons}};
   if (kernel.half) json["half"] = to_string(*kernel.half);
+  if (kernel.dispatch_call) json["dispatch_call"] = to_string(*kernel.dispatch_call);
   if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);
   return json;
 }

@@ -74,6 +74,7 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
   prune(graph, outputs, true);  // rows that are gathered need not be permuted too
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
+  if (layer.dispatch_calls) part_dispatch(graph);
   add_token_checks(graph);
   if (options.measure_gemms) add_elapsed(graph);
   name_recomputed(graph);

@@ -44,8 +44,10 @@ std::string role_text(const TensorPlan& tensor) {
 }
 
 std::string phase_text(const KernelPlan& kernel) {
-  if (!kernel.half) return std::string(to_string(kernel.phase));
-  return fmt::format("{} {}", to_string(kernel.phase), to_string(*kernel.half));
+  std::string text(to_string(kernel.phase));
+  if (kernel.half) text += fmt::format(" {}", to_string(*kernel.half));
+  if (kernel.dispatch_call) text += fmt::format(" {}", to_string(*kernel.dispatch_call));
+  return text;
 }
 
 void print_header(Buffer out, const LayerPlan& plan) {

@@ -210,8 +210,7 @@ class Ranges {
 TensorSet tensors_of_call(const Plan& plan, const CallPart& part) {
   TensorSet set;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    set[slot] = is_callers(plan.tensors[slot].role) &&
-                is_used(plan, plan.tensors[slot], part.phase, part.half);
+    set[slot] = is_callers(plan.tensors[slot].role) && is_used(plan, plan.tensors[slot], part);
   return set;
 }
 
@@ -219,8 +218,7 @@ TensorSet tensors_written(const Plan& plan, const CallPart& part) {
   TensorSet set = tensors_of_call(plan, part);
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
     set[slot] = set[slot] && std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-                  return kernel.phase == part.phase && (!part.half || kernel.half == part.half) &&
-                         writes(kernel, plan.tensors[slot].name);
+                  return is_of_part(kernel, part) && writes(kernel, plan.tensors[slot].name);
                 });
   return set;
 }

@@ -129,3 +129,24 @@ moejit_error_code moejit_layer_backward_weights(moejit_layer* layer, moejit_grad
   return run_pass<&PreparedLayer::backward_weights>(
       layer, mode, call, MOEJIT_USED_BY_BACKWARD_WEIGHTS, "moejit_layer_backward_weights");
 }
+
+moejit_error_code moejit_layer_quantize(moejit_layer* layer, const moejit_call* call) {
+  return run_pass<&PreparedLayer::quantize>(layer, call, MOEJIT_USED_BY_QUANTIZE,
+                                            "moejit_layer_quantize");
+}
+
+moejit_error_code moejit_layer_experts(moejit_layer* layer, const moejit_call* call) {
+  return run_pass<&PreparedLayer::experts>(layer, call, MOEJIT_USED_BY_EXPERTS,
+                                           "moejit_layer_experts");
+}
+
+moejit_error_code moejit_layer_quantize_grad(moejit_layer* layer, const moejit_call* call) {
+  return run_pass<&PreparedLayer::quantize_grad>(layer, call, MOEJIT_USED_BY_QUANTIZE_GRAD,
+                                                 "moejit_layer_quantize_grad");
+}
+
+moejit_error_code moejit_layer_experts_grad(moejit_layer* layer, moejit_gradient_mode mode,
+                                            const moejit_call* call) {
+  return run_pass<&PreparedLayer::experts_grad>(layer, mode, call, MOEJIT_USED_BY_EXPERTS_GRAD,
+                                                "moejit_layer_experts_grad");
+}

@@ -15,6 +15,8 @@ using moejit::bindings::LayerTensor;
 using moejit::bindings::LazyText;
 using moejit::bindings::null_argument;
 using moejit::compiler::BackwardHalf;
+using moejit::compiler::CallPart;
+using moejit::compiler::DispatchCall;
 using moejit::compiler::LayerPlan;
 using moejit::compiler::Phase;
 using moejit::compiler::TensorPlan;
@@ -25,14 +27,21 @@ LayerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& t
     result.shape.push_back(dim.value);
     result.symbols.push_back(dim.symbol.c_str());
   }
-  if (is_used(plan, tensor, Phase::kWeights)) result.used_by |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
-  if (is_used(plan, tensor, Phase::kForward)) result.used_by |= MOEJIT_USED_BY_FORWARD;
-  if (is_used(plan, tensor, Phase::kBackward)) result.used_by |= MOEJIT_USED_BY_BACKWARD;
-  if (is_used(plan, tensor, Phase::kBackward, BackwardHalf::kData))
-    result.used_by |= MOEJIT_USED_BY_BACKWARD_DATA;
-  if (is_used(plan, tensor, Phase::kBackward, BackwardHalf::kWeights) ||
-      is_used_for_shape(plan, tensor, BackwardHalf::kWeights))
-    result.used_by |= MOEJIT_USED_BY_BACKWARD_WEIGHTS;
+  constexpr auto kQuantize = DispatchCall::kQuantize;
+  constexpr auto kExperts = DispatchCall::kExperts;
+  constexpr std::pair<CallPart, uint32_t> kCalls[] = {
+      {{Phase::kWeights}, MOEJIT_USED_BY_UPDATE_WEIGHTS},
+      {{Phase::kForward}, MOEJIT_USED_BY_FORWARD},
+      {{Phase::kForward, {}, kQuantize}, MOEJIT_USED_BY_QUANTIZE},
+      {{Phase::kForward, {}, kExperts}, MOEJIT_USED_BY_EXPERTS},
+      {{Phase::kBackward}, MOEJIT_USED_BY_BACKWARD},
+      {{Phase::kBackward, {}, kQuantize}, MOEJIT_USED_BY_QUANTIZE_GRAD},
+      {{Phase::kBackward, {}, kExperts}, MOEJIT_USED_BY_EXPERTS_GRAD},
+      {{Phase::kBackward, BackwardHalf::kData}, MOEJIT_USED_BY_BACKWARD_DATA},
+      {{Phase::kBackward, BackwardHalf::kWeights}, MOEJIT_USED_BY_BACKWARD_WEIGHTS}};
+  for (const auto& [part, bit] : kCalls)
+    if (is_used(plan, tensor, part) || is_used_for_shape(plan, tensor, part.half))
+      result.used_by |= bit;
   return result;
 }
 

@@ -235,16 +235,22 @@ typedef enum moejit_role {
   MOEJIT_ROLE_OUTPUT = 3,
   MOEJIT_ROLE_SAVED = 4,      // a slice of moejit_call::saved
   MOEJIT_ROLE_WORKSPACE = 5,  // a slice of moejit_call::workspace
-  MOEJIT_ROLE_DEFERRED = 6    // a slice of moejit_call::deferred
+  MOEJIT_ROLE_DEFERRED = 6,   // a slice of moejit_call::deferred
+  MOEJIT_ROLE_DISPATCHED = 7  // rows that the host moves between ranks
 } moejit_role;
 
-// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone.
+// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone, those
+// from quantize on of layers with dispatch_calls.
 enum {
   MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
   MOEJIT_USED_BY_FORWARD = 2,
   MOEJIT_USED_BY_BACKWARD = 4,
   MOEJIT_USED_BY_BACKWARD_DATA = 8,
-  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16
+  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16,
+  MOEJIT_USED_BY_QUANTIZE = 32,
+  MOEJIT_USED_BY_EXPERTS = 64,
+  MOEJIT_USED_BY_QUANTIZE_GRAD = 128,
+  MOEJIT_USED_BY_EXPERTS_GRAD = 256
 };
 
 typedef struct moejit_tensor_info {
@@ -377,6 +383,24 @@ MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
 MOEJIT_API moejit_error_code moejit_layer_backward_weights(moejit_layer* layer,
                                                            moejit_gradient_mode mode,
                                                            const moejit_call* call);
+
+// Run the passes in parts, of layers with dispatch_calls, so that the host can move rows between
+// ranks. quantize makes the tensors with MOEJIT_ROLE_DISPATCHED, "x_q" and "x_scale_inv", of a
+// rank's own tokens, and needs no memory; the host sends rows of them, each with its ids and
+// probabilities, to the ranks whose experts they go to. There experts does the rest of forward for
+// the T rows that came, whose order it keeps: "y" has a row for each. quantize_grad and experts_grad
+// do the same for "dy", and experts_grad needs the rows of x that experts had. T of quantize and of
+// experts are each their own, and that of experts_grad is the one of its experts call. With one rank
+// and nothing moved they give the bits of moejit_layer_forward() and moejit_layer_backward(), which
+// take the dispatched tensors too. Errors: those of these two, and MOEJIT_ERROR_UNSUPPORTED without
+// dispatch_calls.
+MOEJIT_API moejit_error_code moejit_layer_quantize(moejit_layer* layer, const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_layer_experts(moejit_layer* layer, const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_layer_quantize_grad(moejit_layer* layer,
+                                                        const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_layer_experts_grad(moejit_layer* layer,
+                                                       moejit_gradient_mode mode,
+                                                       const moejit_call* call);
 
 // Bits that kernels or into the tensor "status", which the caller clears and reads.
 enum {

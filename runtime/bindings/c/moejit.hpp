@@ -259,6 +259,13 @@ class Layer {
   void backward_weights(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_backward_weights(get(), mode, &call));
   }
+  // Run the parts of forward() and of backward() between which the host dispatches rows.
+  void quantize(const moejit_call& call) { check(moejit_layer_quantize(get(), &call)); }
+  void experts(const moejit_call& call) { check(moejit_layer_experts(get(), &call)); }
+  void quantize_grad(const moejit_call& call) { check(moejit_layer_quantize_grad(get(), &call)); }
+  void experts_grad(moejit_gradient_mode mode, const moejit_call& call) {
+    check(moejit_layer_experts_grad(get(), mode, &call));
+  }
 
  private:
   detail::Owner<moejit_layer> handle_;

@@ -24,6 +24,7 @@ moejit_role role_of(TensorRole role) {
     case TensorRole::kInput: return MOEJIT_ROLE_INPUT;
     case TensorRole::kWeight: return MOEJIT_ROLE_WEIGHT;
     case TensorRole::kQuantized: return MOEJIT_ROLE_QUANTIZED;
+    case TensorRole::kDispatched: return MOEJIT_ROLE_DISPATCHED;
     case TensorRole::kOutput: return MOEJIT_ROLE_OUTPUT;
     case TensorRole::kSaved: return MOEJIT_ROLE_SAVED;
     case TensorRole::kDeferred: return MOEJIT_ROLE_DEFERRED;

@@ -122,11 +122,11 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
     EXPECT_EQ(got.is_optional_in_backward != 0, wanted.is_optional_in_backward);
     EXPECT_EQ(got.is_optional_in_backward != 0, wanted.name == "status");
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_UPDATE_WEIGHTS) != 0,
-              is_used(plan, wanted, compiler::Phase::kWeights));
+              is_used(plan, wanted, {compiler::Phase::kWeights}));
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_FORWARD) != 0,
-              is_used(plan, wanted, compiler::Phase::kForward));
+              is_used(plan, wanted, {compiler::Phase::kForward}));
     EXPECT_EQ((got.used_by & MOEJIT_USED_BY_BACKWARD) != 0,
-              is_used(plan, wanted, compiler::Phase::kBackward));
+              is_used(plan, wanted, {compiler::Phase::kBackward}));
     EXPECT_EQ(got.offset == -1, got.role != MOEJIT_ROLE_SAVED && got.role != MOEJIT_ROLE_WORKSPACE);
     EXPECT_EQ(got.offset, std::max(wanted.saved_offset, wanted.workspace_offset));
   }

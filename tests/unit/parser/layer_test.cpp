@@ -126,6 +126,7 @@ TEST(LayerJson, WritesAllFieldsInAStableOrder) {
   "max_tokens": 64,
   "max_permuted_rows": 1024,
   "dispatch": "fp8",
+  "dispatch_calls": false,
   "passes": ["forward"],
   "backward_halves": false,
   "recompute": "none",

@@ -58,7 +58,7 @@ TEST(Parser, ReadsEveryField) {
     "intermediate": 1408, "activation": "swiglu", "gate_up_layout": "interleaved", "biases": true, "dtype": "bf16", "recipe": "fp8_flow",
     "topk_ids_dtype": "i64", "topk_probs_dtype": "bf16", "foreign_experts": "ignore",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
-    "max_permuted_rows": 320, "dispatch": "none", "passes": ["backward", "forward"],
+    "max_permuted_rows": 320, "dispatch": "fp8", "dispatch_calls": true, "passes": ["backward", "forward"],
     "gradients": ["db1", "dx"], "backward_halves": true, "recompute": "moe_expert",
     "wgrad_dtype": "bf16",
     "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
@@ -77,7 +77,8 @@ TEST(Parser, ReadsEveryField) {
                        .splits_alignment = 16,
                        .max_tokens = 100,
                        .max_permuted_rows = 320,
-                       .dispatch = Dispatch::kNone,
+                       .dispatch = Dispatch::kFp8,
+                       .dispatch_calls = true,
                        .passes = {Pass::kForward, Pass::kBackward},
                        .gradients = {Gradient::kDx, Gradient::kDb1},
                        .backward_halves = true,
@@ -161,7 +162,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 28u);
+  EXPECT_EQ(layer_keys().size(), 29u);
 }
 
 }  // namespace

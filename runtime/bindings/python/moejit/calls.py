@@ -15,8 +15,10 @@ from moejit.tensors import Given, Lease, read_tensor
 
 # Roles of the tensors that a call writes, and the blocks that it only reads.
 _WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
-           "backward_weights": "output"}
-_ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred")}
+           "backward_weights": "output", "quantize": "dispatched", "experts": "output", "quantize_grad": "dispatched",
+           "experts_grad": "output"}
+_ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred"),
+               "experts_grad": ("saved",)}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: another stream in each thread
 _BFLOAT, _UINT = 4, 1
 _REACHABLE = {DL_CPU: (DL_CPU, 3), DL_CUDA: (DL_CUDA, 13)}  # 3: pinned memory, 13: managed memory

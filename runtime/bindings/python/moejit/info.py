@@ -44,8 +44,8 @@ class TensorInfo:
     symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call
     bytes: int  # with every dimension at its bound
     offset: int  # in the block that it is in; -1: it is the caller's
-    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred"
-    used_by: frozenset[str]  # of "update_weights", "forward", "backward", "backward_data", "backward_weights"
+    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched"
+    used_by: frozenset[str]  # the names of methods of Layer: "update_weights", "forward", "backward", ...
     is_optional: bool  # calls may leave it out
 
     @property

@@ -273,11 +273,63 @@ class Layer(Owner):
         """
         self._run("backward_weights", tensors, workspace, saved, stream, _number_of(mode), deferred=deferred)
 
-    def _deferred(self, tensors: Mapping[str, Any], given: object) -> object:
+    def quantize(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
+        """Quantises a rank's own tokens for a dispatch by the host, of layers with "dispatch_calls".
+
+        Args:
+            tensors: "x" BF16 [T, H], and "x_q" F8_E4M3 [T, H] and "x_scale_inv" F32 [T, ceil(H/128)], which it writes.
+            stream: As for forward().
+
+        Raises:
+            Error: As of forward(); "unsupported": the layer has no such calls.
+        """
+        self._run("quantize", tensors, None, None, stream)
+
+    def experts(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
+                stream: object = None) -> Any:
+        """Does the rest of forward() for the T rows that ranks have sent, of layers with "dispatch_calls".
+
+        Args:
+            tensors: Those of forward(), with the rows "x_q" and "x_scale_inv" in place of "x". "y" has a row for each.
+            workspace, saved, stream: As for forward().
+
+        Returns:
+            The saved block, for experts_grad(); None of layers that have no backward pass.
+
+        Raises:
+            Error: As of quantize().
+        """
+        self._check_prepared("experts")
+        if saved is None and self.info.has_backward:
+            saved = Memory(self._device, self.sizes(self._tokens_of(tensors, "x_q")).saved_bytes, is_zeroed=False)
+        self._run("experts", tensors, workspace, saved, stream)
+        return saved
+
+    def quantize_grad(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
+        """Quantises "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does "x"."""
+        self._run("quantize_grad", tensors, None, None, stream)
+
+    def experts_grad(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite",
+                     workspace: object = None, deferred: object = None, stream: object = None) -> None:
+        """Does the rest of backward() for the rows that experts() had, of layers with "dispatch_calls".
+
+        Args:
+            tensors: Those of backward(), with the rows "dy_q" and "dy_scale_inv" in place of "dy", in the order of the
+                rows of x that experts() had, which are given again.
+            saved: What experts() returned.
+            mode, workspace, deferred, stream: As for backward().
+
+        Raises:
+            Error: As of backward() and quantize().
+        """
+        self._run("experts_grad", tensors, workspace, saved, stream, _number_of(mode),
+                  deferred=self._deferred(tensors, deferred, "dy_q"))
+
+    def _deferred(self, tensors: Mapping[str, Any], given: object, dy: str = "dy") -> object:
         """Returns the deferred block of a call: the given one, or a new one where the layer has halves."""
         if given is not None or not self.info.deferred_bytes or not self._is_prepared:
             return given
-        return Memory(self._device, self.sizes(self._tokens_of(tensors, "dy")).deferred_bytes, is_zeroed=False)
+        return Memory(self._device, self.sizes(self._tokens_of(tensors, dy)).deferred_bytes, is_zeroed=False)
 
     def _default_device(self) -> Device:
         if self._device is None:
