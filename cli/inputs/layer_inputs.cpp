@@ -89,7 +89,8 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
   if (plan.layer.biases)
     for (const std::string_view name : kBiases)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (has_scales(plan.layer.recipe.weights) && file.find("w1") == nullptr && file.find("w1_q") != nullptr) {
+  if (has_scales(plan.layer.recipe.weights) && file.find("w1") == nullptr &&
+      file.find("w1_q") != nullptr) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
     return inputs;

@@ -2,6 +2,7 @@
 #include "runtime/bindings/c/call_tensors.h"
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/moejit_dispatch.h"
 #include "runtime/bindings/c/records.h"
 
 namespace {

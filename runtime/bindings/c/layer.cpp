@@ -2,6 +2,7 @@
 #include "compiler/compiler.h"
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/moejit_dispatch.h"
 #include "runtime/bindings/c/records.h"
 
 #include <mutex>

@@ -6,9 +6,8 @@
 //
 // Errors. A function that returns a moejit_error_code sets the last error of its thread, MOEJIT_OK
 // where it did not fail; the others leave that alone. A failed function sets handles that it would
-// have made to NULL and does nothing else. Nothing throws, prints or aborts. (One exception: where
-// the host has no memory left while JSON is freed, in preparing a layer and in its plan as JSON,
-// the process ends.) NULL where something is needed is MOEJIT_ERROR_INVALID_VALUE.
+// have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL where
+// something is needed is MOEJIT_ERROR_INVALID_VALUE.
 // Records. Set struct_size to sizeof() of the record and every byte that you do not use to 0, which
 // is the default of each option. So programs run with older and newer libraries: fields that the
 // program does not know are 0, fields that the library does not know have to be.
@@ -239,18 +238,13 @@ typedef enum moejit_role {
   MOEJIT_ROLE_DISPATCHED = 7  // rows that the host moves between ranks
 } moejit_role;
 
-// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone, those
-// from quantize on of layers with dispatch_calls.
+// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone.
 enum {
   MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
   MOEJIT_USED_BY_FORWARD = 2,
   MOEJIT_USED_BY_BACKWARD = 4,
   MOEJIT_USED_BY_BACKWARD_DATA = 8,
-  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16,
-  MOEJIT_USED_BY_QUANTIZE = 32,
-  MOEJIT_USED_BY_EXPERTS = 64,
-  MOEJIT_USED_BY_QUANTIZE_GRAD = 128,
-  MOEJIT_USED_BY_EXPERTS_GRAD = 256
+  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16  // moejit_dispatch.h has more
 };
 
 typedef struct moejit_tensor_info {
@@ -383,24 +377,6 @@ MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
 MOEJIT_API moejit_error_code moejit_layer_backward_weights(moejit_layer* layer,
                                                            moejit_gradient_mode mode,
                                                            const moejit_call* call);
-
-// Run the passes in parts, of layers with dispatch_calls, so that the host can move rows between
-// ranks. quantize makes the tensors with MOEJIT_ROLE_DISPATCHED, "x_q" and "x_scale_inv", of a
-// rank's own tokens, and needs no memory; the host sends rows of them, each with its ids and
-// probabilities, to the ranks whose experts they go to. There experts does the rest of forward for
-// the T rows that came, whose order it keeps: "y" has a row for each. quantize_grad and experts_grad
-// do the same for "dy", and experts_grad needs the rows of x that experts had. T of quantize and of
-// experts are each their own, and that of experts_grad is the one of its experts call. With one rank
-// and nothing moved they give the bits of moejit_layer_forward() and moejit_layer_backward(), which
-// take the dispatched tensors too. Errors: those of these two, and MOEJIT_ERROR_UNSUPPORTED without
-// dispatch_calls.
-MOEJIT_API moejit_error_code moejit_layer_quantize(moejit_layer* layer, const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_layer_experts(moejit_layer* layer, const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_layer_quantize_grad(moejit_layer* layer,
-                                                        const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_layer_experts_grad(moejit_layer* layer,
-                                                       moejit_gradient_mode mode,
-                                                       const moejit_call* call);
 
 // Bits that kernels or into the tensor "status", which the caller clears and reads.
 enum {

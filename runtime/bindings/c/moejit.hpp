@@ -12,6 +12,7 @@
 #include <memory>
 #include <moejit/moejit.h>
 #include <moejit/moejit_describe.h>
+#include <moejit/moejit_dispatch.h>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/layer_graph_builder.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+// Each gradient is used up before the next one is made, so that they can share memory.
+void LayerGraphBuilder::backward() {
+  phase_ = Phase::kBackward;
+  if (layer_.recompute == Recompute::kMoeExpert) {
+    gemm_fc1();
+    activate(recipe_.activations);
+  }
+  permute_dy(recipe_.gradients);
+  if (layer_.biases) fc2_bias_grad();
+  dgrad("gemm_fc2_dgrad", "w2", "grad_permuted", layer_.intermediate, layer_.hidden, "dact");
+  fc2_wgrad();
+  activation_backward(recipe_.gradients);
+  if (layer_.biases) fc1_bias_grad();
+  fc1_wgrad();
+  dgrad("gemm_fc1_dgrad", "w1", "dh1", layer_.hidden, h1_columns(), "dx_permuted");
+  std::vector<Port> reads = {port("input", "dx_permuted"), port("row_map", "row_map"),
+                             port("dprobs_blocks", "dprobs_blocks")};
+  if (layer_.biases) reads.push_back(port("bias_dprobs", "bias_dprobs"));
+  append("unpermute_grad",
+         Unpermute{.columns = layer_.hidden,
+                   .top_k = layer_.top_k,
+                   .dprobs_columns = (layer_.intermediate + 127) / 128,
+                   .probs = topk_probs_dtype(layer_)},
+         std::move(reads), {optional(port("output", "dx")), optional(port("dprobs", "dprobs"))});
+}
+
+// Of the GEMMs that read gradients the contraction runs along rows of weights, whose scale blocks
+// share no scale. Unpermute is a plain sum: its gradient knows no probability.
+void LayerGraphBuilder::permute_dy(const Format& format) {
+  if (has_scales(format) && !writes(data_name("dy", format)))
+    append("quantize_dy",
+           QuantizeRows{.columns = layer_.hidden,
+                        .format = format,
+                        .reason = "the second of the two explicit casts of the layer"},
+           {port("input", "dy")}, {port("output", "dy", format)});
+  append("permute_pad_grad",
+         PermutePad{.columns = layer_.hidden,
+                    .experts = layer_.experts,
+                    .local_experts = layer_.local_experts,
+                    .top_k = layer_.top_k},
+         with_groups({port("input", "dy", format), port("row_map", "row_map")}),
+         {optional(port("output", "grad_permuted", format))});
+}
+
+// dA = dD * B[e], contracted along the rows of the forward GEMM's B: of a transposed copy, or in
+// bf16 of B itself.
+void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
+                              std::string_view gradients, int32_t columns, int32_t k,
+                              std::string_view output) {
+  const Format& format = recipe_.weights_colwise;
+  GroupedGemmSpec problem{.b_major = has_scales(format) ? Major::kK : Major::kMn,
+                          .local_experts = layer_.local_experts,
+                          .section_n = columns,
+                          .k = k};
+  set_formats(problem, recipe_.gradients);
+  const std::string b = fmt::format("{}{}", weights, has_scales(format) ? "_colwise" : "");
+  append(std::string(name), GroupedGemm{problem},
+         with_groups({port("a", gradients, recipe_.gradients), port("b", b, format)}),
+         {port("d", output)});
+}
+
+void LayerGraphBuilder::activation_backward(const Format& format) {
+  // Done again in another format, it is for the rows alone.
+  const bool tells_dprobs = !writes("dprobs_blocks");
+  Operation& operation = append(
+      has_scales(format) ? "activation_backward_quantize" : "activation_backward",
+      ActivationBackward{.local_experts = layer_.local_experts,
+                         .columns = layer_.intermediate,
+                         .pitch = padded_intermediate(layer_),
+                         .activation = layer_.activation,
+                         .format = format,
+                         .is_interleaved = has_interleaved_h1()},
+      with_groups({port("input", "h1"), port("gradient", "dact"), port("probs", "permuted_probs")}),
+      {optional(port("output", "dh1", format))});
+  if (tells_dprobs) operation.writes.push_back(optional(port("output_dprobs", "dprobs_blocks")));
+}
+
+// Returns the rows of that name in a format, and makes them if no operation has.
+Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
+  const Port made = port("input", name, format);
+  if (writes(made.tensor)) return made;
+  if (name == "permuted") permute_x(format);
+  if (name == "act") activate(format);
+  if (name == "grad_permuted") permute_dy(format);
+  if (name == "dh1") activation_backward(format);
+  return made;
+}
+
+// Returns an operand of wgrad: a transposed copy of rows, or in bf16 rows as they are.
+Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_name,
+                                      std::string_view name, std::string_view transpose_name,
+                                      int32_t columns) {
+  const Format& format = recipe_.wgrad_operands;
+  Port operand = rows(rows_name, has_scales(format) ? kRows1x128 : format);
+  if (has_scales(format)) {
+    append(std::string(transpose_name),
+           Transpose{.local_experts = layer_.local_experts, .columns = columns},
+           with_groups({operand, column_starts("output_offs")}), {port("output", name, format)});
+    operand = port("", name, format);
+  }
+  operand.role = std::move(role);
+  return operand;
+}
+
+template <typename Append>
+void LayerGraphBuilder::for_each_mode(const Append& append_in) {
+  append_in(GradientMode::kOverwrite, "");
+  if (adds_gradients(layer_)) append_in(GradientMode::kAdd, "_add");
+}
+
+void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
+                              const Port& a, const Port& b, std::string_view output) {
+  problem.scales =
+      has_scales(recipe_.wgrad_operands) ? GradientScales::kTile : GradientScales::kNone;
+  problem.local_experts = layer_.local_experts;
+  for_each_mode([&](GradientMode mode, std::string_view end) {
+    problem.output = layer_.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
+                     : mode == GradientMode::kAdd            ? GradientOutput::kF32Add
+                                                             : GradientOutput::kF32;
+    append(fmt::format("{}{}", name, end), Wgrad{problem},
+           {a, b, port("counts", "counts"), column_starts("offs")}, {port("d", output)})
+        .gradient_mode = mode;
+  });
+}
+
+void LayerGraphBuilder::fc2_wgrad() {
+  const Port a =
+      wgrad_operand("a", "grad_permuted", "grad_colwise", "transpose_grad", layer_.hidden);
+  const Port b = wgrad_operand("b", "act", "act_colwise", "transpose_act", layer_.intermediate);
+  wgrad("gemm_fc2_wgrad", {.rows = layer_.hidden, .n = layer_.intermediate}, a, b, "dw2");
+}
+
+void LayerGraphBuilder::fc1_wgrad() {
+  const Port a = wgrad_operand("a", "dh1", "dh1_colwise", "transpose_dh1", h1_columns());
+  const Port b = wgrad_operand("b", "permuted", "x_colwise", "transpose_x", layer_.hidden);
+  const int32_t padded = padded_intermediate(layer_);
+  ContractionGroupedGemmSpec problem{.rows = h1_columns(),
+                                     .is_interleaved = is_interleaved() && !has_interleaved_h1(),
+                                     .n = layer_.hidden};
+  if (padded != layer_.intermediate || problem.is_interleaved) {
+    problem.sections = 2;
+    problem.section_rows = layer_.intermediate;
+  }
+  wgrad("gemm_fc1_wgrad", problem, a, b, "dw1");
+}
+
+void LayerGraphBuilder::fc2_bias_grad() {
+  append("bias_dprobs", BiasDprobs{.local_experts = layer_.local_experts, .columns = layer_.hidden},
+         with_groups({port("input", "grad_permuted", recipe_.gradients), port("bias", "b2")}),
+         {port("output", "bias_dprobs")});
+  for_each_mode([&](GradientMode mode, std::string_view end) {
+    append(fmt::format("fc2_bias_grad{}", end),
+           BiasGradient{{.local_experts = layer_.local_experts,
+                         .section_columns = layer_.hidden,
+                         .pitch = layer_.hidden,
+                         .times_prob = true,
+                         .adds = mode == GradientMode::kAdd}},
+           with_groups({port("input", "grad_permuted", recipe_.gradients),
+                        port("probs", "permuted_probs")}),
+           {port("output", "db2")})
+        .gradient_mode = mode;
+  });
+}
+
+// In bf16 the columns of dh1 have the order of b1, whatever it is.
+void LayerGraphBuilder::fc1_bias_grad() {
+  const bool has_sections = has_scales(recipe_.gradients);
+  const int32_t columns = w1_sections(layer_) * layer_.intermediate;
+  ColumnSumsSpec spec{.local_experts = layer_.local_experts,
+                      .sections = has_sections ? w1_sections(layer_) : 1,
+                      .section_columns = has_sections ? layer_.intermediate : columns,
+                      .pitch = has_sections ? padded_intermediate(layer_) : columns,
+                      .is_interleaved = is_interleaved() && !has_interleaved_h1()};
+  for_each_mode([&](GradientMode mode, std::string_view end) {
+    spec.adds = mode == GradientMode::kAdd;
+    append(fmt::format("fc1_bias_grad{}", end), BiasGradient{spec},
+           with_groups({port("input", "dh1", recipe_.gradients)}), {port("output", "db1")})
+        .gradient_mode = mode;
+  });
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/planner/graph.h"
+#include "compiler/planner/layer_values.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Appends operations in the order in which they run. A function that makes rows in some format
+// returns their port, for whoever reads them.
+class LayerGraphBuilder {
+ public:
+  explicit LayerGraphBuilder(const Layer& layer) : layer_(layer), recipe_(layer.recipe) {
+    graph_.values = layer_values(layer);
+  }
+
+  Graph build() {
+    quantize_weights();
+    forward();
+    if (has_backward(layer_)) backward();
+    return std::move(graph_);
+  }
+
+ private:
+  static Port port(std::string role, std::string_view name, const Format& format = {}) {
+    return {.role = std::move(role),
+            .tensor = data_name(name, format),
+            .scale_inv = scales_name(name, format)};
+  }
+  static Port optional(Port port) {
+    port.is_optional = true;
+    return port;
+  }
+  static std::vector<Port> with_groups(std::vector<Port> ports) {
+    ports.push_back(port("counts", "counts"));
+    ports.push_back(port("offs", "offs"));
+    return ports;
+  }
+  // Returns the port of where the columns of wgrad's operands start.
+  Port column_starts(std::string role) const {
+    return port(std::move(role), has_colwise_offs(layer_) ? "colwise_offs" : "offs");
+  }
+  Operation& append(std::string name, OperationKind kind, std::vector<Port> reads,
+                    std::vector<Port> writes) {
+    graph_.operations.push_back({.name = std::move(name),
+                                 .kind = std::move(kind),
+                                 .reads = std::move(reads),
+                                 .writes = std::move(writes),
+                                 .phase = phase_});
+    return graph_.operations.back();
+  }
+  bool writes(std::string_view tensor) const {
+    return std::ranges::any_of(
+        graph_.operations, [&](const Operation& operation) { return defines(operation, tensor); });
+  }
+  bool is_interleaved() const { return layer_.gate_up_layout == GateUpLayout::kInterleaved; }
+  // Returns whether columns of h1 and dh1 have the order of w1's rows, which is multiplied as it
+  // comes.
+  bool has_interleaved_h1() const { return is_interleaved() && !has_scales(recipe_.weights); }
+  int32_t h1_columns() const { return w1_sections(layer_) * padded_intermediate(layer_); }
+
+  void quantize_weights();
+  void quantize_weights(std::string_view name, QuantizeWeights kind);
+  void forward();
+  void backward();
+
+  void quantize_x();
+  void permute_x(const Format& format);
+  void activate(const Format& format);
+  void permute_dy(const Format& format);
+  void activation_backward(const Format& format);
+  void gemm_fc1();
+  void gemm_fc2();
+  void dgrad(std::string_view name, std::string_view weights, std::string_view gradients,
+             int32_t columns, int32_t k, std::string_view output);
+  void fc1_bias_grad();
+  void fc2_bias_grad();
+  void fc2_wgrad();
+  void fc1_wgrad();
+  void wgrad(std::string_view name, ContractionGroupedGemmSpec problem, const Port& a,
+             const Port& b, std::string_view output);
+  // Appends an operation once for each of the modes that backward calls may have.
+  template <typename Append>
+  void for_each_mode(const Append& append);
+
+  Port rows(std::string_view name, const Format& format);
+  Port wgrad_operand(std::string role, std::string_view rows_name, std::string_view name,
+                     std::string_view transpose_name, int32_t columns);
+
+  const Layer& layer_;
+  const Recipe& recipe_;
+  Phase phase_ = Phase::kWeights;
+  Graph graph_;
+};
+
+}  // namespace moejit::compiler
