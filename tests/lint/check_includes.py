@@ -13,9 +13,11 @@ RULES = {
     "templates/": ["templates/*", SUPPORT],
     "compiler/": ["compiler/", "templates/*", "moejit_device/params/"],
     "cache/": ["cache/", SUPPORT],
-    "runtime/": ["runtime/", "compiler/*", "cache/*", SUPPORT, "templates/*",
-                 "moejit_device/params/", "moejit_device/core/", "moejit_sim/",
-                 "templates/moejit_device/params/", "templates/moejit_sim/"],
+    "runtime/": ["runtime/*", "runtime/driver/", "runtime/launch/", "runtime/obtain/", "compiler/*", "cache/*",
+                 SUPPORT, "templates/*", "moejit_device/params/", "moejit_device/core/",
+                 "templates/moejit_device/params/"],
+    "runtime/simulator/": ["runtime/simulator/", "runtime/device.h", "compiler/*", SUPPORT,
+                           "moejit_device/core/", "templates/moejit_sim/"],
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/reference/",
              "templates/moejit_device/params/"],
@@ -24,7 +26,7 @@ RULES = {
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],
 }
 # Installed headers lie beside each other.
-RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "moejit_errors.h", "moejit.h"]
+RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "runtime/bindings/c/", "moejit_errors.h", "moejit.h"]
 # The CPU reference must not share code with what it judges.
 RULES["runtime/reference/"] = ["runtime/reference/"]
 CUDA_FOLDERS = ("runtime/", "tests/fakes/")

@@ -39,6 +39,12 @@ class Includes(unittest.TestCase):
         self.assertEqual(len(self.findings(kernel, '#include "compiler/plan.h"')), 1)
         self.assertEqual(len(self.findings(kernel, "#include <vector>")), 1)
 
+    def test_refuse_a_way_between_the_simulator_and_what_runs_on_it(self):
+        self.assertEqual(self.findings("runtime/simulator/a.cpp", '#include "runtime/device.h"'), [])
+        self.assertEqual(len(self.findings("runtime/simulator/a.cpp", '#include "runtime/engine.h"')), 1)
+        self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/simulator/cta.h"')), 1)
+        self.assertEqual(len(self.findings("runtime/bindings/c/device.cpp", '#include "runtime/simulator/cta.h"')), 1)
+
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
         name = "runtime/reference/gemm.cpp"
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)

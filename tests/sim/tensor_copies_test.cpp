@@ -93,6 +93,16 @@ void expect_loaded(const Load& load) {
   }
 }
 
+TEST(SimulatedTensorMaps, AreOfBoxesThatTheHardwareTakes) {
+  const auto device = open_simulator();
+  ASSERT_TRUE(device.has_value());
+  alignas(256) static char memory[256];
+  TensorBox box = box_of(DType::kU8, 256, 40, 48, 10, false);
+  EXPECT_TRUE((*device)->encode_tensor_map(box, memory).has_value());
+  box.dims[0] = 0;
+  EXPECT_FALSE((*device)->encode_tensor_map(box, memory).has_value());
+}
+
 TEST(SimulatedTensorLoads, PutRowAfterRow) {
   expect_loaded({.box = box_of(DType::kU8, 256, 40, 48, 10, false), .x = 32, .y = 3});
   expect_loaded({.box = box_of(DType::kF32, 64, 8, 64, 8, false)});

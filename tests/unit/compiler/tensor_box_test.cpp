@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tensor_box.h"
-
-#include "runtime/device.h"
+#include "compiler/tensor_box.h"
 
 #include <gtest/gtest.h>
 
-namespace moejit::runtime {
+namespace moejit::compiler {
 namespace {
-
-using compiler::DType;
-using compiler::TensorBox;
 
 alignas(256) char memory[256];
 
@@ -89,14 +84,5 @@ TEST(TensorBox, SwizzlesRowsOfAtMost128Bytes) {
   EXPECT_EQ(message_of(box), "");
 }
 
-TEST(TensorBox, IsCheckedByTheSimulator) {
-  const auto device = open_simulator();
-  ASSERT_TRUE(device.has_value());
-  TensorBox box = good_box();
-  EXPECT_TRUE((*device)->encode_tensor_map(box, memory).has_value());
-  box.dims[0] = 0;
-  EXPECT_FALSE((*device)->encode_tensor_map(box, memory).has_value());
-}
-
 }  // namespace
-}  // namespace moejit::runtime
+}  // namespace moejit::compiler

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tensor_box.h"
+#include "compiler/tensor_box.h"
 
 #include <fmt/core.h>
 
-namespace moejit::runtime {
+namespace moejit::compiler {
 namespace {
 
 constexpr int64_t kMaxDim = int64_t{1} << 32;
@@ -16,7 +16,7 @@ tl::unexpected<Error> refuse(std::string message) {
   return fail(Stage::kLaunch, ErrorCode::kInternal, "tensor map: " + std::move(message));
 }
 
-Result<void> check_dimension(const compiler::TensorBox& box, std::size_t i) {
+Result<void> check_dimension(const TensorBox& box, std::size_t i) {
   if (box.dims[i] < 1 || box.dims[i] > kMaxDim) {
     return refuse(fmt::format("dimension {} is {}, wanted 1 to 2^32", i, box.dims[i]));
   }
@@ -27,7 +27,7 @@ Result<void> check_dimension(const compiler::TensorBox& box, std::size_t i) {
   return {};
 }
 
-// Of dimension i + 1. `least` is what one step of that dimension moves over.
+// Checks the stride of dimension i + 1; it must be at least `least` bytes.
 Result<void> check_stride(int64_t stride, std::size_t i, int64_t least) {
   if (stride % kChunkBytes != 0 || stride >= kMaxStride || stride < least) {
     return refuse(
@@ -40,11 +40,7 @@ Result<void> check_stride(int64_t stride, std::size_t i, int64_t least) {
 
 }  // namespace
 
-int64_t box_row_bytes(const compiler::TensorBox& box) {
-  return box.box[0] * compiler::size_bytes(box.dtype);
-}
-
-Result<void> check_tensor_box(const compiler::TensorBox& box, const void* address) {
+Result<void> check_tensor_box(const TensorBox& box, const void* address) {
   if (address == nullptr || reinterpret_cast<uintptr_t>(address) % kChunkBytes != 0) {
     return refuse(
         fmt::format("the tensor is at address {:#x}, wanted a multiple of {} that is not 0",
@@ -55,12 +51,12 @@ Result<void> check_tensor_box(const compiler::TensorBox& box, const void* addres
   }
   const auto rank = static_cast<std::size_t>(box.rank);
   for (std::size_t i = 0; i < rank; ++i) MOEJIT_TRY(check_dimension(box, i));
-  int64_t least = box.dims[0] * compiler::size_bytes(box.dtype);
+  int64_t least = box.dims[0] * size_bytes(box.dtype);
   for (std::size_t i = 0; i + 1 < rank; ++i) {
     MOEJIT_TRY(check_stride(box.strides_bytes[i], i, least));
     least = box.strides_bytes[i];
   }
-  const int64_t row_bytes = box_row_bytes(box);
+  const int64_t row_bytes = box.box[0] * size_bytes(box.dtype);
   if (row_bytes % kChunkBytes != 0) {
     return refuse(fmt::format("a row of the box has {} bytes, wanted a multiple of {}", row_bytes,
                               kChunkBytes));
@@ -72,4 +68,4 @@ Result<void> check_tensor_box(const compiler::TensorBox& box, const void* addres
   return {};
 }
 
-}  // namespace moejit::runtime
+}  // namespace moejit::compiler
