@@ -4,11 +4,22 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "runtime/engine.h"
+#include "templates/moejit_device/params/measure_params.h"
 
 #include <cstdint>
+#include <fmt/core.h>
 #include <span>
+#include <string_view>
 
 namespace moejit::cli {
+
+// Returns the source of the kernel that is whole in templates/moejit_device/measure/<name>.cuh.
+inline compiler::KernelSource measuring_kernel(std::string_view name,
+                                               const compiler::Target& target) {
+  return {.entry = fmt::format("moejit_{}", name),
+          .text = fmt::format("#include \"moejit_device/measure/{}.cuh\"\n", name),
+          .target = target};
+}
 
 // Compiles and runs one kernel to its end, after which its inputs may go.
 template <typename Params>
@@ -38,12 +49,15 @@ Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
                   regions);
 }
 
-// The same for one whose CTAs are eight warps with a row each.
+// The same for one whose CTAs are kMeasureThreads, a warp for each row.
 template <typename Params>
 Result<void> run_on_rows(runtime::Engine& engine, runtime::Device& device,
                          const compiler::KernelSource& source, int64_t rows, const Params& params,
                          std::span<const runtime::MemoryRegion> regions) {
-  return run_once(engine, device, source, {.threads = 256}, (rows + 7) / 8, params, regions);
+  constexpr int32_t kThreads = device::kMeasureThreads;
+  constexpr int32_t kRowsOfCta = kThreads / 32;
+  return run_once(engine, device, source, {.threads = kThreads},
+                  (rows + kRowsOfCta - 1) / kRowsOfCta, params, regions);
 }
 
 }  // namespace moejit::cli

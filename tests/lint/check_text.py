@@ -15,6 +15,8 @@ CUDA_INTRINSIC = re.compile(r"\b(?:__syncthreads|__syncwarp|__shfl\w*_sync|__ldg
 PRINTS = re.compile(r"std::(?:cout|cerr)\b|\bfmt::print\s*\(|(?<![\w:.])f?printf\s*\(|\bstd::abort\s*\(")
 # A program is started by posix_spawn() with a list of words, so that no path is ever read as text.
 SHELL = re.compile(r"(?<![\w.>])(?:system|popen|exec[lv]p?e?|execvpe|wordexp)\(|\b(?:ba)?sh -c\b")
+# The device code of a kernel is a file below templates/; the emitter writes what differs between layers.
+KERNEL = re.compile(r"\b__(?:global|device)__\b|\bMOEJIT_(?:KERNEL|DEVICE)\b")
 BARE_TODO = re.compile(r"\bTODO\b(?!\(#?\d+\))|\bFIXME\b|\bXXX\b")
 COMMENT = re.compile(r"//.*$")
 
@@ -29,6 +31,8 @@ LINE_RULES = [
      CUDA_INTRINSIC, "touches the hardware outside templates/moejit_device/ptx"),
     (lambda name: not name.startswith("tests/"),
      SHELL, "starts a shell or a program from text: compiler/host/process.h takes words"),
+    (lambda name: not name.startswith(("templates/", "compiler/emitter/", "tests/")),
+     KERNEL, "device code in a C++ file: kernels are .cuh files below templates/moejit_device"),
     (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".hpp", ".cpp")),
      PRINTS, "prints or aborts: the library returns an Error instead"),
 ]

@@ -81,6 +81,14 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("templates/moejit_device/stage/a.cuh", "__syncthreads();\n")), 1)
         self.assertEqual(self.findings("templates/moejit_device/ptx/a.cuh", 'asm volatile("");\n'), [])
 
+    def test_refuses_kernels_in_strings(self):
+        for line in ('"MOEJIT_KERNEL(1, 1, moejit_probe, Params) {\\n"', '"extern \\"C\\" __global__ void k() {}"',
+                     '"MOEJIT_DEVICE int32_t f();\\n"'):
+            for name in ("cli/a.cpp", "runtime/measure/a.cpp", "compiler/planner/a.cpp"):
+                self.assertEqual(len(self.findings(name, line + "\n")), 1, name + line)
+        self.assertEqual(self.findings("compiler/emitter/a.cpp", '"MOEJIT_KERNEL("\n'), [])
+        self.assertEqual(self.findings("cli/a.cpp", 'measuring_kernel("clock_probe", target);\n'), [])
+
     def test_refuses_a_todo_without_an_issue(self):
         self.assertEqual(len(self.findings("cache/a.cpp", "// TODO: later\n")), 1)
         self.assertEqual(self.findings("cache/a.cpp", "// TODO(12): later\n"), [])

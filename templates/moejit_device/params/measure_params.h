@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// What the kernels of moejit_device/measure take, which make operands for what is measured and read
+// the clock beside it.
+
+// A warp of these kernels takes a row, a thread of RandomValues a run of so many numbers.
+inline constexpr int32_t kMeasureThreads = 256;  // of a CTA; the clock probe has one
+inline constexpr int32_t kRandomRun = 8;
+
+struct ClockProbeParams {
+  uint64_t* sample;  // [2]: SM clocks and nanoseconds between two ticks of the GPU's timer
+};
+
+// Bytes that change places. `columns` is a multiple of 128.
+struct ColumnBlocksParams {
+  const uint32_t* matrix;  // [rows, columns] bytes
+  uint32_t* blocks;        // [columns / 128, rows, 128] bytes
+  int64_t rows;
+  int64_t columns;
+};
+
+// Columns from a group's count to the next group's start become zeros.
+struct PadColumnsParams {
+  Bf16* matrix;           // [rows, offs[groups]]
+  const int32_t* counts;  // [groups]
+  const int32_t* offs;    // [groups + 1]
+  int64_t rows;
+  int64_t groups;
+};
+
+struct RandomValuesParams {
+  void* values;  // [runs, kRandomRun] bf16, 16-byte aligned, or e4m3
+  int64_t runs;
+  uint64_t seed;
+};
+
+}  // namespace moejit::device
