@@ -14,9 +14,14 @@ namespace moejit::cli {
 namespace {
 
 using compiler::GemmScales;
+using measure::GemmCase;
+using measure::GemmGroups;
+using measure::GemmOperands;
+using measure::GemmSession;
 using reference::block_count;
 using reference::QuantizedWeights;
 using reference::RandomStream;
+using runtime::NamedMemory;
 
 constexpr int64_t kSampledRows = 256;  // of all groups together
 constexpr int64_t kSampledColumns = 64;
@@ -153,8 +158,8 @@ class Sample {
 
 }  // namespace
 
-Result<testing::Comparison> check_gemm(GemmSession& session, uint64_t seed) {
-  if (session.gemm().operation == GemmOperation::kContractionGroupedGemm)
+Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed) {
+  if (session.gemm().operation == measure::GemmOperation::kContractionGroupedGemm)
     return check_gradient(session, seed);
   Sample sample(session, seed);
   for (int64_t group = 0; group < session.gemm().groups; ++group)

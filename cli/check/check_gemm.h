@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/bench/gemm_session.h"
+#include "runtime/measure/gemm_session.h"
 #include "runtime/reference/compare.h"
 
 #include <cstdint>
@@ -12,6 +12,6 @@ namespace moejit::cli {
 // holds them: of every group the first row, the last one and some between, and its first pad row,
 // which has to be zeros; of these the first column, the last one and some between, others in each
 // group. About 16 000 elements, chosen by the seed. The session has been launched.
-Result<testing::Comparison> check_gemm(GemmSession& session, uint64_t seed);
+Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed);
 
 }  // namespace moejit::cli

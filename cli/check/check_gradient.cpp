@@ -13,9 +13,13 @@ namespace {
 
 using compiler::GradientOutput;
 using compiler::GradientScales;
+using measure::GemmCase;
+using measure::GemmOperands;
+using measure::GemmSession;
 using reference::block_count;
 using reference::QuantizedRows;
 using reference::RandomStream;
+using runtime::NamedMemory;
 
 constexpr double kSampledElements = 16384.0;  // of all groups together
 
@@ -111,7 +115,7 @@ class GradientSample {
 
 }  // namespace
 
-Result<testing::Comparison> check_gradient(GemmSession& session, uint64_t seed) {
+Result<testing::Comparison> check_gradient(measure::GemmSession& session, uint64_t seed) {
   GradientSample sample(session);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group, seed));

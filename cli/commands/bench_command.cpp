@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/measure.h"
 #include "cli/commands/bench_gemms.h"
 #include "cli/commands/bench_report.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/call_rows.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/terminal/shell_word.h"
+#include "runtime/measure/measure_layer.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -16,6 +17,8 @@ namespace moejit::cli {
 namespace {
 
 using compiler::LayerPlan;
+using measure::ClockProbe;
+using measure::GpuMonitor;
 
 // More experts' weights than these are copies: a kernel's time does not depend on it, and a host
 // with all of DeepSeek-V3's would need 22 GB.
@@ -37,18 +40,17 @@ TensorMap bench_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t se
   return inputs;
 }
 
-Result<void> measure(const BenchCommand& command, LayerSession& session, runtime::Engine& engine,
-                     runtime::Device& device, GpuMonitor* monitor, BenchReport& report) {
-  MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
+Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& call,
+                         runtime::Engine& engine, GpuMonitor* monitor, BenchReport& report) {
+  MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, call.device));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
-                    measure_copy_bytes_per_second(device, command.repeat));
-  MOEJIT_TRY_ASSIGN(report.times.cool,
-                    measure_cool(session, engine, device, probe, command.repeat));
+                    measure::measure_copy_bytes_per_second(call.device, command.repeat));
+  MOEJIT_TRY_ASSIGN(report.times.cool, measure_cool(call, engine, probe, command.repeat));
   const double seconds = command.hot_seconds;
-  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(session, device, probe, seconds, monitor));
-  MOEJIT_TRY_ASSIGN(report.forward, measure_forward(session, device, probe, seconds, monitor));
-  if (has_backward(session.plan().layer)) {
-    MOEJIT_TRY_ASSIGN(report.step, measure_step(session, device, probe, seconds, monitor));
+  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(call, probe, seconds, monitor));
+  MOEJIT_TRY_ASSIGN(report.forward, measure_forward(call, probe, seconds, monitor));
+  if (has_backward(call.layer.plan().layer)) {
+    MOEJIT_TRY_ASSIGN(report.step, measure_step(call, probe, seconds, monitor));
   }
   return {};
 }
@@ -72,7 +74,7 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = count_call_rows(layer, inputs)};
-  MOEJIT_TRY(measure(command, *session, *engine, device, monitor.get(), report));
+  MOEJIT_TRY(measure_all(command, session->call(), *engine, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
   return {};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_gemms.h"
 
-#include "cli/bench/measure_gemm.h"
 #include "cli/check/check_gemm.h"
+#include "cli/commands/gemm_cases.h"
 #include "cli/commands/gemms_report.h"
 #include "cli/execution/open_engine.h"
 #include "compiler/support/file.h"
+#include "runtime/measure/gemm_session.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,11 @@
 
 namespace moejit::cli {
 namespace {
+
+using measure::CacheSweep;
+using measure::GemmCase;
+using measure::GemmSession;
+using measure::GpuMonitor;
 
 // Those of the file whose names the command gives; all where it gives none.
 Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {

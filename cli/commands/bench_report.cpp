@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_report.h"
 
-#include "cli/bench/utilization.h"
 #include "cli/execution/open_engine.h"
 #include "compiler/support/table.h"
+#include "runtime/measure/utilization.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -17,8 +17,8 @@ using compiler::LayerPlan;
 // One kernel's line.
 struct Line {
   const KernelPlan* kernel = nullptr;
-  CoolRun cool;
-  HotRun hot;
+  measure::CoolRun cool;
+  measure::HotRun hot;
   compiler::Work work;
   double copy_bytes_per_second = 0.0;
   int32_t sm_count = 0;
@@ -32,8 +32,8 @@ struct Line {
     return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
   }
   double share_of_peak(double microseconds, double megahertz) const {
-    return utilization(work.multiply_adds, sm_count, peak_multiply_adds(*kernel),
-                       {microseconds, megahertz});
+    return measure::utilization(work.multiply_adds, sm_count, measure::peak_multiply_adds(*kernel),
+                                {microseconds, megahertz});
   }
   double util_cool() const { return share_of_peak(cool.microseconds, cool.megahertz); }
   double util_hot() const { return share_of_peak(hot.microseconds, hot.megahertz); }
@@ -60,7 +60,7 @@ nlohmann::ordered_json json_of(const Line& line) {
                               {"cool_mhz", line.cool.megahertz},
                               {"hot_us", line.hot.microseconds},
                               {"hot_mhz", line.hot.megahertz},
-                              {"clock_of", tells_clock(*line.kernel) ? "kernel" : "probe"},
+                              {"clock_of", measure::tells_clock(*line.kernel) ? "kernel" : "probe"},
                               {"hot_launches", line.hot.launches},
                               {"hot_seconds", line.hot.seconds},
                               {"min_bytes", line.work.min_bytes},
@@ -68,7 +68,7 @@ nlohmann::ordered_json json_of(const Line& line) {
                               {"multiply_adds", line.work.multiply_adds}};
   add_samples(json, line.hot.gpu);
   if (!line.multiplies()) return json;
-  json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(*line.kernel);
+  json["peak_multiply_adds_per_sm_and_cycle"] = measure::peak_multiply_adds(*line.kernel);
   json["flops_cool"] = line.flops(line.cool.microseconds);
   json["flops_hot"] = line.flops(line.hot.microseconds);
   json["util_cool"] = line.util_cool();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/bench/measure.h"
 #include "cli/commands/bench_run.h"
 #include "compiler/compiler.h"
+#include "runtime/measure/measure_layer.h"
 
 #include <optional>
 #include <string>
@@ -15,9 +15,9 @@ struct BenchReport {
   BenchRun run;
   compiler::CallRows rows;
   double copy_bytes_per_second = 0.0;
-  KernelTimes times;
-  HotRun forward;
-  std::optional<HotRun> step;  // forward and backward, where both were measured
+  measure::KernelTimes times;
+  measure::HotRun forward;
+  std::optional<measure::HotRun> step;  // forward and backward, where both were measured
 };
 
 std::string bench_table(const compiler::LayerPlan& plan, const BenchReport& report);

@@ -20,7 +20,7 @@ std::string utc_now() {
 
 nlohmann::ordered_json gpu_json(const BenchRun& run) {
   nlohmann::ordered_json json{{"name", run.gpu}, {"sm_count", run.sm_count}};
-  const GpuSettings& settings = run.settings;
+  const measure::GpuSettings& settings = run.settings;
   if (settings.driver_version) json["driver"] = *settings.driver_version;
   if (!run.cuda_version.empty()) json["cuda"] = run.cuda_version;
   if (settings.power_limit_watts) json["power_limit_watts"] = *settings.power_limit_watts;
@@ -53,14 +53,14 @@ Result<OpenedTarget> open_bench_gpu(const BenchCommand& command) {
 }
 
 BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
-                      const GpuMonitor* monitor) {
+                      const measure::GpuMonitor* monitor) {
   return {.command_line = command.command_line,
           .date = utc_now(),
           .target = target.description,
           .gpu = target.device->name(),
           .sm_count = target.device->sm_count(),
           .cuda_version = target.device->gpu_facts().cuda_version,
-          .settings = monitor == nullptr ? GpuSettings{} : monitor->settings(),
+          .settings = monitor == nullptr ? measure::GpuSettings{} : monitor->settings(),
           .repeat = command.repeat,
           .hot_seconds = command.hot_seconds,
           .counters = {}};
@@ -76,7 +76,7 @@ void add_run(nlohmann::ordered_json& json, const BenchRun& run) {
   json["hot_seconds"] = run.hot_seconds;
 }
 
-void add_samples(nlohmann::ordered_json& json, const GpuSamples& gpu) {
+void add_samples(nlohmann::ordered_json& json, const measure::GpuSamples& gpu) {
   if (gpu.count == 0) return;
   json["hot_gpu_samples"] = gpu.count;
   if (gpu.mean_watts) json["hot_watts"] = *gpu.mean_watts;
@@ -86,7 +86,7 @@ void add_samples(nlohmann::ordered_json& json, const GpuSamples& gpu) {
   json["hot_throttle_reasons"] = gpu.throttle_reasons;
 }
 
-std::string watts_text(const GpuSamples& gpu) {
+std::string watts_text(const measure::GpuSamples& gpu) {
   return gpu.mean_watts ? fmt::format("{:.0f}", *gpu.mean_watts) : "-";
 }
 

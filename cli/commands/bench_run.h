@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/bench/gpu_monitor.h"
 #include "cli/commands/commands.h"
 #include "cli/execution/open_target.h"
 #include "runtime/engine.h"
+#include "runtime/measure/gpu_monitor.h"
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -20,7 +20,7 @@ struct BenchRun {
   std::string gpu;     // "NVIDIA H200"
   int32_t sm_count = 0;
   std::string cuda_version;  // that the driver knows
-  GpuSettings settings;
+  measure::GpuSettings settings;
   int32_t repeat = 0;        // cool launches of a kernel
   double hot_seconds = 0.0;  // of launches of a kernel, at least
   runtime::EngineCounters counters;
@@ -34,13 +34,13 @@ Result<OpenedTarget> open_bench_gpu(const BenchCommand& command);
 
 // All but the counters. `monitor` may be null.
 BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
-                      const GpuMonitor* monitor);
+                      const measure::GpuMonitor* monitor);
 
 // The members of a report that say how it was made, under their names in docs/cli.md.
 void add_run(nlohmann::ordered_json& json, const BenchRun& run);
 // What a monitor saw during hot launches, and nothing where there was none.
-void add_samples(nlohmann::ordered_json& json, const GpuSamples& gpu);
+void add_samples(nlohmann::ordered_json& json, const measure::GpuSamples& gpu);
 // Mean power, or "-".
-std::string watts_text(const GpuSamples& gpu);
+std::string watts_text(const measure::GpuSamples& gpu);
 
 }  // namespace moejit::cli

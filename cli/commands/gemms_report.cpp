@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/gemms_report.h"
 
-#include "cli/bench/utilization.h"
 #include "cli/execution/open_engine.h"
 #include "compiler/support/table.h"
+#include "runtime/measure/utilization.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -31,13 +31,14 @@ struct Line {
     return static_cast<double>(work.min_bytes) / microseconds * 1e6;
   }
   double util(double microseconds, double megahertz) const {
-    return utilization(work.multiply_adds, sm_count, peak_multiply_adds(result.kernel),
-                       {microseconds, megahertz});
+    return measure::utilization(work.multiply_adds, sm_count,
+                                measure::peak_multiply_adds(result.kernel),
+                                {microseconds, megahertz});
   }
 };
 
-nlohmann::ordered_json json_of(const GemmCase& gemm) {
-  if (gemm.operation == GemmOperation::kContractionGroupedGemm)
+nlohmann::ordered_json json_of(const measure::GemmCase& gemm) {
+  if (gemm.operation == measure::GemmOperation::kContractionGroupedGemm)
     return {{"name", gemm.name},
             {"operation", to_string(gemm.operation)},
             {"groups", gemm.groups},
@@ -63,17 +64,17 @@ nlohmann::ordered_json json_of(const GemmCase& gemm) {
 
 nlohmann::ordered_json json_of(const Line& line) {
   const GemmResult& result = line.result;
-  const CoolRun& cool = result.cool;
-  const HotRun& hot = result.hot;
+  const measure::CoolRun& cool = result.cool;
+  const measure::HotRun& hot = result.hot;
   nlohmann::ordered_json json = json_of(result.gemm);
   json["spec"] = to_string(result.kernel.spec);
-  const bool has_rows = result.gemm.operation == GemmOperation::kGroupedGemm;
+  const bool has_rows = result.gemm.operation == measure::GemmOperation::kGroupedGemm;
   json[has_rows ? "real_rows" : "real_columns"] = result.rows.routed;
   json[has_rows ? "padded_rows" : "padded_columns"] = result.rows.padded;
   json["worst_error_of_bound"] = result.worst_ratio;
   json["multiply_adds"] = line.work.multiply_adds;
   json["min_bytes"] = line.work.min_bytes;
-  json["peak_multiply_adds_per_sm_and_cycle"] = peak_multiply_adds(result.kernel);
+  json["peak_multiply_adds_per_sm_and_cycle"] = measure::peak_multiply_adds(result.kernel);
   json["cool_us"] = cool.microseconds;
   json["cool_mhz"] = cool.megahertz;
   json["flops_cool"] = line.flops(cool.microseconds);
@@ -109,8 +110,8 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                {"GB/s", kRight}});
   for (const GemmResult& result : results) {
     const Line line{result, run.sm_count};
-    const CoolRun& cool = result.cool;
-    const HotRun& hot = result.hot;
+    const measure::CoolRun& cool = result.cool;
+    const measure::HotRun& hot = result.hot;
     table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
                fmt::format("{:.2f}", result.worst_ratio), time_text(cool.microseconds),
                fmt::format("{:.0f}", cool.megahertz),

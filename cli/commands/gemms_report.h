@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/bench/gemm_case.h"
-#include "cli/bench/measure.h"
 #include "cli/commands/bench_run.h"
 #include "compiler/compiler.h"
+#include "runtime/measure/gemm_case.h"
+#include "runtime/measure/measure_layer.h"
 
 #include <string>
 #include <vector>
@@ -13,12 +13,12 @@ namespace moejit::cli {
 
 // What was found of one case.
 struct GemmResult {
-  GemmCase gemm;
+  measure::GemmCase gemm;
   compiler::KernelPlan kernel;
   compiler::CallRows rows;
   double worst_ratio = 0.0;  // of the check: the largest error over its bound
-  CoolRun cool;
-  HotRun hot;
+  measure::CoolRun cool;
+  measure::HotRun hot;
 };
 
 std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& run);

@@ -4,7 +4,6 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_report.h"
-#include "cli/execution/kernel_timer.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
@@ -16,6 +15,7 @@
 #include "cli/tensors/padded_halves.h"
 #include "cli/terminal/shell_word.h"
 #include "runtime/compile_budget.h"
+#include "runtime/measure/kernel_timer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -107,7 +107,7 @@ Result<void> judge(const RunCommand& command, const RunReport& report, const Ter
 Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
                               LayerSession& session, runtime::Device& device,
                               StepProgress& progress, RunReport& report) {
-  KernelTimer timer(device);
+  measure::KernelTimer timer(device);
   RunObserver observer(timer, progress, session.plan());
   MOEJIT_TRY(session.update_weights(&observer));
   MOEJIT_TRY(session.forward(&observer));

@@ -70,7 +70,7 @@ std::string text_of(const LayerPlan& plan, const RunReport& report, int32_t widt
   if (report.is_checked) columns.push_back({"against the reference"});
   Table table(std::move(columns));
   double total = 0.0;
-  for (const KernelTimer::Sample& sample : report.times) {
+  for (const measure::KernelTimer::Sample& sample : report.times) {
     const KernelPlan& kernel = plan.kernels[sample.kernel_index];
     total += sample.microseconds;
     std::vector<std::string> cells = {kernel.operation, time_text(sample.microseconds)};
@@ -102,7 +102,7 @@ std::string json_of(const LayerPlan& plan, const RunReport& report) {
                     {"bad_expert_id", has_bad_id(report.status)},
                     {"row_overflow", has_overflow(report.status)}};
   json["kernels"] = nlohmann::ordered_json::array();
-  for (const KernelTimer::Sample& sample : report.times)
+  for (const measure::KernelTimer::Sample& sample : report.times)
     json["kernels"].push_back({{"operation", plan.kernels[sample.kernel_index].operation},
                                {"microseconds", sample.microseconds},
                                {"simulated", is_simulated(plan)}});

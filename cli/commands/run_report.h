@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cli/check/check_forward.h"
-#include "cli/execution/kernel_timer.h"
 #include "runtime/engine.h"
+#include "runtime/measure/kernel_timer.h"
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct RunReport {
   int64_t tokens = 0;
   int64_t rows = 0;  // offs[E]
   uint32_t status = 0;
-  std::vector<KernelTimer::Sample> times;
+  std::vector<measure::KernelTimer::Sample> times;
   bool is_checked = false;
   std::vector<TensorCheck> checks;
   runtime::EngineCounters counters;

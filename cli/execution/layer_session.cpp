@@ -12,6 +12,7 @@ using compiler::LayerPlan;
 using compiler::Phase;
 using compiler::TensorPlan;
 using compiler::TensorRole;
+using runtime::DeviceMemory;
 using runtime::TensorRef;
 
 std::vector<int64_t> actual_shape(const TensorPlan& tensor, const compiler::CallDims& dims) {
@@ -98,9 +99,8 @@ Result<void> LayerSession::clear_status() {
   return device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr);
 }
 
-Result<void> LayerSession::launch_kernel(size_t index) {
-  const auto phase = static_cast<size_t>(plan().kernels[index].phase);
-  return layer_->launch_kernel(index, refs_[phase], memory_, nullptr);
+measure::LayerCall LayerSession::call() {
+  return {*layer_, device_, memory_, {refs_[0], refs_[1], refs_[2]}};
 }
 
 Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/execution/device_memory.h"
 #include "cli/tensors/host_tensor.h"
+#include "runtime/device_memory.h"
+#include "runtime/measure/measure_layer.h"
 #include "runtime/prepared_layer.h"
 
 #include <array>
@@ -39,10 +40,8 @@ class LayerSession {
   Result<void> forward(runtime::LaunchObserver* observer = nullptr);
   // The backward pass of the last forward pass, likewise.
   Result<void> backward(compiler::GradientMode mode, runtime::LaunchObserver* observer = nullptr);
-  // Queues plan().kernels[index] alone: in the order of the plan, see PreparedLayer. A pass made of
-  // such launches starts with clear_status().
-  Result<void> launch_kernel(size_t index);
-  Result<void> clear_status();
+  // What is measured: the layer with these tensors.
+  measure::LayerCall call();
 
   Result<uint32_t> status();
   // A tensor of the plan after a call, rows past offs[E] left out. Intermediates need a plan that
@@ -53,10 +52,11 @@ class LayerSession {
   struct DeviceTensor {
     compiler::TensorPlan plan;
     std::vector<int64_t> shape;
-    DeviceMemory memory;
+    runtime::DeviceMemory memory;
   };
 
   explicit LayerSession(runtime::Device& device) : device_(device) {}
+  Result<void> clear_status();
   Result<void> add_tensor(const compiler::TensorPlan& plan, const HostTensor* content);
   std::vector<runtime::TensorRef> refs_of(compiler::Phase phase) const;
   // offs[E] of the last call. Error kInternal where it is not within 0 and P.
@@ -70,7 +70,7 @@ class LayerSession {
   int64_t tokens_ = 0;
   bool is_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
-  DeviceMemory workspace_, saved_, deferred_;
+  runtime::DeviceMemory workspace_, saved_, deferred_;
   runtime::CallMemory memory_;                           // all three
   std::array<std::vector<runtime::TensorRef>, 3> refs_;  // what calls take, by phase
 };

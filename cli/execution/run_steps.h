@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/execution/kernel_timer.h"
 #include "cli/execution/simulated_time.h"
 #include "cli/terminal/step_progress.h"
 #include "compiler/plan.h"
+#include "runtime/measure/kernel_timer.h"
 
 #include <cstdint>
 #include <optional>
@@ -34,14 +34,14 @@ std::string long_run_text(double seconds, int64_t most_tokens);
 class RunObserver final : public runtime::LaunchObserver {
  public:
   // All must live longer.
-  RunObserver(KernelTimer& timer, StepProgress& progress, const compiler::Plan& plan)
+  RunObserver(measure::KernelTimer& timer, StepProgress& progress, const compiler::Plan& plan)
       : timer_(timer), progress_(progress), plan_(plan) {}
 
   Result<void> before(size_t kernel_index) override;
   Result<void> after(size_t kernel_index) override { return timer_.after(kernel_index); }
 
  private:
-  KernelTimer& timer_;
+  measure::KernelTimer& timer_;
   StepProgress& progress_;
   const compiler::Plan& plan_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A case of `moejit bench --gemms` from its operands to its figures, so small that these mean
 // nothing.
-#include "cli/bench/measure_gemm.h"
 #include "cli/check/check_gemm.h"
+#include "runtime/measure/gemm_session.h"
 #include "runtime/reference/column_blocks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
@@ -15,8 +15,8 @@
 namespace moejit::testing {
 namespace {
 
-using cli::GemmCase;
-using cli::GemmSession;
+using measure::GemmCase;
+using measure::GemmSession;
 
 constexpr uint64_t kSeed = 3;
 
@@ -34,7 +34,7 @@ GemmCase small() {
 GemmCase small_gradient(compiler::GradientOutput output,
                         compiler::GradientScales scales = compiler::GradientScales::kTile) {
   return {.name = "small_gradient",
-          .operation = cli::GemmOperation::kContractionGroupedGemm,
+          .operation = measure::GemmOperation::kContractionGroupedGemm,
           .groups = 3,
           .is_ragged = true,
           .n = 208,
@@ -138,7 +138,7 @@ TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {
 TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
   const std::unique_ptr<GemmSession> session =
       launched(small_gradient(compiler::GradientOutput::kF32));
-  const cli::GemmGroups& groups = session->groups();
+  const measure::GemmGroups& groups = session->groups();
   const auto blocks = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
   ASSERT_TRUE(succeeded(blocks));
   const std::vector<uint8_t> a = reference::from_column_blocks(*blocks, groups.rows());
@@ -164,7 +164,7 @@ TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
         succeeded(device().copy_to_device(session->result().as<uint16_t>() + row * small().n,
                                           values.data(), static_cast<int64_t>(2 * values.size()))));
   };
-  const cli::GemmGroups& groups = session->groups();
+  const measure::GemmGroups& groups = session->groups();
   write(groups.offs[1] + groups.counts[1], 1, 0x3f80);
   const auto pad_row = cli::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(pad_row));
@@ -194,7 +194,7 @@ TEST_F(BenchGemm, OperandsAreQuantisedRandomNumbers) {
 
 TEST_F(BenchGemm, HotRunsCountTheirClock) {
   const std::unique_ptr<GemmSession> session = launched(small());
-  const auto run = cli::measure_hot(*session, device(), 0.002);
+  const auto run = measure::measure_hot(*session, device(), 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GE(run->seconds, 0.002);
   const auto clock = session->elapsed();
@@ -206,7 +206,7 @@ TEST_F(BenchGemm, HotRunsCountTheirClock) {
 
 // A kernel that learns to spare reads must not spare these.
 TEST_F(BenchGemm, SweepsReadEveryByte) {
-  auto sweep = cli::CacheSweep::create(*test_device().engine, device(), 100'000);
+  auto sweep = measure::CacheSweep::create(*test_device().engine, device(), 100'000);
   ASSERT_TRUE(succeeded(sweep));
   EXPECT_TRUE(succeeded(sweep->run()));
 }
@@ -214,9 +214,9 @@ TEST_F(BenchGemm, SweepsReadEveryByte) {
 TEST_F(BenchGemm, CoolRunsHaveTimeAndClock) {
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
   const std::unique_ptr<GemmSession> session = launched(small());
-  auto sweep = cli::CacheSweep::create(*test_device().engine, device());
+  auto sweep = measure::CacheSweep::create(*test_device().engine, device());
   ASSERT_TRUE(succeeded(sweep));
-  const auto run = cli::measure_cool(*session, *sweep, device(), 3);
+  const auto run = measure::measure_cool(*session, *sweep, device(), 3);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   EXPECT_GT(run->megahertz, 200.0);

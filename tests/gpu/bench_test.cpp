@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `moejit bench` measures, on a layer so small that the figures mean nothing: that each kernel
 // runs on the right data as often as it is said to, and that the clock is a GPU's.
-#include "cli/bench/measure.h"
+#include "cli/execution/layer_session.h"
 #include "cli/inputs/random_layer_inputs.h"
+#include "runtime/measure/measure_layer.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
@@ -11,13 +12,13 @@
 namespace moejit::testing {
 namespace {
 
-using cli::ClockProbe;
-using cli::HotRun;
 using cli::LayerSession;
+using measure::ClockProbe;
+using measure::HotRun;
 
 constexpr int64_t kTokens = 24;
 
-compiler::Layer layer() {
+compiler::Layer layer(std::vector<compiler::Pass> passes = {compiler::Pass::kForward}) {
   return {.name = "small",
           .experts = 4,
           .local_experts = 4,
@@ -27,7 +28,8 @@ compiler::Layer layer() {
           .recipe = compiler::Recipe::kFp8Flow,
           .splits_alignment = 16,
           .max_tokens = kTokens,
-          .max_permuted_rows = 256};
+          .max_permuted_rows = 256,
+          .passes = std::move(passes)};
 }
 
 class BenchTest : public ::testing::Test {
@@ -37,12 +39,13 @@ class BenchTest : public ::testing::Test {
     auto probe = ClockProbe::create(*test_device().engine, *test_device().device);
     ASSERT_TRUE(succeeded(probe));
     probe_ = std::make_unique<ClockProbe>(std::move(*probe));
-    session_ = create_session();
+    session_ = create_session(layer());
   }
-  static std::unique_ptr<LayerSession> create_session() {
-    cli::TensorMap inputs = cli::random_tokens(layer(), kTokens, 1);
-    inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
-    const auto plan = plan_layer(layer(), test_device().device->target(), {.measure_gemms = true});
+  static std::unique_ptr<LayerSession> create_session(const compiler::Layer& layer) {
+    cli::TensorMap inputs = cli::random_tokens(layer, kTokens, 1);
+    inputs.merge(cli::random_weights_of(layer, layer.local_experts, 1));
+    if (has_backward(layer)) inputs.merge(cli::random_gradient(layer, kTokens, 1));
+    const auto plan = plan_layer(layer, test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
     auto session =
         LayerSession::create(*plan, *test_device().engine, *test_device().device, inputs);
@@ -65,12 +68,12 @@ class BenchTest : public ::testing::Test {
 };
 
 TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
-  const std::unique_ptr<LayerSession> once = create_session();
+  const std::unique_ptr<LayerSession> once = create_session(layer());
   ASSERT_TRUE(succeeded(once->update_weights()));
   ASSERT_TRUE(succeeded(once->forward()));
 
   constexpr double kSeconds = 0.002;
-  const auto runs = measure_hot(*session_, *test_device().device, *probe_, kSeconds);
+  const auto runs = measure_hot(session_->call(), *probe_, kSeconds);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
   for (const HotRun& run : *runs) {
@@ -84,13 +87,14 @@ TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
 }
 
 TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
-  const auto runs = measure_hot(*session_, *test_device().device, *probe_, 0.002);
+  const auto runs = measure_hot(session_->call(), *probe_, 0.002);
   ASSERT_TRUE(succeeded(runs));
   int32_t gemms = 0;
   for (size_t i = 0; i < runs->size(); ++i) {
     const compiler::KernelPlan& kernel = session_->plan().kernels[i];
-    EXPECT_EQ(cli::tells_clock(kernel), kernel.operation.starts_with("gemm_")) << kernel.operation;
-    if (!cli::tells_clock(kernel)) continue;
+    EXPECT_EQ(measure::tells_clock(kernel), kernel.operation.starts_with("gemm_"))
+        << kernel.operation;
+    if (!measure::tells_clock(kernel)) continue;
     ++gemms;
     const cli::HostTensor elapsed = read(*session_, kernel.operation + "_elapsed");
     const auto values = cli::elements<int64_t>(elapsed);
@@ -105,20 +109,36 @@ TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
 
 TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {
   ASSERT_TRUE(succeeded(session_->update_weights()));
-  const auto run = measure_forward(*session_, *test_device().device, *probe_, 0.002);
+  const auto run = measure_forward(session_->call(), *probe_, 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   expect_clock(run->megahertz);
 }
 
+TEST_F(BenchTest, StepsAreForwardAndBackwardPasses) {
+  const compiler::Layer trained = layer({compiler::Pass::kForward, compiler::Pass::kBackward});
+  const std::unique_ptr<LayerSession> session = create_session(trained);
+  ASSERT_TRUE(succeeded(session->update_weights()));
+  ASSERT_TRUE(succeeded(session->forward()));
+  ASSERT_TRUE(succeeded(session->backward(compiler::GradientMode::kOverwrite)));
+  const std::vector<std::byte> dx = read(*session, "dx").bytes;
+  const std::vector<std::byte> dw1 = read(*session, "dw1").bytes;
+
+  const auto run = measure_step(session->call(), *probe_, 0.002);
+  ASSERT_TRUE(succeeded(run));
+  EXPECT_GT(run->microseconds, 0.0);
+  expect_clock(run->megahertz);
+  EXPECT_EQ(read(*session, "dx").bytes, dx);
+  EXPECT_TRUE(read(*session, "dw1").bytes != dw1) << "nothing was added";
+}
+
 TEST_F(BenchTest, CoolRunsHaveTimeAndClockOfEveryKernel) {
   // In the simulator emptying the caches takes half a second for each kernel.
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
-  const auto runs =
-      measure_cool(*session_, *test_device().engine, *test_device().device, *probe_, 3);
+  const auto runs = measure_cool(session_->call(), *test_device().engine, *probe_, 3);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
-  for (const cli::CoolRun& run : *runs) {
+  for (const measure::CoolRun& run : *runs) {
     EXPECT_GT(run.microseconds, 0.0);
     expect_clock(run.megahertz);
   }
@@ -129,11 +149,11 @@ TEST_F(BenchTest, TheDeviceSaysWhereItIs) {
   EXPECT_EQ(facts.pci_bus_id.empty(), test_device().is_simulator());
   EXPECT_EQ(facts.cuda_version.empty(), test_device().is_simulator());
   if (test_device().is_simulator()) return;
-  const auto monitor = cli::GpuMonitor::open(facts.pci_bus_id);
+  const auto monitor = measure::GpuMonitor::open(facts.pci_bus_id);
   if (monitor == nullptr) GTEST_SKIP() << "the driver's libnvidia-ml.so.1 does not know this GPU";
   EXPECT_GT(monitor->settings().power_limit_watts, 100.0);
   monitor->start();
-  const cli::GpuSamples samples = monitor->stop();
+  const measure::GpuSamples samples = monitor->stop();
   EXPECT_GT(samples.mean_watts, 20.0);
   EXPECT_GT(samples.mean_megahertz, 200.0);
 }

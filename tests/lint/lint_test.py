@@ -45,6 +45,12 @@ class Includes(unittest.TestCase):
         self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/simulator/cta.h"')), 1)
         self.assertEqual(len(self.findings("runtime/bindings/c/device.cpp", '#include "runtime/simulator/cta.h"')), 1)
 
+    def test_refuse_a_way_up_from_what_measures(self):
+        self.assertEqual(self.findings("runtime/measure/a.cpp", '#include "runtime/engine.h"'), [])
+        self.assertEqual(self.findings("cli/commands/a.cpp", '#include "runtime/measure/hot_run.h"'), [])
+        self.assertEqual(len(self.findings("runtime/measure/a.cpp", '#include "cli/tensors/host_tensor.h"')), 1)
+        self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/measure/hot_run.h"')), 1)
+
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
         name = "runtime/reference/gemm.cpp"
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)

@@ -11,12 +11,12 @@ namespace {
 // 1000 real rows x 1024 x 1024 = 1 048 576 000 multiply-adds; 100 SMs at their peak do that in 2560
 // cycles: 2 us at 1280 MHz.
 std::vector<GemmResult> results() {
-  const GemmCase gemm{.name = "some",
-                      .groups = 2,
-                      .rows_per_group = 500,
-                      .splits_alignment = 16,
-                      .n = 1024,
-                      .k = 1024};
+  const measure::GemmCase gemm{.name = "some",
+                               .groups = 2,
+                               .rows_per_group = 500,
+                               .splits_alignment = 16,
+                               .n = 1024,
+                               .k = 1024};
   return {{.gemm = gemm,
            .kernel = plan_grouped_gemm(problem_of(gemm), 1024).value(),
            .rows = {.routed = 1000, .padded = 1024},
@@ -32,13 +32,13 @@ std::vector<GemmResult> results() {
 // 1000 real columns x 1024 x 1024, the same number of multiply-adds, and of D 2 x 1024 x 1024
 // numbers of 4 bytes, read and written.
 GemmResult gradient() {
-  const GemmCase gemm{.name = "gradient",
-                      .operation = GemmOperation::kContractionGroupedGemm,
-                      .groups = 2,
-                      .n = 1024,
-                      .columns_per_group = 500,
-                      .rows = 1024,
-                      .output = compiler::GradientOutput::kF32Add};
+  const measure::GemmCase gemm{.name = "gradient",
+                               .operation = measure::GemmOperation::kContractionGroupedGemm,
+                               .groups = 2,
+                               .n = 1024,
+                               .columns_per_group = 500,
+                               .rows = 1024,
+                               .output = compiler::GradientOutput::kF32Add};
   GemmResult result = results().front();
   result.gemm = gemm;
   result.kernel = plan_contraction_grouped_gemm(gradient_problem_of(gemm), 1024);

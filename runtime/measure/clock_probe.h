@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_source.h"
+#include "runtime/device_memory.h"
+#include "runtime/engine.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace moejit::measure {
+
+// How far an SM's clock and the GPU's timer went meanwhile; as kernels write it.
+struct ClockSample {
+  uint64_t cycles = 0;
+  uint64_t nanoseconds = 0;
+  double megahertz() const {
+    return 1000.0 * static_cast<double>(cycles) / static_cast<double>(nanoseconds);
+  }
+};
+static_assert(sizeof(ClockSample) == 2 * sizeof(uint64_t));
+
+// Returns the probe's kernel.
+compiler::KernelSource clock_probe_source(const compiler::Target& target);
+
+// Measures the frequency of the SMs: a kernel of one thread spins for about 10 us between two ticks
+// of the GPU's timer and counts the SM's cycles meanwhile. It runs when the kernel before it on the
+// stream has ended; frequencies change over milliseconds, so it tells that kernel's.
+class ClockProbe {
+ public:
+  // Probes that may be queued before their samples are taken.
+  static constexpr int32_t kMostSamples = 4096;
+
+  static Result<ClockProbe> create(runtime::Engine& engine, runtime::Device& device);
+
+  // One probe on the default stream. Error kInternal: more than kMostSamples.
+  Result<void> run();
+
+  // Returns all probes since the last call in their order; waits for them.
+  Result<std::vector<ClockSample>> take_samples();
+
+ private:
+  runtime::Device* device_ = nullptr;
+  std::unique_ptr<runtime::LoadedKernel> kernel_;
+  runtime::DeviceMemory samples_;
+  int32_t count_ = 0;
+};
+
+}  // namespace moejit::measure

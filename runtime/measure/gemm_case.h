@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::measure {
+
+enum class GemmOperation {
+  kGroupedGemm,  // D[P, n] = A[P, k] * B[group][n, k]^T for the rows of each group
+  // D[group][rows, n] = A[rows, columns of the group] * B[n, columns of the group]^T: wgrad
+  kContractionGroupedGemm,
+};
+std::string_view to_string(GemmOperation operation);
+
+// A GEMM to measure alone. docs/cli.md describes each field under the same name, with its range.
+struct GemmCase {
+  std::string name;
+  GemmOperation operation = GemmOperation::kGroupedGemm;
+  int32_t groups = 0;
+  int32_t rows_per_group = 0;
+  bool is_ragged = false;          // groups differ by up to 30 % from their size
+  int32_t splits_alignment = 128;  // each group starts at a multiple of this
+  int32_t n = 0;
+  // Of a row-grouped GEMM alone, as is rows_per_group.
+  int32_t k = 0;
+  int32_t sections = 1;
+  compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands
+  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
+  int32_t scale_sharing_k = 1;
+  // Of a contraction-grouped one alone.
+  int32_t columns_per_group = 0;
+  int32_t rows = 0;
+  compiler::GradientScales gradient_scales = compiler::GradientScales::kTile;  // "scales"
+  compiler::GradientOutput output = compiler::GradientOutput::kF32;
+  bool operator==(const GemmCase&) const = default;
+};
+
+// Returns the rows of a group, of a contraction-grouped GEMM its columns, where none is ragged.
+int32_t group_size(const GemmCase& gemm);
+// Returns the most rows or columns that groups of this case can have, pad rows included.
+int64_t most_rows(const GemmCase& gemm);
+
+// Where the rows of the groups are, or the columns; the same for equal cases.
+struct GemmGroups {
+  std::vector<int32_t> counts;  // [groups] real rows
+  std::vector<int32_t> offs;    // [groups + 1] first row of each
+  int64_t real_rows() const;
+  int64_t rows() const { return offs.back(); }
+};
+GemmGroups make_groups(const GemmCase& gemm);
+
+// E4m3, or bf16 where a row-grouped GEMM has no scales.
+compiler::DType operands_of(const GemmCase& gemm);
+
+// What the planner takes of a row-grouped GEMM and of a contraction-grouped one.
+compiler::GroupedGemmSpec problem_of(const GemmCase& gemm);
+compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm);
+
+}  // namespace moejit::measure

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "runtime/measure/cool_run.h"
+#include "runtime/measure/gemm_operands.h"
+#include "runtime/measure/hot_run.h"
+#include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
+#include "templates/moejit_device/params/grouped_gemm_params.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+namespace moejit::measure {
+
+// The kernel of a case, loaded, with operands and result on a device. Engine and device must live
+// longer.
+class GemmSession {
+ public:
+  // Plans, compiles, loads and fills the operands. Errors: of the compiler, the cache, the device.
+  static Result<std::unique_ptr<GemmSession>> create(const GemmCase& gemm, runtime::Engine& engine,
+                                                     runtime::Device& device, uint64_t seed);
+
+  // Every kernel that create() compiles.
+  static Result<std::vector<compiler::KernelSource>> sources(const GemmCase& gemm,
+                                                             const compiler::Target& target);
+
+  const GemmCase& gemm() const { return gemm_; }
+  const GemmGroups& groups() const { return groups_; }
+  const compiler::KernelPlan& kernel() const { return kernel_; }
+  const GemmOperands& operands() const { return operands_; }
+  // BF16 [P, n]; of a contraction-grouped GEMM BF16 or F32 [E, rows, n].
+  const runtime::NamedMemory& result() const { return d_; }
+
+  // What a new result holds where launches add to it. Elsewhere it holds NaN.
+  static constexpr float kOldValue = 0x1.888888p+9f;
+  // Makes the result new again, on the default stream.
+  Result<void> reset_result();
+
+  // Queues one launch on the default stream. All give the same result, but those that add to it.
+  Result<void> launch();
+  // What the last launch counted; waits for it.
+  Result<ClockSample> elapsed();
+  // `count` elements of one of the memories above from element `first` on; waits for all launches.
+  template <typename T>
+  Result<std::vector<T>> read(const runtime::NamedMemory& from, int64_t first, int64_t count) {
+    std::vector<T> values(static_cast<size_t>(count));
+    MOEJIT_TRY(device_.synchronize(nullptr));
+    MOEJIT_TRY(device_.copy_to_host(values.data(), from.as<const T>() + first,
+                                    count * static_cast<int64_t>(sizeof(T))));
+    return values;
+  }
+
+ private:
+  explicit GemmSession(runtime::Device& device) : device_(device) {}
+  template <typename Params>
+  Result<Params> common_params();
+  Result<void> fill_row_grouped_params();
+  Result<void> fill_contraction_grouped_params();
+
+  runtime::Device& device_;
+  GemmCase gemm_;
+  GemmGroups groups_;
+  compiler::KernelPlan kernel_;
+  std::unique_ptr<runtime::LoadedKernel> loaded_;
+  GemmOperands operands_;
+  runtime::NamedMemory d_, elapsed_;
+  std::variant<device::GroupedGemmParams, device::ContractionGroupedGemmParams> params_;
+  std::array<runtime::MemoryRegion, 8> regions_;
+};
+
+// As the kernels of a layer are measured (measure_layer.h); the clock of the hot run is that of its
+// last launch.
+Result<CoolRun> measure_cool(GemmSession& session, CacheSweep& sweep, runtime::Device& device,
+                             int32_t repeat);
+Result<HotRun> measure_hot(GemmSession& session, runtime::Device& device, double seconds,
+                           GpuMonitor* monitor = nullptr);
+
+}  // namespace moejit::measure

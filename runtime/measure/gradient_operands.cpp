@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/measure/gradient_operands.h"
+
+#include "runtime/measure/random_values.h"
+#include "runtime/measure/run_once.h"
+#include "runtime/reference/quantize.h"
+#include "templates/moejit_device/params/measure_params.h"
+#include "templates/moejit_device/params/row_chain_params.h"
+#include "templates/moejit_device/params/tile_chain_params.h"
+
+#include <array>
+
+namespace moejit::measure {
+namespace {
+
+using runtime::NamedMemory;
+
+struct QuantizedMatrix {
+  NamedMemory q;          // E4M3 [C / 128, rows, 128]
+  NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [rows, C / 128]
+};
+
+compiler::TileChainSpec quantize_tiles_spec(int32_t rows, int64_t columns) {
+  return {.section_rows = rows, .columns = static_cast<int32_t>(columns)};
+}
+
+compiler::RowChainSpec quantize_rows_spec(int64_t columns) {
+  return {.columns = static_cast<int32_t>(columns), .epsilon = reference::kActivationEps};
+}
+
+bool has_tiles(const GemmCase& gemm) {
+  return gemm.gradient_scales == compiler::GradientScales::kTile;
+}
+
+// Quantises a matrix of that many rows.
+compiler::KernelPlan quantizing_kernel(const GemmCase& gemm, int32_t rows, int64_t columns) {
+  if (has_tiles(gemm))
+    return {.operation = "quantize_tiles", .spec = quantize_tiles_spec(rows, columns)};
+  return {.operation = "quantize_rows", .spec = quantize_rows_spec(columns)};
+}
+
+class GradientOperandMaker {
+ public:
+  GradientOperandMaker(const GemmCase& gemm, const GemmGroups& groups, runtime::Engine& engine,
+                       runtime::Device& device, const RandomValues& random)
+      : gemm_(gemm), groups_(groups), engine_(engine), device_(device), random_(random) {}
+
+  Result<GemmOperands> make(uint64_t seed) {
+    MOEJIT_TRY_ASSIGN(operands_.counts, upload_named(device_, "counts", groups_.counts));
+    MOEJIT_TRY_ASSIGN(operands_.offs, upload_named(device_, "offs", groups_.offs));
+    MOEJIT_TRY_ASSIGN(QuantizedMatrix a, random_matrix("a", "a_scale_inv", gemm_.rows, 2 * seed));
+    MOEJIT_TRY_ASSIGN(QuantizedMatrix b, random_matrix("b", "b_scale_inv", gemm_.n, 2 * seed + 1));
+    operands_.a = std::move(a.q);
+    operands_.a_scale_inv = std::move(a.scale_inv);
+    operands_.b = std::move(b.q);
+    operands_.b_scale_inv = std::move(b.scale_inv);
+    return std::move(operands_);
+  }
+
+ private:
+  int64_t columns() const { return groups_.rows(); }
+
+  Result<QuantizedMatrix> random_matrix(std::string_view name, std::string_view scales_name,
+                                        int32_t rows, uint64_t seed) {
+    const int64_t scale_rows = has_tiles(gemm_) ? (int64_t{rows} + 127) / 128 : rows;
+    MOEJIT_TRY_ASSIGN(const NamedMemory values,
+                      allocate_named(device_, "values", 2 * rows * columns()));
+    MOEJIT_TRY(random_.fill(values.address(), rows * columns(), seed));
+    MOEJIT_TRY(zero_pad_columns(values, rows, groups_, operands_.counts, operands_.offs, engine_,
+                                device_));
+    MOEJIT_TRY_ASSIGN(const NamedMemory codes, allocate_named(device_, "codes", rows * columns()));
+    QuantizedMatrix matrix;
+    MOEJIT_TRY_ASSIGN(matrix.q, allocate_named(device_, name, rows * columns()));
+    MOEJIT_TRY_ASSIGN(matrix.scale_inv,
+                      allocate_named(device_, scales_name, 4 * scale_rows * (columns() / 128)));
+    MOEJIT_TRY(has_tiles(gemm_) ? quantize_tiles(values, rows, codes, matrix.scale_inv)
+                                : quantize_rows(values, rows, codes, matrix.scale_inv));
+    MOEJIT_TRY(put_in_column_blocks(codes, rows, columns(), matrix.q, engine_, device_));
+    return matrix;
+  }
+
+  Result<void> quantize_tiles(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
+                              const NamedMemory& scale_inv) {
+    const device::TileChainParams params{.input = values.as<const device::Bf16>(),
+                                         .output = codes.as<device::E4m3>(),
+                                         .output_scale_inv = scale_inv.as<float>(),
+                                         .matrices = 1};
+    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
+    return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
+                    compiler::busy_ctas(quantize_tiles_spec(rows, columns()), 1), params, regions);
+  }
+
+  Result<void> quantize_rows(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
+                             const NamedMemory& scale_inv) {
+    const device::RowChainParams params{.input = values.address(),
+                                        .output = codes.address(),
+                                        .output_scale_inv = scale_inv.as<float>(),
+                                        .rows = rows};
+    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
+    return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
+                    compiler::busy_ctas(quantize_rows_spec(columns()), rows), params, regions);
+  }
+
+  const GemmCase& gemm_;
+  const GemmGroups& groups_;
+  runtime::Engine& engine_;
+  runtime::Device& device_;
+  const RandomValues& random_;
+  GemmOperands operands_;
+};
+
+}  // namespace
+
+Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGroups& groups,
+                                            runtime::Engine& engine, runtime::Device& device,
+                                            uint64_t seed) {
+  MOEJIT_TRY_ASSIGN(const RandomValues random,
+                    RandomValues::create(compiler::DType::kBF16, engine, device));
+  return GradientOperandMaker(gemm, groups, engine, device, random).make(seed);
+}
+
+Result<std::vector<compiler::KernelSource>> gradient_operand_sources(
+    const GemmCase& gemm, const compiler::Target& target) {
+  std::vector<compiler::KernelSource> sources = {
+      random_values_source(compiler::DType::kBF16, target), measuring_kernel("pad_columns", target),
+      measuring_kernel("column_blocks", target)};
+  const int64_t columns = make_groups(gemm).rows();
+  for (const int32_t rows : {gemm.rows, gemm.n}) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source,
+                      emit_kernel(quantizing_kernel(gemm, rows, columns), target));
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Result<void> zero_pad_columns(const NamedMemory& matrix, int64_t rows, const GemmGroups& groups,
+                              const NamedMemory& counts, const NamedMemory& offs,
+                              runtime::Engine& engine, runtime::Device& device) {
+  const device::PadColumnsParams params{.matrix = matrix.as<device::Bf16>(),
+                                        .counts = counts.as<const int32_t>(),
+                                        .offs = offs.as<const int32_t>(),
+                                        .rows = rows,
+                                        .groups = static_cast<int64_t>(groups.counts.size())};
+  const std::array regions = {matrix.region(true), counts.region(), offs.region()};
+  return run_on_rows(engine, device, "pad_columns", rows, params, regions);
+}
+
+Result<void> put_in_column_blocks(const NamedMemory& matrix, int64_t rows, int64_t columns,
+                                  const NamedMemory& blocks, runtime::Engine& engine,
+                                  runtime::Device& device) {
+  const device::ColumnBlocksParams params{.matrix = matrix.as<const uint32_t>(),
+                                          .blocks = blocks.as<uint32_t>(),
+                                          .rows = rows,
+                                          .columns = columns};
+  const std::array regions = {matrix.region(), blocks.region(true)};
+  return run_on_rows(engine, device, "column_blocks", rows, params, regions);
+}
+
+}  // namespace moejit::measure

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/measure/gemm_operands.h"
+
+namespace moejit::measure {
+
+// Makes those of a contraction-grouped GEMM: random numbers, all of them different, in columns that
+// belong to a group and zeros in the others, quantised on the device by the kernels that quantise a
+// layer's weights, in 128x128 tiles, or its activations, in 1x128 blocks.
+Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGroups& groups,
+                                            runtime::Engine& engine, runtime::Device& device,
+                                            uint64_t seed);
+
+// Returns every kernel that make_gradient_operands() runs.
+Result<std::vector<compiler::KernelSource>> gradient_operand_sources(
+    const GemmCase& gemm, const compiler::Target& target);
+
+// Sets the columns of each group from its count to the next group's start to zero in all rows of a
+// matrix BF16 [rows, C], C = groups.rows(). `counts` and `offs` hold `groups` on the device. Waits
+// for the end.
+Result<void> zero_pad_columns(const runtime::NamedMemory& matrix, int64_t rows,
+                              const GemmGroups& groups, const runtime::NamedMemory& counts,
+                              const runtime::NamedMemory& offs, runtime::Engine& engine,
+                              runtime::Device& device);
+
+// Copies a matrix of bytes [rows, columns] to [columns / 128, rows, 128], as wgrad takes its
+// operands; `columns` is a multiple of 128. Waits for the end.
+Result<void> put_in_column_blocks(const runtime::NamedMemory& matrix, int64_t rows, int64_t columns,
+                                  const runtime::NamedMemory& blocks, runtime::Engine& engine,
+                                  runtime::Device& device);
+
+}  // namespace moejit::measure

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+#include "compiler/kernel_source.h"
+#include "runtime/engine.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace moejit::measure {
+
+// The kernel that RandomValues runs.
+compiler::KernelSource random_values_source(compiler::DType dtype, const compiler::Target& target);
+
+// Random numbers made on the device, where a host would take seconds for the weights of a layer.
+// Value i depends on seed and i alone: the sum of eight uniform numbers, which is close to normal,
+// with mean 0 and the deviation 1 in bf16, 64 in e4m3 (whose largest number is 7 times that).
+class RandomValues {
+ public:
+  // `dtype` is kBF16 or kF8E4M3.
+  static Result<RandomValues> create(compiler::DType dtype, runtime::Engine& engine,
+                                     runtime::Device& device);
+
+  // Queues on the default stream. `values` [count] is 16-byte aligned; a multiple of 8.
+  Result<void> fill(void* values, int64_t count, uint64_t seed) const;
+
+ private:
+  runtime::Device* device_ = nullptr;
+  compiler::DType dtype_ = compiler::DType::kBF16;
+  std::unique_ptr<runtime::LoadedKernel> kernel_;
+};
+
+}  // namespace moejit::measure

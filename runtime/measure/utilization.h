@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+
+#include <cstdint>
+
+namespace moejit::measure {
+
+// Multiply-adds that the matrix units of one SM of an H100 or H200 finish in a cycle, on the format
+// that the kernel multiplies: 4096 on e4m3, 2048 on bf16. (NVIDIA H100 Tensor Core GPU
+// Architecture: 1978.9 and 989.4 dense TFLOP/s from 132 SMs at 1830 MHz.)
+int64_t peak_multiply_adds(const compiler::KernelPlan& kernel);
+
+// multiply_adds / (SMs x peak x cycles): 1 where every matrix unit works in every cycle that the
+// kernel took at the frequency that the SMs then had.
+struct Cycles {
+  double microseconds = 0.0;
+  double megahertz = 0.0;
+};
+double utilization(int64_t multiply_adds, int32_t sm_count, int64_t peak, const Cycles& taken);
+
+}  // namespace moejit::measure
