@@ -15,8 +15,9 @@ struct CallBounds {
   int32_t groups = 0;            // of permuted rows: experts of this rank
   int32_t splits_alignment = 1;  // each group begins at a multiple of it
   int64_t max_permuted_rows = 0;
-  int64_t list_length = 0;  // tensors of a list, where a kernel has one
-  int64_t list_tiles = 0;   // 128x128 tiles of them all
+  int64_t list_length = 0;    // tensors of a list, where a kernel has one
+  int64_t list_tiles = 0;     // 128x128 tiles of them all
+  int64_t list_elements = 0;  // likewise
   bool operator==(const CallBounds&) const = default;
 };
 

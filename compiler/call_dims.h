@@ -41,4 +41,16 @@ struct LinearBound {
 // Bounds what a tensor needs in a call, `unit_bytes` for each one of `dim`, for every T.
 LinearBound bound_bytes(const CallBounds& bounds, CallDim dim, int64_t unit_bytes);
 
+// Returns how many groups T tokens can reach.
+int64_t most_experts(const CallBounds& bounds, int64_t tokens);
+
+// Returns the most permuted rows that T tokens can need, pad rows included: never more than the
+// layer's P.
+int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens);
+
+// Returns C, the columns of wgrad's operands: every group starts at a multiple of 128.
+int64_t gradient_columns(const CallBounds& bounds);
+// Returns how many of these columns T tokens can fill, a multiple of 128.
+int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens);
+
 }  // namespace moejit::compiler

@@ -10,6 +10,7 @@
 #include "compiler/launch.h"
 #include "compiler/layer.h"
 #include "compiler/plan.h"
+#include "compiler/work.h"
 
 #include <optional>
 #include <span>
@@ -53,28 +54,6 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
 // equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
                              const PlanOptions& options = {});
-
-// What a call asks of its kernels: rows of experts, with and without the pad rows among them.
-struct CallRows {
-  int64_t tokens = 0;         // T
-  int64_t routed = 0;         // sum of counts
-  int64_t padded = 0;         // offs[E]
-  int64_t routed_tokens = 0;  // those of the T that have a row
-};
-
-// Least traffic and arithmetic of a kernel for such a call: each input read once, each output
-// written once; pad rows are written, never read or multiplied. A memory-bound kernel is judged by
-// these bytes over its time.
-struct Work {
-  int64_t min_bytes = 0;
-  int64_t multiply_adds = 0;
-};
-Work count_work(const KernelPlan& kernel, const Layer& layer, const CallRows& rows);
-Work count_work(const GroupedGemmSpec& spec, const CallRows& rows);
-// Counts the work of wgrad, where the rows are its columns, the tokens: `routed` in all groups
-// together.
-Work count_work(const ContractionGroupedGemmSpec& spec, const CallRows& rows);
-Work count_work(const MultiCastTransposeSpec& spec, std::span<const MatrixSize> sizes);
 
 // Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem
 // (operands, scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/spec/bias_gradient_spec.h"
-#include "compiler/spec/contraction_grouped_gemm_spec.h"
-#include "compiler/spec/grouped_gemm_spec.h"
-#include "compiler/spec/route_spec.h"
-#include "compiler/spec/row_chain_spec.h"
-#include "compiler/spec/tile_chain_spec.h"
-#include "compiler/spec/transpose_spec.h"
-#include "compiler/spec/unpermute_dprobs_spec.h"
+#include "compiler/kernels/column_sums.h"
+#include "compiler/kernels/contraction_grouped_gemm.h"
+#include "compiler/kernels/gated_gradient.h"
+#include "compiler/kernels/grouped_gemm.h"
+#include "compiler/kernels/multi_cast_transpose.h"
+#include "compiler/kernels/route.h"
+#include "compiler/kernels/row_chain.h"
+#include "compiler/kernels/row_dots.h"
+#include "compiler/kernels/tile_chain.h"
+#include "compiler/kernels/transpose.h"
+#include "compiler/kernels/unpermute_dprobs.h"
 
 #include <string>
 #include <variant>
@@ -19,8 +22,8 @@ namespace moejit::compiler {
 // skeletons and stages of the same names live in templates/moejit_device.
 using KernelSpec =
     std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec,
-                 MultiCastTransposeSpec, ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec>;
+                 ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec, ColumnSumsSpec,
+                 RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec>;
 
 // The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);

@@ -45,7 +45,7 @@ std::vector<Line> lines_of(const LayerPlan& plan, const BenchReport& report) {
     lines.push_back({.kernel = &plan.kernels[i],
                      .cool = report.times.cool[i],
                      .hot = report.times.hot[i],
-                     .work = count_work(plan.kernels[i], plan.layer, report.rows),
+                     .work = count_work(plan.kernels[i], report.rows),
                      .copy_bytes_per_second = report.copy_bytes_per_second,
                      .sm_count = report.run.sm_count});
   return lines;

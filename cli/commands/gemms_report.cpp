@@ -11,18 +11,11 @@
 namespace moejit::cli {
 namespace {
 
-compiler::Work work_of(const GemmResult& result) {
-  if (const auto* spec = std::get_if<compiler::GroupedGemmSpec>(&result.kernel.spec))
-    return count_work(*spec, result.rows);
-  return count_work(std::get<compiler::ContractionGroupedGemmSpec>(result.kernel.spec),
-                    result.rows);
-}
-
 // One case's line.
 struct Line {
   const GemmResult& result;
   int32_t sm_count = 0;
-  compiler::Work work = work_of(result);
+  compiler::Work work = count_work(result.kernel, result.rows);
 
   double flops(double microseconds) const {
     return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;

@@ -110,7 +110,7 @@ SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const Hos
   if (run.makes_weights) time.random_data = weight_count(layer) * kPerRandomWeight * 1e-9;
   double checked = weight_count(layer) * kPerCheckedWeight;
   for (const compiler::KernelPlan& kernel : plan.kernels) {
-    const compiler::Work work = compiler::count_work(kernel, layer, routing.rows);
+    const compiler::Work work = compiler::count_work(kernel, routing.rows);
     const KernelCost cost = std::visit(CostOfSpec{routing, work.min_bytes}, kernel.spec);
     const bool is_launched = kernel.gradient_mode != compiler::GradientMode::kAdd;
     const int32_t threads = std::max(std::min(run.cores, cost.most_ctas), 1);

@@ -25,7 +25,7 @@ Result<KernelSource> emit(const KernelPlan& kernel, const Target& target) {
                 fmt::format("operation \"{}\": wanted lower-case letters, digits and underscores",
                             kernel.operation));
   }
-  const KernelText text = std::visit([](const auto& spec) { return describe(spec); }, kernel.spec);
+  const KernelText text = kernel_text(kernel.spec);
   // The name ends with a digest of the text in which its own place is empty: kernels of different
   // text never share a name in a profile.
   const std::string digest = sha256(render(kernel, text, "")).hex().substr(0, 8);

@@ -43,18 +43,8 @@ struct KernelText {
   std::vector<ComposedType> types_used;  // the last is the kernel
 };
 
-// Return what a kernel of that kind differs in, each in the file of the kind's name.
-KernelText describe(const RouteSpec& spec);
-KernelText describe(const RowChainSpec& spec);
-KernelText describe(const TileChainSpec& spec);
-KernelText describe(const GroupedGemmSpec& spec);
-KernelText describe(const ContractionGroupedGemmSpec& spec);
-KernelText describe(const TransposeSpec& spec);
-KernelText describe(const GatedGradientSpec& spec);
-KernelText describe(const MultiCastTransposeSpec& spec);
-KernelText describe(const ColumnSumsSpec& spec);
-KernelText describe(const RowDotsSpec& spec);
-KernelText describe(const UnpermuteDprobsSpec& spec);
+// Returns what a kernel differs in.
+KernelText kernel_text(const KernelSpec& spec);
 
 // Returns the complete text of a kernel whose entry is called `entry`.
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/call_dims.h"
 
-#include "compiler/launch.h"
+#include "compiler/support/integer.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,8 +10,6 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int64_t kBlockColumns = 128;
-
-int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // T tokens have T * K rows, and every expert adds pad rows at most. What a plan has at max_tokens,
 // or a call without tokens, may be more.
@@ -32,6 +30,30 @@ LinearBound bound_columns(const CallBounds& bounds) {
 }
 
 }  // namespace
+
+// Experts that T tokens can reach.
+int64_t most_experts(const CallBounds& bounds, int64_t tokens) {
+  return std::min<int64_t>(bounds.groups, tokens * bounds.top_k);
+}
+
+int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens) {
+  const int64_t alignment = bounds.splits_alignment;
+  const int64_t rows = tokens * bounds.top_k + most_experts(bounds, tokens) * (alignment - 1);
+  // Groups begin at multiples of the alignment.
+  return std::min(rows / alignment * alignment, bounds.max_permuted_rows);
+}
+
+int64_t gradient_columns(const CallBounds& bounds) {
+  if (bounds.splits_alignment % 128 == 0) return bounds.max_permuted_rows;
+  return most_gradient_columns(bounds, bounds.max_tokens);
+}
+
+int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens) {
+  constexpr int64_t kStep = 128;
+  if (bounds.splits_alignment % kStep == 0) return most_permuted_rows(bounds, tokens);
+  const int64_t rows = tokens * bounds.top_k + most_experts(bounds, tokens) * (kStep - 1);
+  return ceil_div(rows, kStep) * kStep;
+}
 
 CallBounds call_bounds(const Layer& layer) {
   return {.max_tokens = layer.max_tokens,

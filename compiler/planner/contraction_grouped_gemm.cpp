@@ -144,15 +144,12 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
                                          int64_t columns) {
   const int64_t mean_columns = columns / problem.local_experts;
   const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
-  const Work work = count_work(spec, {.routed = columns, .padded = columns});
   KernelPlan kernel{
       .operation = "contraction_grouped_gemm",
       .spec = spec,
       .launch = launch_shape(spec),
       .arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}},
       .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
-      .min_bytes = work.min_bytes,
-      .multiply_adds = work.multiply_adds,
       .reasons = tile_reasons(spec, mean_columns),
   };
   if (spec.scales != GradientScales::kNone) {
@@ -160,6 +157,9 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
     kernel.arguments.push_back({"b_scale_inv", "b_scale_inv"});
   }
   kernel.launch.max_ctas = busy_ctas(spec);
+  const Work work = count_work(kernel, {.routed = columns, .padded = columns});
+  kernel.min_bytes = work.min_bytes;
+  kernel.multiply_adds = work.multiply_adds;
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

@@ -262,7 +262,7 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
   kernel.arguments.push_back({"elapsed", "elapsed"});
   kernel.launch = launch_shape(kernel.spec);
   kernel.launch.max_ctas = busy_ctas(spec, rows, spec.local_experts);
-  const Work work = count_work(spec, {.routed = rows, .padded = rows});
+  const Work work = count_work(kernel, {.routed = rows, .padded = rows});
   kernel.min_bytes = work.min_bytes;
   kernel.multiply_adds = work.multiply_adds;
   return kernel;

@@ -37,7 +37,6 @@ Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& probl
       .spec = spec,
       .launch = launch_shape(spec),
       .arguments = {{"tensors", "tensors"}, {"tile_ends", "tile_ends"}, {"skip", "skip"}},
-      .min_bytes = count_work(spec, sizes).min_bytes,
       .reasons = {"one launch for any number of tensors of any sizes: a CTA looks up whose tile it "
                   "has",
                   "both orientations and the largest magnitude from one read"},
@@ -45,6 +44,8 @@ Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& probl
   const std::vector<int64_t> ends = cast_transpose_tile_ends(sizes);
   kernel.bounds.list_tiles = ends.empty() ? 0 : ends.back();
   kernel.bounds.list_length = std::ssize(sizes);
+  for (const MatrixSize& size : sizes) kernel.bounds.list_elements += size.rows * size.columns;
+  kernel.min_bytes = count_work(kernel, {}).min_bytes;
   kernel.launch.max_ctas = kernel.bounds.list_tiles;
   kernel.numbers = kernel_numbers(spec, kernel.bounds);
   set_access(kernel);

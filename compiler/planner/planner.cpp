@@ -39,13 +39,12 @@ std::string gradients_reason(const Layer& layer) {
   return fmt::format("backward computes {} alone: nothing else is launched or saved", names);
 }
 
-CallRows largest_call(const Layer& layer) {
-  const int64_t choices = layer.max_tokens * layer.top_k;
-  const int64_t routed = std::min(choices, layer.max_permuted_rows);
-  return {.tokens = layer.max_tokens,
+CallRows largest_call(const CallBounds& bounds) {
+  const int64_t routed = std::min(bounds.max_tokens * bounds.top_k, bounds.max_permuted_rows);
+  return {.tokens = bounds.max_tokens,
           .routed = routed,
-          .padded = layer.max_permuted_rows,
-          .routed_tokens = std::min(layer.max_tokens, routed)};
+          .padded = bounds.max_permuted_rows,
+          .routed_tokens = std::min(bounds.max_tokens, routed)};
 }
 
 // Says what holds for the whole layer.
@@ -82,17 +81,17 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
 }
 
 // Returns the kernels of operations, one for each, complete in itself.
-std::vector<KernelPlan> make_kernels(const Graph& graph, const Layer& layer, const Target& target) {
-  const CallBounds bounds = call_bounds(layer);
+std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bounds,
+                                     const Target& target) {
   std::vector<KernelPlan> kernels;
   for (const Operation& operation : graph.operations) {
     KernelPlan kernel = make_kernel(operation, {.bounds = bounds, .target = target});
     kernel.bounds = bounds;
     kernel.launch = launch_shape(kernel.spec);
-    kernel.launch.max_ctas = busy_ctas(kernel.spec, bounds, layer.max_tokens);
+    kernel.launch.max_ctas = busy_ctas(kernel.spec, bounds, bounds.max_tokens);
     kernel.numbers = kernel_numbers(kernel.spec, bounds);
     set_access(kernel);
-    const Work work = count_work(kernel, layer, largest_call(layer));
+    const Work work = count_work(kernel, largest_call(bounds));
     kernel.min_bytes = work.min_bytes;
     kernel.multiply_adds = work.multiply_adds;
     kernels.push_back(std::move(kernel));
@@ -111,7 +110,7 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
                  layer};
   const Graph graph = fused_graph(layer, options, plan.reasons);
   MOEJIT_TRY(validate(graph));
-  plan.kernels = make_kernels(graph, layer, target);
+  plan.kernels = make_kernels(graph, plan.bounds, target);
   plan.tensors = make_tensors(graph);
   plan.workspace_bytes = plan_workspace(plan, options);
   plan.saved_bytes = plan_saved(plan);

@@ -47,7 +47,7 @@ Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
   if (spec.counts_flushed) kernel.arguments.push_back({"flushed", "flushed"});
   kernel.launch.max_ctas = busy_ctas(spec, output_columns);
   const CallRows all{.tokens = rows, .routed = rows, .padded = rows, .routed_tokens = rows};
-  kernel.min_bytes = count_work(kernel, {}, all).min_bytes;
+  kernel.min_bytes = count_work(kernel, all).min_bytes;
   return kernel;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/spec/bias_gradient_spec.h"
+#include "compiler/kernels/column_sums.h"
 
 #include <cstdint>
 

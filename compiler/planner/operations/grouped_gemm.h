@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/recipe.h"
-#include "compiler/spec/grouped_gemm_spec.h"
+#include "compiler/kernels/grouped_gemm.h"
 
 namespace moejit::compiler {
 

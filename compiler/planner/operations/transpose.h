@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/spec/transpose_spec.h"
+#include "compiler/kernels/transpose.h"
 
 #include <cstdint>
 

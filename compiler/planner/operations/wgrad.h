@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/spec/contraction_grouped_gemm_spec.h"
+#include "compiler/kernels/contraction_grouped_gemm.h"
 
 namespace moejit::compiler {
 

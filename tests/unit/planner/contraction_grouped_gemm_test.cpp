@@ -94,9 +94,11 @@ TEST(ContractionGroupedGemm, CountsOldValuesWhereItAdds) {
   const int64_t operands = 1000 * (4096 + 7168) + 4 * (32 + 56) * 8;
   const int64_t gradient = int64_t{8} * 4096 * 7168;
   const CallRows rows{.routed = 1000, .padded = 2048};
-  EXPECT_EQ(count_work(problem(GradientOutput::kBf16), rows).min_bytes, operands + 2 * gradient);
-  EXPECT_EQ(count_work(problem(GradientOutput::kF32), rows).min_bytes, operands + 4 * gradient);
-  EXPECT_EQ(count_work(problem(GradientOutput::kF32Add), rows).min_bytes,
+  EXPECT_EQ(count_work({.spec = problem(GradientOutput::kBf16)}, rows).min_bytes,
+            operands + 2 * gradient);
+  EXPECT_EQ(count_work({.spec = problem(GradientOutput::kF32)}, rows).min_bytes,
+            operands + 4 * gradient);
+  EXPECT_EQ(count_work({.spec = problem(GradientOutput::kF32Add)}, rows).min_bytes,
             operands + 2 * 4 * gradient);
 }
 
@@ -104,9 +106,9 @@ TEST(ContractionGroupedGemm, CountsAScaleForEachRow) {
   const CallRows rows{.routed = 1000, .padded = 2048};
   ContractionGroupedGemmSpec row = problem(GradientOutput::kF32);
   row.scales = GradientScales::kRow;
-  EXPECT_EQ(
-      count_work(row, rows).min_bytes - count_work(problem(GradientOutput::kF32), rows).min_bytes,
-      4 * 8 * (4096 + 7168 - 32 - 56));
+  EXPECT_EQ(count_work({.spec = row}, rows).min_bytes -
+                count_work({.spec = problem(GradientOutput::kF32)}, rows).min_bytes,
+            4 * 8 * (4096 + 7168 - 32 - 56));
 }
 
 TEST(GradientColumns, AlignEveryGroupToAStep) {

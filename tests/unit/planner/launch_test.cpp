@@ -46,7 +46,7 @@ TEST(CountWork, ReadsRealRowsOfAnActivationsGradientAndWritesPaddedOnes) {
                                                .columns = 144}};
   const CallRows rows{.tokens = 33, .routed = 66, .padded = 80};
   // Gate, up, gradient and probability; bytes, two scales and a sum of each of two blocks.
-  EXPECT_EQ(count_work(kernel, kLayer, rows).min_bytes,
+  EXPECT_EQ(count_work(kernel, rows).min_bytes,
             66 * (3 * 2 * 144 + 4) + 80 * (2 * 144 + 3 * 2 * 4));
 }
 

@@ -43,7 +43,7 @@ TEST(Transpose, FollowsTheColumnsThatTokensCanFill) {
 
 TEST(Transpose, MovesEveryRealRowInAndOutWithItsScales) {
   const KernelPlan kernel{.operation = "transpose", .spec = kSpec};
-  const Work work = count_work(kernel, {}, {.routed = 1000, .padded = 2048});
+  const Work work = count_work(kernel, {.routed = 1000, .padded = 2048});
   EXPECT_EQ(work.min_bytes, 2 * 1000 * 272 + 4 * 3 * 1000 + 4 * 3 * 8);
   EXPECT_EQ(work.multiply_adds, 0);
 }

@@ -11,19 +11,22 @@ const Layer kLayer{.local_experts = 3, .top_k = 4};
 TEST(ChainWork, CountsBytesAndScalesOfWeightsTwiceWhereColwiseIsWritten) {
   TileChainSpec tiles{.sections = 2, .section_rows = 144, .columns = 272};
   const int64_t elements = 3 * 2 * 144 * 272, scales = 3 * 2 * 2 * 3;
-  EXPECT_EQ(count_work({.spec = tiles}, kLayer, {}).min_bytes, 3 * elements + 4 * scales);
+  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayer)}, {}).min_bytes,
+            3 * elements + 4 * scales);
   tiles.writes_colwise = true;
-  EXPECT_EQ(count_work({.spec = tiles}, kLayer, {}).min_bytes, 4 * elements + 8 * scales);
+  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayer)}, {}).min_bytes,
+            4 * elements + 8 * scales);
 }
 
 TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48};
   RowChainSpec unpermute{
       .load = LoadStage::kCombinedRows, .quantize = QuantizeStage::kNone, .columns = 272};
-  const int64_t rows_alone = count_work({.spec = unpermute}, kLayer, rows).min_bytes;
+  const int64_t rows_alone =
+      count_work({.spec = unpermute, .bounds = call_bounds(kLayer)}, rows).min_bytes;
   unpermute.store = StoreStage::kRowsAndProbs;
   unpermute.dprobs_columns = 5;
-  EXPECT_EQ(count_work({.spec = unpermute}, kLayer, rows).min_bytes,
+  EXPECT_EQ(count_work({.spec = unpermute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
             rows_alone + 4 * (31 * 5 + 10 * 4));
 }
 
@@ -35,19 +38,22 @@ TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
                        .columns = 272};
   const int64_t row = 272 + 4 * 3, choices = 10 * 4;
   const int64_t written = 48 * (row + 4) + 2 * 4 * choices;
-  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 6 * row + written);
+  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
+            6 * row + written);
   permute.load = LoadStage::kRows;
   permute.quantize = QuantizeStage::k1x128;
-  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 6 * 2 * 272 + written);
+  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
+            6 * 2 * 272 + written);
   permute.store = StoreStage::kRowsAndPermuted;
-  EXPECT_EQ(count_work({.spec = permute}, kLayer, rows).min_bytes, 10 * (2 * 272 + row) + written);
+  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
+            10 * (2 * 272 + row) + written);
 }
 
 TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const int64_t choices = 10 * 4;
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec}, kLayer, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
   };
   RouteSpec route{.local_experts = 3, .top_k = 4};
   EXPECT_EQ(bytes(route), (4 + 4) * choices + 8 * 3);
@@ -78,7 +84,7 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
 TEST(ChainWork, CountsOnlyWhatRowsHaveBesideThem) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const RowChainSpec& spec) {
-    return count_work({.spec = spec}, kLayer, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
   };
   const int64_t row = 272 + 4 * 3, choices = 10 * 4;
   RowChainSpec permute{.load = LoadStage::kQuantizedRows,

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+
+#include <cstdint>
+#include <string>
+
+namespace moejit::compiler {
+
+// D[e][columns] = sums over the rows of group e of its columns: gradients of biases. Rows are bf16,
+// or e4m3 with compact scales, and come in sections of `pitch` columns, of which D has the first
+// `section_columns`. A CTA adds up 128 columns of a group in a fixed tree.
+struct ColumnSumsSpec {
+  DType input = DType::kF8E4M3;  // or kBF16
+  int32_t local_experts = 0;
+  int32_t sections = 1;
+  int32_t section_columns = 0;
+  int32_t pitch = 0;
+  bool is_interleaved = false;  // columns of the sections alternate in D
+  bool times_prob = false;      // each row counts with its probability
+  bool adds = false;            // to what D holds
+  int32_t threads = 256;
+  bool operator==(const ColumnSumsSpec&) const = default;
+};
+
+std::string to_string(const ColumnSumsSpec& spec);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/contraction_grouped_gemm.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/gemm_launch.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/contraction_grouped_gemm_params.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+DType operands_of(const ContractionGroupedGemmSpec& spec) {
+  return spec.scales == GradientScales::kNone ? DType::kBF16 : DType::kF8E4M3;
+}
+
+int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
+  return spec.sections > 1 ? spec.section_rows : spec.rows;
+}
+
+std::string_view to_string(GradientScales scales) {
+  switch (scales) {
+    case GradientScales::kTile: return "tile";
+    case GradientScales::kRow: return "row";
+    case GradientScales::kNone: return "none";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GradientOutput output) {
+  switch (output) {
+    case GradientOutput::kBf16: return "bf16";
+    case GradientOutput::kF32: return "f32";
+    case GradientOutput::kF32Add: return "f32_add";
+  }
+  return "unknown";
+}
+
+std::string to_string(const ContractionGroupedGemmSpec& s) {
+  const std::string sections =
+      s.sections > 1 ? fmt::format("sections={} section_rows={} {}", s.sections, s.section_rows,
+                                   s.is_interleaved ? "interleaved=true " : "")
+                     : std::string();
+  return fmt::format(
+      "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "
+      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}",
+      to_string(s.scales), to_string(s.output), s.local_experts, s.rows, sections, s.n,
+      s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged,
+      s.panels_loaded);
+}
+
+namespace {
+
+using device::ContractionGroupedGemmParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(ContractionGroupedGemmParams, a_scale_inv, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, counts, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, offs, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, elapsed, kWrite),
+    MOEJIT_CALL_POINTERS(ContractionGroupedGemmParams),
+};
+
+constexpr std::array kMaps = {
+    MOEJIT_POINTER(ContractionGroupedGemmParams, a_map, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, b_map, kRead),
+    MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kWrite),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(ContractionGroupedGemmParams, columns),
+                                 MOEJIT_NUMBER(ContractionGroupedGemmParams, call.tokens)};
+
+// A result that is added to is read, too.
+constexpr std::array kAddingMaps = {
+    kMaps[0], kMaps[1], MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kReadWrite)};
+
+constexpr ParamRecord kRecord{"contraction_grouped_gemm", sizeof(ContractionGroupedGemmParams),
+                              kPointers, kMaps, kNumbers};
+static_assert(is_complete(kRecord));
+constexpr ParamRecord kAddingRecord{kRecord.name, kRecord.bytes, kPointers, kAddingMaps, kNumbers};
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<ContractionGroupedGemmSpec>::shape(const ContractionGroupedGemmSpec& spec) {
+  constexpr int32_t kMathWarpgroups = 2, kPanelBytes = 64 * 128;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  const int32_t staging =
+      align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
+  // Of a step: two for the tile, or one for each row of A and B.
+  const int32_t factors = spec.scales == GradientScales::kRow    ? (kGemmTileRows + columns) * 4
+                          : spec.scales == GradientScales::kTile ? 16
+                                                                 : 0;
+  return gemm_shape(spec.stages, kGemmTileRows, columns, factors, kMathWarpgroups * staging);
+}
+
+template <>
+int64_t KernelKind<ContractionGroupedGemmSpec>::busy(const ContractionGroupedGemmSpec& spec,
+                                                     const CallBounds&, int64_t) {
+  return busy_ctas(spec);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<ContractionGroupedGemmSpec>::numbers(
+    const ContractionGroupedGemmSpec&, const CallBounds&) {
+  return {{.role = "columns", .dim = CallDim::kColumns}, kCallTokens};
+}
+
+// Counts operands and their scales once, and D once or, to add, twice.
+template <>
+Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,
+                                                  const CallBounds&, const CallRows& rows) {
+  const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
+  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
+  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
+  const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
+  const int64_t scale_rows = spec.scales == GradientScales::kNone
+                                 ? 0
+                                 : ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
+  return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
+                       4 * scale_rows * ceil_div(rows.routed, 128) +
+                       spec.local_experts * elements * element_bytes * passes,
+          .multiply_adds = rows.routed * elements};
+}
+
+template <>
+const ParamRecord& KernelKind<ContractionGroupedGemmSpec>::record(
+    const ContractionGroupedGemmSpec& spec) {
+  return spec.output == GradientOutput::kF32Add ? kAddingRecord : kRecord;
+}
+
+int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
+  return int64_t{spec.local_experts} * ceil_div(spec.rows, kGemmTileRows) *
+         (spec.wide_tiles + spec.narrow_tiles);
+}
+
+}  // namespace moejit::compiler

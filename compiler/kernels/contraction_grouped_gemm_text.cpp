@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/kernel_kind.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
+  return static_cast<int32_t>(128 / size_bytes(operands_of(spec)));
+}
+
+// The parts that multiply and scale.
+struct ScalingText {
+  std::vector<std::string> includes;
+  std::string scales;
+  ComposedType mainloop;
+};
+
+ScalingText scaling_of(GradientScales scales) {
+  switch (scales) {
+    case GradientScales::kTile:
+      return {.includes = {"gemm/tile_scales.cuh"},
+              .scales = "TileScales<Problem, Shape>",
+              .mainloop = {
+                  "Mainloop", "PromotingMainloop", {"MultiplyBlockedE4m3", "kBlocksPerPromotion"}}};
+    case GradientScales::kRow:
+      return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
+              .scales = "RowScales<Problem, Shape>",
+              .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyBlockedE4m3"}}};
+    case GradientScales::kNone:
+      return {.includes = {"gemm/accumulating_mainloop.cuh", "gemm/no_scales.cuh"},
+              .scales = "NoScales",
+              .mainloop = {"Mainloop",
+                           "AccumulatingMainloop",
+                           {"MultiplyBf16<ptx::Major::kMn, ptx::Major::kMn>"}}};
+  }
+  return {};
+}
+
+std::vector<std::string> includes_of(const ScalingText& scaling) {
+  std::vector<std::string> includes = {"gemm/contraction_group_scheduler.cuh",
+                                       "gemm/epilogue_store_gradient.cuh", "gemm/grouped_gemm.cuh",
+                                       "params/contraction_grouped_gemm_params.h"};
+  includes.insert(includes.end() - 1, scaling.includes.begin(), scaling.includes.end());
+  std::ranges::sort(includes);
+  return includes;
+}
+
+std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) {
+  const bool adds = spec.output == GradientOutput::kF32Add;
+  std::vector<NamedConstant> constants = {
+      integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
+      integer_constant("kSections", spec.sections, "parts of A's rows, each with a D of its own"),
+      integer_constant("kRows", spec.rows, "of A"),
+      integer_constant("kN", spec.n, "rows of B, columns of D"),
+      integer_constant("kStepElements", step_elements(spec), "of the contraction in a stage"),
+      bool_constant("kAdds", adds, "to what D holds; then empty groups are skipped"),
+      integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
+      integer_constant("kWideTiles", spec.wide_tiles, "in a row of tiles; behind them"),
+      integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
+      integer_constant("kNarrowTiles", spec.narrow_tiles, "in a row of tiles"),
+      integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"),
+      integer_constant("kTailRows", 0, "no tile is treated as a tail"),
+      integer_constant("kPanelsStaged", spec.panels_staged, "64 rows x 128 bytes of D at a time"),
+      integer_constant("kPanelsLoaded", spec.panels_loaded, "of a tile, whose old values come"),
+  };
+  if (spec.scales == GradientScales::kTile) {
+    constants.insert(
+        constants.end() - 2,
+        integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
+  }
+  if (spec.is_interleaved) {
+    constants.insert(constants.begin() + 2,
+                     bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
+  }
+  return constants;
+}
+
+ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
+  ComposedType problem{"Problem",
+                       "ContractionGroupProblem",
+                       {"kGroups", "kSections", "kRows", "kN", "kStepElements", "kAdds"}};
+  if (spec.is_interleaved) problem.arguments.emplace_back("kInterleaved");
+  return problem;
+}
+
+}  // namespace
+
+template <>
+KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGroupedGemmSpec& spec) {
+  const ScalingText scaling = scaling_of(spec.scales);
+  const bool is_bf16 = spec.output == GradientOutput::kBf16;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return {
+      .types = fmt::format("{}_{}", operands_of(spec) == DType::kBF16 ? "bf16" : "e4m3",
+                           is_bf16 ? "bf16" : "f32"),
+      .tile = fmt::format("128x{}x{}", columns, step_elements(spec)),
+      .summary =
+          fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
+                      "expert]^T",
+                      spec.sections * result_rows(spec), spec.n,
+                      spec.output == GradientOutput::kF32Add ? "+=" : "=", spec.rows, spec.n),
+      .includes = includes_of(scaling),
+      .params = "ContractionGroupedGemmParams",
+      .constants = constants_of(spec),
+      .types_used =
+          {
+              problem_type(spec),
+              {"Shape",
+               "GemmTileShape",
+               {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",
+                "kTailRows"}},
+              scaling.mainloop,
+              {"Epilogue",
+               "EpilogueStoreGradient",
+               {"Problem", is_bf16 ? "Bf16" : "float", "kAdds", "kPanelsStaged", "kPanelsLoaded"}},
+              {"Kernel",
+               "GroupedGemm",
+               {"Shape", "ContractionGroupScheduler<Problem, Shape>", "Mainloop", scaling.scales,
+                "Epilogue"}},
+          },
+  };
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/activation.h"
+
+#include <cstdint>
+#include <string>
+
+namespace moejit::compiler {
+
+// Makes the gradient of a gated activation by rows, as a row chain stores it, and transposes it and
+// the activation, as TransposeSpec does: from one read of gate, up and the activation's gradient.
+struct GatedGradientSpec {
+  int32_t local_experts = 0;
+  int32_t columns = 0;  // of gate and of up; halves of what is stored are multiples of 128
+  float epsilon = 0.0f;
+  int32_t threads = 256;
+  // These say what is wanted beside the transposed activation.
+  bool stores_rows = true;          // the gradient by rows
+  bool tells_dprobs = true;         // parts of the probability's gradient
+  bool transposes_gradient = true;  // the gradient transposed
+  Activation activation = {};
+  bool operator==(const GatedGradientSpec&) const = default;
+};
+
+std::string to_string(const GatedGradientSpec& spec);
+
+// Returns the CTAs that so many columns, a multiple of 128, give work to.
+int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns);
+
+}  // namespace moejit::compiler

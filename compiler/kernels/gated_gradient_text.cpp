@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/kernel_kind.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+namespace {
+
+// Returns the stage that stores rows, or the parts of the probability's gradient alone.
+ComposedType store_stage(const GatedGradientSpec& spec) {
+  if (spec.stores_rows)
+    return {"Store",
+            "StoreGroupedGatedRows",
+            {"kColumns", "kLocalExperts", "kPitch", "kInterleaved", "kTellsDprobs"}};
+  return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
+}
+
+// Adds the constants and arguments that say which results are wanted, where not all are.
+void leave_out(const GatedGradientSpec& spec, KernelText& text) {
+  const bool stores = spec.stores_rows || spec.tells_dprobs;
+  std::vector<std::string>& arguments = text.types_used.back().arguments;
+  arguments.emplace_back(stores ? "Store" : "StoreNothing");
+  arguments.emplace_back("kTransposesGradient");
+  if (stores) text.types_used.insert(text.types_used.begin(), store_stage(spec));
+  if (spec.stores_rows) {
+    text.constants.push_back(
+        bool_constant("kInterleaved", false, "all of gate, then all of up, by rows"));
+    text.constants.push_back(
+        bool_constant("kTellsDprobs", spec.tells_dprobs, "parts of the probability's gradient"));
+  }
+  text.constants.push_back(bool_constant("kTransposesGradient", spec.transposes_gradient,
+                                         "and not the activation alone"));
+}
+
+std::string summary_of(const GatedGradientSpec& spec) {
+  const std::string_view probability = spec.tells_dprobs ? " and probability" : "";
+  const std::string_view rows = spec.stores_rows ? ", to e4m3 rows with 1x128 scales" : "";
+  if (!spec.transposes_gradient)
+    return fmt::format(
+        "gradients of gate, up{} from bf16 rows{}, and the activation itself, to columns of its "
+        "experts with 128x128 scales",
+        probability, rows);
+  return fmt::format(
+      "gradients of gate, up{} from bf16 rows{}{} with the activation itself, to columns of their "
+      "experts with 128x128 scales",
+      probability, rows, spec.stores_rows ? " and," : ",");
+}
+
+}  // namespace
+
+template <>
+KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
+  KernelText text{
+      .types = fmt::format("{}_bf16_e4m3", spec.activation.preset),
+      .tile = "128x128",
+      .summary = summary_of(spec),
+      .includes = {"transpose/gated_gradient_tiles.cuh"},
+      .params = "GatedGradientParams",
+      .constants =
+          {
+              integer_constant("kLocalExperts", spec.local_experts, "groups of rows"),
+              integer_constant("kColumns", spec.columns, "of gate and of up"),
+              integer_constant("kPitch", (spec.columns + 127) / 128 * 128,
+                               "of a half that is stored, with zeros behind"),
+              float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"),
+              integer_constant("kThreads", spec.threads, "per CTA"),
+          },
+      .own_type = value_and_gradients_type_text(spec.activation),
+      .types_used = {{"Kernel",
+                      "GatedGradientTiles",
+                      {"kLocalExperts", "kColumns", "kPitch", "Activation",
+                       "Quantize1x128<kEpsilonBits>", "kThreads"}}},
+  };
+  if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
+  return text;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+#include "compiler/param_record.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moejit::compiler {
+
+// What the kernels of biases have in common: rows of gradients, in bf16, or e4m3 with compact
+// scales (templates/moejit_device/bias/gradient_rows.cuh).
+
+std::string_view element_name(DType input);
+
+// Returns the device's type of rows of `pitch` columns a section.
+std::string rows_type(DType input);
+
+// Returns the bytes of a row with its scales.
+int64_t gradient_row_bytes(DType input, int64_t columns);
+
+// Return their parameter record, and that of a kernel that adds to its output.
+const ParamRecord& bias_gradient_record();
+const ParamRecord& adding_bias_gradient_record();
+
+}  // namespace moejit::compiler

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/grouped_gemm.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/gemm_launch.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/grouped_gemm_params.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+bool is_one_chain(const GroupedGemmSpec& spec) {
+  return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
+}
+
+bool stores_result(const GroupedGemmSpec& spec) {
+  return spec.epilogue != GemmEpilogue::kActivationQuantize;
+}
+
+bool stores_activation(const GroupedGemmSpec& spec) {
+  return spec.epilogue != GemmEpilogue::kStoreBf16;
+}
+
+int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
+
+std::string_view to_string(GemmScales scales) {
+  switch (scales) {
+    case GemmScales::kRowBlock: return "row_block";
+    case GemmScales::kTensor: return "tensor";
+    case GemmScales::kRowColumn: return "row_column";
+    case GemmScales::kNone: return "none";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GemmAccumulation accumulation) {
+  switch (accumulation) {
+    case GemmAccumulation::kFp32: return "fp32";
+    case GemmAccumulation::kFast: return "fast";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::kStoreBf16: return "store_bf16";
+    case GemmEpilogue::kActivationQuantize: return "activation_quantize";
+    case GemmEpilogue::kStoreAndActivationQuantize: return "store_and_activation_quantize";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(GemmBias bias) {
+  switch (bias) {
+    case GemmBias::kNone: return "none";
+    case GemmBias::kColumns: return "columns";
+    case GemmBias::kColumnsTimesProb: return "columns_times_prob";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Major major) {
+  switch (major) {
+    case Major::kK: return "k";
+    case Major::kMn: return "mn";
+  }
+  return "unknown";
+}
+
+namespace {
+
+std::string tiles_text(const GroupedGemmSpec& s) {
+  if (s.is_swapped)
+    return fmt::format("column_tiles={}x{} swapped_rows={}", s.narrow_tiles, s.narrow_columns,
+                       s.tile_rows);
+  if (tile_sections(s) > 1)
+    return fmt::format("column_tiles={}x{} tile_sections={}", s.narrow_tiles, s.narrow_columns,
+                       tile_sections(s));
+  return fmt::format("column_tiles={}x{}+{}x{}", s.wide_tiles, s.wide_columns, s.narrow_tiles,
+                     s.narrow_columns);
+}
+
+std::string accumulation_text(const GroupedGemmSpec& s) {
+  if (is_one_chain(s)) return fmt::format("accumulation={}", to_string(s.accumulation));
+  return fmt::format("blocks_per_promotion={}", s.blocks_per_promotion);
+}
+
+std::string bias_text(const GroupedGemmSpec& s) {
+  if (s.bias == GemmBias::kNone) return {};
+  return fmt::format("bias={} {}", to_string(s.bias),
+                     s.has_interleaved_bias ? "interleaved_bias=true " : "");
+}
+
+}  // namespace
+
+std::string to_string(const GroupedGemmSpec& s) {
+  const std::string activation =
+      stores_activation(s)
+          ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
+          : std::string();
+  return fmt::format(
+      "grouped_gemm operands={} scales={} epilogue={} {}{}local_experts={} sections={} "
+      "section_n={} k={} {} {}stages={} {}",
+      to_string(s.operands), to_string(s.scales), to_string(s.epilogue), bias_text(s),
+      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
+      tiles_text(s), activation, s.stages, accumulation_text(s));
+}
+
+namespace {
+
+// How many scales there are of each of A's rows, and of a group's A and B.
+struct GemmScaleCounts {
+  int64_t of_row = 0;
+  int64_t of_group = 0;
+};
+
+GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
+  const int64_t k_blocks = ceil_div(spec.k, 128);
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+      return {.of_row = k_blocks,
+              .of_group = spec.sections * ceil_div(spec.section_n, 128) * k_blocks};
+    case GemmScales::kTensor: return {.of_group = 2};
+    case GemmScales::kRowColumn:
+      return {.of_row = 1, .of_group = int64_t{spec.sections} * spec.section_n};
+    case GemmScales::kNone: break;
+  }
+  return {};
+}
+
+}  // namespace
+
+namespace {
+
+using device::GroupedGemmParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, probs, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, d, kWrite),
+    MOEJIT_POINTER(GroupedGemmParams, q, kWrite),
+    MOEJIT_POINTER(GroupedGemmParams, q_scale_inv, kWrite),
+    MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, elapsed, kWrite),
+    MOEJIT_POINTER(GroupedGemmParams, bias, kRead),
+    MOEJIT_CALL_POINTERS(GroupedGemmParams),
+};
+
+constexpr std::array kMaps = {
+    MOEJIT_POINTER(GroupedGemmParams, a_map, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, b_map, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, d_map, kWrite),
+    MOEJIT_POINTER(GroupedGemmParams, q_map, kWrite),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(GroupedGemmParams, call.tokens)};
+
+constexpr ParamRecord kRecord{"grouped_gemm", sizeof(GroupedGemmParams), kPointers, kMaps,
+                              kNumbers};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  const int32_t element = stores_result(spec) ? 2 : 1;  // the widest that is staged
+  // Of a step: two for each row, or one for each of up to 64.
+  const int32_t factors = spec.scales != GemmScales::kRowBlock ? 0
+                          : spec.is_swapped                    ? 64 * 4
+                                                               : spec.tile_rows * 8;
+  return gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns, factors,
+                    spec.tile_rows * columns * element);
+}
+
+template <>
+int64_t KernelKind<GroupedGemmSpec>::busy(const GroupedGemmSpec& spec, const CallBounds& bounds,
+                                          int64_t tokens) {
+  // Swapped tiles take their group's pad rows along.
+  const int64_t rows = spec.is_swapped ? std::min(tokens * bounds.top_k, bounds.max_permuted_rows)
+                                       : most_permuted_rows(bounds, tokens);
+  return busy_ctas(spec, rows, most_experts(bounds, tokens));
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<GroupedGemmSpec>::numbers(const GroupedGemmSpec&,
+                                                               const CallBounds&) {
+  return {kCallTokens};
+}
+
+template <>
+Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBounds&,
+                                       const CallRows& rows) {
+  const int64_t n = int64_t{spec.sections} * spec.section_n;
+  const int64_t k = spec.k;
+  const int64_t element = size_bytes(spec.operands);
+  const GemmScaleCounts scales = scale_counts(spec);
+  // Few rows cannot reach all experts.
+  const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
+  const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
+  Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
+             .multiply_adds = rows.routed * n * k};
+  if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
+  if (stores_activation(spec)) {
+    const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);
+    total.min_bytes += 4 * rows.routed + rows.padded * quantized_row;
+  }
+  return total;
+}
+
+template <>
+const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec&) {
+  return kRecord;
+}
+
+int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
+  // Every group that has rows may have one tile that is not full.
+  const int64_t row_tiles = rows / spec.tile_rows + groups;
+  return row_tiles * (spec.sections / tile_sections(spec)) * (spec.wide_tiles + spec.narrow_tiles);
+}
+
+}  // namespace moejit::compiler

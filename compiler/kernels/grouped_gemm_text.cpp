@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/kernel_kind.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <iterator>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr int32_t kStepBytes = 128;  // of a row of A and B in a stage
+
+bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
+
+// Half of a tile's columns are no whole boxes of an MN-major B.
+bool has_tails(const GroupedGemmSpec& spec) { return spec.b_major == Major::kK; }
+
+// A stage of the kernel: its type, and the file of that name.
+struct Part {
+  std::string type;
+  std::string include;
+};
+
+Part scales_part(const GroupedGemmSpec& spec) {
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+      if (spec.is_swapped)
+        return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
+      return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
+    case GemmScales::kTensor:
+    case GemmScales::kRowColumn:  // these two are the epilogue's
+    case GemmScales::kNone: return {"NoScales", "gemm/no_scales.cuh"};
+  }
+  return {};
+}
+
+// What scales that are applied at the end are to the epilogue; empty where there are none.
+std::string factors_type(const GroupedGemmSpec& spec) {
+  switch (spec.scales) {
+    case GemmScales::kRowBlock:
+    case GemmScales::kNone: break;
+    case GemmScales::kTensor: return "TensorFactors";
+    case GemmScales::kRowColumn:
+      return spec.is_swapped ? "SwappedRowColumnFactors<Problem>" : "RowColumnFactors<Problem>";
+  }
+  return {};
+}
+
+Part epilogue_part(const GroupedGemmSpec& spec) {
+  switch (spec.epilogue) {
+    case GemmEpilogue::kStoreBf16:
+      if (spec.is_swapped)
+        return {"SwappedEpilogueStoreBf16<Problem>", "gemm/swapped_epilogue_store_bf16.cuh"};
+      return {"EpilogueStoreBf16<Problem>", "gemm/epilogue_store_bf16.cuh"};
+    case GemmEpilogue::kActivationQuantize:
+      return {"EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>",
+              "gemm/epilogue_activation_quantize.cuh"};
+    case GemmEpilogue::kStoreAndActivationQuantize:
+      return {"EpilogueStoreAndActivationQuantize<Problem, Activation, kEpsilonBits>",
+              "gemm/epilogue_activation_quantize.cuh"};
+  }
+  return {};
+}
+
+std::string multiply_type(const GroupedGemmSpec& spec) {
+  if (spec.operands != DType::kBF16) return "MultiplyE4m3";
+  return spec.b_major == Major::kMn ? "MultiplyBf16<ptx::Major::kK, ptx::Major::kMn>"
+                                    : "MultiplyBf16<ptx::Major::kK, ptx::Major::kK>";
+}
+
+ComposedType mainloop_type(const GroupedGemmSpec& spec) {
+  const std::string multiply = multiply_type(spec);
+  if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
+  if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
+  return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
+}
+
+ComposedType shape_type(const GroupedGemmSpec& spec) {
+  if (is_gated(spec)) return {"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
+  if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
+  ComposedType shape{"Shape",
+                     "GemmTileShape",
+                     {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
+  if (!has_tails(spec)) shape.arguments.emplace_back("kTailRows");
+  return shape;
+}
+
+std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
+  if (is_gated(spec)) return {};  // the section says it all
+  if (spec.is_swapped) {
+    return {integer_constant("kRows", spec.tile_rows, "most rows of a tile"),
+            integer_constant("kColumnTiles", spec.narrow_tiles, "of 128 columns, in a section")};
+  }
+  return {integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
+          integer_constant("kWideTiles", spec.wide_tiles, "of a section; behind them"),
+          integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
+          integer_constant("kNarrowTiles", spec.narrow_tiles, "of a section")};
+}
+
+std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
+  std::vector<std::string> includes = {epilogue_part(spec).include, "gemm/grouped_gemm.cuh",
+                                       scales_part(spec).include, "gemm/row_group_scheduler.cuh",
+                                       "params/grouped_gemm_params.h"};
+  if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
+  if (is_one_chain(spec)) includes.push_back("gemm/accumulating_mainloop.cuh");
+  if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
+  if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
+  if (is_gated(spec)) {
+    includes.push_back("gemm/gated_mainloop.cuh");
+    includes.push_back("gemm/gated_tile.cuh");
+  }
+  std::ranges::sort(includes);
+  return includes;
+}
+
+std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
+  const auto step = static_cast<int32_t>(kStepBytes / size_bytes(spec.operands));
+  std::vector<NamedConstant> constants = {
+      integer_constant("kGroups", spec.local_experts, "groups of rows, one for each expert"),
+      integer_constant("kSections", spec.sections, "stacked matrices in B, as gate and up"),
+      integer_constant("kSectionN", spec.section_n, "columns of D from each"),
+      integer_constant("kK", spec.k, "contraction"),
+      integer_constant("kStepElements", step, "elements of it in a stage"),
+  };
+  std::ranges::copy(tile_constants(spec), std::back_inserter(constants));
+  constants.push_back(
+      integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
+  if (!has_tails(spec))
+    constants.push_back(integer_constant("kTailRows", 0, "no tile is treated as a tail"));
+  if (is_gated(spec)) {
+    constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  } else if (!is_one_chain(spec)) {
+    constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
+                                         spec.scales == GemmScales::kRowBlock
+                                             ? "steps added up before they are scaled"
+                                             : "steps that are one partial sum"));
+  }
+  if (spec.bias != GemmBias::kNone) {
+    const bool times_prob = spec.bias == GemmBias::kColumnsTimesProb;
+    constants.push_back(bool_constant("kBiasTimesProb", times_prob,
+                                      "the bias is multiplied with the row's probability"));
+    constants.push_back(bool_constant("kInterleavedBias", spec.has_interleaved_bias,
+                                      "gate and up alternate in the bias"));
+  }
+  return constants;
+}
+
+ComposedType bias_type(const GroupedGemmSpec& spec) {
+  return {"Bias",
+          spec.is_swapped ? "SwappedColumnBias" : "ColumnBias",
+          {"Problem", "kBiasTimesProb", "kInterleavedBias"}};
+}
+
+std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
+  std::vector<ComposedType> types = {
+      {"Problem", "RowGroupProblem", {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
+      shape_type(spec),
+      mainloop_type(spec),
+  };
+  std::string epilogue = epilogue_part(spec).type;
+  if (const std::string factors = factors_type(spec); !factors.empty()) {
+    types.push_back({"Epilogue", "EpilogueScaled", {factors, epilogue}});
+    epilogue = "Epilogue";
+  }
+  if (spec.bias != GemmBias::kNone) {
+    types.push_back(bias_type(spec));
+    types.push_back({"BiasedEpilogue", "EpilogueBiased", {"Bias", epilogue}});
+    epilogue = "BiasedEpilogue";
+  }
+  types.push_back({"Kernel",
+                   "GroupedGemm",
+                   {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop",
+                    scales_part(spec).type, epilogue}});
+  return types;
+}
+
+std::string summary_of(const GroupedGemmSpec& spec) {
+  const std::string product =
+      fmt::format("D[P, {}] = A[P, {}] * B[expert]^T, one B for the rows of each expert",
+                  int64_t{spec.sections} * spec.section_n, spec.k) +
+      (spec.bias == GemmBias::kNone ? "" : ", and its bias");
+  if (!stores_activation(spec)) return product;
+  return fmt::format(
+      "{}; {} * probability of D{}, to e4m3, one power-of-two scale for 128 columns "
+      "of a row",
+      product, spec.activation.preset, stores_result(spec) ? ", which is stored too" : "");
+}
+
+}  // namespace
+
+template <>
+KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  return {
+      .types = fmt::format("{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
+                           spec.operands == DType::kBF16 ? "bf16" : "e4m3",
+                           stores_activation(spec) ? "e4m3" : "bf16"),
+      .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
+                          kStepBytes / size_bytes(spec.operands)),
+      .summary = summary_of(spec),
+      .includes = includes_of(spec),
+      .params = "GroupedGemmParams",
+      .constants = constants_of(spec),
+      .own_type = stores_activation(spec) ? value_type_text(spec.activation) : "",
+      .types_used = types_of(spec),
+  };
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/dtype.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// A list of tensors [rows, columns], each with a scale known beforehand, to FP8 and to its
+// transpose, and their largest magnitudes: delayed scaling. One 128x128 tile a CTA, of any tensor
+// of the list.
+struct MultiCastTransposeSpec {
+  DType input = DType::kBF16;     // or kF32
+  DType output = DType::kF8E4M3;  // or kF8E5M2
+  int32_t threads = 256;
+  bool operator==(const MultiCastTransposeSpec&) const = default;
+};
+
+std::string to_string(const MultiCastTransposeSpec& spec);
+
+// The size of a matrix; either may be 0.
+struct MatrixSize {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+// Returns what a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128
+// tiles of it and of all before it. The last one is also the number of CTAs that have work.
+std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/param_record.h"
+#include "moejit_device/core/tensor_map.cuh"
+
+#include <cstddef>
+
+namespace moejit::compiler {
+
+// How a kind's module lists the fields of its parameter record: their names give the roles.
+
+#define MOEJIT_POINTER(record, field, access) \
+  RecordTensor { #field, offsetof(record, field), access }
+
+// Lists the pointers of CallTokens, which kernels of backward calls get.
+#define MOEJIT_CALL_POINTERS(record)                                                       \
+  RecordTensor{"saved_tokens", offsetof(record, call.saved_tokens), kRead}, RecordTensor { \
+    "tokens_status", offsetof(record, call.tokens_status), kReadWrite                      \
+  }
+
+#define MOEJIT_NUMBER(record, field) \
+  RecordNumber { #field, offsetof(record, field) }
+
+// Returns whether a record's fields are those of its struct: pointers and numbers of 8 bytes, and
+// tensor maps, by which it is aligned then.
+constexpr bool is_complete(const ParamRecord& record) {
+  const std::size_t maps = record.maps.size() * sizeof(device::TensorMap);
+  const std::size_t bytes = maps + 8 * (record.pointers.size() + record.numbers.size());
+  const std::size_t alignment = maps > 0 ? alignof(device::TensorMap) : 8;
+  return record.bytes == (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace moejit::compiler

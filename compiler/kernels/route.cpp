@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/route.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/route_params.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+std::string to_string(const RouteSpec& s) {
+  const std::string ids = s.topk_ids == DType::kI32
+                              ? std::string()
+                              : fmt::format(" topk_ids={}", to_string(s.topk_ids));
+  return fmt::format("route local_experts={} top_k={} splits_alignment={}{} warps={}{}{}",
+                     s.local_experts, s.top_k, s.splits_alignment,
+                     s.has_colwise_offs ? " colwise_offs" : "", s.warps, ids,
+                     s.ignores_foreign ? " ignores_foreign" : "");
+}
+
+namespace {
+
+using device::RouteParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(RouteParams, topk_ids, kRead),
+    MOEJIT_POINTER(RouteParams, counts, kWrite),
+    MOEJIT_POINTER(RouteParams, offs, kWrite),
+    MOEJIT_POINTER(RouteParams, colwise_offs, kWrite),
+    MOEJIT_POINTER(RouteParams, row_map, kWrite),
+    MOEJIT_POINTER(RouteParams, status, kReadWrite),
+    MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(RouteParams, tokens),
+                                 MOEJIT_NUMBER(RouteParams, max_rows)};
+
+constexpr ParamRecord kRecord{"route", sizeof(RouteParams), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<RouteSpec>::shape(const RouteSpec& spec) {
+  return {.threads = 32 * spec.warps, .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
+}
+
+template <>
+int64_t KernelKind<RouteSpec>::busy(const RouteSpec& spec, const CallBounds& bounds,
+                                    int64_t tokens) {
+  // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
+  // the counting is what takes the time.
+  return std::clamp<int64_t>(ceil_div(tokens * bounds.top_k, 32 * spec.warps), 1, 32);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<RouteSpec>::numbers(const RouteSpec&, const CallBounds&) {
+  return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
+}
+
+template <>
+Work KernelKind<RouteSpec>::work(const RouteSpec& spec, const CallBounds&, const CallRows& rows) {
+  const int64_t choices = rows.tokens * spec.top_k;
+  return {.min_bytes = (size_bytes(spec.topk_ids) + 4) * choices + 8 * spec.local_experts};
+}
+
+template <>
+const ParamRecord& KernelKind<RouteSpec>::record(const RouteSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
+  const bool is_i64 = spec.topk_ids == DType::kI64;
+  KernelText text{
+      .types = is_i64 ? "i64" : "i32",
+      .tile = fmt::format("e{}k{}", spec.local_experts, spec.top_k),
+      .summary =
+          "top-k ids [T, K] to counts [E], aligned starts [E + 1] and the destination row of "
+          "every choice [T, K]",
+      .includes = {"map/route.cuh"},
+      .params = "RouteParams",
+      .constants =
+          {
+              integer_constant("kLocalExperts", spec.local_experts, "E"),
+              integer_constant("kTopK", spec.top_k, "K"),
+              integer_constant("kSplitsAlignment", spec.splits_alignment,
+                               "each expert's rows start at a multiple of this"),
+              integer_constant("kWarps", spec.warps, "of a CTA"),
+          },
+      .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},
+  };
+  // Arguments that may be left out, as far as one of them is needed.
+  std::vector<std::string>& arguments = text.types_used.front().arguments;
+  if (spec.has_colwise_offs) {
+    text.constants.push_back(
+        bool_constant("kHasColwiseOffs", true, "starts of groups of columns, multiples of 128"));
+  } else if (is_i64 || spec.ignores_foreign) {
+    text.constants.push_back(
+        bool_constant("kHasColwiseOffs", false, "columns start where rows do, or nobody asks"));
+  }
+  if (spec.has_colwise_offs || is_i64 || spec.ignores_foreign)
+    arguments.emplace_back("kHasColwiseOffs");
+  if (is_i64 || spec.ignores_foreign) arguments.emplace_back(is_i64 ? "int64_t" : "int32_t");
+  if (spec.ignores_foreign) {
+    text.constants.push_back(
+        bool_constant("kIgnoresForeign", true, "ids from kLocalExperts on are like -1"));
+    arguments.emplace_back("kIgnoresForeign");
+  }
+  return text;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/row_chain.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/row_chain_params.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+bool stores_bf16(const RowChainSpec& spec) {
+  return spec.quantize == QuantizeStage::kNone ||
+         (spec.quantize == QuantizeStage::kKeep && spec.load == LoadStage::kRows);
+}
+
+bool has_activation(const RowChainSpec& spec) {
+  return spec.transform != TransformStage::kIdentity;
+}
+
+bool has_bf16_probs(const RowChainSpec& spec) { return spec.probs == DType::kBF16; }
+
+std::string_view to_string(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::kRows: return "rows";
+    case LoadStage::kQuantizedRows: return "quantized_rows";
+    case LoadStage::kGatedRows: return "gated_rows";
+    case LoadStage::kGatedGradientRows: return "gated_gradient_rows";
+    case LoadStage::kUpRows: return "up_rows";
+    case LoadStage::kUpGradientRows: return "up_gradient_rows";
+    case LoadStage::kCombinedRows: return "combined_rows";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(TransformStage stage) {
+  switch (stage) {
+    case TransformStage::kIdentity: return "identity";
+    case TransformStage::kActivationProbability: return "activation_probability";
+    case TransformStage::kActivationBackward: return "activation_backward";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "none";
+    case QuantizeStage::kKeep: return "keep";
+    case QuantizeStage::k1x128: return "1x128";
+    case QuantizeStage::k1x128Pairs: return "1x128_pairs";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(StoreStage stage) {
+  switch (stage) {
+    case StoreStage::kRows: return "rows";
+    case StoreStage::kGroupedRows: return "grouped_rows";
+    case StoreStage::kGroupedGatedRows: return "grouped_gated_rows";
+    case StoreStage::kGroupedUpRows: return "grouped_up_rows";
+    case StoreStage::kGroupedDprobs: return "grouped_dprobs";
+    case StoreStage::kPermuted: return "permuted";
+    case StoreStage::kRowsAndPermuted: return "rows_and_permuted";
+    case StoreStage::kRowsAndProbs: return "rows_and_probs";
+  }
+  return "unknown";
+}
+
+namespace {
+
+std::string_view tokens_text(const RowChainSpec& s) {
+  if (!s.moves_probs) return " without_probs";
+  return s.tells_tokens ? " tells_tokens" : "";
+}
+
+}  // namespace
+
+std::string to_string(const RowChainSpec& s) {
+  const std::string dprobs = s.store == StoreStage::kRowsAndProbs
+                                 ? fmt::format(" dprobs_columns={}", s.dprobs_columns)
+                                 : std::string();
+  const std::string burst =
+      s.rows_per_burst > 0 ? fmt::format(" rows_per_burst={}", s.rows_per_burst) : std::string();
+  const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
+  const std::string activation =
+      has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
+  return fmt::format(
+      "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
+      "epsilon={:g}{} threads={} segments_in_flight={}{}{}{}{}{}{}{}",
+      to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
+      to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
+      s.segments_in_flight, burst, dprobs, pitch, s.is_interleaved ? " interleaved" : "",
+      s.tells_dprobs ? "" : " without_dprobs", s.adds_bias_dprobs ? " bias_dprobs" : "",
+      has_bf16_probs(s) ? " bf16_probs" : "");
+}
+
+namespace {
+
+int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) {
+  if (spec.store != StoreStage::kRowsAndProbs) return 0;
+  const int64_t parts = spec.dprobs_columns + (spec.adds_bias_dprobs ? 1 : 0);
+  return 4 * routed * parts + size_bytes(spec.probs) * choices;
+}
+
+// Returns the bytes of a stored row, or of each half of a gated one.
+int64_t stored_row_bytes(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs) return 0;
+  return stores_bf16(spec) ? 2 * spec.columns
+                           : int64_t{spec.columns} + 4 * ceil_div(spec.columns, 128);
+}
+
+// Returns the bytes of a row's parts of the probability's gradient, one for each segment, where
+// they are stored.
+int64_t dprobs_row_bytes(const RowChainSpec& spec) {
+  return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
+}
+
+// Returns the bytes of permuted rows, pad rows among them, and of what goes with them: the row map,
+// probabilities in both orders, and whose row each one is.
+int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t choices) {
+  const int64_t probs = 4 * rows.padded + size_bytes(spec.probs) * choices;
+  return rows.padded * stored_row_bytes(spec) + 4 * choices + (spec.moves_probs ? probs : 0) +
+         (spec.tells_tokens ? 4 * rows.routed : 0);
+}
+
+}  // namespace
+
+namespace {
+
+using device::RowChainParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(RowChainParams, input, kRead),
+    MOEJIT_POINTER(RowChainParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(RowChainParams, gradient, kRead),
+    MOEJIT_POINTER(RowChainParams, probs, kRead),
+    MOEJIT_POINTER(RowChainParams, row_map, kRead),
+    MOEJIT_POINTER(RowChainParams, counts, kRead),
+    MOEJIT_POINTER(RowChainParams, offs, kRead),
+    MOEJIT_POINTER(RowChainParams, output, kWrite),
+    MOEJIT_POINTER(RowChainParams, output_scale_inv, kWrite),
+    MOEJIT_POINTER(RowChainParams, output_probs, kWrite),
+    MOEJIT_POINTER(RowChainParams, row_tokens, kWrite),
+    MOEJIT_POINTER(RowChainParams, output_dprobs, kWrite),
+    MOEJIT_POINTER(RowChainParams, kept_output, kWrite),
+    MOEJIT_POINTER(RowChainParams, kept_scale_inv, kWrite),
+    MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),
+    MOEJIT_POINTER(RowChainParams, dprobs, kWrite),
+    MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
+    MOEJIT_CALL_POINTERS(RowChainParams),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(RowChainParams, rows),
+                                 MOEJIT_NUMBER(RowChainParams, call.tokens)};
+
+constexpr ParamRecord kRecord{"row_chain", sizeof(RowChainParams), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<RowChainSpec>::shape(const RowChainSpec& spec) {
+  return {.threads = spec.threads};
+}
+
+template <>
+int64_t KernelKind<RowChainSpec>::busy(const RowChainSpec& spec, const CallBounds& bounds,
+                                       int64_t tokens) {
+  int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(bounds, tokens) : tokens;
+  // Few tokens can make many pad rows. Eight to a row's share of CTAs: each CTA first does its part
+  // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
+  if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
+    rows = std::max(rows, (most_permuted_rows(bounds, tokens) - tokens * bounds.top_k) / 8);
+  return busy_ctas(spec, rows);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<RowChainSpec>::numbers(const RowChainSpec& spec,
+                                                            const CallBounds&) {
+  const CallDim rows = walks_permuted_rows(spec) ? CallDim::kRows : CallDim::kTokens;
+  return {{.role = "rows", .dim = rows}, kCallTokens};
+}
+
+template <>
+Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& bounds,
+                                    const CallRows& rows) {
+  const int64_t columns = spec.columns;
+  const int64_t row_bytes = stored_row_bytes(spec);
+  const int64_t choices = rows.tokens * bounds.top_k;
+  switch (spec.load) {
+    case LoadStage::kCombinedRows:
+      // Every routed row once, the map, and the sums; with gradients of probabilities, their
+      // blocks and sums.
+      return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns +
+                           dprobs_bytes(spec, rows.routed, choices)};
+    case LoadStage::kGatedRows:
+      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * row_bytes};
+    case LoadStage::kGatedGradientRows:
+      // Gate, up and the gradient once; both halves, and a partial sum of each segment.
+      return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
+                           rows.padded * (2 * row_bytes + dprobs_row_bytes(spec))};
+    case LoadStage::kUpRows:
+      return {.min_bytes = rows.routed * (2 * columns + 4) + rows.padded * row_bytes};
+    case LoadStage::kUpGradientRows:
+      return {.min_bytes = rows.routed * (2 * 2 * columns + 4) +
+                           rows.padded * (row_bytes + dprobs_row_bytes(spec))};
+    case LoadStage::kRows:
+    case LoadStage::kQuantizedRows: break;
+  }
+  const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
+  const int64_t permuted = permuted_bytes(spec, rows, choices);
+  if (spec.store == StoreStage::kPermuted)
+    return {.min_bytes = rows.routed_tokens * input_row + permuted};
+  return {.min_bytes = rows.tokens * (input_row + row_bytes) +
+                       (spec.store == StoreStage::kRowsAndPermuted ? permuted : 0)};
+}
+
+template <>
+const ParamRecord& KernelKind<RowChainSpec>::record(const RowChainSpec&) {
+  return kRecord;
+}
+
+int64_t busy_ctas(const RowChainSpec& spec, int64_t rows) {
+  const int64_t segments = rows * ceil_div(spec.columns, 128);
+  return ceil_div(segments, int64_t{spec.threads} / 8 * spec.segments_in_flight);
+}
+
+bool walks_permuted_rows(const RowChainSpec& spec) {
+  switch (spec.load) {
+    case LoadStage::kGatedRows:
+    case LoadStage::kGatedGradientRows:
+    case LoadStage::kUpRows:
+    case LoadStage::kUpGradientRows: return true;
+    default: return spec.store == StoreStage::kGroupedRows;
+  }
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/kernel_kind.h"
+
+#include <fmt/format.h>
+
+namespace moejit::compiler {
+namespace {
+
+std::string load_type(const RowChainSpec& spec) {
+  switch (spec.load) {
+    case LoadStage::kRows:
+      return spec.quantize == QuantizeStage::kKeep ? "LoadUnchangedRows<kColumns>"
+                                                   : "LoadRows<kColumns>";
+    case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
+    case LoadStage::kGatedRows:
+      return spec.is_interleaved ? "LoadGatedRows<kColumns, kInterleaved>"
+                                 : "LoadGatedRows<kColumns>";
+    case LoadStage::kGatedGradientRows:
+      return spec.is_interleaved ? "LoadGatedGradientRows<kColumns, kInterleaved>"
+                                 : "LoadGatedGradientRows<kColumns>";
+    case LoadStage::kUpRows: return "LoadUpRows<kColumns>";
+    case LoadStage::kUpGradientRows: return "LoadUpGradientRows<kColumns>";
+    case LoadStage::kCombinedRows: return "LoadCombinedRows<kColumns, kTopK>";
+  }
+  return {};
+}
+
+std::string transform_type(TransformStage stage) {
+  switch (stage) {
+    case TransformStage::kIdentity: return "TransformIdentity";
+    case TransformStage::kActivationProbability:
+      return "TransformActivationProbability<Activation>";
+    case TransformStage::kActivationBackward: return "TransformActivationBackward<Activation>";
+  }
+  return {};
+}
+
+std::string quantize_type(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "QuantizeNone";
+    case QuantizeStage::kKeep: return "QuantizeKeep";
+    case QuantizeStage::k1x128: return "Quantize1x128<kEpsilonBits>";
+    case QuantizeStage::k1x128Pairs: return "Quantize1x128Pairs<kEpsilonBits>";
+  }
+  return {};
+}
+
+bool is_permuted(StoreStage stage) {
+  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
+}
+
+bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
+
+// Whether arguments of a store stage are written out, for themselves or for what follows them: how
+// it tells tokens, the element of permuted rows, and the gradients of biases.
+bool names_tokens(const RowChainSpec& spec) { return spec.tells_tokens || has_bf16_probs(spec); }
+
+bool names_element(const RowChainSpec& spec) { return names_tokens(spec) || stores_bf16(spec); }
+
+bool names_bias_dprobs(const RowChainSpec& spec) {
+  return spec.adds_bias_dprobs || (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec));
+}
+
+// The store stage with its arguments.
+ComposedType store_stage(const RowChainSpec& spec) {
+  ComposedType store{"Store", "", {"kColumns"}};
+  const auto take = [&](std::string type, std::initializer_list<const char*> arguments) {
+    store.template_name = std::move(type);
+    store.arguments.insert(store.arguments.end(), arguments.begin(), arguments.end());
+  };
+  switch (spec.store) {
+    case StoreStage::kRows: take("StoreRows", {}); break;
+    case StoreStage::kGroupedRows: take("StoreGroupedRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedGatedRows: take("StoreGroupedGatedRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedUpRows: take("StoreGroupedUpRows", {"kLocalExperts"}); break;
+    case StoreStage::kGroupedDprobs: take("StoreGroupedDprobs", {"kLocalExperts"}); break;
+    case StoreStage::kPermuted: take("StorePermuted", {"kTopK", "kLocalExperts"}); break;
+    case StoreStage::kRowsAndPermuted:
+      take("StoreRowsAndPermuted", {"kTopK", "kLocalExperts"});
+      break;
+    case StoreStage::kRowsAndProbs: take("StoreRowsAndProbs", {"kTopK", "kDprobsColumns"}); break;
+  }
+  if (names_bias_dprobs(spec)) store.arguments.emplace_back("kAddsBiasDprobs");
+  if (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec))
+    store.arguments.emplace_back("Bf16");
+  if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
+  // What follows the arguments that may be left out.
+  if (is_gated(spec.store) && (spec.is_interleaved || !spec.tells_dprobs)) {
+    if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
+    store.arguments.emplace_back("kInterleaved");
+  }
+  if (!spec.tells_dprobs) store.arguments.emplace_back("kTellsDprobs");
+  if (!is_permuted(spec.store)) return store;
+  if (names_element(spec) || !spec.moves_probs) store.arguments.emplace_back("kMovesProbs");
+  if (names_element(spec)) store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
+  if (names_tokens(spec)) store.arguments.emplace_back("kTellsTokens");
+  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
+  return store;
+}
+
+std::string inline_text(const ComposedType& type) {
+  return fmt::format("{}<{}>", type.template_name, fmt::join(type.arguments, ", "));
+}
+
+std::string load_words(LoadStage stage) {
+  switch (stage) {
+    case LoadStage::kRows: return "bf16 rows";
+    case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
+    case LoadStage::kGatedRows: return "bf16 rows of gate and up";
+    case LoadStage::kGatedGradientRows:
+      return "bf16 rows of gate, up and the activation's gradient";
+    case LoadStage::kUpRows: return "bf16 rows of up";
+    case LoadStage::kUpGradientRows: return "bf16 rows of up and the activation's gradient";
+    case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
+  }
+  return {};
+}
+
+std::string transform_words(const RowChainSpec& spec) {
+  switch (spec.transform) {
+    case TransformStage::kIdentity: return "";
+    case TransformStage::kActivationProbability:
+      return fmt::format("{} * probability, ", spec.activation.preset);
+    case TransformStage::kActivationBackward:
+      return fmt::format("gradients of {} and probability, ",
+                         has_gate(spec.activation) ? "gate, up" : "up");
+  }
+  return {};
+}
+
+std::string quantize_words(QuantizeStage stage) {
+  switch (stage) {
+    case QuantizeStage::kNone: return "rounded to bf16";
+    case QuantizeStage::kKeep: return "unchanged";
+    case QuantizeStage::k1x128: return "to e4m3, one power-of-two scale for 128 columns of a row";
+    case QuantizeStage::k1x128Pairs:
+      return "to e4m3, one power-of-two scale for 256 columns of a row";
+  }
+  return {};
+}
+
+std::string store_words(const RowChainSpec& spec) {
+  switch (spec.store) {
+    case StoreStage::kRows: return "in their order";
+    case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
+    case StoreStage::kGroupedGatedRows:
+    case StoreStage::kGroupedUpRows:
+      return fmt::format("in their order, pad rows as zeros{}",
+                         spec.tells_dprobs ? ", beside a partial sum of each segment" : "");
+    case StoreStage::kGroupedDprobs: return "as a partial sum of each segment, pad rows as zeros";
+    case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
+    case StoreStage::kRowsAndPermuted:
+      return "in their order and to every destination of the row, and pad rows";
+    case StoreStage::kRowsAndProbs:
+      return "in their order, and the gradients of their probabilities";
+  }
+  return {};
+}
+
+std::string summary_of(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs)
+    return fmt::format("{}, the gradient of the probability, stored {}", load_words(spec.load),
+                       store_words(spec));
+  return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec),
+                     quantize_words(spec.quantize), store_words(spec));
+}
+
+std::string_view stored_type(const RowChainSpec& spec) {
+  if (spec.store == StoreStage::kGroupedDprobs) return "f32";
+  return stores_bf16(spec) ? "bf16" : "e4m3";
+}
+
+bool has_new_scales(QuantizeStage stage) {
+  return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs;
+}
+
+bool is_grouped(StoreStage stage) {
+  return stage == StoreStage::kGroupedRows || stage == StoreStage::kGroupedGatedRows ||
+         stage == StoreStage::kGroupedUpRows || stage == StoreStage::kGroupedDprobs;
+}
+
+std::string activation_type(const RowChainSpec& spec) {
+  switch (spec.transform) {
+    case TransformStage::kIdentity: return "";
+    case TransformStage::kActivationProbability: return value_type_text(spec.activation);
+    case TransformStage::kActivationBackward: return gradients_type_text(spec.activation);
+  }
+  return {};
+}
+
+}  // namespace
+
+template <>
+KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
+  const ComposedType store = store_stage(spec);
+  // With all its arguments it does not fit into a line.
+  const bool is_named = names_tokens(spec) || spec.adds_bias_dprobs || !spec.tells_dprobs ||
+                        (spec.is_interleaved && is_gated(spec.store));
+  KernelText text{
+      .types =
+          fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
+                      spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16", stored_type(spec)),
+      .tile = "1x128",
+      .summary = summary_of(spec),
+      .includes = {"stage/row_chain.cuh"},
+      .params = "RowChainParams",
+      .constants = {integer_constant("kColumns", spec.columns,
+                                     is_gated(spec.store) ? "of each half of a row that is stored"
+                                                          : "of a row that is stored")},
+      .own_type = activation_type(spec),
+      .types_used = {{"Kernel",
+                      "RowChain",
+                      {load_type(spec), transform_type(spec.transform),
+                       quantize_type(spec.quantize), is_named ? store.name : inline_text(store),
+                       "kThreads", "kSegmentsInFlight"}}},
+  };
+  if (is_named) text.types_used.insert(text.types_used.begin(), store);
+  // Only constants that a stage uses.
+  const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
+  if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {
+    text.constants.push_back(
+        integer_constant("kTopK", spec.top_k, "experts that a token is routed to"));
+  }
+  if (is_permuted(spec.store) || is_grouped(spec.store)) {
+    text.constants.push_back(
+        integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
+  }
+  if (spec.pitch > 0) {
+    text.constants.push_back(
+        integer_constant("kPitch", spec.pitch, "columns of a half with the zeros behind it"));
+  }
+  if (spec.is_interleaved) {
+    text.constants.push_back(bool_constant("kInterleaved", true, "gate and up alternate in a row"));
+  } else if (is_gated(spec.store) && !spec.tells_dprobs) {
+    text.constants.push_back(bool_constant("kInterleaved", false, "all of gate, then all of up"));
+  }
+  if (!spec.tells_dprobs) {
+    text.constants.push_back(
+        bool_constant("kTellsDprobs", false, "nobody asks for the probabilities' gradients"));
+  }
+  if (has_dprobs) {
+    text.constants.push_back(
+        integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"));
+  }
+  if (names_bias_dprobs(spec)) {
+    text.constants.push_back(bool_constant("kAddsBiasDprobs", spec.adds_bias_dprobs,
+                                           "what the bias adds, behind the blocks"));
+  }
+  if (!spec.moves_probs) {
+    text.constants.push_back(
+        bool_constant("kMovesProbs", false, "probabilities stay, and zero no rows"));
+  } else if (is_permuted(spec.store) && names_element(spec)) {
+    text.constants.push_back(
+        bool_constant("kMovesProbs", true, "beside the rows; 0 zeros the row"));
+  }
+  if (is_permuted(spec.store) && names_tokens(spec)) {
+    text.constants.push_back(
+        bool_constant("kTellsTokens", spec.tells_tokens, "whose row each permuted one is"));
+  }
+  if (has_new_scales(spec.quantize)) {
+    text.constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  }
+  text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
+  text.constants.push_back(integer_constant("kSegmentsInFlight", spec.segments_in_flight,
+                                            "segments loaded before one is used"));
+  if (spec.rows_per_burst > 0) {
+    text.constants.push_back(
+        integer_constant("kRowsPerBurst", spec.rows_per_burst, "that L2 is asked for at once"));
+    text.types_used.back().arguments.emplace_back("kRowsPerBurst");
+  }
+  return text;
+}
+
+}  // namespace moejit::compiler
