@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/param_record.h"
-#include "moejit_device/core/tensor_map.cuh"
+#include "moejit_device/params/grouped_gemm_params.h"
 
 #include <cstddef>
 

@@ -236,8 +236,11 @@ bool walks_permuted_rows(const RowChainSpec& spec) {
     case LoadStage::kGatedGradientRows:
     case LoadStage::kUpRows:
     case LoadStage::kUpGradientRows: return true;
-    default: return spec.store == StoreStage::kGroupedRows;
+    case LoadStage::kRows:
+    case LoadStage::kQuantizedRows:
+    case LoadStage::kCombinedRows: break;
   }
+  return spec.store == StoreStage::kGroupedRows;
 }
 
 }  // namespace moejit::compiler

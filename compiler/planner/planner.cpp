@@ -103,11 +103,12 @@ std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bound
 
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   MOEJIT_TRY(check_support(layer, target));
-  LayerPlan plan{{.subject = named_layer(layer),
-                  .target = target,
-                  .bounds = call_bounds(layer),
-                  .reasons = layer_reasons(layer)},
-                 layer};
+  LayerPlan plan;  // filled one by one: g++ 12 destroys members of an aggregate that never were
+  plan.subject = named_layer(layer);
+  plan.target = target;
+  plan.bounds = call_bounds(layer);
+  plan.reasons = layer_reasons(layer);
+  plan.layer = layer;
   const Graph graph = fused_graph(layer, options, plan.reasons);
   MOEJIT_TRY(validate(graph));
   plan.kernels = make_kernels(graph, plan.bounds, target);

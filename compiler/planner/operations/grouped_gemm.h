@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/recipe.h"
 #include "compiler/kernels/grouped_gemm.h"
+#include "compiler/recipe.h"
 
 namespace moejit::compiler {
 
