@@ -52,6 +52,10 @@ bool has_gate(const Activation& activation);
 // "expression(tanh(gate)*up)".
 std::string to_string(const Activation& activation);
 
+// Returns the value of a description's "activation": a preset's name as a string, or an object of
+// one with numbers of its own, or of a formula.
+std::string to_json(const Activation& activation);
+
 // What the backward pass computes, over gate, up, `gradient` (that of the activation's result) and
 // `dprob` (a sum so far), before anything is multiplied with the row's probability. The order of
 // roundings is that of the trees.

@@ -59,7 +59,7 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
 // (operands, scales, accumulation, local_experts, sections, section_n, k, and with scales of blocks
 // blocks_per_promotion; tiles are chosen here). `rows` is P. Arguments and tensor maps are those of
 // params/grouped_gemm_params.h, bound to tensors "a", "b", "d" and of the arguments' own names.
-// Launch and work are for P rows. Errors: parts of the problem that do not go together
+// Launch, numbers and work are for P rows. Errors: parts of the problem that do not go together
 // (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
 

@@ -17,17 +17,6 @@ std::string json_list(const std::vector<Enum>& values) {
   return fmt::format("[{}]", list);
 }
 
-// A preset with its own numbers, or a formula, is an object.
-std::string json_activation(const Activation& activation) {
-  if (activation.preset == kOwnFormula)
-    return fmt::format("{{\"expression\": {}}}", json_string(to_string(activation.formula)));
-  if (activation.parameters.empty()) return json_string(activation.preset);
-  std::string members = fmt::format("\"preset\": {}", json_string(activation.preset));
-  for (const ActivationParameter& parameter : activation.parameters)
-    members += fmt::format(", \"{}\": {}", parameter.name, parameter.value);
-  return fmt::format("{{{}}}", members);
-}
-
 }  // namespace
 
 bool has_backward(const Layer& layer) {
@@ -160,7 +149,7 @@ std::string to_json(const Layer& layer) {
   add("top_k", std::to_string(layer.top_k));
   add("hidden", std::to_string(layer.hidden));
   add("intermediate", std::to_string(layer.intermediate));
-  add("activation", json_activation(layer.activation));
+  add("activation", to_json(layer.activation));
   add("gate_up_layout", json_string(to_string(layer.gate_up_layout)));
   add("biases", layer.biases ? "true" : "false");
   add("dtype", json_string(layer.dtype));

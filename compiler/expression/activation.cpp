@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/activation.h"
 
+#include "compiler/support/json_text.h"
+
 #include <algorithm>
 #include <array>
 #include <cfloat>
@@ -186,6 +188,16 @@ bool is_zero_at_zero(const Expression& expression) {
 }
 
 }  // namespace
+
+std::string to_json(const Activation& activation) {
+  if (activation.preset == kOwnFormula)
+    return fmt::format("{{\"expression\": {}}}", json_string(to_string(activation.formula)));
+  if (activation.parameters.empty()) return json_string(activation.preset);
+  std::string members = fmt::format("\"preset\": {}", json_string(activation.preset));
+  for (const ActivationParameter& parameter : activation.parameters)
+    members += fmt::format(", \"{}\": {}", parameter.name, parameter.value);
+  return fmt::format("{{{}}}", members);
+}
 
 bool has_zero_value_at_zero(const Activation& activation) {
   return is_zero_at_zero(activation.formula);

@@ -26,6 +26,7 @@ std::string to_string(const MultiCastTransposeSpec& spec);
 struct MatrixSize {
   int64_t rows = 0;
   int64_t columns = 0;
+  bool operator==(const MatrixSize&) const = default;
 };
 // Returns what a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128
 // tiles of it and of all before it. The last one is also the number of CTAs that have work.

@@ -3,6 +3,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
+#include "compiler/planner/complete_kernel.h"
 
 #include <fmt/core.h>
 
@@ -147,7 +148,6 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
   KernelPlan kernel{
       .operation = "contraction_grouped_gemm",
       .spec = spec,
-      .launch = launch_shape(spec),
       .arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}},
       .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
       .reasons = tile_reasons(spec, mean_columns),
@@ -156,10 +156,7 @@ KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& probl
     kernel.arguments.push_back({"a_scale_inv", "a_scale_inv"});
     kernel.arguments.push_back({"b_scale_inv", "b_scale_inv"});
   }
-  kernel.launch.max_ctas = busy_ctas(spec);
-  const Work work = count_work(kernel, {.routed = columns, .padded = columns});
-  kernel.min_bytes = work.min_bytes;
-  kernel.multiply_adds = work.multiply_adds;
+  complete_kernel(kernel, bounds_of_rows(columns, spec.local_experts, kScaleBlock));
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

@@ -4,6 +4,7 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "compiler/planner/check_grouped_gemm.h"
+#include "compiler/planner/complete_kernel.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -251,20 +252,21 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows) {
   MOEJIT_TRY(check_grouped_gemm(problem));
   const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
-  KernelPlan kernel = grouped_gemm_kernel(
-      problem,
-      may_be_swapped(problem) && mean_rows <= kMostSwappedRows ? choose_swapped_tiles(problem, rows)
-                                                               : choose_tiles(problem),
-      rows,
-      {.a = "a", .b = "b", .d = "d", .a_scale_inv = "a_scale_inv", .b_scale_inv = "b_scale_inv"});
-  const auto& spec = std::get<GroupedGemmSpec>(kernel.spec);
+  KernelPlan kernel = grouped_gemm_kernel(problem,
+                                          may_be_swapped(problem) && mean_rows <= kMostSwappedRows
+                                              ? choose_swapped_tiles(problem, rows)
+                                              : choose_tiles(problem),
+                                          rows,
+                                          {.a = "a",
+                                           .b = "b",
+                                           .d = "d",
+                                           .a_scale_inv = "a_scale_inv",
+                                           .b_scale_inv = "b_scale_inv",
+                                           .probs = "probs",
+                                           .bias = "bias"});
   kernel.operation = "grouped_gemm";
   kernel.arguments.push_back({"elapsed", "elapsed"});
-  kernel.launch = launch_shape(kernel.spec);
-  kernel.launch.max_ctas = busy_ctas(spec, rows, spec.local_experts);
-  const Work work = count_work(kernel, {.routed = rows, .padded = rows});
-  kernel.min_bytes = work.min_bytes;
-  kernel.multiply_adds = work.multiply_adds;
+  complete_kernel(kernel, bounds_of_rows(rows, problem.local_experts));
   return kernel;
 }
 

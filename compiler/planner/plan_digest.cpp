@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/operation.h"
 #include "compiler/support/digest.h"
 #include "templates/embedded_templates.h"
 
@@ -37,16 +38,13 @@ void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
   for (const TensorMapPlan& map : kernel.tensor_maps) hasher.add(map.role, map.tensor);
 }
 
-}  // namespace
-
-std::string plan_digest(const LayerPlan& plan) {
-  Layer unnamed = plan.layer;
-  unnamed.name.clear();
+// Digests a plan that was made for what `kind` and `description` say.
+std::string digest_of(const Plan& plan, std::string_view kind, std::string_view description) {
   FieldHasher hasher;
   hasher.add("schema", kSchema)
       .add("moejit", MOEJIT_VERSION)
       .add("target", to_string(plan.target))
-      .add("layer", to_json(unnamed))
+      .add(kind, description)
       .add("workspace_bytes", plan.workspace_bytes)
       .add("saved_bytes", plan.saved_bytes)
       .add("tensors", std::ssize(plan.tensors));
@@ -56,6 +54,18 @@ std::string plan_digest(const LayerPlan& plan) {
   for (const templates::EmbeddedFile& file : templates::embedded_files())
     hasher.add(file.include_name, file.sha256);
   return hasher.digest().hex().substr(0, kDigits);
+}
+
+}  // namespace
+
+std::string plan_digest(const LayerPlan& plan) {
+  Layer unnamed = plan.layer;
+  unnamed.name.clear();
+  return digest_of(plan, "layer", to_json(unnamed));
+}
+
+std::string plan_digest(const OperationPlan& plan) {
+  return digest_of(plan, "operation", to_json(plan.operation));
 }
 
 }  // namespace moejit::compiler

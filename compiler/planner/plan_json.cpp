@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/operation.h"
 #include "compiler/support/json_text.h"
 
 namespace moejit::compiler {
 namespace {
 
-Json layer_json(const Layer& layer) {
-  return Json(parse_json(to_json(layer), {.source_name = "layer"}).value().root);
+// Returns a description that was written as text.
+Json description_json(const std::string& text) {
+  return Json(parse_json(text, {.source_name = "description"}).value().root);
 }
 
 Json tensor_json(const TensorPlan& tensor) {
@@ -56,18 +58,37 @@ Json kernel_json(const KernelPlan& kernel) {
   return json;
 }
 
+Json kernels_json(const Plan& plan) {
+  Json kernels = Json::array();
+  for (const KernelPlan& kernel : plan.kernels) kernels.push_back(kernel_json(kernel));
+  return kernels;
+}
+
+Json tensors_json(const Plan& plan) {
+  Json tensors = Json::array();
+  for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
+  return tensors;
+}
+
 }  // namespace
 
+std::string plan_to_json(const OperationPlan& plan) {
+  const Json json = {{"operation", description_json(to_json(plan.operation))},
+                     {"target", to_string(plan.target)},
+                     {"plan_digest", plan_digest(plan)},
+                     {"workspace_bytes", plan.workspace_bytes},
+                     {"kernels", kernels_json(plan)},
+                     {"tensors", tensors_json(plan)}};
+  return json.dump(2) + "\n";
+}
+
 std::string plan_to_json(const LayerPlan& plan) {
-  Json tensors = Json::array(), kernels = Json::array();
-  for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
-  for (const KernelPlan& kernel : plan.kernels) kernels.push_back(kernel_json(kernel));
   Json saved = Json::array();
   for (const SavedMemory& other : compare_saved_memory(plan))
     saved.push_back({{"recipe", to_string(other.recipe)},
                      {"recompute", to_string(other.recompute)},
                      {"saved_bytes", other.bytes}});
-  const Json json = {{"layer", layer_json(plan.layer)},
+  const Json json = {{"layer", description_json(to_json(plan.layer))},
                      {"target", to_string(plan.target)},
                      {"plan_digest", plan_digest(plan)},
                      {"workspace_bytes", plan.workspace_bytes},
@@ -75,8 +96,8 @@ std::string plan_to_json(const LayerPlan& plan) {
                      {"deferred_bytes", plan.deferred_bytes},
                      {"saved_memory", saved},
                      {"quantized_weight_bytes", plan.quantized_weight_bytes},
-                     {"kernels", kernels},
-                     {"tensors", tensors},
+                     {"kernels", kernels_json(plan)},
+                     {"tensors", tensors_json(plan)},
                      {"reasons", plan.reasons}};
   return json.dump(2) + "\n";
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/launch.h"
-#include "compiler/param_record.h"
+#include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/plan_workspace.h"
@@ -37,14 +36,6 @@ std::string gradients_reason(const Layer& layer) {
   for (const Gradient gradient : gradients_of(layer))
     names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(gradient));
   return fmt::format("backward computes {} alone: nothing else is launched or saved", names);
-}
-
-CallRows largest_call(const CallBounds& bounds) {
-  const int64_t routed = std::min(bounds.max_tokens * bounds.top_k, bounds.max_permuted_rows);
-  return {.tokens = bounds.max_tokens,
-          .routed = routed,
-          .padded = bounds.max_permuted_rows,
-          .routed_tokens = std::min(bounds.max_tokens, routed)};
 }
 
 // Says what holds for the whole layer.
@@ -86,14 +77,7 @@ std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bound
   std::vector<KernelPlan> kernels;
   for (const Operation& operation : graph.operations) {
     KernelPlan kernel = make_kernel(operation, {.bounds = bounds, .target = target});
-    kernel.bounds = bounds;
-    kernel.launch = launch_shape(kernel.spec);
-    kernel.launch.max_ctas = busy_ctas(kernel.spec, bounds, bounds.max_tokens);
-    kernel.numbers = kernel_numbers(kernel.spec, bounds);
-    set_access(kernel);
-    const Work work = count_work(kernel, largest_call(bounds));
-    kernel.min_bytes = work.min_bytes;
-    kernel.multiply_adds = work.multiply_adds;
+    complete_kernel(kernel, bounds);
     kernels.push_back(std::move(kernel));
   }
   return kernels;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/operation.h"
 #include "compiler/support/table.h"
 
 #include <fmt/format.h>
@@ -86,7 +87,7 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
   }
 }
 
-void print_tensors(Buffer out, const LayerPlan& plan, int32_t width) {
+void print_tensors(Buffer out, const Plan& plan, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"tensor"},
                {"dtype"},
@@ -101,6 +102,9 @@ void print_tensors(Buffer out, const LayerPlan& plan, int32_t width) {
                std::string(to_string(tensor.layout)), role_text(tensor), bytes_text(tensor.bytes),
                offset_text(tensor), fmt::format("{}..{}", tensor.first_use, tensor.last_use)});
   fmt::format_to(out, "\n{}", table.text(width));
+}
+
+void print_memory(Buffer out, const LayerPlan& plan) {
   fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
   if (!has_backward(plan.layer)) return;
@@ -116,12 +120,26 @@ void print_tensors(Buffer out, const LayerPlan& plan, int32_t width) {
 
 }  // namespace
 
+std::string print_plan(const OperationPlan& plan, bool explain, int32_t width) {
+  std::string text;
+  const Buffer out = std::back_inserter(text);
+  fmt::format_to(out, "operation {} for {}\n", operation_name(plan.operation),
+                 to_string(plan.target));
+  fmt::format_to(out, "plan digest {}\n\n", plan_digest(plan));
+  print_kernels(out, plan, explain, width);
+  print_tensors(out, plan, width);
+  if (plan.workspace_bytes > 0)
+    fmt::format_to(out, "\nworkspace {}\n", bytes_text(plan.workspace_bytes));
+  return text;
+}
+
 std::string print_plan(const LayerPlan& plan, bool explain, int32_t width) {
   std::string text;
   const Buffer out = std::back_inserter(text);
   print_header(out, plan);
   print_kernels(out, plan, explain, width);
   print_tensors(out, plan, width);
+  print_memory(out, plan);
   if (explain)
     for (const std::string& reason : plan.reasons) fmt::format_to(out, "- {}\n", reason);
   return text;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/planner/complete_kernel.h"
 
 #include <fmt/core.h>
 
@@ -32,7 +33,6 @@ Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
   KernelPlan kernel{
       .operation = "transpose",
       .spec = spec,
-      .launch = launch_shape(spec),
       .arguments = {{"input", "input"},
                     {"input_scale_inv", "input_scale_inv"},
                     {"counts", "counts"},
@@ -45,9 +45,8 @@ Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
   };
   if (spec.source != RowSource::kInOrder) kernel.arguments.push_back({"row_tokens", "row_tokens"});
   if (spec.counts_flushed) kernel.arguments.push_back({"flushed", "flushed"});
+  complete_kernel(kernel, bounds_of_rows(rows, spec.local_experts));
   kernel.launch.max_ctas = busy_ctas(spec, output_columns);
-  const CallRows all{.tokens = rows, .routed = rows, .padded = rows, .routed_tokens = rows};
-  kernel.min_bytes = count_work(kernel, all).min_bytes;
   return kernel;
 }
 

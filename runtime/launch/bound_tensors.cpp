@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/bound_tensors.h"
 
+#include "compiler/launch.h"
+
 #include <algorithm>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -9,6 +11,7 @@
 namespace moejit::runtime {
 namespace {
 
+using compiler::CallDim;
 using compiler::Dim;
 using compiler::KernelPlan;
 using compiler::Phase;
@@ -17,9 +20,7 @@ using compiler::TensorPlan;
 using compiler::TensorRole;
 
 constexpr std::uintptr_t kTensorAlignment = 16;
-constexpr int64_t kUnknown = -1;
-
-bool is_tokens(const Dim& dim) { return dim.symbol == "T"; }
+constexpr int64_t kUntold = ToldDims::kUntold;
 
 // Says how callers know a block. The blocks are in the order of kMemoryBlocks.
 struct BlockOfCall {
@@ -67,7 +68,8 @@ std::string wanted_shape(const TensorPlan& plan) {
   std::string text;
   for (const Dim& dim : plan.shape) {
     text += text.empty() ? "[" : ", ";
-    text += is_tokens(dim) ? fmt::format("T <= {}", dim.value) : fmt::format("{}", dim.value);
+    text += call_dim(dim) ? fmt::format("{} <= {}", dim.symbol, dim.value)
+                          : fmt::format("{}", dim.value);
   }
   return text + "]";
 }
@@ -92,45 +94,64 @@ tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
                           name, plan.subject, names_of(plan, wanted)));
 }
 
-// T is told by the first tensor that has it; the others have to agree.
-Result<void> check_shape(const TensorPlan& plan, const TensorRef& tensor, int64_t& tokens) {
+// A size that is told, in the unit in which a dimension has it.
+struct Told {
+  int64_t& size;
+  int64_t unit;
+  std::string_view name;
+};
+
+Told told_size(ToldDims& told, CallDim dim) {
+  switch (dim) {
+    case CallDim::kTokens: return {told.tokens, 1, "tokens"};
+    case CallDim::kRows: return {told.rows, 1, "rows"};
+    case CallDim::kColumns: return {told.columns, 1, "columns"};
+    case CallDim::kColumnBlocks: return {told.columns, 128, "columns"};
+  }
+  return {told.tokens, 1, "tokens"};
+}
+
+// A dimension is told by the first tensor that has it; the others have to agree.
+Result<void> check_shape(const TensorPlan& plan, const TensorRef& tensor, ToldDims& told) {
   if (tensor.shape.size() != plan.shape.size()) return wrong_shape(plan, tensor);
   for (std::size_t i = 0; i < plan.shape.size(); ++i) {
     const Dim& dim = plan.shape[i];
     const int64_t size = tensor.shape[i];
-    if (!is_tokens(dim)) {
+    const std::optional<CallDim> varying = call_dim(dim);
+    if (!varying) {
       if (size != dim.value) return wrong_shape(plan, tensor);
       continue;
     }
     if (size < 0 || size > dim.value) return wrong_shape(plan, tensor);
-    if (tokens == kUnknown) tokens = size;
-    if (size != tokens)
-      return mismatch(plan,
-                      fmt::format("it has {} tokens, tensors before it have {}", size, tokens));
+    const auto [told_before, unit, name] = told_size(told, *varying);
+    if (told_before == kUntold) told_before = size * unit;
+    if (size * unit != told_before)
+      return mismatch(plan, fmt::format("it has {} {}, tensors before it have {}", size * unit,
+                                        name, told_before));
   }
   return {};
 }
 
-int64_t bytes_of(const TensorPlan& plan, int64_t tokens) {
-  int64_t bytes = size_bytes(plan.dtype);
-  for (const Dim& dim : plan.shape) bytes *= is_tokens(dim) ? tokens : dim.value;
+int64_t bytes_of(const TensorRef& tensor) {
+  int64_t bytes = size_bytes(tensor.dtype);
+  for (const int64_t size : tensor.shape) bytes *= size;
   return bytes;
 }
 
-Result<void> check_type(const TensorPlan& plan, const TensorRef& tensor, int64_t& tokens) {
+Result<void> check_type(const TensorPlan& plan, const TensorRef& tensor, ToldDims& told) {
   if (tensor.dtype != plan.dtype)
     return mismatch(
         plan,
         fmt::format("its dtype is {}, wanted {}", to_string(tensor.dtype), to_string(plan.dtype)),
         compiler::dtype_hint(plan.name, tensor.dtype));
-  return check_shape(plan, tensor, tokens);
+  return check_shape(plan, tensor, told);
 }
 
 Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size_t slot,
-                      int64_t& tokens, BoundTensors& bound) {
+                      BoundTensors& bound) {
   if (bound.is_bound[slot]) return mismatch(plan, "it is given twice");
-  MOEJIT_TRY(check_type(plan, tensor, tokens));
-  const int64_t bytes = bytes_of(plan, std::max<int64_t>(tokens, 0));
+  MOEJIT_TRY(check_type(plan, tensor, bound.told));
+  const int64_t bytes = bytes_of(tensor);
   if (tensor.data == nullptr && bytes > 0)
     return mismatch(plan, fmt::format("its address is null, wanted {} bytes", bytes));
   if (!is_aligned(tensor.data, kTensorAlignment))
@@ -157,6 +178,24 @@ Result<void> check_block(std::string_view name, const BoundMemory& given, int64_
                 fmt::format("the {}'s address {} is not a multiple of {}", name,
                             fmt::ptr(given.address), alignment));
   return {};
+}
+
+// Kernels write rows where a route sends them: to any of those that it may give the tokens.
+Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
+                         BoundTensors& bound) {
+  const ToldDims& told = bound.told;
+  bound.dims = of_tokens;
+  if (told.columns != kUntold) bound.dims.columns = told.columns;
+  if (told.rows == kUntold) return {};
+  bound.dims.rows = told.rows;
+  const int64_t wanted =
+      told.tokens == kUntold ? 0 : compiler::most_permuted_rows(plan.bounds, told.tokens);
+  if (told.rows >= wanted) return {};
+  return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
+              fmt::format("the tensors with permuted rows have {}, wanted at least {}, which {} "
+                          "tokens may need",
+                          told.rows, wanted, told.tokens),
+              "give them as many rows, or the max_permuted_rows of the description");
 }
 
 // Memory of a call: a tensor, or a block.
@@ -233,7 +272,6 @@ TensorSet tensors_of_shape(const Plan& plan, const CallPart& part) {
 Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorSet& wanted,
                           const TensorSet& shapes, std::span<const TensorRef> tensors,
                           BoundTensors& bound) {
-  int64_t tokens = kUnknown;
   TensorSet missing = wanted | shapes;
   for (const TensorRef& tensor : tensors) {
     const auto found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
@@ -241,9 +279,9 @@ Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorS
       return unknown_name(plan, wanted, tensor.name);
     const auto slot = static_cast<std::size_t>(found - plan.tensors.begin());
     if (wanted[slot])
-      MOEJIT_TRY(bind_one(*found, tensor, slot, tokens, bound));
+      MOEJIT_TRY(bind_one(*found, tensor, slot, bound));
     else if (shapes[slot])
-      MOEJIT_TRY(check_type(*found, tensor, tokens));
+      MOEJIT_TRY(check_type(*found, tensor, bound.told));
     missing.reset(slot);
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
@@ -252,7 +290,11 @@ Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorS
           Stage::kLaunch, ErrorCode::kMissingTensor,
           fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
                       to_string(plan.tensors[slot].dtype), wanted_shape(plan.tensors[slot])));
-  bound.dims.tokens = std::max<int64_t>(tokens, 0);
+  const auto& [tokens, rows, columns] = bound.told;
+  bound.dims.tokens = std::max<int64_t>(tokens != kUntold ? tokens
+                                        : rows != kUntold ? rows
+                                                          : columns,
+                                        0);
   return {};
 }
 
@@ -260,7 +302,7 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
                          const CallPart& part, int64_t alignment, const CallMemory& memory,
                          BoundTensors& bound) {
   const compiler::CallLayout call = layout.at(bound.dims.tokens);
-  bound.dims = call.dims;
+  MOEJIT_TRY(settle_dims(plan, call.dims, bound));
   for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
     if (!has_block(part, compiler::kMemoryBlocks[block].role)) continue;
     const auto& [name, address, bytes] = kBlocksOfCall[block];

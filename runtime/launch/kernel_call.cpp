@@ -91,16 +91,25 @@ int64_t KernelCall::ctas(int64_t tokens, int32_t sm_count) const {
   return cta_count(*kernel_, tokens, sm_count);
 }
 
+const void* KernelCall::any_address(const BoundTensors& tensors) const {
+  for (const Argument& argument : arguments_)
+    if (tensors.address[argument.slot] != nullptr) return tensors.address[argument.slot];
+  return nullptr;
+}
+
 Result<void> KernelCall::put_argument(const Argument& argument, const Device& device,
-                                      const BoundTensors& tensors, std::span<std::byte> record) {
-  void* const address = tensors.address[argument.slot];
+                                      const BoundTensors& tensors,
+                                      std::span<std::byte> record) const {
+  const void* address = tensors.address[argument.slot];
   if (argument.box == nullptr) {
     put(record, argument.offset, address);
     return {};
   }
   TensorBox box = *argument.box;
   if (box.call_dim >= 0 && argument.dim)
-    box.dims[static_cast<std::size_t>(box.call_dim)] = tensors.dims.size(*argument.dim);
+    box.dims[static_cast<std::size_t>(box.call_dim)] =
+        std::max<int64_t>(tensors.dims.size(*argument.dim), 1);
+  if (tensors.bytes[argument.slot] == 0) address = any_address(tensors);
   MOEJIT_TRY_ASSIGN(const device::TensorMap map, device.encode_tensor_map(box, address));
   put(record, argument.offset, map);
   return {};

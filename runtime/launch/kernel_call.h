@@ -52,8 +52,11 @@ class KernelCall {
   };
   using Record = std::array<std::byte, kMostParamBytes>;
 
-  static Result<void> put_argument(const Argument& argument, const Device& device,
-                                   const BoundTensors& tensors, std::span<std::byte> record);
+  Result<void> put_argument(const Argument& argument, const Device& device,
+                            const BoundTensors& tensors, std::span<std::byte> record) const;
+  // Returns an address for the tensor map of a tensor without elements, which may be null, as maps
+  // may not be: any other tensor's, since nothing is read or written through it.
+  const void* any_address(const BoundTensors& tensors) const;
 
   const compiler::KernelPlan* kernel_ = nullptr;
   std::unique_ptr<LoadedKernel> loaded_;

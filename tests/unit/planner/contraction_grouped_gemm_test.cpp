@@ -85,7 +85,11 @@ TEST(ContractionGroupedGemm, IsPlannedWithoutALayer) {
   const auto& spec = std::get<ContractionGroupedGemmSpec>(kernel.spec);
   EXPECT_EQ(spec, choose_tiles(problem(GradientOutput::kF32Add), 1024));
   EXPECT_EQ(kernel.launch.max_ctas, 8 * 32 * 38);
-  EXPECT_EQ(kernel.tensor_maps, contraction_grouped_gemm_tensor_maps(spec, 8192, {"a", "b", "d"}));
+  auto maps = contraction_grouped_gemm_tensor_maps(spec, 8192, {"a", "b", "d"});
+  maps.back().access = Access::kReadWrite;  // it adds to D
+  EXPECT_EQ(kernel.tensor_maps, maps);
+  EXPECT_EQ(kernel.bounds.groups, 8);
+  EXPECT_EQ(kernel.numbers.size(), 2U);
   EXPECT_EQ(kernel.multiply_adds, int64_t{8192} * 4096 * 7168);
 }
 

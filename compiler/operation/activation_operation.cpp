@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/operation_parts.h"
+#include "compiler/planner/complete_kernel.h"
+
+namespace moejit::compiler {
+namespace {
+
+// Returns the dimension of both gate and up, or of up alone.
+Dim of_sections(const Activation& activation, const Dim& one) {
+  return has_gate(activation) ? Dim{"2" + one.symbol, 2 * one.value} : one;
+}
+
+// Adds what activation and gradient read.
+void read_inputs(PartsBuilder& parts, const ActivationOperation& operation, const Dim& p,
+                 const Dim& i) {
+  parts.read("input", DType::kBF16, {p, of_sections(operation.activation, i)});
+  if (operation.is_gradient) parts.read("gradient", DType::kBF16, {p, i});
+  parts.read("probs", DType::kF32, {p});
+  read_groups(parts, operation.local_experts);
+}
+
+ActivationBackward backward_kind(const ActivationOperation& operation, int64_t pitch) {
+  return {.local_experts = static_cast<int32_t>(operation.local_experts),
+          .columns = static_cast<int32_t>(operation.intermediate),
+          .pitch = static_cast<int32_t>(pitch),
+          .activation = operation.activation,
+          .format = format_of(operation.format),
+          .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
+}
+
+Activate forward_kind(const ActivationOperation& operation) {
+  return {.local_experts = static_cast<int32_t>(operation.local_experts),
+          .columns = static_cast<int32_t>(operation.intermediate),
+          .activation = operation.activation,
+          .format = format_of(operation.format),
+          .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
+          .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
+}
+
+}  // namespace
+
+Result<OperationParts> parts_of(const ActivationOperation& operation, const Target& target) {
+  const Dim p{"P", operation.max_permuted_rows}, i{"I", operation.intermediate};
+  const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
+  PartsBuilder parts;
+  read_inputs(parts, operation, p, i);
+  if (!operation.is_gradient) {
+    parts.write_rows("output", operation.format, p, i);
+    return std::move(parts).make(forward_kind(operation), bounds, target);
+  }
+  const Activation& activation = operation.activation;
+  const bool is_fp8 = operation.format == RowFormat::kFp8;
+  const Dim blocks = blocks_of(i);
+  // No scale block may lie in gate and up, over both of which dgrad contracts.
+  const bool is_padded = is_fp8 && has_gate(activation) && i.value % 128 != 0;
+  const Dim half = is_padded ? Dim{"I'", 128 * blocks.value} : i;
+  if (is_fp8)
+    parts.write({.role = "output",
+                 .shape = {p, of_sections(activation, half)},
+                 .scales_shape = {p, of_sections(activation, blocks)}});
+  else
+    parts.write("output", DType::kBF16, {p, of_sections(activation, half)});
+  if (operation.dprobs) parts.write("output_dprobs", DType::kF32, {p, blocks});
+  return std::move(parts).make(backward_kind(operation, half.value), bounds, target);
+}
+
+}  // namespace moejit::compiler

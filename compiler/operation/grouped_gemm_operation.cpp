@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/operation_parts.h"
+#include "compiler/planner/complete_kernel.h"
+
+namespace moejit::compiler {
+namespace {
+
+// Adds the scales of A and B, of which `row_tiles` is the number of B's in each column of tiles.
+void add_scales(PartsBuilder& parts, const GroupedGemmOperation& operation, const Dim& p,
+                const Dim& e) {
+  const Dim k{"k", operation.k}, n{"n", operation.n};
+  const int64_t section_n = operation.n / operation.sections;
+  switch (operation.scales) {
+    case GemmScales::kRowBlock:
+      parts.read("a_scale_inv", DType::kF32, {p, blocks_of(k)}, Layout::kScalesCompact);
+      parts.read("b_scale_inv", DType::kF32,
+                 {e, {"row tiles", operation.sections * ((section_n + 127) / 128)}, blocks_of(k)},
+                 Layout::kScalesTiles);
+      return;
+    case GemmScales::kTensor:
+      parts.read("a_scale_inv", DType::kF32, {e});
+      parts.read("b_scale_inv", DType::kF32, {e});
+      return;
+    case GemmScales::kRowColumn:
+      parts.read("a_scale_inv", DType::kF32, {p});
+      parts.read("b_scale_inv", DType::kF32, {e, n});
+      return;
+    case GemmScales::kNone: return;
+  }
+}
+
+DType dtype_of(GradientOutput output) {
+  return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace
+
+Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Target& /*target*/) {
+  const DType operands = operation.scales == GemmScales::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const GroupedGemmSpec problem{
+      .operands = operands,
+      .scales = operation.scales,
+      .accumulation = operation.accumulation,
+      .b_major = operation.b_major,
+      .local_experts = static_cast<int32_t>(operation.local_experts),
+      .sections = static_cast<int32_t>(operation.sections),
+      .section_n = static_cast<int32_t>(operation.n / operation.sections),
+      .k = static_cast<int32_t>(operation.k),
+      .blocks_per_promotion = static_cast<int32_t>(operation.scale_sharing_k),
+      .bias = operation.bias};
+  MOEJIT_TRY_ASSIGN(KernelPlan kernel, plan_grouped_gemm(problem, operation.max_permuted_rows));
+  const Dim p{"P", operation.max_permuted_rows}, e{"E", operation.local_experts};
+  const Dim n{"n", operation.n}, k{"k", operation.k};
+  PartsBuilder parts;
+  parts.read("a", operands, {p, k});
+  parts.read("b", operands,
+             operation.b_major == Major::kMn ? std::vector{e, k, n} : std::vector{e, n, k});
+  add_scales(parts, operation, p, e);
+  if (operation.bias != GemmBias::kNone) parts.read("bias", DType::kBF16, {e, n});
+  if (operation.bias == GemmBias::kColumnsTimesProb) parts.read("probs", DType::kF32, {p});
+  read_groups(parts, operation.local_experts);
+  parts.write("d", DType::kBF16, {p, n});
+  parts.write_optional("elapsed", DType::kI64, {fixed(2)});
+  return std::move(parts).with(std::move(kernel));
+}
+
+Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation,
+                                const Target& /*target*/) {
+  const Dim e{"E", operation.local_experts};
+  const Dim rows{"rows", operation.rows}, n{"n", operation.n};
+  const Dim columns{"C", operation.max_columns}, blocks{"C/128", operation.max_columns / 128};
+  PartsBuilder parts;
+  if (operation.scales == GradientScales::kNone) {
+    parts.read("a", DType::kBF16, {columns, rows});
+    parts.read("b", DType::kBF16, {columns, n});
+  } else {
+    const bool is_row = operation.scales == GradientScales::kRow;
+    const Layout layout = is_row ? Layout::kScalesCompact : Layout::kScalesTiles;
+    parts.read("a", DType::kF8E4M3, {blocks, rows, fixed(128)});
+    parts.read("b", DType::kF8E4M3, {blocks, n, fixed(128)});
+    parts.read("a_scale_inv", DType::kF32, {is_row ? rows : blocks_of(rows), blocks}, layout);
+    parts.read("b_scale_inv", DType::kF32, {is_row ? n : blocks_of(n), blocks}, layout);
+  }
+  read_groups(parts, operation.local_experts);
+  parts.write("d", dtype_of(operation.output), {e, rows, n});
+  parts.write_optional("elapsed", DType::kI64, {fixed(2)});
+  return std::move(parts).with(
+      plan_contraction_grouped_gemm({.scales = operation.scales,
+                                     .output = operation.output,
+                                     .local_experts = static_cast<int32_t>(operation.local_experts),
+                                     .rows = static_cast<int32_t>(operation.rows),
+                                     .n = static_cast<int32_t>(operation.n)},
+                                    operation.max_columns));
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/operation_parts.h"
+
+#include "compiler/planner/complete_kernel.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+Port PartsBuilder::add(std::string role, DType dtype, std::vector<Dim> shape, bool is_optional) {
+  tensors_.push_back(
+      {.name = role, .dtype = dtype, .shape = std::move(shape), .is_optional = is_optional});
+  return {.role = role, .tensor = role};
+}
+
+Port PartsBuilder::add(Scaled&& tensor) {
+  Port port = add(tensor.role, tensor.dtype, std::move(tensor.shape), false);
+  port.scale_inv =
+      tensor.scales_name.empty() ? tensor.role + "_scale_inv" : std::move(tensor.scales_name);
+  tensors_.push_back({.name = port.scale_inv,
+                      .dtype = DType::kF32,
+                      .shape = std::move(tensor.scales_shape),
+                      .layout = tensor.scales});
+  return port;
+}
+
+void PartsBuilder::read(std::string role, DType dtype, std::vector<Dim> shape, Layout layout) {
+  operation_.reads.push_back(add(std::move(role), dtype, std::move(shape), false));
+  tensors_.back().layout = layout;
+}
+
+void PartsBuilder::read_optional(std::string role, DType dtype, std::vector<Dim> shape) {
+  operation_.reads.push_back(add(std::move(role), dtype, std::move(shape), true));
+}
+
+void PartsBuilder::write(std::string role, DType dtype, std::vector<Dim> shape) {
+  operation_.writes.push_back(add(std::move(role), dtype, std::move(shape), false));
+}
+
+void PartsBuilder::write_optional(std::string role, DType dtype, std::vector<Dim> shape) {
+  operation_.writes.push_back(add(std::move(role), dtype, std::move(shape), true));
+}
+
+void PartsBuilder::read(Scaled tensor) { operation_.reads.push_back(add(std::move(tensor))); }
+
+void PartsBuilder::write(Scaled tensor) { operation_.writes.push_back(add(std::move(tensor))); }
+
+void PartsBuilder::read_rows(std::string role, RowFormat format, const Dim& rows,
+                             const Dim& columns) {
+  if (format == RowFormat::kBf16) return read(std::move(role), DType::kBF16, {rows, columns});
+  read({.role = std::move(role),
+        .shape = {rows, columns},
+        .scales_shape = {rows, blocks_of(columns)}});
+}
+
+void PartsBuilder::write_rows(std::string role, RowFormat format, const Dim& rows,
+                              const Dim& columns) {
+  if (format == RowFormat::kBf16) return write(std::move(role), DType::kBF16, {rows, columns});
+  write({.role = std::move(role),
+         .shape = {rows, columns},
+         .scales_shape = {rows, blocks_of(columns)}});
+}
+
+OperationParts PartsBuilder::make(OperationKind kind, const CallBounds& bounds,
+                                  const Target& target) && {
+  operation_.kind = std::move(kind);
+  KernelPlan kernel = make_kernel(operation_, {.bounds = bounds, .target = target});
+  complete_kernel(kernel, bounds);
+  return {std::move(kernel), std::move(tensors_)};
+}
+
+Dim fixed(int64_t size) { return {std::to_string(size), size}; }
+
+Dim columns_of(int64_t columns) { return {"columns", columns}; }
+
+Dim blocks_of(const Dim& dim) {
+  return {fmt::format("ceil({}/128)", dim.symbol), (dim.value + 127) / 128};
+}
+
+void read_groups(PartsBuilder& parts, int64_t local_experts) {
+  parts.read("counts", DType::kI32, {{"E", local_experts}});
+  parts.read("offs", DType::kI32, {{"E+1", local_experts + 1}});
+}
+
+CallBounds bounds_of(const RoutedTokens& tokens) {
+  return {.max_tokens = tokens.max_tokens,
+          .top_k = static_cast<int32_t>(tokens.top_k),
+          .groups = static_cast<int32_t>(tokens.local_experts),
+          .splits_alignment = static_cast<int32_t>(tokens.splits_alignment),
+          .max_permuted_rows = tokens.max_permuted_rows};
+}
+
+Format format_of(RowFormat format) { return format == RowFormat::kFp8 ? kRows1x128 : Format{}; }
+
+}  // namespace moejit::compiler

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/compiler.h"
+#include "compiler/operation.h"
+#include "compiler/planner/operation.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moejit::compiler {
+
+// What the plan of an operation consists of: one kernel, complete, and the caller's tensors, of
+// which plan_operation() tells roles and bytes.
+struct OperationParts {
+  KernelPlan kernel;
+  std::vector<TensorPlan> tensors;
+};
+
+Result<OperationParts> parts_of(const QuantizeOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const RouteOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const PermutePadOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const UnpermuteOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const ActivationOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const TransposeOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Target& target);
+Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation,
+                                const Target& target);
+
+// Collects the tensors of an operation, by the roles of its kernel, and what it makes of them as an
+// operation of a layer's graph does.
+class PartsBuilder {
+ public:
+  void read(std::string role, DType dtype, std::vector<Dim> shape,
+            Layout layout = Layout::kRowMajor);
+  void read_optional(std::string role, DType dtype, std::vector<Dim> shape);
+  void write(std::string role, DType dtype, std::vector<Dim> shape);
+  void write_optional(std::string role, DType dtype, std::vector<Dim> shape);
+
+  // The data and scales of a tensor, e4m3 unless said otherwise.
+  struct Scaled {
+    std::string role;
+    std::vector<Dim> shape;
+    std::vector<Dim> scales_shape;
+    Layout scales = Layout::kScalesCompact;
+    DType dtype = DType::kF8E4M3;
+    std::string scales_name = {};  // empty: "<role>_scale_inv"
+  };
+  void read(Scaled tensor);
+  void write(Scaled tensor);
+  // Rows [rows, columns] in bf16, or with a scale for each row and 128 columns.
+  void read_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
+  void write_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
+
+  // Returns the tensors with the kernel that a layer's graph has for such an operation.
+  OperationParts make(OperationKind kind, const CallBounds& bounds, const Target& target) &&;
+  // Returns the tensors with a kernel that is complete.
+  OperationParts with(KernelPlan kernel) && { return {std::move(kernel), std::move(tensors_)}; }
+
+ private:
+  Port add(std::string role, DType dtype, std::vector<Dim> shape, bool is_optional);
+  Port add(Scaled&& tensor);
+
+  std::vector<TensorPlan> tensors_;
+  Operation operation_;
+};
+
+// Return dimensions, as the listing of a plan names them.
+Dim fixed(int64_t size);
+Dim columns_of(int64_t columns);
+Dim blocks_of(const Dim& dim);  // of 128 elements: "ceil(columns/128)"
+
+// Adds the sizes and starts of groups that are read, [E] and [E + 1].
+void read_groups(PartsBuilder& parts, int64_t local_experts);
+
+CallBounds bounds_of(const RoutedTokens& tokens);
+
+// Returns the format of rows, with the quantiser's smallest amax.
+Format format_of(RowFormat format);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/operation_parts.h"
+#include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/plan_workspace.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+void complete_tensor(TensorPlan& tensor, const KernelPlan& kernel) {
+  tensor.role = writes(kernel, tensor.name) ? TensorRole::kOutput : TensorRole::kInput;
+  tensor.bytes = size_bytes(tensor.dtype);
+  for (const Dim& dim : tensor.shape) tensor.bytes *= dim.value;
+}
+
+}  // namespace
+
+Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target) {
+  MOEJIT_TRY_ASSIGN(
+      OperationParts parts,
+      std::visit([&](const auto& kind) { return parts_of(kind, target); }, operation));
+  const std::string_view name = operation_name(operation);
+  parts.kernel.operation = name;
+  OperationPlan plan{{.subject = fmt::format("the operation {}", name),
+                      .target = target,
+                      .bounds = parts.kernel.bounds,
+                      .tensors = std::move(parts.tensors)},
+                     operation};
+  for (TensorPlan& tensor : plan.tensors) complete_tensor(tensor, parts.kernel);
+  plan.kernels.push_back(std::move(parts.kernel));
+  plan.workspace_bytes = plan_workspace(plan, {});
+  return plan;
+}
+
+}  // namespace moejit::compiler

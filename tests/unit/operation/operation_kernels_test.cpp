@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/fields.h"
+#include "tests/unit/operation/operation_examples.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+LayerPlan layer_plan(std::string_view fields) {
+  const auto layer = parse_layer(fmt::format(R"({{"name": "some", "experts": 8, "top_k": 2,
+      "hidden": 512, "intermediate": 192, "splits_alignment": 64, "max_tokens": 256,
+      "passes": ["forward", "backward"], "fuse_transpose": false,
+      "fuse_activation_transpose": false {}}})",
+                                             fields),
+                                 "layer");
+  EXPECT_TRUE(layer) << to_string(layer.error());
+  return plan_layer(*layer, Target{}).value();
+}
+
+// The operation has the kernel that the layer has under the same name: equal launches, numbers,
+// and text, so that it is compiled once.
+void expect_kernel_of(const LayerPlan& layer, std::string_view json) {
+  SCOPED_TRACE(json);
+  const OperationPlan plan = plan_of(operation_of(json));
+  const KernelPlan& got = plan.kernels.front();
+  const auto wanted = std::ranges::find(layer.kernels, got.operation, &KernelPlan::operation);
+  ASSERT_NE(wanted, layer.kernels.end());
+  EXPECT_EQ(to_string(got.spec), to_string(wanted->spec));
+  EXPECT_EQ(got.spec, wanted->spec);
+  EXPECT_EQ(got.launch, wanted->launch);
+  EXPECT_EQ(got.numbers, wanted->numbers);
+  EXPECT_EQ(emit_kernel(got, plan.target)->entry, emit_kernel(*wanted, plan.target)->entry);
+}
+
+std::string tokens(std::string_view operation, std::string_view more = "") {
+  return fmt::format(R"({{"operation": "{}", "max_tokens": 256, "top_k": 2, "local_experts": 8,
+      "splits_alignment": 64{}}})",
+                     operation, more);
+}
+
+std::string rows(std::string_view operation, int64_t count, std::string_view more = "") {
+  return fmt::format(R"({{"operation": "{}", "local_experts": 8, "max_permuted_rows": {}{}}})",
+                     operation, count, more);
+}
+
+TEST(OperationKernels, AreThoseOfALayerInFp8) {
+  const LayerPlan layer = layer_plan("");
+  const int64_t p = layer.layer.max_permuted_rows;
+  expect_kernel_of(layer, tokens("route", R"(, "colwise_offs": true)"));
+  expect_kernel_of(layer, tokens("quantize_permute_pad", R"(, "columns": 512)"));
+  expect_kernel_of(layer, tokens("unpermute", R"(, "columns": 512)"));
+  expect_kernel_of(layer, tokens("quantize_permute_pad_grad", R"(, "columns": 512)"));
+  expect_kernel_of(layer, tokens("unpermute_grad", R"(, "columns": 512, "dprobs_columns": 2)"));
+  expect_kernel_of(layer, rows("activation_backward_quantize", p, R"(, "intermediate": 192)"));
+  const LayerPlan apart = layer_plan(R"(, "local_experts": 4, "fuse_activation": false)");
+  const std::string few = R"({"operation": "permute_pad", "max_tokens": 256, "top_k": 2,
+      "local_experts": 4, "splits_alignment": 64, "columns": 512, "experts": 8})";
+  expect_kernel_of(apart, few);
+  expect_kernel_of(apart, R"({"operation": "quantize", "max_tokens": 256, "columns": 512})");
+}
+
+TEST(OperationKernels, AreThoseOfALayerInBf16) {
+  const LayerPlan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
+  const int64_t p = layer.layer.max_permuted_rows;
+  const std::string_view interleaved = R"(, "intermediate": 192, "gate_up_layout": "interleaved")";
+  expect_kernel_of(layer, tokens("permute_pad", R"(, "columns": 512, "format": "bf16")"));
+  expect_kernel_of(layer, tokens("permute_pad_grad", R"(, "columns": 512, "format": "bf16")"));
+  expect_kernel_of(layer, rows("activation", p, interleaved));
+  expect_kernel_of(layer, rows("activation_backward", p, interleaved));
+}
+
+}  // namespace
+}  // namespace moejit::compiler

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation/fields.h"
+#include "compiler/param_record.h"
+#include "tests/unit/operation/operation_examples.h"
+
+#include <algorithm>
+#include <set>
+
+namespace moejit::compiler {
+namespace {
+
+TEST(PlanOperation, GivesTheOneKernelAllThatItsLaunchNeeds) {
+  for (const std::string_view name : operation_names()) {
+    SCOPED_TRACE(name);
+    const OperationPlan plan = plan_of(operation_of(example_text(name)));
+    ASSERT_EQ(plan.kernels.size(), 1U);
+    const KernelPlan& kernel = plan.kernels.front();
+    EXPECT_EQ(kernel.operation, name);
+    EXPECT_EQ(kernel.bounds, plan.bounds);
+    EXPECT_EQ(kernel.numbers.size(), param_record(kernel.spec).numbers.size());
+    EXPECT_GT(kernel.launch.threads, 0);
+    EXPECT_GT(kernel.launch.max_ctas, 0);
+    EXPECT_GT(kernel.min_bytes, 0);
+    EXPECT_EQ(plan.workspace_bytes, 0);
+    for (const KernelArgument& argument : kernel.arguments)
+      EXPECT_NE(find_tensor(plan, argument.tensor), nullptr) << argument.tensor;
+    for (const TensorMapPlan& map : kernel.tensor_maps)
+      EXPECT_NE(find_tensor(plan, map.tensor), nullptr) << map.tensor;
+    for (const TensorPlan& tensor : plan.tensors) {
+      EXPECT_TRUE(touches(kernel, tensor.name)) << tensor.name;
+      EXPECT_GT(tensor.bytes, 0) << tensor.name;
+      EXPECT_EQ(tensor.role == TensorRole::kOutput, writes(kernel, tensor.name)) << tensor.name;
+    }
+  }
+}
+
+TEST(PlanOperation, KnowsWhatIsWrittenAndWhatMayBeLeftOut) {
+  const auto tensors = [](std::string_view name, auto is) {
+    const OperationPlan plan = plan_of(operation_of(example_text(name)));
+    std::set<std::string> names;
+    for (const TensorPlan& tensor : plan.tensors)
+      if (is(tensor)) names.insert(tensor.name);
+    return names;
+  };
+  const auto is_output = [](const TensorPlan& tensor) {
+    return tensor.role == TensorRole::kOutput;
+  };
+  const auto is_left_out = [](const TensorPlan& tensor) { return tensor.is_optional; };
+  EXPECT_EQ(tensors("permute_pad", is_output),
+            (std::set<std::string>{"output", "output_scale_inv", "output_probs"}));
+  EXPECT_EQ(tensors("route", is_output),
+            (std::set<std::string>{"counts", "offs", "row_map", "status"}));
+  EXPECT_EQ(tensors("unpermute_grad", is_output), (std::set<std::string>{"output", "dprobs"}));
+  EXPECT_EQ(tensors("grouped_gemm", is_output), (std::set<std::string>{"d", "elapsed"}));
+  EXPECT_EQ(tensors("grouped_gemm", is_left_out), (std::set<std::string>{"elapsed"}));
+  EXPECT_EQ(tensors("quantize_weights", is_left_out), (std::set<std::string>{"skip"}));
+  EXPECT_EQ(tensors("transpose", is_left_out), (std::set<std::string>{"status"}));
+}
+
+TEST(PlanOperation, IsPrintedAndDigestedWithItsDescription) {
+  const OperationPlan plan = plan_of(operation_of(example_text("route")));
+  const std::string text = print_plan(plan, true);
+  EXPECT_NE(text.find("operation route for cuda:sm_90a\nplan digest " + plan_digest(plan)),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("row_map"), std::string::npos);
+  const std::string json = plan_to_json(plan);
+  EXPECT_NE(json.find(R"("operation": "route")"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"plan_digest\": \"" + plan_digest(plan) + "\""), std::string::npos);
+  std::set<std::string> digests;
+  for (const std::string_view name : operation_names())
+    digests.insert(plan_digest(plan_of(operation_of(example_text(name)))));
+  EXPECT_EQ(digests.size(), operation_names().size());
+}
+
+}  // namespace
+}  // namespace moejit::compiler
