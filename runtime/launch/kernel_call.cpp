@@ -3,6 +3,7 @@
 
 #include "compiler/param_record.h"
 #include "runtime/launch/cta_count.h"
+#include "runtime/launch/listed_memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -50,6 +51,7 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
   call.kernel_ = &kernel;
   call.loaded_ = std::move(loaded);
   call.record_bytes_ = record.bytes;
+  call.reads_list_ = std::holds_alternative<compiler::MultiCastTransposeSpec>(kernel.spec);
   if (const auto taken = call.loaded_->param_bytes(); taken && *taken != record.bytes)
     return fail(Stage::kLoad, ErrorCode::kInternal,
                 fmt::format("the machine code of kernel {} takes {} bytes of parameters, wanted {} "
@@ -130,13 +132,17 @@ Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Str
                   .bytes = tensors.bytes[argument.slot],
                   .writable = argument.is_written};
   }
-  return device.launch({.kernel = loaded_.get(),
+  LaunchRequest request{.kernel = loaded_.get(),
                         .ctas = cta_count,
                         .threads = kernel_->launch.threads,
                         .shared_bytes = kernel_->launch.shared_bytes,
                         .params = std::span(record).first(record_bytes_),
-                        .regions = std::span(regions).first(arguments_.size())},
-                       stream);
+                        .regions = std::span(regions).first(arguments_.size())};
+  if (!reads_list_ || !device.is_host_memory()) return device.launch(request, stream);
+  std::vector<MemoryRegion> all = listed_memory(*kernel_, regions.front().address);
+  all.insert(all.end(), request.regions.begin(), request.regions.end());
+  request.regions = all;
+  return device.launch(request, stream);
 }
 
 }  // namespace moejit::runtime

@@ -63,6 +63,7 @@ class KernelCall {
   std::vector<Argument> arguments_;
   Record record_{};  // with the numbers that do not change
   std::size_t record_bytes_ = 0;
+  bool reads_list_ = false;  // its first argument has addresses of tensors
   std::vector<Number> numbers_;
 };
 

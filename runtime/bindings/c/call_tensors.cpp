@@ -2,7 +2,8 @@
 #include "runtime/bindings/c/call_tensors.h"
 
 #include "runtime/bindings/c/dlpack_dtype.h"
-#include "runtime/bindings/c/handles.h"
+#include "runtime/bindings/c/last_error.h"
+#include "runtime/bindings/c/records.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -99,20 +100,20 @@ tl::unexpected<Error> null_tensor(std::size_t index, const char* name) {
 
 }  // namespace
 
-Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
-                               std::span<const moejit_tensor> given, CallTensors& tensors) {
-  const std::vector<TensorPlan>& plans = layer.plan.tensors;
+Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& handle,
+                               uint32_t call_bit, std::span<const moejit_tensor> given,
+                               CallTensors& tensors) {
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [name, tensor] = given[i];
     if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
-    const auto plan = std::ranges::find(plans, std::string_view(name), &TensorPlan::name);
+    const auto found = std::ranges::find(plan.tensors, std::string_view(name), &TensorPlan::name);
     // The runtime has the sentence for names that are none of a caller's tensors.
     TensorRef ref{.name = name};
-    if (plan != plans.end() && is_callers(plan->role)) {
-      const auto index = static_cast<std::size_t>(plan - plans.begin());
-      if ((layer.tensors[index].used_by & call_bit) == 0) continue;
-      MOEJIT_TRY(check(*tensor, *plan, layer.place));
-      ref = {plan->name, plan->dtype, shape_of(*tensor), address_of(*tensor)};
+    if (found != plan.tensors.end() && is_callers(found->role)) {
+      const auto index = static_cast<std::size_t>(found - plan.tensors.begin());
+      if ((handle.tensors[index].used_by & call_bit) == 0) continue;
+      MOEJIT_TRY(check(*tensor, *found, handle.place));
+      ref = {found->name, found->dtype, shape_of(*tensor), address_of(*tensor)};
     }
     if (tensors.count == tensors.refs.size())
       return mismatch(ref.name, fmt::format("the call has more than {} tensors, so some are given "
@@ -120,6 +121,24 @@ Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
                                             tensors.refs.size()));
     tensors.refs[tensors.count++] = ref;
   }
+  return {};
+}
+
+Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
+                       const moejit_call& call, uint32_t call_bit, const char* function,
+                       GivenCall& given) {
+  MOEJIT_TRY_ASSIGN(const moejit_call read, read_record(Stage::kLaunch, &call, "moejit_call"));
+  if (read.tensors == nullptr && read.tensor_count > 0)
+    return null_argument(Stage::kLaunch, "call->tensors", function);
+  MOEJIT_TRY(read_call_tensors(plan, handle, call_bit, std::span(read.tensors, read.tensor_count),
+                               given.tensors));
+  given.memory = {.workspace = read.workspace,
+                  .workspace_bytes = read.workspace_bytes,
+                  .saved = read.saved,
+                  .saved_bytes = read.saved_bytes,
+                  .deferred = read.deferred,
+                  .deferred_bytes = read.deferred_bytes};
+  given.stream = read.stream;
   return {};
 }
 

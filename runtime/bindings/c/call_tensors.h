@@ -2,8 +2,8 @@
 #pragma once
 
 #include "runtime/bindings/c/moejit.h"
+#include "runtime/bindings/c/plan_handle.h"
 #include "runtime/launch/bound_tensors.h"
-#include "runtime/prepared_layer.h"
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,21 @@ struct CallTensors {
 // DLPack says and the runtime does not ask (device, dtype, strides), and leaves the rest to it.
 // Tensors of the plan that the call does not touch are left out, unchecked.
 // Errors: kInvalidValue (a null pointer), kTensorMismatch. Allocates only for errors.
-Result<void> read_call_tensors(const moejit_layer& layer, uint32_t call_bit,
-                               std::span<const moejit_tensor> given, CallTensors& tensors);
+Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& handle,
+                               uint32_t call_bit, std::span<const moejit_tensor> given,
+                               CallTensors& tensors);
+
+// A call as the runtime takes it.
+struct GivenCall {
+  CallTensors tensors;
+  runtime::CallMemory memory;
+  runtime::Stream stream = nullptr;
+};
+
+// Reads the caller's record of a call, and its tensors as above, into a record that is as it was
+// constructed. `function` is what errors call the caller's.
+Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
+                       const moejit_call& call, uint32_t call_bit, const char* function,
+                       GivenCall& given);
 
 }  // namespace moejit::bindings

@@ -11,9 +11,10 @@ using moejit::ErrorCode;
 using moejit::fail;
 using moejit::Result;
 using moejit::Stage;
-using moejit::bindings::CallTensors;
+using moejit::bindings::GivenCall;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
+using moejit::bindings::read_call;
 using moejit::compiler::GradientMode;
 using moejit::runtime::CallMemory;
 using moejit::runtime::PreparedLayer;
@@ -31,21 +32,9 @@ moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32
       return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
                   fmt::format("{} is not prepared", layer->plan.subject),
                   "call moejit_layer_prepare() once before");
-    MOEJIT_TRY_ASSIGN(const moejit_call given,
-                      moejit::bindings::read_record(Stage::kLaunch, call, "moejit_call"));
-    if (given.tensors == nullptr && given.tensor_count > 0)
-      return null_argument(Stage::kLaunch, "call->tensors", function);
-    CallTensors tensors;
-    MOEJIT_TRY(moejit::bindings::read_call_tensors(
-        *layer, call_bit, std::span(given.tensors, given.tensor_count), tensors));
-    return body(*layer->prepared, tensors.span(),
-                CallMemory{.workspace = given.workspace,
-                           .workspace_bytes = given.workspace_bytes,
-                           .saved = given.saved,
-                           .saved_bytes = given.saved_bytes,
-                           .deferred = given.deferred,
-                           .deferred_bytes = given.deferred_bytes},
-                given.stream);
+    GivenCall given;
+    MOEJIT_TRY(read_call(layer->plan, *layer, *call, call_bit, function, given));
+    return body(*layer->prepared, given.tensors.span(), given.memory, given.stream);
   });
 }
 

@@ -5,15 +5,13 @@
 #include "runtime/bindings/c/moejit_dispatch.h"
 #include "runtime/bindings/c/records.h"
 
-#include <mutex>
-
 namespace {
 
 using moejit::Result;
 using moejit::Stage;
+using moejit::bindings::CallerTensor;
 using moejit::bindings::guarded;
-using moejit::bindings::LayerTensor;
-using moejit::bindings::LazyText;
+using moejit::bindings::hand_out;
 using moejit::bindings::null_argument;
 using moejit::compiler::BackwardHalf;
 using moejit::compiler::CallPart;
@@ -22,12 +20,8 @@ using moejit::compiler::LayerPlan;
 using moejit::compiler::Phase;
 using moejit::compiler::TensorPlan;
 
-LayerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& tensor) {
-  LayerTensor result;
-  for (const moejit::compiler::Dim& dim : tensor.shape) {
-    result.shape.push_back(dim.value);
-    result.symbols.push_back(dim.symbol.c_str());
-  }
+CallerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& tensor) {
+  CallerTensor result = moejit::bindings::caller_tensor(tensor);
   constexpr auto kQuantize = DispatchCall::kQuantize;
   constexpr auto kExperts = DispatchCall::kExperts;
   constexpr std::pair<CallPart, uint32_t> kCalls[] = {
@@ -54,15 +48,6 @@ Result<LayerPlan> plan_of(std::string_view json, const char* target,
   return plan_layer(layer, parsed_target,
                     {.keep_intermediates = options.keep_intermediates != 0,
                      .measure_gemms = options.measure_gemms != 0});
-}
-
-// Hands out a text that `make` makes when it is first asked for.
-template <typename Make>
-Result<void> hand_out(LazyText& lazy, const char** text, Make&& make) {
-  const std::lock_guard lock(lazy.mutex);
-  if (!lazy.text) lazy.text = make();
-  *text = lazy.text->c_str();
-  return {};
 }
 
 // Both arguments of a function that hands out a text.

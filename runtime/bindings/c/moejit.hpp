@@ -13,6 +13,7 @@
 #include <moejit/moejit.h>
 #include <moejit/moejit_describe.h>
 #include <moejit/moejit_dispatch.h>
+#include <moejit/moejit_operation.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,6 +66,7 @@ struct Destroy {
   void operator()(moejit_device* device) const { moejit_device_destroy(device); }
   void operator()(moejit_engine* engine) const { moejit_engine_destroy(engine); }
   void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
+  void operator()(moejit_operation* operation) const { moejit_operation_destroy(operation); }
   void operator()(moejit_description* description) const {
     moejit_description_destroy(description);
   }
@@ -270,6 +272,66 @@ class Layer {
 
  private:
   detail::Owner<moejit_layer> handle_;
+};
+
+class Operation {
+ public:
+  // Parses the description of an operation and plans it for a target.
+  Operation(std::string_view json, const std::string& target,
+            const moejit_operation_options& options = make<moejit_operation_options>())
+      : handle_(detail::own<moejit_operation>([&](moejit_operation** operation) {
+          return moejit_operation_create(json.data(), json.size(), target.c_str(), &options,
+                                         operation);
+        })) {}
+
+  moejit_operation* get() const noexcept { return handle_.get(); }
+  moejit_operation_info info() const {
+    auto info = make<moejit_operation_info>();
+    check(moejit_operation_get_info(get(), &info));
+    return info;
+  }
+  // Returns what a call over so many tokens needs at least.
+  moejit_operation_sizes sizes(std::int64_t tokens) const {
+    auto sizes = make<moejit_operation_sizes>();
+    check(moejit_operation_get_sizes(get(), tokens, &sizes));
+    return sizes;
+  }
+  std::string json() const {
+    const char* text = nullptr;
+    check(moejit_operation_get_json(get(), &text));
+    return text;
+  }
+  std::string plan_json() const {
+    const char* text = nullptr;
+    check(moejit_operation_get_plan_json(get(), &text));
+    return text;
+  }
+  std::string plan_text(bool explain = false) const {
+    const char* text = nullptr;
+    check(moejit_operation_get_plan_text(get(), explain, &text));
+    return text;
+  }
+
+  // Returns all tensors of the plan. Their pointers are valid as long as the operation.
+  std::vector<moejit_tensor_info> tensors() const {
+    std::vector<moejit_tensor_info> infos(info().tensor_count, make<moejit_tensor_info>());
+    for (std::size_t i = 0; i < infos.size(); ++i)
+      check(moejit_operation_get_tensor(get(), i, &infos[i]));
+    return infos;
+  }
+  moejit_tensor_info tensor(const std::string& name) const {
+    auto info = make<moejit_tensor_info>();
+    check(moejit_operation_find_tensor(get(), name.c_str(), &info));
+    return info;
+  }
+
+  void prepare(Engine& engine, Device& device) {
+    check(moejit_operation_prepare(get(), engine.get(), device.get()));
+  }
+  void run(const moejit_call& call) { check(moejit_operation_run(get(), &call)); }
+
+ private:
+  detail::Owner<moejit_operation> handle_;
 };
 
 // What moejit_describe_hugging_face() made.

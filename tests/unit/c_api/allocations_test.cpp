@@ -40,8 +40,9 @@ TEST(CApiAllocations, AreNoneToReadTheTensorsOfACall) {
   bool is_read = false;
   EXPECT_EQ(allocations_of([&] {
               bindings::CallTensors tensors;
-              const auto result = bindings::read_call_tensors(fixture.layer, MOEJIT_USED_BY_FORWARD,
-                                                              fixture.named, tensors);
+              const auto result =
+                  bindings::read_call_tensors(fixture.layer.plan, fixture.layer,
+                                              MOEJIT_USED_BY_FORWARD, fixture.named, tensors);
               is_read = result.has_value() && tensors.count == 64;
             }),
             0);

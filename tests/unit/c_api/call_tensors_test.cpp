@@ -16,7 +16,8 @@ class CallTensorsTest : public ::testing::Test {
  protected:
   Result<void> read() {
     got_.count = 0;
-    return read_call_tensors(cuda_.layer, MOEJIT_USED_BY_FORWARD, cuda_.named, got_);
+    return read_call_tensors(cuda_.layer.plan, cuda_.layer, MOEJIT_USED_BY_FORWARD, cuda_.named,
+                             got_);
   }
   bool takes(DLDeviceType type, int id) {
     cuda_.tensors[0].device = {type, id};

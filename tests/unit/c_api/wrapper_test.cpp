@@ -50,6 +50,23 @@ TEST(Wrapper, GivesWhatTheHandlesKnow) {
   EXPECT_EQ(error_of([&] { (void)layer.tensor("z"); }).code(), MOEJIT_ERROR_MISSING_TENSOR);
 }
 
+TEST(Wrapper, HasSingleOperations) {
+  const std::string json = R"({"operation": "quantize", "max_tokens": 16, "columns": 256})";
+  moejit::Operation operation(json, "sim");
+  EXPECT_EQ(std::string(operation.info().name), "quantize");
+  EXPECT_EQ(operation.tensors().size(), 3U);
+  EXPECT_EQ(std::string(operation.tensor("output").dtype_name), "F8_E4M3");
+  EXPECT_EQ(operation.sizes(16).workspace_bytes, 0);
+  EXPECT_EQ(operation.json().substr(0, 1), "{");
+  EXPECT_EQ(operation.plan_json().substr(0, 1), "{");
+  EXPECT_LT(operation.plan_text().size(), operation.plan_text(true).size());
+  const auto call = moejit::make<moejit_call>();
+  const moejit::Error error = error_of([&] { operation.run(call); });
+  EXPECT_NE(error.message().find("quantize is not prepared"), std::string::npos);
+  EXPECT_EQ(error_of([] { const moejit::Operation none("{}", "sim"); }).code(),
+            MOEJIT_ERROR_MISSING_KEY);
+}
+
 TEST(Wrapper, GivesTheMemoryOfACall) {
   const moejit::Layer layer(kTinyLayer, "sim");
   EXPECT_EQ(layer.sizes(16).workspace_bytes, layer.info().workspace_bytes);

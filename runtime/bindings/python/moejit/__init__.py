@@ -8,6 +8,8 @@ A layer is described, planned, prepared and called:
     saved = layer.forward(tensors)
     layer.backward(tensors, saved=saved)
 
+moejit.Operation is one step of it alone.
+
 This package is ctypes over libmoejit.so and depends on nothing else. docs/python.md explains it; moejit.torch has the
 same as operators and modules of PyTorch.
 """
@@ -17,16 +19,18 @@ from moejit.describe import Description, describe
 from moejit.device import Device, Memory
 from moejit.engine import Engine
 from moejit.errors import Error
-from moejit.info import EngineInfo, LayerInfo, Sizes, TensorInfo, TensorPlace
+from moejit.info import EngineInfo, LayerInfo, OperationInfo, Sizes, TensorInfo, TensorPlace
 from moejit.layer import Layer
 from moejit.library import load as _load
 from moejit.library import version as _version
+from moejit.operation import Operation
 from moejit.records import ANY_AMOUNT
 from moejit.tensors import Tensor
 from moejit.tool import tool_path
 
 __all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error", "Layer", "LayerInfo", "Memory",
-           "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__", "check_status", "describe", "tool_path"]
+           "Operation", "OperationInfo", "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__",
+           "check_status", "describe", "tool_path"]
 
 
 def check_status(status: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of layers: their records, and the workspaces that layers keep."""
+"""Calls of layers and operations: their records, and the workspaces that they keep."""
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +16,7 @@ from moejit.tensors import Given, Lease, read_tensor
 # Roles of the tensors that a call writes, and the blocks that it only reads.
 _WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
            "backward_weights": "output", "quantize": "dispatched", "experts": "output", "quantize_grad": "dispatched",
-           "experts_grad": "output"}
+           "experts_grad": "output", "run": "output"}
 _ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred"),
                "experts_grad": ("saved",)}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: another stream in each thread
@@ -70,7 +70,7 @@ def _is_contiguous(tensor: records.DLTensor) -> bool:
 
 
 class Blocks:
-    """The workspaces that a prepared layer keeps for calls which bring none, each for max_tokens.
+    """The workspaces that a prepared layer or operation keeps for calls which bring none, each for max_tokens.
 
     A workspace is free again when the kernels of its call are done: of the simulator when the call returns, of a GPU
     for the next call on the same stream.

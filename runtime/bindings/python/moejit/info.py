@@ -17,6 +17,8 @@ def _values_class(name: str, record: type[records.Record], doc: str) -> type:
 
 EngineInfo = _values_class("EngineInfo", records.EngineInfo, "The fields of moejit_engine_info: what an engine did.")
 LayerInfo = _values_class("LayerInfo", records.LayerInfo, "The fields of moejit_layer_info: figures of a plan.")
+OperationInfo = _values_class("OperationInfo", records.OperationInfo,
+                              "The fields of moejit_operation_info: figures of a plan.")
 Sizes = _values_class("Sizes", records.LayerSizes,
                       "The fields of moejit_layer_sizes: what the blocks of a call have at least.")
 
@@ -41,11 +43,11 @@ class TensorInfo:
     name: str
     dtype: str  # "BF16", "F8_E4M3", ...
     shape: tuple[int, ...]  # with every dimension at its bound
-    symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call
+    symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call, of operations "P" and "C" too
     bytes: int  # with every dimension at its bound
     offset: int  # in the block that it is in; -1: it is the caller's
     role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched"
-    used_by: frozenset[str]  # the names of methods of Layer: "update_weights", "forward", "backward", ...
+    used_by: frozenset[str]  # the names of methods of Layer: "update_weights", "forward", ...; or "run", of Operation
     is_optional: bool  # calls may leave it out
 
     @property
@@ -53,9 +55,11 @@ class TensorInfo:
         """Whether the caller brings its memory, as a tensor of the call."""
         return self.role not in ("saved", "workspace", "deferred")
 
-    def shape_of(self, tokens: int) -> tuple[int, ...]:
-        """Returns the shape in a call over T tokens."""
-        return tuple(tokens if symbol == "T" else size for symbol, size in zip(self.symbols, self.shape))
+    def shape_of(self, tokens: int | None, rows: int | None = None, columns: int | None = None) -> tuple[int, ...]:
+        """Returns the shape in a call over T tokens, P rows and C columns; None: at its bound."""
+        given = {"T": tokens, "P": rows, "C": columns, "C/128": None if columns is None else columns // 128}
+        return tuple(size if given.get(symbol) is None else given[symbol]
+                     for symbol, size in zip(self.symbols, self.shape))
 
 
 def tensor_info_of(record: records.TensorInfo) -> TensorInfo:

@@ -2,30 +2,22 @@
 """Layers: described, planned, prepared and called."""
 from __future__ import annotations
 
-import functools
-import json
-import logging
 import os
-import threading
-from ctypes import byref, c_char_p, c_void_p
+from ctypes import byref
 from typing import Any, Mapping
 
 from moejit import records
-from moejit.calls import NO_BLOCK, Blocks, CallRecord, read_block
-from moejit.device import Device, Memory, shared_simulator
-from moejit.engine import Engine, shared_engine
+from moejit.calls import NO_BLOCK, CallRecord, read_block
+from moejit.device import Memory
 from moejit.errors import Error
-from moejit.handle import Handle, Owner
-from moejit.info import LayerInfo, Sizes, TensorInfo, TensorPlace, info_of, tensor_info_of
-from moejit.library import get_info, load
-from moejit.sources import read_source
+from moejit.info import LayerInfo, Sizes, TensorPlace, info_of
+from moejit.library import get_info
+from moejit.planned import Planned
 from moejit.streams import address_of
 from moejit.tensors import Tensor
 
-_log = logging.getLogger("moejit")
 
-
-class Layer(Owner):
+class Layer(Planned):
     """A Mixture-of-Experts layer: planned when it is made, ready for calls after prepare().
 
     Calls take a mapping of tensors by the names that the plan gives them, and write into those that are outputs. A
@@ -48,6 +40,12 @@ class Layer(Owner):
         >>> layer.update_weights(tensors); layer.forward(tensors)
     """
 
+    _kind = "layer"
+    _options = records.LayerOptions
+    _info_record = records.LayerInfo
+    _info_class = LayerInfo
+    info: LayerInfo
+
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
                  name: str | None = None, keep_intermediates: bool = False) -> None:
         """Reads a layer description and plans it. Compiles nothing.
@@ -63,39 +61,7 @@ class Layer(Owner):
             OSError: There is no such file.
             ImportError: libmoejit.so is missing.
         """
-        text, source = read_source(description, "layer")
-        self._device: Device | None = None
-        if target == "auto":
-            self._device = _device_of_this_machine()
-            target = self._device.target
-        options = records.LayerOptions(source_name=os.fsencode(name or source), keep_intermediates=keep_intermediates)
-        pointer = c_void_p()
-        load().moejit_layer_create(text, len(text), target.encode(), byref(options), byref(pointer))
-        self._own(Handle(pointer.value, load().moejit_layer_destroy, "the layer"))
-        self._exclusive = threading.Lock()  # preparing wants the handle for itself
-        self._engine: Engine | None = None
-        self._is_prepared = False
-        self._blocks: Blocks | None = None
-        self.info: LayerInfo = info_of(LayerInfo, get_info(records.LayerInfo, "moejit_layer_get_info", pointer))
-        self.target = self.info.target
-        self.description: dict[str, Any] = json.loads(self._text("moejit_layer_get_json"))
-        infos = (get_info(records.TensorInfo, "moejit_layer_get_tensor", pointer, index)
-                 for index in range(self.info.tensor_count))
-        self.tensors: dict[str, TensorInfo] = {info.name: info for info in map(tensor_info_of, infos)}
-
-    def _text(self, function: str, *arguments: object) -> str:
-        text = c_char_p()
-        with self._handle.use() as layer, self._exclusive:
-            getattr(load(), function)(layer, *arguments, byref(text))
-            return text.value.decode()
-
-    def plan(self) -> dict[str, Any]:
-        """Returns the plan, as `moejit plan --json` prints it: kernels, tensors, memory."""
-        return json.loads(self._text("moejit_layer_get_plan_json"))
-
-    def explain(self) -> str:
-        """Returns the plan as text for people, with the reason for each choice."""
-        return self._text("moejit_layer_get_plan_text", 1)
+        self._plan(description, target, name, keep_intermediates=keep_intermediates)
 
     def sizes(self, tokens: int | None = None) -> Sizes:
         """Returns the bytes of the blocks that a call needs.
@@ -126,40 +92,6 @@ class Layer(Owner):
             place = get_info(records.TensorPlace, "moejit_layer_get_tensor_place", layer,
                              list(self.tensors).index(name), self.info.max_tokens if tokens is None else tokens)
         return TensorPlace(place.offset, place.bytes, tuple(place.shape[:len(info.shape)]))
-
-    @property
-    def is_prepared(self) -> bool:
-        return self._is_prepared
-
-    @property
-    def device(self) -> Device | None:
-        """The device that the layer is prepared for, or will be by default; None where that is not open yet."""
-        return self._device
-
-    def prepare(self, engine: Engine | None = None, device: Device | None = None) -> Layer:
-        """Compiles the layer's kernels, or fetches them from the cache, and loads them. Once per layer.
-
-        Args:
-            engine: What makes and keeps kernels; None: one that all layers share.
-            device: None: the current GPU, or one simulator that all layers share.
-
-        Returns:
-            The layer.
-
-        Raises:
-            Error: "compiler_missing", "compile_failed", "cache_miss", "out_of_memory", "unsupported" (the layer is
-                planned for another target), ...
-        """
-        device = device or self._default_device()
-        engine = engine or shared_engine()
-        with self._handle.use() as layer, engine._handle.use() as kernels, device._handle.use() as place:
-            with self._exclusive:
-                load().moejit_layer_prepare(layer, kernels, place)
-                self._device, self._engine = device, engine
-                self._blocks = Blocks(device, self.info.workspace_bytes)
-                self.info = info_of(LayerInfo, get_info(records.LayerInfo, "moejit_layer_get_info", layer))
-                self._is_prepared = True
-        return self
 
     def allocate(self, tokens: int) -> dict[str, Tensor]:
         """Returns memory for all tensors that are the caller's, filled with zeros, on the layer's device.
@@ -331,11 +263,6 @@ class Layer(Owner):
             return given
         return Memory(self._device, self.sizes(self._tokens_of(tensors, dy)).deferred_bytes, is_zeroed=False)
 
-    def _default_device(self) -> Device:
-        if self._device is None:
-            self._device = shared_simulator() if self.target == "sim" else Device.cuda()
-        return self._device
-
     def _tokens_of(self, tensors: Mapping[str, Any], name: str = "x") -> int:
         """Returns the T of a call, which a tensor tells; max_tokens where the library will say that it is wrong."""
         x = tensors.get(name)
@@ -345,11 +272,6 @@ class Layer(Owner):
             shape = ()
         return min(int(shape[0]), self.info.max_tokens) if len(shape) == 2 else self.info.max_tokens
 
-    def _check_prepared(self, function: str) -> None:
-        if not self._is_prepared:
-            raise Error("invalid_value", "launch", f"{function}() of the layer {self.info.name}: it is not prepared",
-                        "call prepare() once before")
-
     def _run(self, function: str, tensors: Mapping[str, Any], workspace: object, saved: object, stream: object,
              *arguments: int, deferred: object = None) -> None:
         self._check_prepared(function)
@@ -358,25 +280,10 @@ class Layer(Owner):
                   for name, value in (("saved", saved), ("deferred", deferred))]
         with self._handle.use() as layer, self._blocks.workspace(workspace, address) as space:
             call = CallRecord(function, self.tensors, tensors, space, *blocks, address)
-            getattr(load(), "moejit_layer_" + function)(layer, *arguments, byref(call.record))
-
-    def __repr__(self) -> str:
-        state = f"prepared for {self._device.name}" if self._is_prepared else "not prepared"
-        return f"<moejit.Layer {self.info.name!r}, target {self.target}, {state}>"
+            self._function(function)(layer, *arguments, byref(call.record))
 
 
 def _number_of(mode: str) -> int:
     if mode not in records.GRADIENT_MODES:
         raise Error("invalid_value", "launch", f'mode is "{mode}", wanted one of {", ".join(records.GRADIENT_MODES)}')
     return records.GRADIENT_MODES[mode]
-
-
-@functools.lru_cache(maxsize=None)
-def _device_of_this_machine() -> Device:
-    """Returns the current GPU where there is one, else the simulator. Warns once."""
-    try:
-        return Device.cuda()
-    except Error as error:
-        _log.warning("target sim, the simulator, which is for tests and not for speed, since there is no GPU: %s",
-                     error.message)
-        return shared_simulator()

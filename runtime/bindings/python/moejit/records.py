@@ -15,7 +15,7 @@ GRADIENT_MODES = {"overwrite": 0, "add": 1}
 CACHE_NETWORKS = {None: 0, "read": 1, "write": 2}
 ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched")  # by their numbers
 USED_BY = {"update_weights": 1, "forward": 2, "backward": 4, "backward_data": 8, "backward_weights": 16, "quantize": 32,
-           "experts": 64, "quantize_grad": 128, "experts_grad": 256}
+           "experts": 64, "quantize_grad": 128, "experts_grad": 256, "run": 512}
 ERROR_CODES = {
     "ok": 0, "invalid_json": 1, "unknown_key": 2, "missing_key": 3, "wrong_type": 4, "invalid_value": 5,
     "unsupported": 6, "usage": 7, "file_not_found": 8, "file_read": 9, "file_write": 10, "invalid_file": 11,
@@ -154,6 +154,41 @@ class LayerSizes(Record):
     ]
 
 
+class OperationOptions(Record):
+    _fields_ = [("struct_size", c_size_t), ("source_name", c_char_p)]
+
+
+class OperationInfo(Record):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("target", c_char_p),
+        ("tensor_count", c_size_t),
+        ("kernel_count", c_size_t),
+        ("max_tokens", c_int64),
+        ("workspace_bytes", c_int64),
+        ("is_prepared", c_int64),
+        ("plan_digest", c_char_p),
+    ]
+
+
+class OperationSizes(Record):
+    _fields_ = [("struct_size", c_size_t), ("workspace_bytes", c_int64)]
+
+
+class CastTransposeTensor(ctypes.Structure):
+    _fields_ = [
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("output_colwise", c_void_p),
+        ("scale", c_void_p),
+        ("amax", c_void_p),
+        ("scale_inv", c_void_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+    ]
+
+
 class TensorInfo(Record):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -229,6 +264,10 @@ RECORDS = {
     "moejit_layer_options": LayerOptions,
     "moejit_layer_info": LayerInfo,
     "moejit_layer_sizes": LayerSizes,
+    "moejit_operation_options": OperationOptions,
+    "moejit_operation_info": OperationInfo,
+    "moejit_operation_sizes": OperationSizes,
+    "moejit_cast_transpose_tensor": CastTransposeTensor,
     "moejit_tensor_info": TensorInfo,
     "moejit_tensor_place": TensorPlace,
     "moejit_tensor": NamedTensor,

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations: single steps of a layer, described, planned, prepared and run."""
+from __future__ import annotations
+
+import os
+from ctypes import byref
+from typing import Any, Mapping
+
+from moejit import records
+from moejit.calls import NO_BLOCK, CallRecord
+from moejit.info import OperationInfo
+from moejit.planned import Planned
+from moejit.streams import address_of
+from moejit.tensors import Tensor
+
+
+class Operation(Planned):
+    """A single step of a layer: planned when it is made, ready for run() after prepare().
+
+    Calls take tensors as those of moejit.Layer do, by the names that docs/operations-api.md tells.
+
+    Attributes:
+        description: The description with every field, a dict.
+        target: "cuda:sm_90a" or "sim".
+        info: OperationInfo, figures of the plan.
+        tensors: TensorInfo of all tensors of the plan, by name.
+
+    Example:
+        >>> quantize = moejit.Operation({"operation": "quantize", "max_tokens": 64, "columns": 256}, target="sim")
+        >>> tensors = quantize.prepare().allocate(tokens=3)
+        >>> quantize.run(tensors)
+    """
+
+    _kind = "operation"
+    _options = records.OperationOptions
+    _info_record = records.OperationInfo
+    _info_class = OperationInfo
+    info: OperationInfo
+
+    def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
+                 name: str | None = None) -> None:
+        """Reads the description of an operation and plans it. Compiles nothing.
+
+        Args:
+            description: A dict, JSON, or the path of a file (docs/operations-api.md).
+            target: "cuda:sm_90a", "sim", or "auto": that of the GPU where there is one, else "sim", with a warning.
+            name: What errors call the description; its path, or "operation".
+
+        Raises:
+            Error: The description is wrong ("unknown_key", ...), or its parts do not go together ("unsupported").
+            OSError: There is no such file.
+            ImportError: libmoejit.so is missing.
+        """
+        self._plan(description, target, name)
+
+    def allocate(self, tokens: int | None = None, *, rows: int | None = None,
+                 columns: int | None = None) -> dict[str, Tensor]:
+        """Returns memory for all tensors, filled with zeros, on the operation's device.
+
+        Args:
+            tokens, rows, columns: T, P and C of the calls that it is for; None: at its bound.
+
+        Raises:
+            Error: "out_of_memory", ...
+        """
+        device = self._default_device()
+        made = {}
+        for info in self.tensors.values():
+            shape = info.shape_of(tokens, rows, columns)
+            size = info.bytes
+            for bound, given in zip(info.shape, shape):
+                size = size // bound * given
+            made[info.name] = Tensor(device.allocate(size), info.dtype, shape)
+        return made
+
+    def run(self, tensors: Mapping[str, Any], *, workspace: object = None, stream: object = None) -> None:
+        """Runs the operation on tensors, and writes into those that are outputs.
+
+        On a GPU the kernel is started and the call returns: tensors have to stay until it is done.
+
+        Args:
+            tensors: All tensors of `tensors` but the optional ones. None is ignored.
+            workspace: A block of info.workspace_bytes, a Memory or a tensor of bytes. None: one that the operation
+                keeps.
+            stream: As for Layer.forward().
+
+        Raises:
+            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": before anything is
+                launched; "driver", "stream_capture", "simulator_fault": of launching.
+        """
+        self._check_prepared("run")
+        address = address_of(stream)
+        with self._handle.use() as operation, self._blocks.workspace(workspace, address) as space:
+            call = CallRecord("run", self.tensors, tensors, space, NO_BLOCK, NO_BLOCK, address)
+            self._function("run")(operation, byref(call.record))

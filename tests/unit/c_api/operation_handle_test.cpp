@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/c_api/sim_operation.h"
+
+#include <set>
+
+namespace moejit::testing {
+namespace {
+
+moejit_error_code create(const std::string& json, moejit_operation** operation,
+                         const char* target = "sim") {
+  return moejit_operation_create(json.data(), json.size(), target, nullptr, operation);
+}
+
+template <typename Record>
+Record record() {
+  Record made = {};
+  made.struct_size = sizeof(made);
+  return made;
+}
+
+TEST(OperationHandle, TellsWhatItIs) {
+  moejit_operation* operation = nullptr;
+  ASSERT_TRUE(is_ok(create(example_operation("permute_pad"), &operation, "cuda:sm_90a")));
+  auto info = record<moejit_operation_info>();
+  ASSERT_TRUE(is_ok(moejit_operation_get_info(operation, &info)));
+  EXPECT_STREQ(info.name, "permute_pad");
+  EXPECT_STREQ(info.target, "cuda:sm_90a");
+  EXPECT_EQ(info.kernel_count, 1U);
+  EXPECT_EQ(info.max_tokens, 64);
+  EXPECT_EQ(info.workspace_bytes, 0);
+  EXPECT_EQ(info.is_prepared, 0);
+  EXPECT_EQ(std::string(info.plan_digest).size(), 32U);
+  auto sizes = record<moejit_operation_sizes>();
+  EXPECT_TRUE(is_ok(moejit_operation_get_sizes(operation, 64, &sizes)));
+  EXPECT_TRUE(is_error(moejit_operation_get_sizes(operation, 65, &sizes),
+                       MOEJIT_ERROR_INVALID_VALUE, "the operation permute_pad with 65 tokens"));
+  const char* text = nullptr;
+  ASSERT_TRUE(is_ok(moejit_operation_get_json(operation, &text)));
+  EXPECT_NE(std::string(text).find("\"max_permuted_rows\": 176"), std::string::npos) << text;
+  ASSERT_TRUE(is_ok(moejit_operation_get_plan_json(operation, &text)));
+  EXPECT_EQ(text[0], '{');
+  ASSERT_TRUE(is_ok(moejit_operation_get_plan_text(operation, 1, &text)));
+  EXPECT_NE(std::string(text).find("row_chain load=quantized_rows"), std::string::npos) << text;
+  moejit_operation_destroy(operation);
+}
+
+TEST(OperationHandle, DescribesItsTensors) {
+  moejit_operation* operation = nullptr;
+  ASSERT_TRUE(is_ok(create(example_operation("grouped_gemm"), &operation)));
+  auto info = record<moejit_operation_info>();
+  ASSERT_TRUE(is_ok(moejit_operation_get_info(operation, &info)));
+  std::set<std::string> names;
+  auto tensor = record<moejit_tensor_info>();
+  for (std::size_t i = 0; i < info.tensor_count; ++i) {
+    ASSERT_TRUE(is_ok(moejit_operation_get_tensor(operation, i, &tensor)));
+    EXPECT_EQ(tensor.used_by, static_cast<uint32_t>(MOEJIT_USED_BY_RUN));
+    EXPECT_EQ(tensor.offset, -1);
+    names.insert(tensor.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"a", "a_scale_inv", "b", "b_scale_inv", "counts", "d",
+                                          "elapsed", "offs"}));
+  EXPECT_TRUE(is_error(moejit_operation_get_tensor(operation, names.size(), &tensor),
+                       MOEJIT_ERROR_INVALID_VALUE, "the operation grouped_gemm has 8 tensors"));
+  ASSERT_TRUE(is_ok(moejit_operation_find_tensor(operation, "d", &tensor)));
+  EXPECT_EQ(tensor.role, MOEJIT_ROLE_OUTPUT);
+  EXPECT_STREQ(tensor.symbols[0], "P");
+  EXPECT_EQ(tensor.shape[0], 192);
+  EXPECT_TRUE(is_error(moejit_operation_find_tensor(operation, "c", &tensor),
+                       MOEJIT_ERROR_MISSING_TENSOR, "the operation grouped_gemm has no tensor c"));
+  moejit_operation_destroy(operation);
+}
+
+TEST(OperationHandle, RefusesWhatIsWrong) {
+  moejit_operation* operation = nullptr;
+  EXPECT_TRUE(is_error(create("{", &operation), MOEJIT_ERROR_INVALID_JSON, "operation:1"));
+  EXPECT_EQ(operation, nullptr);
+  EXPECT_TRUE(is_error(create(R"({"operation": "quantise"})", &operation),
+                       MOEJIT_ERROR_INVALID_VALUE, "$.operation", "quantise"));
+  EXPECT_TRUE(is_error(create(example_operation("route"), &operation, "cuda:sm_80"),
+                       MOEJIT_ERROR_INVALID_VALUE, "sm_80"));
+  EXPECT_TRUE(is_error(moejit_operation_create(nullptr, 0, "sim", nullptr, &operation),
+                       MOEJIT_ERROR_INVALID_VALUE, "json of moejit_operation_create() is NULL"));
+  EXPECT_TRUE(is_error(moejit_operation_run(nullptr, nullptr), MOEJIT_ERROR_INVALID_VALUE,
+                       "operation of moejit_operation_run() is NULL"));
+  ASSERT_TRUE(is_ok(create(example_operation("route"), &operation)));
+  EXPECT_TRUE(is_error(moejit_operation_run(operation, nullptr), MOEJIT_ERROR_INVALID_VALUE,
+                       "call of moejit_operation_run() is NULL"));
+  auto call = record<moejit_call>();
+  EXPECT_TRUE(is_error(moejit_operation_run(operation, &call), MOEJIT_ERROR_INVALID_VALUE,
+                       "the operation route is not prepared"));
+  moejit_operation_destroy(operation);
+  moejit_operation_destroy(nullptr);
+}
+
+TEST(OperationHandle, ChecksTheTensorsOfACall) {
+  SimOperation operation(example_operation("quantize"));
+  EXPECT_TRUE(is_error(
+      moejit_operation_prepare(operation.get(), SimOperation::engine(), SimOperation::device()),
+      MOEJIT_ERROR_INVALID_VALUE, "the operation quantize is prepared already"));
+  EXPECT_TRUE(is_error(operation.run(), MOEJIT_ERROR_MISSING_TENSOR,
+                       "tensor input is missing, wanted BF16 [T <= 64, 256]"));
+  operation.give("input", {3, 256}, std::vector<uint16_t>(3 * 256, 0));
+  operation.want("output", {4, 256});
+  EXPECT_TRUE(is_error(operation.run(), MOEJIT_ERROR_TENSOR_MISMATCH, "tensor output",
+                       "it has 4 tokens, tensors before it have 3"));
+}
+
+}  // namespace
+}  // namespace moejit::testing

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations over permuted rows and their columns, against the reference. Where a result depends on
+// the order of roundings, inputs are such that nothing is rounded.
+#include "runtime/reference/activation.h"
+#include "runtime/reference/activation_gradient.h"
+#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/cast_transpose.h"
+#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/gemm.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/transpose.h"
+#include "runtime/reference/weight_gradient.h"
+#include "tests/support/matchers.h"
+#include "tests/unit/c_api/sim_operation.h"
+
+namespace moejit::testing {
+namespace {
+
+using reference::bf16_from_float;
+
+constexpr int64_t kExperts = 4;
+
+// Four groups, one of them empty, with pad rows between them: 96 rows in memory for 110.
+struct Groups {
+  explicit Groups(int32_t alignment = 16) {
+    route.counts = {20, 0, 37, 9};
+    route.offs = {0};
+    for (const int32_t count : route.counts)
+      route.offs.push_back(route.offs.back() + (count + alignment - 1) / alignment * alignment);
+    route.row_map.assign(66, -1);
+  }
+  void give_to(SimOperation& operation) const {
+    operation.give("counts", {kExperts}, route.counts);
+    operation.give("offs", {kExperts + 1}, route.offs);
+  }
+  template <typename Element>
+  std::vector<Element> rows_of(std::vector<Element> values, int64_t columns) const {
+    values.resize(static_cast<std::size_t>(route.rows() * columns));
+    return values;
+  }
+  reference::Route route;
+};
+constexpr int64_t kRows = 110;
+
+// Whole numbers from -2 to 2.
+std::vector<uint16_t> small_numbers(int64_t count, uint64_t seed) {
+  const reference::RandomStream random(seed, 1);
+  std::vector<uint16_t> values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(
+        bf16_from_float(static_cast<float>(random.below(static_cast<uint64_t>(i), 5) - 2)));
+  return values;
+}
+
+std::vector<uint16_t> bf16_of(const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (const float value : values) bits.push_back(bf16_from_float(value));
+  return bits;
+}
+
+// relu(up)^2 needs no function that hardware approximates.
+constexpr const char kSwiglu[] = "swiglu", kRelu[] = "relu_squared";
+constexpr int64_t kColumns = 128;
+
+class OperationOverRows : public ::testing::Test {
+ protected:
+  void give_inputs(SimOperation& operation) const {
+    operation.give("input", {kRows, kColumns}, h1_);
+    operation.give("probs", {kRows}, probs_);
+    groups_.give_to(operation);
+  }
+  const Groups groups_;
+  const std::vector<uint16_t> h1_ = small_numbers(kRows * kColumns, 1);
+  const std::vector<uint16_t> dact_ = small_numbers(kRows * kColumns, 2);
+  const std::vector<float> probs_ = std::vector<float>(kRows, 0.125F);
+};
+
+TEST_F(OperationOverRows, ActivatesAndQuantizes) {
+  SimOperation bf16(example_operation("activation", kSwiglu, kRelu));
+  SimOperation fp8(example_operation("activation_quantize", kSwiglu, kRelu));
+  give_inputs(bf16);
+  give_inputs(fp8);
+  bf16.want("output", {kRows, kColumns});
+  fp8.want("output", {kRows, kColumns});
+  fp8.want("output_scale_inv", {kRows, 1});
+  ASSERT_TRUE(is_ok(bf16.run()));
+  ASSERT_TRUE(is_ok(fp8.run()));
+  const auto relu = reference::relu_squared_activation();
+  const auto wanted = reference::activation_quantize(h1_, probs_, groups_.route, kColumns, 1, relu);
+  EXPECT_TRUE(matches(compare_e4m3(
+      {"output", kColumns}, groups_.rows_of(fp8.read<uint8_t>("output"), kColumns), wanted.q)));
+  EXPECT_TRUE(matches(compare_f32({"output_scale_inv"},
+                                  groups_.rows_of(fp8.read<float>("output_scale_inv"), 1),
+                                  wanted.scale_inv)));
+  auto values = bf16_of(reference::activate(h1_, probs_, groups_.route.rows(), kColumns, relu));
+  const auto real = reference::real_rows(groups_.route);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (real[i / kColumns] == 0) values[i] = 0;
+  EXPECT_TRUE(matches(compare_bf16(
+      {"output", kColumns}, groups_.rows_of(bf16.read<uint16_t>("output"), kColumns), values)));
+}
+
+TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
+  SimOperation bf16(example_operation("activation_backward", kSwiglu, kRelu));
+  SimOperation fp8(example_operation("activation_backward_quantize", kSwiglu, kRelu));
+  for (SimOperation* operation : {&bf16, &fp8}) {
+    give_inputs(*operation);
+    operation->give("gradient", {kRows, kColumns}, dact_);
+    operation->want("output", {kRows, kColumns});
+    operation->want("output_dprobs", {kRows, 1});
+  }
+  fp8.want("output_scale_inv", {kRows, 1});
+  ASSERT_TRUE(is_ok(bf16.run()));
+  ASSERT_TRUE(is_ok(fp8.run()));
+  const auto relu = reference::relu_squared_activation();
+  const auto wanted =
+      reference::activation_backward_quantize(h1_, dact_, probs_, groups_.route, kColumns, 1, relu);
+  EXPECT_TRUE(matches(compare_e4m3(
+      {"output", kColumns}, groups_.rows_of(fp8.read<uint8_t>("output"), kColumns), wanted.q)));
+  EXPECT_TRUE(matches(compare_f32({"output_scale_inv"},
+                                  groups_.rows_of(fp8.read<float>("output_scale_inv"), 1),
+                                  wanted.scale_inv)));
+  auto exact =
+      reference::activation_backward(h1_, dact_, probs_, groups_.route.rows(), kColumns, relu);
+  clear_pad_rows(exact, groups_.route, kColumns);
+  EXPECT_TRUE(matches(compare_bf16({"output", kColumns},
+                                   groups_.rows_of(bf16.read<uint16_t>("output"), kColumns),
+                                   bf16_of(exact.up))));
+  const std::vector<float> dprobs(wanted.dprobs_blocks.begin(), wanted.dprobs_blocks.end());
+  for (const SimOperation* operation : {&bf16, &fp8})
+    EXPECT_TRUE(matches(compare_f32(
+        {"output_dprobs"}, groups_.rows_of(operation->read<float>("output_dprobs"), 1), dprobs)));
+}
+
+// The group of 37 rows begins at row 32 and at column 128; nothing ends at the last column.
+TEST_F(OperationOverRows, TransposesWithScales) {
+  constexpr int64_t kWidth = 256, kOutput = 512;
+  SimOperation operation(example_operation("transpose"));
+  const auto input =
+      reference::quantize_1x128(reference::random_activations(kRows, kWidth, 3), kRows, kWidth);
+  const std::vector<int32_t> starts = {0, 128, 128, 256, 384};
+  operation.give("input", {kRows, kWidth}, input.q);
+  operation.give("input_scale_inv", {kRows, 2}, input.scale_inv);
+  groups_.give_to(operation);
+  operation.give("output_offs", {kExperts + 1}, starts);
+  operation.give("output", {kOutput / 128, kWidth, 128},
+                 std::vector<uint8_t>(kOutput * kWidth, 0x55));
+  operation.want("output_scale_inv", {2, kOutput / 128});
+  ASSERT_TRUE(is_ok(operation.run()));
+  const auto wanted =
+      reference::transpose(input, {groups_.route.counts, groups_.route.offs, starts}, kOutput,
+                           reference::Fp8Format::kE4m3, reference::TransposeRule::kIdeal, 0x55);
+  EXPECT_TRUE(matches(compare_e4m3({"output"}, operation.read<uint8_t>("output"),
+                                   reference::to_column_blocks(wanted.bytes, kOutput))));
+  const auto scales = operation.read<float>("output_scale_inv");
+  for (const std::size_t tile : {0, 1, 2, 4, 5, 6})  // the others belong to no group
+    EXPECT_EQ(scales[tile], wanted.scale_inv[tile]) << tile;
+}
+
+TEST_F(OperationOverRows, MultipliesWithTheMatrixOfEachGroup) {
+  constexpr int64_t kK = 256, kN = 256;
+  const auto a = reference::quantize_1x128(small_numbers(kRows * kK, 4), kRows, kK);
+  const auto first_of_a = reference::quantize_1x128(small_numbers(groups_.route.rows() * kK, 4),
+                                                    groups_.route.rows(), kK);
+  const auto b =
+      reference::quantize_128x128(small_numbers(kExperts * kN * kK, 5), kExperts, kN, kK, 1);
+  SimOperation operation(example_operation("grouped_gemm"));
+  operation.give("a", {kRows, kK}, a.q);
+  operation.give("a_scale_inv", {kRows, 2}, a.scale_inv);
+  operation.give("b", {kExperts, kN, kK}, b.q);
+  operation.give("b_scale_inv", {kExperts, 2, 2}, b.scale_inv);
+  groups_.give_to(operation);
+  operation.want("d", {kRows, kN});
+  ASSERT_TRUE(is_ok(operation.run()));
+  EXPECT_TRUE(matches(compare_bf16({"d", kN}, groups_.rows_of(operation.read<uint16_t>("d"), kN),
+                                   reference::grouped_gemm(first_of_a, b, groups_.route))));
+}
+
+TEST_F(OperationOverRows, MultipliesInBf16) {
+  constexpr int64_t kK = 256, kN = 256;
+  const auto a = small_numbers(kRows * kK, 6), b = small_numbers(kExperts * kN * kK, 7);
+  SimOperation operation(example_operation("grouped_gemm", "row_block", "none"));
+  operation.give("a", {kRows, kK}, a);
+  operation.give("b", {kExperts, kN, kK}, b);
+  groups_.give_to(operation);
+  operation.want("d", {kRows, kN});
+  ASSERT_TRUE(is_ok(operation.run()));
+  const auto exact = reference::bf16_grouped_gemm_exact(
+      a, {.values = b, .columns = kN, .depth = kK}, groups_.route);
+  EXPECT_TRUE(
+      matches(compare_bf16({"d", kN}, groups_.rows_of(operation.read<uint16_t>("d"), kN),
+                           bf16_of(std::vector<float>(exact.value.begin(), exact.value.end())))));
+}
+
+TEST_F(OperationOverRows, MultipliesOverTheTokensOfEachGroup) {
+  constexpr int64_t kA = 256, kB = 128, kTokens = 384;
+  const Groups groups(128);
+  SimOperation operation(example_operation("contraction_grouped_gemm"));
+  // Columns that belong to no token are zeros.
+  const auto operand = [&](int64_t rows, uint64_t seed) {
+    auto values = small_numbers(rows * kTokens, seed);
+    const auto real = reference::real_rows(groups.route);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (real[i % kTokens] == 0) values[i] = 0;
+    reference::QuantizedRows tiles{.rows = rows, .cols = kTokens, .q = {}, .scale_inv = {}};
+    for (const uint16_t value : values)
+      tiles.q.push_back(reference::encode_e4m3(reference::float_from_bf16(value)));
+    tiles.scale_inv.assign(static_cast<std::size_t>(rows * 3), 0.25F);
+    return tiles;
+  };
+  const auto a = operand(kA, 8), b = operand(kB, 9);
+  operation.give("a", {3, kA, 128}, reference::to_column_blocks(a.q, kTokens));
+  operation.give("b", {3, kB, 128}, reference::to_column_blocks(b.q, kTokens));
+  operation.give("a_scale_inv", {2, 3}, std::vector<float>(6, 0.25F));
+  operation.give("b_scale_inv", {1, 3}, std::vector<float>(3, 0.25F));
+  groups.give_to(operation);
+  operation.want("d", {kExperts, kA, kB});
+  ASSERT_TRUE(is_ok(operation.run()));
+  EXPECT_TRUE(matches(compare_f32({"d", kB}, operation.read<float>("d"),
+                                  reference::weight_gradient(a, b, groups.route))));
+}
+
+// Without tokens nothing is read, but every gradient is written.
+TEST_F(OperationOverRows, GivesZerosWithoutTokens) {
+  SimOperation operation(example_operation("contraction_grouped_gemm"));
+  operation.want("a", {0, 256, 128});
+  operation.want("b", {0, 128, 128});
+  operation.want("a_scale_inv", {2, 0});
+  operation.want("b_scale_inv", {1, 0});
+  operation.give("counts", {kExperts}, std::vector<int32_t>(kExperts, 0));
+  operation.give("offs", {kExperts + 1}, std::vector<int32_t>(kExperts + 1, 0));
+  operation.want("d", {kExperts, 256, 128});
+  ASSERT_TRUE(is_ok(operation.run()));
+  EXPECT_EQ(operation.read<float>("d"), std::vector<float>(kExperts * 256 * 128, 0.0F));
+}
+
+TEST(OperationOverLists, CastsAndTransposesEveryTensor) {
+  SimOperation operation(example_operation("multi_cast_transpose"));
+  struct Item {
+    int64_t rows, columns;
+    void *input = nullptr, *output = nullptr, *colwise = nullptr, *scale = nullptr, *amax = nullptr;
+    std::vector<float> values = {};
+  };
+  std::vector<Item> items = {{256, 256}, {128, 384}, {48, 80}};
+  std::vector<moejit_cast_transpose_tensor> list;
+  std::vector<int64_t> ends;
+  const auto place = [](const void* data, int64_t bytes) {
+    void* address = nullptr;
+    EXPECT_TRUE(is_ok(moejit_device_allocate(SimOperation::device(), bytes, &address)));
+    if (data == nullptr) return address;
+    EXPECT_TRUE(is_ok(moejit_device_copy_to_device(SimOperation::device(), address, data, bytes)));
+    return address;
+  };
+  for (Item& item : items) {
+    const int64_t count = item.rows * item.columns;
+    const auto input = reference::random_activations(item.rows, item.columns, 10);
+    for (const uint16_t bits : input) item.values.push_back(reference::float_from_bf16(bits));
+    const float scale = 4.0F, none = 0.0F;
+    item.input = place(input.data(), 2 * count);
+    item.output = place(nullptr, count);
+    item.colwise = place(nullptr, count);
+    item.scale = place(&scale, 4);
+    item.amax = place(&none, 4);
+    list.push_back({item.input, static_cast<uint8_t*>(item.output),
+                    static_cast<uint8_t*>(item.colwise), static_cast<const float*>(item.scale),
+                    static_cast<float*>(item.amax), nullptr, item.rows, item.columns});
+    ends.push_back((ends.empty() ? 0 : ends.back()) +
+                   (item.rows + 127) / 128 * ((item.columns + 127) / 128));
+  }
+  operation.give("tensors", {3, 8}, list);
+  operation.give("tile_ends", {3}, ends);
+  ASSERT_TRUE(is_ok(operation.run()));
+  for (const Item& item : items) {
+    const auto wanted = reference::cast_transpose(item.values, item.rows, item.columns, 4.0F,
+                                                  reference::Fp8Format::kE4m3);
+    const auto count = static_cast<std::size_t>(item.rows * item.columns);
+    EXPECT_EQ(std::memcmp(item.output, wanted.bytes.data(), count), 0);
+    EXPECT_EQ(std::memcmp(item.colwise, wanted.colwise.data(), count), 0);
+    EXPECT_EQ(*static_cast<const float*>(item.amax), wanted.amax);
+    for (void* address : {item.input, item.output, item.colwise, item.scale, item.amax})
+      moejit_device_release(SimOperation::device(), address);
+  }
+}
+
+}  // namespace
+}  // namespace moejit::testing
