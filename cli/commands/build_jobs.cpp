@@ -14,11 +14,12 @@ using compiler::Layer;
 using compiler::Pass;
 using JobsByText = std::map<std::string, BuildJob>;
 
-Result<void> add_jobs(const std::string& file, const compiler::LayerPlan& plan, JobsByText& jobs) {
+Result<void> add_jobs(const std::string& file, const std::string& name, const compiler::Plan& plan,
+                      JobsByText& jobs) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     const std::string text = source.text;
-    jobs.emplace(text, BuildJob{file, plan.layer.name, kernel.operation, std::move(source)});
+    jobs.emplace(text, BuildJob{file, name, kernel.operation, std::move(source)});
   }
   return {};
 }
@@ -51,7 +52,7 @@ Result<void> add_variants(const std::string& file, const Layer& layer,
   for (const Layer& variant : variants_of(layer))
     for (const bool keeps : {false, true}) {
       const auto plan = compiler::plan_layer(variant, target, {.keep_intermediates = keeps});
-      if (plan) MOEJIT_TRY(add_jobs(file, *plan, jobs));
+      if (plan) MOEJIT_TRY(add_jobs(file, layer.name, *plan, jobs));
       if (!plan && plan.error().code != ErrorCode::kUnsupported)
         return tl::make_unexpected(plan.error());
     }
@@ -65,15 +66,18 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
                                                  BuildVariants variants) {
   JobsByText by_text;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, target));
-    MOEJIT_TRY(add_jobs(path, plan, by_text));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, target));
+    MOEJIT_TRY(add_jobs(path, name_of(plan), base_of(plan), by_text));
+    const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
+    if (layer == nullptr) continue;  // an operation has no variants
     if (variants == BuildVariants::kWithIntermediates) {
-      MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
-                        read_plan(path, target, {.keep_intermediates = true}));
-      MOEJIT_TRY(add_jobs(path, kept, by_text));
+      MOEJIT_TRY_ASSIGN(
+          const compiler::LayerPlan kept,
+          compiler::plan_layer(layer->layer, layer->target, {.keep_intermediates = true}));
+      MOEJIT_TRY(add_jobs(path, layer->layer.name, kept, by_text));
     }
     if (variants == BuildVariants::kAll)
-      MOEJIT_TRY(add_variants(path, plan.layer, plan.target, by_text));
+      MOEJIT_TRY(add_variants(path, layer->layer, layer->target, by_text));
   }
   std::vector<BuildJob> jobs;
   for (auto& [text, job] : by_text) jobs.push_back(std::move(job));

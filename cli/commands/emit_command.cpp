@@ -61,20 +61,21 @@ Result<void> write_files(const std::filesystem::path& folder, const std::vector<
 
 Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
   // All are planned before the first is written.
-  std::map<std::string, std::string> paths;  // by the layers' names
+  std::map<std::string, std::string> paths;  // by the names
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
-    MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(plan, command.operation));
-    const auto [other, is_new] = paths.emplace(plan.layer.name, path);
+    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, command.target));
+    const std::string name = name_of(plan);
+    MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(base_of(plan), command.operation));
+    const auto [other, is_new] = paths.emplace(name, path);
     if (!is_new && !command.output_dir.empty())
       return fail(
           Stage::kCommand, ErrorCode::kUsage,
           fmt::format("{} and {} both describe a layer \"{}\", which names the folder of its "
                       "sources",
-                      other->second, path, plan.layer.name),
+                      other->second, path, name),
           "emit them into folders of their own");
-    layers.emplace_back(plan.layer.name, std::move(files));
+    layers.emplace_back(name, std::move(files));
   }
   for (const auto& [name, files] : layers) {
     if (command.output_dir.empty()) {

@@ -61,7 +61,8 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
                                                    const std::string& path,
                                                    const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
+  MOEJIT_TRY_ASSIGN(const DescribedPlan described, read_described_plan(path, command.target));
+  const compiler::Plan& plan = base_of(described);
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(path);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
@@ -70,7 +71,7 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                       compiler::emit_kernel(kernel, plan.target));
     MOEJIT_TRY_ASSIGN(const auto binary, engine->binary(source));
-    kernels.push_back({.layer = plan.layer.name,
+    kernels.push_back({.layer = name_of(described),
                        .operation = kernel.operation,
                        .entry = source.entry,
                        .binary = SharedBytes(binary, &binary->bytes),

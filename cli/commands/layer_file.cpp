@@ -47,7 +47,9 @@ Result<InputText> read_input_text(const std::string& path, int64_t max_bytes) {
   return InputText{*input, "standard input"};
 }
 
-Result<compiler::Layer> read_layer(const std::string& path) {
+namespace {
+
+Result<InputText> read_description(const std::string& path) {
   if (is_folder(path)) {
     const bool is_model = is_file(fs::path(path) / kConfigurationName);
     return fail(Stage::kFile, ErrorCode::kFileNotFound,
@@ -57,7 +59,19 @@ Result<compiler::Layer> read_layer(const std::string& path) {
                                        shell_word(path))
                          : std::string());
   }
-  MOEJIT_TRY_ASSIGN(const InputText input, read_input_text(path, compiler::kMaxDescriptionBytes));
+  return read_input_text(path, compiler::kMaxDescriptionBytes);
+}
+
+}  // namespace
+
+Result<compiler::Layer> read_layer(const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path));
+  if (compiler::describes_operation(input.text))
+    return fail(
+        Stage::kCommand, ErrorCode::kUnsupported,
+        fmt::format("{} describes an operation, and this command takes layers alone", input.name),
+        "plan, emit, build and inspect take operations; programs run them "
+        "(docs/operations-api.md)");
   return compiler::parse_layer(input.text, input.name);
 }
 
@@ -75,11 +89,27 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
   return compiler::layer_from_hugging_face(input.text, input.name, options);
 }
 
-Result<compiler::LayerPlan> read_plan(const std::string& path, const std::string& target,
-                                      const compiler::PlanOptions& options) {
+const compiler::Plan& base_of(const DescribedPlan& plan) {
+  return std::visit([](const auto& kind) -> const compiler::Plan& { return kind; }, plan);
+}
+
+std::string name_of(const DescribedPlan& plan) {
+  if (const auto* const layer = std::get_if<compiler::LayerPlan>(&plan)) return layer->layer.name;
+  return std::string(operation_name(std::get<compiler::OperationPlan>(plan).operation));
+}
+
+Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
+                                          const compiler::PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
-  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(path));
-  return compiler::plan_layer(layer, parsed, options);
+  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path));
+  if (compiler::describes_operation(input.text)) {
+    MOEJIT_TRY_ASSIGN(const auto operation, compiler::parse_operation(input.text, input.name));
+    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan, compiler::plan_operation(operation, parsed));
+    return plan;
+  }
+  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(input.text, input.name));
+  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan, compiler::plan_layer(layer, parsed, options));
+  return plan;
 }
 
 }  // namespace moejit::cli

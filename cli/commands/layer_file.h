@@ -2,8 +2,10 @@
 #pragma once
 
 #include "compiler/compiler.h"
+#include "compiler/operation.h"
 
 #include <string>
+#include <variant>
 
 namespace moejit::cli {
 
@@ -24,8 +26,16 @@ Result<compiler::Layer> read_layer(const std::string& path);
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                                                       const compiler::HuggingFaceOptions& options);
 
-// Reads a layer description and plans it for a target by name.
-Result<compiler::LayerPlan> read_plan(const std::string& path, const std::string& target,
-                                      const compiler::PlanOptions& options = {});
+// The plan of what a file describes: a layer or an operation.
+using DescribedPlan = std::variant<compiler::LayerPlan, compiler::OperationPlan>;
+
+// Returns what both have, and the name of either: the layer's, or the operation's.
+const compiler::Plan& base_of(const DescribedPlan& plan);
+std::string name_of(const DescribedPlan& plan);
+
+// Reads the description of a layer or of an operation and plans it for a target by name. Options
+// are for layers. Errors: of the file, and all of parse_layer() or parse_operation().
+Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
+                                          const compiler::PlanOptions& options = {});
 
 }  // namespace moejit::cli

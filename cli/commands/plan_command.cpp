@@ -10,14 +10,18 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
   std::string text;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, read_plan(path, command.target));
-    if (!command.is_json)
-      text += (text.empty() ? "" : "\n") +
-              compiler::print_plan(plan, command.explain, terminal.width());
-    else if (command.layers.size() == 1)
-      text = compiler::plan_to_json(plan);
-    else
-      json.push_back(nlohmann::ordered_json::parse(compiler::plan_to_json(plan)));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan described, read_described_plan(path, command.target));
+    std::visit(
+        [&](const auto& plan) {
+          if (!command.is_json)
+            text += (text.empty() ? "" : "\n") +
+                    compiler::print_plan(plan, command.explain, terminal.width());
+          else if (command.layers.size() == 1)
+            text = compiler::plan_to_json(plan);
+          else
+            json.push_back(nlohmann::ordered_json::parse(compiler::plan_to_json(plan)));
+        },
+        described);
   }
   if (!json.empty()) text = nlohmann::ordered_json{{"plans", json}}.dump(2) + "\n";
   terminal.print(text);

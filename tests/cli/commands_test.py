@@ -119,6 +119,24 @@ class Descriptions(tool.ToolTest):
         for layer in sorted((ROOT / "docs/examples/layers").glob("*.json")):
             self.succeed("plan", layer)
 
+    def test_operations_are_planned_emitted_and_built(self):
+        operations = sorted((ROOT / "docs/examples/operations").glob("*.json"))
+        plans = self.succeed_json("plan", *operations)["plans"]
+        self.assertEqual([plan["operation"]["operation"] for plan in plans], [path.stem for path in operations])
+        route, gemm = (ROOT / f"docs/examples/operations/{name}.json" for name in ("route", "grouped_gemm"))
+        self.assertIn("operation route for cuda:sm_90a", self.succeed("plan", route, "--explain").stdout)
+        self.assertIn("moejit_route_", self.succeed("emit", route).stdout)
+        self.succeed("emit", route, gemm, TINY, "--output-dir", "sources")
+        self.assertTrue((self.folder / "sources/grouped_gemm/grouped_gemm.cu").is_file())
+        self.assertTrue((self.folder / "sources/tiny/route.cu").is_file())
+        built = self.succeed_json("build", route, "--target", "sim", "--variants", "all", "--cache-dir", "kernels")
+        self.assertEqual(built["compiled"], 1)
+        refused = self.run_tool("run", route, "--target", "sim")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("describes an operation", refused.stderr)
+        wrong = self.write("wrong.json", {"operation": "route", "max_tokens": 4, "local_experts": 2, "top_k": 0})
+        self.assertIn("$.top_k", self.run_tool("plan", wrong).stderr)
+
     def test_activation_shows_derivatives_bad_points_and_code(self):
         text = self.succeed("activation", "log(gate) * up").stdout
         self.assertRegex(text, r"(?m)^d / d gate +1 / gate \* up$")
