@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may be recorded, in each of the three modes, and that nothing of ours ends a capture.
 #include "tests/driver/driver_fixture.h"
+#include "tests/driver/driver_operation.h"
 
 #include <thread>
 
@@ -66,6 +67,30 @@ TEST_P(CaptureTest, RecordsEveryKernelOfALayerThatWasOnlyPrepared) {
     EXPECT_EQ(api().graph_launch(graph, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuda()->launches, 3 * layer->launches());
   EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+}
+
+TEST_P(CaptureTest, RecordsEveryOperationThatWasOnlyPrepared) {
+  int64_t launches = 0;
+  for (const compiler::OperationDescription& described : example_operations()) {
+    const auto plan =
+        std::make_shared<const compiler::OperationPlan>(plan_operation(described, {}).value());
+    SCOPED_TRACE(plan->subject);
+    DriverLayer::describe_kernels(*plan, *nvrtc());
+    const auto prepared = runtime::PreparedPlan::prepare(plan, *engine_, *device_);
+    ASSERT_TRUE(succeeded(prepared));
+    const OperationTensors tensors(*plan, *device_);
+    begin();
+    EXPECT_TRUE(succeeded((*prepared)->run(tensors.refs(), {}, stream_)));
+    EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CUgraphExec graph = end();
+    ASSERT_NE(graph, nullptr);
+    EXPECT_EQ(cuda()->nodes_captured, launches + 1);
+    EXPECT_EQ(cuda()->launches, launches);
+    EXPECT_EQ(api().graph_launch(graph, stream_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda()->launches, ++launches);
+    EXPECT_EQ(api().graph_exec_destroy(graph), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(launches, 17);
 }
 
 TEST_P(CaptureTest, PreparesAndLetsGoDuringACaptureWithoutEndingIt) {

@@ -33,7 +33,8 @@ LayerPlan DriverLayer::plan(const Options& options) {
   return plan_layer(layer, {}).value();
 }
 
-void DriverLayer::describe_kernels(const LayerPlan& plan, FakeNvrtcControl& nvrtc, int64_t off) {
+void DriverLayer::describe_kernels(const compiler::Plan& plan, FakeNvrtcControl& nvrtc,
+                                   int64_t off) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     const std::string entry = emit_kernel(kernel, plan.target).value().entry;
     // Its place, or the first that is free.

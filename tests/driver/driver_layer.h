@@ -29,7 +29,7 @@ class DriverLayer {
                                                      const Options& options);
   static compiler::LayerPlan plan(const Options& options);
   // Tells the fake NVRTC what its images of the plan's kernels are to say.
-  static void describe_kernels(const compiler::LayerPlan& plan, FakeNvrtcControl& nvrtc,
+  static void describe_kernels(const compiler::Plan& plan, FakeNvrtcControl& nvrtc,
                                int64_t param_bytes_off = 0);
   ~DriverLayer();
   DriverLayer(const DriverLayer&) = delete;
