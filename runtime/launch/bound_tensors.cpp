@@ -4,15 +4,12 @@
 #include "compiler/launch.h"
 
 #include <algorithm>
-#include <fmt/core.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <string>
 
 namespace moejit::runtime {
 namespace {
 
-using compiler::CallDim;
-using compiler::Dim;
 using compiler::KernelPlan;
 using compiler::Phase;
 using compiler::Plan;
@@ -56,29 +53,6 @@ bool only_reads(const CallPart& part, TensorRole role) {
   return role == TensorRole::kDeferred && part.half == compiler::BackwardHalf::kWeights;
 }
 
-// The functions from here to bind_one() run only where something is wrong.
-
-tl::unexpected<Error> mismatch(const TensorPlan& plan, const std::string& what,
-                               std::string hint = {}) {
-  return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-              fmt::format("tensor {}: {}", plan.name, what), std::move(hint));
-}
-
-std::string wanted_shape(const TensorPlan& plan) {
-  std::string text;
-  for (const Dim& dim : plan.shape) {
-    text += text.empty() ? "[" : ", ";
-    text += call_dim(dim) ? fmt::format("{} <= {}", dim.symbol, dim.value)
-                          : fmt::format("{}", dim.value);
-  }
-  return text + "]";
-}
-
-tl::unexpected<Error> wrong_shape(const TensorPlan& plan, const TensorRef& tensor) {
-  return mismatch(plan, fmt::format("its shape is [{}], wanted {}", fmt::join(tensor.shape, ", "),
-                                    wanted_shape(plan)));
-}
-
 std::string names_of(const Plan& plan, const TensorSet& wanted) {
   std::string names;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
@@ -94,69 +68,22 @@ tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
                           name, plan.subject, names_of(plan, wanted)));
 }
 
-// A size that is told, in the unit in which a dimension has it.
-struct Told {
-  int64_t& size;
-  int64_t unit;
-  std::string_view name;
-};
-
-Told told_size(ToldDims& told, CallDim dim) {
-  switch (dim) {
-    case CallDim::kTokens: return {told.tokens, 1, "tokens"};
-    case CallDim::kRows: return {told.rows, 1, "rows"};
-    case CallDim::kColumns: return {told.columns, 1, "columns"};
-    case CallDim::kColumnBlocks: return {told.columns, 128, "columns"};
-  }
-  return {told.tokens, 1, "tokens"};
-}
-
-// A dimension is told by the first tensor that has it; the others have to agree.
-Result<void> check_shape(const TensorPlan& plan, const TensorRef& tensor, ToldDims& told) {
-  if (tensor.shape.size() != plan.shape.size()) return wrong_shape(plan, tensor);
-  for (std::size_t i = 0; i < plan.shape.size(); ++i) {
-    const Dim& dim = plan.shape[i];
-    const int64_t size = tensor.shape[i];
-    const std::optional<CallDim> varying = call_dim(dim);
-    if (!varying) {
-      if (size != dim.value) return wrong_shape(plan, tensor);
-      continue;
-    }
-    if (size < 0 || size > dim.value) return wrong_shape(plan, tensor);
-    const auto [told_before, unit, name] = told_size(told, *varying);
-    if (told_before == kUntold) told_before = size * unit;
-    if (size * unit != told_before)
-      return mismatch(plan, fmt::format("it has {} {}, tensors before it have {}", size * unit,
-                                        name, told_before));
-  }
-  return {};
-}
-
 int64_t bytes_of(const TensorRef& tensor) {
   int64_t bytes = size_bytes(tensor.dtype);
   for (const int64_t size : tensor.shape) bytes *= size;
   return bytes;
 }
 
-Result<void> check_type(const TensorPlan& plan, const TensorRef& tensor, ToldDims& told) {
-  if (tensor.dtype != plan.dtype)
-    return mismatch(
-        plan,
-        fmt::format("its dtype is {}, wanted {}", to_string(tensor.dtype), to_string(plan.dtype)),
-        compiler::dtype_hint(plan.name, tensor.dtype));
-  return check_shape(plan, tensor, told);
-}
-
 Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size_t slot,
                       BoundTensors& bound) {
-  if (bound.is_bound[slot]) return mismatch(plan, "it is given twice");
+  if (bound.is_bound[slot]) return tensor_mismatch(plan, "it is given twice");
   MOEJIT_TRY(check_type(plan, tensor, bound.told));
   const int64_t bytes = bytes_of(tensor);
   if (tensor.data == nullptr && bytes > 0)
-    return mismatch(plan, fmt::format("its address is null, wanted {} bytes", bytes));
+    return tensor_mismatch(plan, fmt::format("its address is null, wanted {} bytes", bytes));
   if (!is_aligned(tensor.data, kTensorAlignment))
-    return mismatch(plan, fmt::format("its address {} is not a multiple of {}",
-                                      fmt::ptr(tensor.data), kTensorAlignment));
+    return tensor_mismatch(plan, fmt::format("its address {} is not a multiple of {}",
+                                             fmt::ptr(tensor.data), kTensorAlignment));
   bound.address[slot] = tensor.data;
   bound.bytes[slot] = bytes;
   bound.is_bound[slot] = true;

@@ -4,6 +4,7 @@
 #include "compiler/memory_layout.h"
 #include "compiler/plan.h"
 #include "runtime/call.h"
+#include "runtime/launch/check_tensor.h"
 
 #include <array>
 #include <bitset>
@@ -32,15 +33,6 @@ TensorSet tensors_of_shape(const compiler::Plan& plan, const CallPart& part);
 struct BoundMemory {
   void* address = nullptr;
   int64_t bytes = 0;
-};
-
-// Sizes that the caller's tensors tell of dimensions that change per call; kUntold: none of them
-// has the dimension.
-struct ToldDims {
-  static constexpr int64_t kUntold = -1;
-  int64_t tokens = kUntold;
-  int64_t rows = kUntold;
-  int64_t columns = kUntold;
 };
 
 // Where the tensors of a plan are during one call, in the order of Plan::tensors. An optional one
