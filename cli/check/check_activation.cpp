@@ -1,80 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check/check_activation.h"
+#include "cli/check/check_quantized.h"
+#include "cli/check/gated_rows.h"
+#include "cli/check/kernel_checks.h"
+#include "cli/check/reference_activation.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/scaled_dot.h"
 
-#include "runtime/reference/compare.h"
-
-#include <algorithm>
 #include <cmath>
-#include <fmt/core.h>
-#include <utility>
 
 namespace moejit::cli {
 namespace {
 
-float block_amax(std::span<const float> values) {
-  float amax = reference::kActivationEps;
-  for (const float value : values)
-    if (std::abs(value) > amax) amax = std::abs(value);
-  return amax;
-}
-
-// Takes over the device's choice in blocks at a step of the scale; returns how many. `sharing`
-// blocks of a row share each scale.
-int64_t accept_other_scales(std::span<const float> values, int64_t sharing,
-                            const reference::QuantizedRows& got, reference::QuantizedRows& wanted) {
-  const int64_t blocks = reference::block_count(wanted.cols);
-  int64_t accepted = 0;
-  for (int64_t i = 0; i < wanted.rows * blocks; ++i) {
-    const float a = got.scale_inv[i], b = wanted.scale_inv[i];
-    if (a == b || (a != 2 * b && b != 2 * a)) continue;
-    const int64_t row = i / blocks * wanted.cols;
-    const int64_t block = i % blocks;
-    const int64_t first_shared = block / sharing * sharing;
-    const auto columns_of = [&](int64_t first, int64_t count) {
-      const int64_t begin = first * reference::kBlock;
-      return std::pair(row + begin, row + std::min(begin + count * reference::kBlock, wanted.cols));
-    };
-    const auto [shared_start, shared_end] = columns_of(first_shared, sharing);
-    if (!reference::is_near_scale_step(block_amax(values.subspan(
-            static_cast<size_t>(shared_start), static_cast<size_t>(shared_end - shared_start)))))
+// Checks an activation that is stored in bf16.
+void check_bf16(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const reference::GatedActivation activation = reference_of(spec.activation);
+  const reference::Route route = tensors.route();
+  const GatedRows h1(tensors.view<uint16_t>("input"), spec.columns, has_gate(spec.activation),
+                     spec.is_interleaved);
+  const std::span<const float> probs = tensors.view<float>("probs");
+  const std::vector<uint8_t> is_real = reference::real_rows(route);
+  std::vector<double> values, bounds;
+  for (int64_t row = 0; row < route.rows(); ++row) {
+    if (is_real[static_cast<size_t>(row)] == 0) {
+      values.insert(values.end(), static_cast<size_t>(spec.columns), 0.0);
+      bounds.insert(bounds.end(), static_cast<size_t>(spec.columns), 0.0);
       continue;
-    const auto [start, end] = columns_of(block, 1);
-    wanted.scale_inv[i] = a;
-    std::copy(got.q.begin() + start, got.q.begin() + end, wanted.q.begin() + start);
-    ++accepted;
+    }
+    for (int64_t i = 0; i < spec.columns; ++i) {
+      const auto [gate, up] = h1.at(row, i);
+      const double prob = probs[static_cast<size_t>(row)];
+      values.push_back(prob == 0.0 ? 0.0 : activation.value(gate, up) * prob);
+      // A function below 2^-126 may be 0, and meets these factors.
+      const double subnormal = 0x1p-126 * (1.0 + std::fabs(gate)) * (2.0 + std::fabs(up));
+      const double error = std::fabs(prob) * (activation.value_error(gate, up) + subnormal) +
+                           0x1p-24 * std::fabs(values.back()) + 0x1p-126;
+      bounds.push_back(reference::with_bf16_rounding(error, values.back()));
+    }
   }
-  return accepted;
+  const std::string_view name = tensors.name("output");
+  list.add(check_within(
+      name, testing::compare_bf16_within({name, spec.columns}, tensors.view<uint16_t>("output"),
+                                         values, bounds)));
 }
 
 }  // namespace
 
-std::vector<TensorCheck> check_quantized(std::string_view name, std::span<const float> values,
-                                         const reference::Route& route, int64_t sharing,
-                                         const reference::QuantizedRows& got) {
-  reference::QuantizedRows wanted =
-      reference::quantize_activation(values, route, got.cols, sharing);
-  std::string scale_verdict = "exact";
-  if (got.q.size() == wanted.q.size() && got.scale_inv.size() == wanted.scale_inv.size())
-    if (const int64_t accepted = accept_other_scales(values, sharing, got, wanted); accepted > 0)
-      scale_verdict = fmt::format("exact but for {} at a step", accepted);
-  const std::string codes = fmt::format("{}_q", name), scales = fmt::format("{}_scale_inv", name);
-  return {check_of(codes, testing::compare_e4m3_within_one_code({codes, got.cols}, got.q, wanted.q),
-                   "within one code"),
-          check_of(scales,
-                   testing::compare_f32({scales, reference::block_count(got.cols)}, got.scale_inv,
-                                        wanted.scale_inv),
-                   std::move(scale_verdict))};
-}
-
-std::vector<TensorCheck> check_activation(std::span<const uint16_t> h1,
-                                          std::span<const float> probs,
-                                          const reference::Route& route,
-                                          const reference::LayerShape& shape,
-                                          const reference::GatedActivation& activation,
-                                          const reference::QuantizedRows& got) {
-  const std::vector<float> values =
-      reference::activate(h1, probs, route.rows(), shape.intermediate, activation);
-  return check_quantized("act", values, route, shape.sharing, got);
+void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                      CheckList& list) {
+  if (!tensors.has("input")) return;
+  if (stores_bf16(spec)) return check_bf16(spec, tensors, list);
+  const reference::Route route = tensors.route();
+  const std::vector<float> values = reference::activate(
+      gate_then_up(tensors.view<uint16_t>("input"), spec.columns, spec.is_interleaved),
+      tensors.view<float>("probs"), route.rows(), spec.columns, reference_of(spec.activation));
+  list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), values, route,
+                           spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
+                           tensors.rows("output")));
 }
 
 }  // namespace moejit::cli

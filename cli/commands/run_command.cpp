@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
+#include "cli/check/check_plan.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_report.h"
@@ -104,6 +103,12 @@ Result<void> judge(const RunCommand& command, const RunReport& report, const Ter
   return {};
 }
 
+std::vector<compiler::Phase> phases_of(const RunCommand& command) {
+  using enum compiler::Phase;
+  if (is_backward(command)) return {kWeights, kForward, kBackward};
+  return {kWeights, kForward};
+}
+
 Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
                               LayerSession& session, runtime::Device& device,
                               StepProgress& progress, RunReport& report) {
@@ -120,10 +125,8 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   report.tokens = session.tokens();
   report.is_checked = command.check;
   progress.start(kCheckStep);
-  if (command.check) report.checks = check_forward(session.plan().layer, inputs, results);
-  if (command.check && is_backward(command))
-    for (TensorCheck& check : check_backward(session.plan().layer, inputs, results))
-      report.checks.push_back(std::move(check));
+  if (command.check)
+    report.checks = check_plan(session.plan(), phases_of(command), inputs, results);
   return results;
 }
 

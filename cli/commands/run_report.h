@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/check/check_forward.h"
+#include "cli/check/tensor_check.h"
 #include "runtime/engine.h"
 #include "runtime/measure/kernel_timer.h"
 

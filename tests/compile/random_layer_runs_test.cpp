@@ -5,8 +5,7 @@
 // RANDOM_LAYERS=200 RANDOM_LAYERS_SEED=1 RANDOM_LAYERS_TARGET=cuda runs those of seeds 1 to 200,
 // RANDOM_LAYERS_SEED=7 RANDOM_LAYERS_TARGET=sim those of seed 7 alone.
 
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
+#include "cli/check/check_plan.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_target.h"
 #include "cli/inputs/layer_inputs.h"
@@ -55,11 +54,10 @@ Result<std::vector<cli::TensorCheck>> run_and_check(const LayerPlan& plan, uint6
   if (is_training) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
   MOEJIT_TRY(session->status());  // a layer may have fewer rows than its routing needs
   MOEJIT_TRY_ASSIGN(const cli::TensorMap results, results_of(*session));
-  std::vector<cli::TensorCheck> checks = cli::check_forward(plan.layer, inputs, results);
-  if (is_training)
-    for (cli::TensorCheck& check : cli::check_backward(plan.layer, inputs, results))
-      checks.push_back(std::move(check));
-  return checks;
+  using enum compiler::Phase;
+  std::vector<compiler::Phase> phases = {kWeights, kForward};
+  if (is_training) phases.push_back(kBackward);
+  return cli::check_plan(plan, phases, inputs, results);
 }
 
 struct RandomRun {

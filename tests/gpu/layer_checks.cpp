@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/layer_checks.h"
 
-#include "cli/check/check_backward.h"
-#include "cli/check/check_forward.h"
+#include "cli/check/check_plan.h"
 #include "cli/tensors/routing_tensors.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <set>
 
 namespace moejit::testing {
 namespace {
 
 using compiler::DType;
 using compiler::Pass;
+using compiler::Phase;
 using reference::LayerInputs;
 
 // What the layer was given, in the plan's dtypes.
@@ -36,23 +38,64 @@ cli::TensorMap given_tensors(const compiler::LayerPlan& plan, const LayerInputs&
   return given;
 }
 
+std::vector<Phase> phases_of(const std::vector<Pass>& passes) {
+  std::vector<Phase> phases = {Phase::kWeights};
+  for (const Pass pass : passes)
+    phases.push_back(pass == Pass::kForward ? Phase::kForward : Phase::kBackward);
+  return phases;
+}
+
+// Returns the tensors that kernels of these phases write, but for the status word.
+std::set<std::string> written_tensors(const compiler::Plan& plan,
+                                      const std::vector<Phase>& phases) {
+  std::set<std::string> names;
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    if (std::ranges::count(phases, kernel.phase) == 0) continue;
+    for (const compiler::TensorPlan& tensor : plan.tensors)
+      if (writes(kernel, tensor.name)) names.insert(tensor.name);
+  }
+  names.erase("status");
+  return names;
+}
+
 }  // namespace
 
 std::size_t expect_reference(TestLayer& layer, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy, const std::vector<Pass>& passes) {
-  const compiler::Layer& described = layer.plan().layer;
-  const cli::TensorMap given = given_tensors(layer.plan(), inputs, dy), results = layer.results();
-  std::size_t compared = 0;
-  for (const Pass pass : passes) {
-    const auto checks = pass == Pass::kForward ? cli::check_forward(described, given, results)
-                                               : cli::check_backward(described, given, results);
-    for (const cli::TensorCheck& check : checks)
-      EXPECT_TRUE(check.has_passed)
-          << check.tensor << ": " << check.verdict << "; " << check.message;
-    compared += checks.size();
+  const std::vector<Phase> phases = phases_of(passes);
+  const auto checks = cli::check_plan(layer.plan(), phases, given_tensors(layer.plan(), inputs, dy),
+                                      layer.results());
+  std::set<std::string> unseen = written_tensors(layer.plan(), phases);
+  for (const cli::TensorCheck& check : checks) {
+    EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.verdict << "; " << check.message;
+    unseen.erase(check.tensor);
   }
+  EXPECT_EQ(unseen, std::set<std::string>{});
   EXPECT_EQ(layer.damage(), std::vector<std::string>{});
-  return compared;
+  return checks.size();
+}
+
+std::vector<std::string> unseen_damage(TestLayer& layer, const LayerInputs& inputs,
+                                       const std::vector<uint16_t>& dy,
+                                       const std::vector<Pass>& passes) {
+  const std::vector<Phase> phases = phases_of(passes);
+  const cli::TensorMap given = given_tensors(layer.plan(), inputs, dy);
+  cli::TensorMap results = layer.results();
+  std::vector<std::string> unseen;
+  for (const std::string& name : written_tensors(layer.plan(), phases)) {
+    cli::HostTensor& tensor = results.at(name);
+    // The highest byte of the first element, which belongs to the first row of an expert.
+    std::byte& byte = tensor.bytes[static_cast<std::size_t>(size_bytes(tensor.dtype)) - 1];
+    const std::byte kept = byte;
+    byte ^= std::byte{0x41};
+    const auto checks = cli::check_plan(layer.plan(), phases, given, results);
+    const bool is_seen = std::ranges::any_of(checks, [&](const cli::TensorCheck& check) {
+      return check.tensor == name && !check.has_passed;
+    });
+    if (!is_seen) unseen.push_back(name);
+    byte = kept;
+  }
+  return unseen;
 }
 
 }  // namespace moejit::testing

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check/check_forward.h"
+#include "cli/check/check_plan.h"
 
+#include "compiler/compiler.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/reference.h"
 
@@ -13,7 +14,7 @@ namespace {
 using compiler::DType;
 
 // A layer whose results come from the reference itself, to be damaged by the tests.
-class CheckForward : public ::testing::Test {
+class CheckPlan : public ::testing::Test {
  protected:
   static constexpr int64_t kTokens = 6, kE = 3, kK = 2, kH = 144, kI = 80;
 
@@ -56,9 +57,15 @@ class CheckForward : public ::testing::Test {
     };
   }
 
+  std::vector<TensorCheck> checks() const {
+    constexpr compiler::Phase kPhases[] = {compiler::Phase::kWeights, compiler::Phase::kForward};
+    const auto plan = plan_layer(layer_, compiler::Target{}, {.keep_intermediates = true});
+    EXPECT_TRUE(plan);
+    return check_plan(*plan, kPhases, inputs_, results_);
+  }
   std::vector<std::string> failed() const {
     std::vector<std::string> names;
-    for (const TensorCheck& check : check_forward(layer_, inputs_, results_))
+    for (const TensorCheck& check : checks())
       if (!check.has_passed) names.push_back(check.tensor);
     return names;
   }
@@ -68,19 +75,19 @@ class CheckForward : public ::testing::Test {
   TensorMap results_;
 };
 
-TEST_F(CheckForward, PassesWhatTheReferenceComputes) {
-  EXPECT_EQ(check_forward(layer_, inputs_, results_).size(), results_.size());
+TEST_F(CheckPlan, PassesWhatTheReferenceComputes) {
+  EXPECT_EQ(checks().size(), results_.size());
   EXPECT_TRUE(failed().empty());
 }
 
-TEST_F(CheckForward, PassesBlocksThatShareTheirScalesOnlyWhereTheLayerSaysSo) {
+TEST_F(CheckPlan, PassesBlocksThatShareTheirScalesOnlyWhereTheLayerSaysSo) {
   compute(2);
   EXPECT_TRUE(failed().empty());
   layer_.scale_sharing_k = 1;
   EXPECT_FALSE(failed().empty());
 }
 
-TEST_F(CheckForward, FindsADamagedByteInEveryTensor) {
+TEST_F(CheckPlan, FindsADamagedByteInEveryTensor) {
   for (auto& [name, tensor] : results_) {
     // The highest byte of a value of the first row, which is no pad row.
     const size_t place = static_cast<size_t>(compiler::size_bytes(tensor.dtype)) - 1;
@@ -92,7 +99,7 @@ TEST_F(CheckForward, FindsADamagedByteInEveryTensor) {
   }
 }
 
-TEST_F(CheckForward, BlamesOnlyTheKernelThatDiffers) {
+TEST_F(CheckPlan, BlamesOnlyTheKernelThatDiffers) {
   // One code off in x_q: permute_pad then copies what was never there, later kernels are fine.
   results_.at("x_q").bytes[3] ^= std::byte{0x01};
   const std::vector<std::string> names = failed();
@@ -100,10 +107,10 @@ TEST_F(CheckForward, BlamesOnlyTheKernelThatDiffers) {
   EXPECT_EQ(std::ranges::find(names, "y"), names.end());
 }
 
-TEST_F(CheckForward, LeavesOutWeightsThatCameQuantised) {
+TEST_F(CheckPlan, LeavesOutWeightsThatCameQuantised) {
   inputs_.erase("w1");
   inputs_.erase("w2");
-  EXPECT_EQ(check_forward(layer_, inputs_, results_).size(), results_.size() - 4);
+  EXPECT_EQ(checks().size(), results_.size() - 4);
   EXPECT_TRUE(failed().empty());
 }
 

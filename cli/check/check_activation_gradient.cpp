@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_quantized.h"
+#include "cli/check/gated_rows.h"
+#include "cli/check/kernel_checks.h"
+#include "cli/check/reference_activation.h"
+#include "cli/check/transposed_rows.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/activation_gradient.h"
+#include "runtime/reference/scaled_dot.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+namespace moejit::cli {
+namespace {
+
+using reference::ActivationGradients;
+
+// Relative error of an activation before it is rounded to bf16: the sigmoid's, and four roundings.
+constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
+
+// What a kernel that differentiates an activation says of it.
+struct Shape {
+  int64_t columns = 0;
+  int64_t pitch = 0;  // columns of a half of a stored row
+  bool is_interleaved = false;
+};
+
+ActivationGradients gradients_of(const compiler::Activation& activation, const Shape& shape,
+                                 const KernelTensors& tensors) {
+  const reference::Route route = tensors.route();
+  ActivationGradients gradients = reference::activation_backward(
+      gate_then_up(tensors.view<uint16_t>("input"), shape.columns, shape.is_interleaved),
+      tensors.view<uint16_t>("gradient"), tensors.view<float>("probs"), route.rows(), shape.columns,
+      reference_of(activation));
+  reference::clear_pad_rows(gradients, route, shape.columns);
+  return gradients;
+}
+
+void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
+                          const KernelTensors& tensors, CheckList& list) {
+  const reference::Route route = tensors.route();
+  std::vector<float> values;  // gate, then up, row by row, zeros behind each
+  for (int64_t row = 0; row < route.rows(); ++row)
+    for (const std::vector<float>* half : {&wanted.gate, &wanted.up}) {
+      if (half->empty()) continue;
+      const auto first = half->begin() + row * shape.columns;
+      values.insert(values.end(), first, first + shape.columns);
+      values.resize(values.size() + static_cast<size_t>(shape.pitch - shape.columns));
+    }
+  list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), values, route,
+                           1, tensors.rows("output")));
+}
+
+// A gradient is a sum of products of dact, the probability, and functions of gate and up that
+// grow no faster than these; its terms may cancel, so that its error is that of the largest.
+void check_bf16_rows(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
+                     const KernelTensors& tensors, CheckList& list) {
+  const bool is_gated = has_gate(spec.activation);
+  const reference::Route route = tensors.route();
+  const GatedRows h1(tensors.view<uint16_t>("input"), spec.columns, is_gated, spec.is_interleaved);
+  const int64_t pitch = spec.pitch > 0 ? spec.pitch : spec.columns;
+  const GatedRows dh1({}, pitch, is_gated, spec.is_interleaved);
+  const std::span<const uint16_t> dact = tensors.view<uint16_t>("gradient");
+  const std::span<const float> probs = tensors.view<float>("probs");
+  const std::vector<uint8_t> is_real = reference::real_rows(route);
+  std::vector<double> values(static_cast<size_t>(route.rows() * dh1.width())), bounds = values;
+  for (int64_t row = 0; row < route.rows(); ++row) {
+    if (is_real[static_cast<size_t>(row)] == 0) continue;
+    for (const bool is_up : {false, true}) {
+      if (!is_up && !is_gated) continue;
+      for (int64_t i = 0; i < spec.columns; ++i) {
+        const auto at = static_cast<size_t>(row * spec.columns + i);
+        const auto [gate, up] = h1.at(row, i);
+        const double gradient =
+            double{reference::float_from_bf16(dact[at])} * double{probs[static_cast<size_t>(row)]};
+        const double largest = std::fabs(gradient) * (1.0 + std::fabs(gate)) *
+                               (is_up && is_gated ? 1.0 : 1.0 + std::fabs(up));
+        const size_t in_dh1 = dh1.index(row, is_up, i);
+        values[in_dh1] = is_up ? wanted.up[at] : wanted.gate[at];
+        bounds[in_dh1] = reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
+                                                       values[in_dh1]);
+      }
+    }
+  }
+  const std::string_view name = tensors.name("output");
+  list.add(check_within(
+      name, testing::compare_bf16_within({name, dh1.width()}, tensors.view<uint16_t>("output"),
+                                         values, bounds)));
+}
+
+// Where products leave fp32's range, a sum may be either infinity or, of both, no number.
+void check_dprobs_blocks(ActivationGradients& wanted, const KernelTensors& tensors,
+                         CheckList& list) {
+  const HostTensor& tensor = tensors.at("output_dprobs");
+  const std::span<const float> sums = elements<float>(tensor);
+  for (size_t i = 0; i < std::min(sums.size(), wanted.dprobs_blocks.size()); ++i)
+    if (!std::isfinite(sums[i]) &&
+        std::fabs(wanted.dprobs_blocks[i]) + wanted.dprobs_bounds[i] > double{FLT_MAX})
+      wanted.dprobs_blocks[i] = sums[i];
+  const std::string_view name = tensors.name("output_dprobs");
+  list.add(
+      check_within(name, testing::compare_f32_within({name, tensor.shape.back()}, sums,
+                                                     wanted.dprobs_blocks, wanted.dprobs_bounds)));
+}
+
+}  // namespace
+
+void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                               CheckList& list) {
+  if (!tensors.has("input") || !tensors.has("gradient")) return;
+  const Shape shape{.columns = spec.columns,
+                    .pitch = spec.pitch > 0 ? spec.pitch : spec.columns,
+                    .is_interleaved = spec.is_interleaved};
+  ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
+  if (tensors.has("output")) {
+    if (stores_bf16(spec))
+      check_bf16_rows(spec, wanted, tensors, list);
+    else
+      check_quantized_rows(wanted, shape, tensors, list);
+  }
+  if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
+}
+
+namespace {
+
+// Returns the rows of the activation of what a kernel reads, which another one has stored: their
+// codes are then exact. None where no kernel of the plan has, or they are not known.
+std::optional<reference::QuantizedRows> find_activation(const KernelTensors& tensors) {
+  const std::string_view h1 = tensors.name("input");
+  for (const compiler::KernelPlan& kernel : tensors.plan().kernels) {
+    const auto name_of = [&](std::string_view role) -> std::string_view {
+      const auto found = std::ranges::find(kernel.arguments, role, &compiler::KernelArgument::role);
+      return found == kernel.arguments.end() ? "" : std::string_view(found->tensor);
+    };
+    const auto* const chain = std::get_if<compiler::RowChainSpec>(&kernel.spec);
+    const bool activates = chain != nullptr &&
+                           chain->transform == compiler::TransformStage::kActivationProbability &&
+                           name_of("input") == h1;
+    const auto* const gemm = std::get_if<compiler::GroupedGemmSpec>(&kernel.spec);
+    const bool is_epilogue = gemm != nullptr && stores_activation(*gemm) && name_of("d") == h1;
+    if (!activates && !is_epilogue) continue;
+    const HostTensor* const codes = tensors.find_named(name_of(activates ? "output" : "q"));
+    const HostTensor* const scales =
+        tensors.find_named(name_of(activates ? "output_scale_inv" : "q_scale_inv"));
+    if (codes != nullptr && scales != nullptr)
+      return reference::QuantizedRows{codes->shape[0], codes->shape[1],
+                                      copy_elements<uint8_t>(*codes),
+                                      copy_elements<float>(*scales)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  if (!tensors.has("input") || !tensors.has("gradient")) return;
+  const int64_t pitch = reference::block_count(spec.columns) * reference::kBlock;
+  const Shape shape{.columns = spec.columns, .pitch = pitch};
+  ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
+  if (tensors.has("output")) check_quantized_rows(wanted, shape, tensors, list);
+  if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
+  if (tensors.has("output_colwise") && tensors.has("output"))
+    check_transposed(tensors, tensors.rows("output"), "output_colwise", list);
+  if (const auto activation = find_activation(tensors); activation && tensors.has("act_colwise"))
+    check_transposed(tensors, *activation, "act_colwise", list);
+}
+
+}  // namespace moejit::cli

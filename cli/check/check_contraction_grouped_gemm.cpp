@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/choose.h"
+#include "cli/check/kernel_checks.h"
+#include "cli/tensors/colwise_slices.h"
+#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/weight_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::ContractionGroupedGemmSpec;
+using compiler::GradientScales;
+using reference::block_count;
+using reference::kBlock;
+using reference::QuantizedRows;
+
+constexpr double kMaxMultiplyAdds = 0x1p31;  // of all experts together
+
+// An operand whose tokens lie as columns, [rows, C], with a scale for each tile, or for each row
+// and 128 of its columns.
+class ColumnOperand {
+ public:
+  ColumnOperand(const KernelTensors& tensors, std::string_view role, std::string_view scales_role,
+                int64_t rows_per_scale)
+      : q_(join_column_blocks(tensors.at(role))),
+        scales_(tensors.view<float>(scales_role)),
+        rows_per_scale_(rows_per_scale) {}
+
+  int64_t rows() const { return q_.shape[0]; }
+  // Returns chosen rows, and of these an expert's columns.
+  QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
+    const int64_t columns = q_.shape[1], blocks = block_count(count);
+    QuantizedRows chosen{
+        .rows = std::ssize(rows), .cols = blocks * kBlock, .q = {}, .scale_inv = {}};
+    const auto codes = elements<uint8_t>(q_).begin();
+    for (const int64_t row : rows) {
+      const auto code = codes + (row * columns + first);
+      const auto scale =
+          scales_.begin() + (row / rows_per_scale_ * (columns / kBlock) + first / kBlock);
+      chosen.q.insert(chosen.q.end(), code, code + chosen.cols);
+      chosen.scale_inv.insert(chosen.scale_inv.end(), scale, scale + blocks);
+    }
+    return chosen;
+  }
+
+ private:
+  HostTensor q_;
+  std::span<const float> scales_;
+  int64_t rows_per_scale_;
+};
+
+// An operand in bf16, [P, columns], of which columns are chosen.
+class RowOperand {
+ public:
+  RowOperand(const KernelTensors& tensors, std::string_view role) : tensor_(tensors.at(role)) {}
+
+  int64_t rows() const { return tensor_.shape.back(); }
+  std::vector<uint16_t> part(const std::vector<int64_t>& columns, int64_t first,
+                             int64_t count) const {
+    const std::span<const uint16_t> all = elements<uint16_t>(tensor_);
+    std::vector<uint16_t> chosen;
+    for (int64_t row = first; row < first + count; ++row)
+      for (const int64_t column : columns)
+        chosen.push_back(all[static_cast<size_t>(row * rows() + column)]);
+    return chosen;
+  }
+
+ private:
+  const HostTensor& tensor_;
+};
+
+// Rows of A that come in sections, filled up with rows that the gradient has not.
+class RowSections {
+ public:
+  explicit RowSections(const ContractionGroupedGemmSpec& spec)
+      : rows_(result_rows(spec)),
+        padded_rows_(spec.rows / spec.sections),
+        sections_(spec.sections),
+        is_interleaved_(spec.is_interleaved) {}
+
+  bool has(int64_t a_row) const { return a_row % padded_rows_ < rows_; }
+  int64_t gradient_row(int64_t a_row) const {
+    const int64_t section = a_row / padded_rows_, row = a_row % padded_rows_;
+    return is_interleaved_ ? sections_ * row + section : section * rows_ + row;
+  }
+  int64_t gradient_rows() const { return sections_ * rows_; }
+
+ private:
+  int64_t rows_, padded_rows_, sections_;
+  bool is_interleaved_;
+};
+
+reference::WeightGradientExact exact_of(const ColumnOperand& a, const std::vector<int64_t>& of_a,
+                                        const ColumnOperand& b, const std::vector<int64_t>& of_b,
+                                        int64_t first, int32_t count) {
+  const auto padded = static_cast<int32_t>(block_count(count) * kBlock);
+  return reference::weight_gradient_exact(a.part(of_a, first, count), b.part(of_b, first, count),
+                                          {.counts = {count}, .offs = {0, padded}, .row_map = {}});
+}
+
+reference::WeightGradientExact exact_of(const RowOperand& a, const std::vector<int64_t>& of_a,
+                                        const RowOperand& b, const std::vector<int64_t>& of_b,
+                                        int64_t first, int32_t count) {
+  return reference::bf16_weight_gradient_exact(
+      a.part(of_a, first, count), std::ssize(of_a), b.part(of_b, first, count), std::ssize(of_b),
+      {.counts = {count}, .offs = {0, count}, .row_map = {}});
+}
+
+// Elements of the gradient, and what is wanted of them.
+struct Sample {
+  std::vector<size_t> at;
+  std::vector<double> wanted, bound;
+};
+
+// Takes some rows and columns of every expert where the CPU would take too long.
+template <typename Operand>
+Sample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+                   const Operand& a, const Operand& b) {
+  const reference::Route route = tensors.route();
+  const RowSections sections(spec);
+  const double affordable =
+      std::sqrt(kMaxMultiplyAdds / std::max<double>(1.0, static_cast<double>(route.routed_rows())));
+  Sample sample;
+  for (size_t e = 0; e < route.counts.size(); ++e) {
+    std::vector<int64_t> of_a =
+        choose_affordable(reference::RandomStream(0, 2 * e), affordable, a.rows());
+    const std::vector<int64_t> of_b =
+        choose_affordable(reference::RandomStream(0, 2 * e + 1), affordable, b.rows());
+    std::erase_if(of_a, [&](int64_t row) { return !sections.has(row); });
+    const reference::WeightGradientExact exact =
+        exact_of(a, of_a, b, of_b, route.offs[e], route.counts[e]);
+    sample.wanted.insert(sample.wanted.end(), exact.value.begin(), exact.value.end());
+    sample.bound.insert(sample.bound.end(), exact.bound.begin(), exact.bound.end());
+    const size_t first = e * static_cast<size_t>(sections.gradient_rows());
+    for (const int64_t row : of_a)
+      for (const int64_t column : of_b)
+        sample.at.push_back((first + static_cast<size_t>(sections.gradient_row(row))) *
+                                static_cast<size_t>(b.rows()) +
+                            static_cast<size_t>(column));
+  }
+  return sample;
+}
+
+template <typename T>
+std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
+  const std::span<const T> all = elements<T>(tensor);
+  std::vector<T> chosen;
+  for (const size_t i : at) chosen.push_back(all[i]);
+  return chosen;
+}
+
+void compare(const KernelTensors& tensors, Sample sample, CheckList& list) {
+  const HostTensor& gradient = tensors.at("d");
+  const std::string_view name = tensors.name("d");
+  const bool is_bf16 = gradient.dtype == compiler::DType::kBF16;
+  if (is_bf16)
+    for (size_t i = 0; i < sample.bound.size(); ++i)
+      sample.bound[i] = reference::with_bf16_rounding(sample.bound[i], sample.wanted[i]);
+  TensorCheck check = check_within(
+      name, is_bf16 ? testing::compare_bf16_within({name}, gather<uint16_t>(gradient, sample.at),
+                                                   sample.wanted, sample.bound)
+                    : testing::compare_f32_within({name}, gather<float>(gradient, sample.at),
+                                                  sample.wanted, sample.bound));
+  check.verdict += sampled_text(std::ssize(sample.at), element_count(gradient.shape), "elements");
+  list.add(std::move(check));
+}
+
+}  // namespace
+
+void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  if (!tensors.has("a") || !tensors.has("b") || !tensors.has("d")) return;
+  if (spec.scales == GradientScales::kNone) {
+    const RowOperand a(tensors, "a"), b(tensors, "b");
+    return compare(tensors, take_sample(spec, tensors, a, b), list);
+  }
+  const int64_t rows_per_scale = spec.scales == GradientScales::kTile ? kBlock : 1;
+  const ColumnOperand a(tensors, "a", "a_scale_inv", rows_per_scale),
+      b(tensors, "b", "b_scale_inv", rows_per_scale);
+  compare(tensors, take_sample(spec, tensors, a, b), list);
+}
+
+}  // namespace moejit::cli

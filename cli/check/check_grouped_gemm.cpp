@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_quantized.h"
+#include "cli/check/kernel_checks.h"
+#include "cli/check/reference_activation.h"
+#include "cli/check/sampled_gemm.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/end_scaled_gemm.h"
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/gemm.h"
+#include "runtime/reference/number_formats.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::DType;
+using compiler::GemmBias;
+using compiler::GemmScales;
+using compiler::GroupedGemmSpec;
+
+// About ten seconds of the reference on two cores.
+constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 33, kMaxBf16MultiplyAdds = int64_t{1} << 32;
+
+int64_t columns_of(const GroupedGemmSpec& spec) { return int64_t{spec.sections} * spec.section_n; }
+
+// Adds a bias to what a GEMM gives for the rows of a route, of which `source_rows` are the permuted
+// ones. A bound grows by the rounding of product and sum to fp32 and of the bias to bf16.
+void add_bias(const GroupedGemmSpec& spec, const KernelTensors& tensors, const RowSample& sample,
+              reference::GemmExact& exact) {
+  if (spec.bias == GemmBias::kNone) return;
+  const int64_t columns = columns_of(spec);
+  std::vector<uint16_t> bias = copy_elements<uint16_t>(tensors.at("bias"));
+  if (spec.has_interleaved_bias) bias = reference::gate_first<uint16_t>(bias, columns / 2, 1);
+  const auto weight = [&](size_t row) {
+    return spec.bias == GemmBias::kColumnsTimesProb ? double{tensors.view<float>("probs")[row]}
+                                                    : 1.0;
+  };
+  for (size_t e = 0; e < sample.route.counts.size(); ++e) {
+    const int64_t first = sample.route.offs[e];
+    for (int64_t row = first; row < first + sample.route.counts[e]; ++row) {
+      const double prob = weight(static_cast<size_t>(sample.source_rows[static_cast<size_t>(row)]));
+      for (int64_t column = 0; column < columns; ++column) {
+        const auto at = static_cast<size_t>(row * columns + column);
+        const double added =
+            prob * reference::float_from_bf16(
+                       bias[e * static_cast<size_t>(columns) + static_cast<size_t>(column)]);
+        exact.value[at] += added;
+        exact.bound[at] += 0x1p-8 * std::fabs(added) + 0x1p-23 * std::fabs(exact.value[at]);
+      }
+    }
+  }
+}
+
+void compare(const GroupedGemmSpec& spec, const KernelTensors& tensors, const RowSample& sample,
+             reference::GemmExact wanted, CheckList& list) {
+  const int64_t columns = columns_of(spec);
+  const std::string_view name = tensors.name("d");
+  add_bias(spec, tensors, sample, wanted);
+  const std::vector<uint16_t> got =
+      gather_rows(tensors.view<uint16_t>("d"), columns, sample.source_rows);
+  TensorCheck check = check_within(
+      name, testing::compare_bf16_within({name, columns}, got, wanted.value, wanted.bound));
+  check.verdict +=
+      sampled_text(std::ssize(sample.source_rows), tensors.route().routed_rows(), "rows");
+  list.add(std::move(check));
+}
+
+void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
+                        CheckList& list) {
+  const reference::QuantizedWeights b = tensors.weights("b", spec.sections);
+  const GemmSample sample =
+      sample_gemm(tensors.rows("a"), tensors.route(), b.rows, kMaxMultiplyAdds);
+  compare(spec, tensors, sample,
+          reference::grouped_gemm_exact(sample.rows, b, sample.route, spec.blocks_per_promotion),
+          list);
+}
+
+void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const reference::Bf16Weights b{.values = tensors.view<uint16_t>("b"),
+                                 .columns = columns_of(spec),
+                                 .depth = spec.k,
+                                 .is_transposed = spec.b_major == compiler::Major::kMn};
+  const RowSample sample = sample_rows(
+      tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, b.columns * b.depth));
+  const std::vector<uint16_t> a =
+      gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows);
+  compare(spec, tensors, sample, reference::bf16_grouped_gemm_exact(a, b, sample.route), list);
+}
+
+std::vector<float> decoded(std::span<const uint8_t> codes) {
+  std::vector<float> values;
+  for (const uint8_t code : codes) values.push_back(reference::decode_e4m3(code));
+  return values;
+}
+
+// Checks a GEMM whose complete sums are scaled, all of its rows.
+void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const reference::Route route = tensors.route();
+  RowSample all = sample_rows(route, route.rows());
+  const bool by_row = spec.scales == GemmScales::kRowColumn;
+  std::vector<uint8_t> a;
+  std::vector<float> a_scales;
+  const std::span<const uint8_t> codes = tensors.view<uint8_t>("a");
+  const std::span<const float> scales = tensors.view<float>("a_scale_inv");
+  for (size_t e = 0; e < all.route.counts.size(); ++e)
+    for (int64_t row = all.route.offs[e]; row < all.route.offs[e + 1]; ++row) {
+      const int64_t source = all.source_rows[static_cast<size_t>(row)];
+      const auto first = codes.begin() + source * spec.k;
+      a.insert(a.end(), first, first + spec.k);
+      a_scales.push_back(scales[by_row ? static_cast<size_t>(source) : e]);
+    }
+  std::vector<float> b_scales;
+  const std::span<const float> of_b = tensors.view<float>("b_scale_inv");
+  const int64_t columns = columns_of(spec);
+  for (int64_t i = 0; i < int64_t{spec.local_experts} * columns; ++i)
+    b_scales.push_back(of_b[static_cast<size_t>(by_row ? i : i / columns)]);
+  compare(
+      spec, tensors, all,
+      reference::end_scaled_gemm_exact(
+          {.is_bf16 = false,
+           .order = by_row ? reference::ScaleOrder::kRowThenColumn
+                           : reference::ScaleOrder::kProductOfScales,
+           .rows = std::ssize(all.source_rows),
+           .columns = columns,
+           .depth = spec.k,
+           .a = decoded(a),
+           .b = decoded(tensors.view<uint8_t>("b")),
+           .a_scale = a_scales,
+           .b_scale = b_scales},
+          all.route, is_one_chain(spec) ? spec.k : spec.blocks_per_promotion * reference::kBlock),
+      list);
+}
+
+void check_product(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  switch (spec.scales) {
+    case GemmScales::kRowBlock: return check_block_scaled(spec, tensors, list);
+    case GemmScales::kTensor:
+    case GemmScales::kRowColumn: return check_end_scaled(spec, tensors, list);
+    case GemmScales::kNone: return check_bf16(spec, tensors, list);
+  }
+}
+
+}  // namespace
+
+// The activation is that of the rounded product, which is known where it is stored.
+void check_kernel(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  if (!tensors.has("d")) return;
+  if (tensors.has("a") && tensors.has("b")) check_product(spec, tensors, list);
+  if (!stores_activation(spec) || !tensors.has("q")) return;
+  const reference::Route route = tensors.route();
+  list.add(check_quantized(
+      tensors.name("q"), tensors.name("q_scale_inv"),
+      reference::activate(tensors.view<uint16_t>("d"), tensors.view<float>("probs"), route.rows(),
+                          spec.section_n, reference_of(spec.activation)),
+      route, 1, tensors.rows("q")));
+}
+
+}  // namespace moejit::cli

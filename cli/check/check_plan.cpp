@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/check_plan.h"
+
+#include "cli/check/kernel_checks.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace moejit::cli {
+
+using compiler::GradientMode;
+using compiler::KernelPlan;
+
+std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
+                                    std::span<const compiler::Phase> phases,
+                                    const TensorMap& inputs, const TensorMap& results) {
+  CheckList list;
+  for (const KernelPlan& kernel : plan.kernels) {
+    if (std::ranges::count(phases, kernel.phase) == 0) continue;
+    if (kernel.gradient_mode == GradientMode::kAdd) continue;
+    const KernelTensors tensors(plan, kernel, inputs, results);
+    std::visit([&](const auto& spec) { check_kernel(spec, tensors, list); }, kernel.spec);
+    const bool is_route = std::holds_alternative<compiler::RouteSpec>(kernel.spec);
+    if (is_route && !list.all_passed()) break;
+  }
+  return list.take();
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/check/tensor_check.h"
+#include "cli/tensors/host_tensor.h"
+#include "compiler/plan.h"
+
+#include <span>
+#include <vector>
+
+namespace moejit::cli {
+
+// Compares what the kernels of these phases wrote with the CPU reference, each on what it read
+// itself, so that the kernel is blamed that differs. `inputs` are the tensors that the calls were
+// given, `results` all the others whose contents are known after them, with the T of the calls and
+// as many permuted rows as there are; the kernels of a plan with kept intermediates are compared
+// completely. Gradients have been overwritten. Where the routing differs nothing behind it is
+// compared, which is laid out by it.
+std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
+                                    std::span<const compiler::Phase> phases,
+                                    const TensorMap& inputs, const TensorMap& results);
+
+}  // namespace moejit::cli

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/kernel_checks.h"
+#include "cli/tensors/routing_tensors.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+TensorCheck check_saved_tokens(std::string_view name, int64_t got, int64_t tokens) {
+  TensorCheck check{.tensor = std::string(name), .has_passed = got == tokens, .compared = 1};
+  check.verdict = check.has_passed ? "exact" : "1 of 1 differ";
+  if (!check.has_passed) check.message = fmt::format("got {}, wanted {}", got, tokens);
+  check.differing = check.has_passed ? 0 : 1;
+  return check;
+}
+
+}  // namespace
+
+void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const HostTensor& ids = tensors.at("topk_ids");
+  const int64_t tokens = ids.shape.front();
+  const reference::Route route = reference::route(expert_ids(ids), tokens,
+                                                  {.experts = spec.local_experts,
+                                                   .top_k = spec.top_k,
+                                                   .alignment = spec.splits_alignment,
+                                                   .max_rows = tensors.bounds().max_permuted_rows,
+                                                   .ignores_foreign = spec.ignores_foreign});
+  list.integers(tensors, "counts", route.counts);
+  list.integers(tensors, "offs", route.offs);
+  list.integers(tensors, "row_map", route.row_map);
+  if (tensors.has("colwise_offs")) {
+    std::vector<int32_t> starts = {0};
+    for (const int32_t count : route.counts)
+      starts.push_back(starts.back() +
+                       static_cast<int32_t>(reference::block_count(count) * reference::kBlock));
+    list.integers(tensors, "colwise_offs", starts);
+  }
+  if (tensors.has("saved_tokens"))
+    list.add(check_saved_tokens(tensors.name("saved_tokens"),
+                                tensors.view<int64_t>("saved_tokens").front(), tokens));
+}
+
+}  // namespace moejit::cli

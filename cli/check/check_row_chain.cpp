@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/kernel_checks.h"
+#include "cli/tensors/routing_tensors.h"
+#include "runtime/reference/number_formats.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::LoadStage;
+using compiler::QuantizeStage;
+using compiler::StoreStage;
+using reference::QuantizedRows;
+
+std::vector<float> probs_of(const KernelTensors& tensors) {
+  return tensors.has("probs") ? probabilities(tensors.at("probs")) : std::vector<float>{};
+}
+
+// Checks the probabilities of all rows, and whose row each real one is; that of pad rows is never
+// written.
+void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                            const reference::Route& route, std::span<const float> probs,
+                            CheckList& list) {
+  if (!spec.moves_probs) return;
+  std::vector<float> permuted(static_cast<size_t>(route.rows()), 0.0f);
+  std::vector<int32_t> tokens;
+  if (tensors.has("row_tokens")) tokens = copy_elements<int32_t>(tensors.at("row_tokens"));
+  for (size_t i = 0; i < route.row_map.size(); ++i) {
+    if (route.row_map[i] < 0) continue;
+    const auto row = static_cast<size_t>(route.row_map[i]);
+    const auto token = static_cast<int32_t>(static_cast<int64_t>(i) / spec.top_k);
+    permuted[row] = probs[i];
+    if (!tokens.empty()) tokens[row] = probs[i] == 0.0f ? ~token : token;
+  }
+  list.floats(tensors, "output_probs", permuted);
+  if (!tokens.empty()) list.integers(tensors, "row_tokens", tokens);
+}
+
+// Rows that are stored in the order of tokens, or were loaded so.
+QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors) {
+  if (spec.load == LoadStage::kQuantizedRows) return tensors.rows("input");
+  const HostTensor& input = tensors.at("input");
+  return reference::quantize_1x128(elements<uint16_t>(input), input.shape[0], input.shape[1],
+                                   spec.epsilon,
+                                   spec.quantize == QuantizeStage::k1x128Pairs ? 2 : 1);
+}
+
+}  // namespace
+
+void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  if (!tensors.has("input")) return;
+  if (spec.store == StoreStage::kRows)
+    return list.rows(tensors, "output", quantized_rows(spec, tensors));
+  const reference::Route route = tensors.route();
+  const std::vector<float> probs = probs_of(tensors);
+  if (stores_bf16(spec)) {
+    const HostTensor& input = tensors.at("input");
+    list.bf16(tensors, "output",
+              reference::permute_pad_bf16(elements<uint16_t>(input), input.shape[1], probs, route,
+                                          spec.top_k));
+  } else {
+    const QuantizedRows rows = quantized_rows(spec, tensors);
+    if (tensors.has("kept_output")) list.rows(tensors, "kept_output", rows);
+    list.rows(tensors, "output",
+              spec.moves_probs ? reference::permute_pad(rows, probs, route, spec.top_k).data
+                               : reference::permute_pad(rows, route, spec.top_k));
+  }
+  check_what_moves_along(spec, tensors, route, probs, list);
+}
+
+void check_unpermute(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                     CheckList& list) {
+  if (tensors.has("input") && tensors.has("output")) {
+    const HostTensor& row_map = tensors.at("row_map");
+    list.bf16(tensors, "output",
+              reference::unpermute(tensors.view<uint16_t>("input"), elements<int32_t>(row_map),
+                                   row_map.shape[0], spec.top_k, spec.columns));
+  }
+  if (spec.store == StoreStage::kRowsAndProbs) check_dprobs(tensors, list);
+}
+
+// bf16 is one rounding of the sums.
+void check_dprobs(const KernelTensors& tensors, CheckList& list) {
+  const HostTensor& parts = tensors.at("dprobs_blocks");
+  const std::span<const float> sums = elements<float>(parts);
+  const int64_t blocks = parts.shape.back();
+  const std::vector<int32_t> row_map = copy_elements<int32_t>(tensors.at("row_map"));
+  std::vector<float> wanted;
+  if (tensors.has("bias_dprobs")) {
+    const std::span<const float> biases = tensors.view<float>("bias_dprobs");
+    std::vector<float> all;
+    for (size_t row = 0; row < biases.size(); ++row) {
+      const auto first = sums.begin() + static_cast<int64_t>(row) * blocks;
+      all.insert(all.end(), first, first + blocks);
+      all.push_back(biases[row]);
+    }
+    wanted = reference::unpermute_dprobs(all, row_map, blocks + 1);
+  } else {
+    wanted = reference::unpermute_dprobs(sums, row_map, blocks);
+  }
+  if (tensors.at("dprobs").dtype == compiler::DType::kF32)
+    return list.floats(tensors, "dprobs", wanted);
+  std::vector<uint16_t> rounded;
+  std::ranges::transform(wanted, std::back_inserter(rounded), reference::bf16_from_float);
+  list.bf16(tensors, "dprobs", rounded);
+}
+
+void check_kernel(const compiler::UnpermuteDprobsSpec&, const KernelTensors& tensors,
+                  CheckList& list) {
+  check_dprobs(tensors, list);
+}
+
+void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  switch (spec.load) {
+    case LoadStage::kRows:
+    case LoadStage::kQuantizedRows: return check_rows(spec, tensors, list);
+    case LoadStage::kCombinedRows: return check_unpermute(spec, tensors, list);
+    case LoadStage::kGatedRows:
+    case LoadStage::kUpRows: return check_activation(spec, tensors, list);
+    case LoadStage::kGatedGradientRows:
+    case LoadStage::kUpGradientRows: return check_activation_gradient(spec, tensors, list);
+  }
+}
+
+}  // namespace moejit::cli

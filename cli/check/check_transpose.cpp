@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/kernel_checks.h"
+#include "cli/check/transposed_rows.h"
+#include "cli/tensors/colwise_slices.h"
+#include "runtime/reference/cast_transpose.h"
+#include "runtime/reference/transpose.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+using reference::block_count;
+using reference::kBlock;
+
+bool is_in_group(const reference::TransposeGroups& groups, int64_t tile) {
+  for (size_t e = 0; e < groups.counts.size(); ++e) {
+    const int64_t first = groups.output_offs[e] / kBlock;
+    if (tile >= first && tile < first + block_count(groups.counts[e])) return true;
+  }
+  return false;
+}
+
+// Returns permuted rows, each that of its token; of a token without a probability zeros.
+reference::QuantizedRows gathered_rows(const compiler::TransposeSpec& spec,
+                                       const KernelTensors& tensors) {
+  const reference::QuantizedRows of_tokens = tensors.rows("input");
+  const reference::Route route = tensors.route();
+  const std::vector<uint8_t> is_real = reference::real_rows(route);
+  const std::span<const int32_t> row_tokens = tensors.view<int32_t>("row_tokens");
+  const int64_t cols = of_tokens.cols, blocks = block_count(cols);
+  reference::QuantizedRows rows{.rows = route.rows(), .cols = cols, .q = {}, .scale_inv = {}};
+  rows.q.resize(static_cast<size_t>(rows.rows * cols));
+  rows.scale_inv.resize(static_cast<size_t>(rows.rows * blocks));
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    if (is_real[static_cast<size_t>(row)] == 0) continue;
+    const int32_t told = row_tokens[static_cast<size_t>(row)];
+    const int64_t token = told < 0 ? ~told : told;
+    if (token >= of_tokens.rows) continue;  // the kernel that told so is blamed
+    std::copy_n(of_tokens.scale_inv.begin() + token * blocks, blocks,
+                rows.scale_inv.begin() + row * blocks);
+    if (told >= 0 || spec.source == compiler::RowSource::kGatheredAll)
+      std::copy_n(of_tokens.q.begin() + token * cols, cols, rows.q.begin() + row * cols);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
+                      std::string_view role, CheckList& list, const compiler::TransposeSpec& spec) {
+  const HostTensor codes = join_column_blocks(tensors.at(role));
+  const std::string scales_role = fmt::format("{}_scale_inv", role);
+  const int64_t columns = codes.shape[1], tiles = columns / kBlock;
+  const reference::Route route = tensors.route();
+  const reference::TransposeGroups groups{
+      .counts = route.counts,
+      .offs = route.offs,
+      .output_offs = copy_elements<int32_t>(tensors.at("output_offs"))};
+  const reference::Transposed wanted = reference::transpose(
+      rows, groups, columns,
+      spec.format == compiler::DType::kF8E5M2 ? reference::Fp8Format::kE5m2
+                                              : reference::Fp8Format::kE4m3,
+      spec.rule == compiler::TransposeRule::kIdeal ? reference::TransposeRule::kIdeal
+                                                   : reference::TransposeRule::kForkCompat,
+      0);
+  std::vector<uint8_t> bytes = copy_elements<uint8_t>(codes);
+  std::vector<float> scales = copy_elements<float>(tensors.at(scales_role));
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    if (is_in_group(groups, tile)) continue;
+    for (size_t i = static_cast<size_t>(tile); i < scales.size(); i += static_cast<size_t>(tiles))
+      scales[i] = wanted.scale_inv[i];
+    for (size_t row = 0; row < static_cast<size_t>(codes.shape[0]); ++row) {
+      const size_t first = row * static_cast<size_t>(columns) + static_cast<size_t>(tile) * 128;
+      std::copy_n(wanted.bytes.begin() + first, 128, bytes.begin() + first);
+    }
+  }
+  const std::string_view name = tensors.name(role), scales_name = tensors.name(scales_role);
+  list.add(check_of(name, testing::compare_e4m3({name, columns}, bytes, wanted.bytes)));
+  list.add(
+      check_of(scales_name, testing::compare_f32({scales_name, tiles}, scales, wanted.scale_inv)));
+}
+
+void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  if (!tensors.has("input")) return;
+  check_transposed(tensors,
+                   spec.source == compiler::RowSource::kInOrder ? tensors.rows("input")
+                                                                : gathered_rows(spec, tensors),
+                   "output", list, spec);
+}
+
+// Its tensors are in a list in device memory, which no plan names.
+void check_kernel(const compiler::MultiCastTransposeSpec&, const KernelTensors&, CheckList&) {}
+
+}  // namespace moejit::cli

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check/kernel_tensors.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::cli {
+
+std::string_view KernelTensors::name(std::string_view role) const {
+  for (const compiler::KernelArgument& argument : kernel_.arguments)
+    if (argument.role == role) return argument.tensor;
+  const std::string map_role = fmt::format("{}_map", role);
+  for (const compiler::TensorMapPlan& map : kernel_.tensor_maps)
+    if (map.role == map_role) return map.tensor;
+  return {};
+}
+
+const HostTensor* KernelTensors::find_named(std::string_view name) const {
+  for (const TensorMap* const tensors : {&results_, &inputs_})
+    if (const auto found = tensors->find(name); found != tensors->end()) return &found->second;
+  return nullptr;
+}
+
+reference::QuantizedRows KernelTensors::rows(std::string_view role) const {
+  const HostTensor& codes = at(role);
+  return {codes.shape[0], codes.shape[1], copy_elements<uint8_t>(codes),
+          copy_elements<float>(at(fmt::format("{}_scale_inv", role)))};
+}
+
+reference::QuantizedWeights KernelTensors::weights(std::string_view role, int64_t sections) const {
+  const HostTensor& codes = at(role);
+  return {codes.shape[0],
+          codes.shape[1],
+          codes.shape[2],
+          sections,
+          copy_elements<uint8_t>(codes),
+          copy_elements<float>(at(fmt::format("{}_scale_inv", role)))};
+}
+
+reference::Route KernelTensors::route() const {
+  reference::Route route;
+  if (has("counts")) route.counts = copy_elements<int32_t>(at("counts"));
+  if (has("offs")) route.offs = copy_elements<int32_t>(at("offs"));
+  if (has("row_map")) route.row_map = copy_elements<int32_t>(at("row_map"));
+  return route;
+}
+
+void CheckList::add(TensorCheck check) {
+  if (names_.insert(check.tensor).second) checks_.push_back(std::move(check));
+}
+
+void CheckList::add(std::vector<TensorCheck> checks) {
+  for (TensorCheck& check : checks) add(std::move(check));
+}
+
+namespace {
+
+int64_t columns_of(const HostTensor& tensor) {
+  return tensor.shape.size() < 2 ? 1 : tensor.shape.back();
+}
+
+}  // namespace
+
+void CheckList::codes(const KernelTensors& tensors, std::string_view role,
+                      const std::vector<uint8_t>& wanted) {
+  const std::string_view name = tensors.name(role);
+  add(check_of(name, testing::compare_e4m3({name, columns_of(tensors.at(role))},
+                                           tensors.view<uint8_t>(role), wanted)));
+}
+
+void CheckList::floats(const KernelTensors& tensors, std::string_view role,
+                       const std::vector<float>& wanted) {
+  const std::string_view name = tensors.name(role);
+  add(check_of(name, testing::compare_f32({name, columns_of(tensors.at(role))},
+                                          tensors.view<float>(role), wanted)));
+}
+
+void CheckList::integers(const KernelTensors& tensors, std::string_view role,
+                         const std::vector<int32_t>& wanted) {
+  const std::string_view name = tensors.name(role);
+  add(check_of(name, testing::compare_i32({name, columns_of(tensors.at(role))},
+                                          tensors.view<int32_t>(role), wanted)));
+}
+
+void CheckList::bf16(const KernelTensors& tensors, std::string_view role,
+                     const std::vector<uint16_t>& wanted) {
+  const std::string_view name = tensors.name(role);
+  add(check_of(name, testing::compare_bf16({name, columns_of(tensors.at(role))},
+                                           tensors.view<uint16_t>(role), wanted)));
+}
+
+void CheckList::rows(const KernelTensors& tensors, std::string_view role,
+                     const reference::QuantizedRows& wanted) {
+  codes(tensors, role, wanted.q);
+  floats(tensors, role == "kept_output" ? "kept_scale_inv" : fmt::format("{}_scale_inv", role),
+         wanted.scale_inv);
+}
+
+bool CheckList::all_passed() const {
+  return std::ranges::all_of(checks_, &TensorCheck::has_passed);
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/check/kernel_tensors.h"
+#include "compiler/kernels/transpose.h"
+
+#include <string_view>
+
+namespace moejit::cli {
+
+// Compares an operand of wgrad, the codes of this role and their scales, with the transpose of
+// rows. Columns that belong to no group are never written: they are passed over.
+void check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
+                      std::string_view role, CheckList& list,
+                      const compiler::TransposeSpec& spec = {});
+
+}  // namespace moejit::cli

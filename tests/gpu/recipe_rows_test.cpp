@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the table of recipes, those that it has and others that are made up of the same formats:
+// each plans, runs, and is compared with the CPU reference tensor by tensor, and no line of the
+// planner, of the kernels or of the check knows of it.
+#include "runtime/reference/random_inputs.h"
+#include "tests/gpu/layer_checks.h"
+#include "tests/gpu/test_layer.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GradientMode;
+using compiler::Pass;
+using compiler::Recipe;
+using reference::LayerInputs;
+using reference::LayerShape;
+
+constexpr int64_t kTokens = 80;
+
+// FP8 where values flow, bf16 where the gradients of weights are added up.
+Recipe fp8_with_bf16_wgrad() {
+  Recipe recipe = Recipe::kFp8Flow;
+  recipe.name = "fp8_with_bf16_wgrad";
+  recipe.wgrad_operands = {};
+  return recipe;
+}
+
+Recipe fp8_forward_bf16_backward() {
+  Recipe recipe = fp8_with_bf16_wgrad();
+  recipe.name = "fp8_forward_bf16_backward";
+  recipe.gradients = recipe.weights_colwise = {};
+  return recipe;
+}
+
+struct Row {
+  Recipe recipe;
+  bool has_biases = false;
+  compiler::Recompute recompute = compiler::Recompute::kNone;
+
+  friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.recipe.name; }
+};
+
+class RecipeRows : public ::testing::TestWithParam<Row> {
+ protected:
+  void SetUp() override {
+    if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
+  }
+  // Runs a training step of a layer with this recipe.
+  void run(const Recipe& recipe) {
+    const LayerShape shape{.experts = 3,
+                           .top_k = 2,
+                           .hidden = 272,
+                           .intermediate = 144,
+                           .alignment = 64,
+                           .max_rows = 512,
+                           .has_biases = GetParam().has_biases};
+    inputs_ = reference::random_inputs(shape, kTokens, 21);
+    if (shape.has_biases) {
+      inputs_.b1 = reference::random_activations(shape.experts, 2 * shape.intermediate, 31);
+      inputs_.b2 = reference::random_activations(shape.experts, shape.hidden, 32);
+    }
+    auto layer = TestLayer::create(shape, {.max_tokens = kTokens,
+                                           .has_backward = true,
+                                           .recompute = GetParam().recompute,
+                                           .recipe = recipe,
+                                           .biases = shape.has_biases});
+    ASSERT_TRUE(succeeded(layer));
+    layer_ = std::move(*layer);
+    dy_ = reference::random_activations(kTokens, shape.hidden, 77);
+    ASSERT_TRUE(succeeded(has_scales(recipe.weights) ? layer_->set_weights(inputs_)
+                                                     : layer_->upload_weights(inputs_)));
+    ASSERT_TRUE(succeeded(layer_->set_gradient(dy_)));
+    ASSERT_TRUE(succeeded(layer_->run(inputs_)));
+    ASSERT_TRUE(succeeded(layer_->backward(GradientMode::kOverwrite)));
+    ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+  }
+
+  LayerInputs inputs_;
+  std::vector<uint16_t> dy_;
+  std::unique_ptr<TestLayer> layer_;
+};
+
+TEST_P(RecipeRows, MatchTheReferenceInEveryTensor) {
+  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
+  expect_reference(*layer_, inputs_, dy_);
+}
+
+TEST_P(RecipeRows, AreComparedInEveryTensor) {
+  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
+  EXPECT_EQ(unseen_damage(*layer_, inputs_, dy_, {Pass::kForward, Pass::kBackward}),
+            std::vector<std::string>{});
+}
+
+// What is in FP8 in both has the same bits.
+TEST_P(RecipeRows, HaveTheForwardPassOfTheirFormats) {
+  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
+  const auto y = layer_->read<uint16_t>("y");
+  ASSERT_NO_FATAL_FAILURE(
+      run(has_scales(GetParam().recipe.tokens) ? Recipe::kFp8Flow : Recipe::kBf16));
+  EXPECT_EQ(layer_->read<uint16_t>("y"), y);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RecipeRows,
+    ::testing::Values(Row{Recipe::kBf16}, Row{Recipe::kFp8Flow, true}, Row{fp8_with_bf16_wgrad()},
+                      Row{fp8_with_bf16_wgrad(), true, compiler::Recompute::kMoeExpert},
+                      Row{fp8_forward_bf16_backward(), true}),
+    [](const auto& test) {
+      return std::string(test.param.recipe.name) + (test.param.has_biases ? "_with_biases" : "") +
+             (test.param.recompute == compiler::Recompute::kNone ? "" : "_recomputed");
+    });
+
+}  // namespace
+}  // namespace moejit::testing
