@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding, making and opening the folder. What is done with its files: folder_files.cpp.
+// Finds, makes and opens the folder. What is done with its files: folder_files.cpp.
 #include "cache/cache_folder.h"
 
 #include "cache/network_file_system.h"
@@ -28,7 +28,7 @@ tl::unexpected<Error> unusable(const std::string& path, std::string_view reason,
               fmt::format("cache folder {}: {}", path, reason), std::move(hint));
 }
 
-// The machine's trouble, not that of the folder somebody chose.
+// Returns whether the error is the machine's trouble, not a fault of the folder that was chosen.
 bool is_fault(int error) {
   constexpr std::array kFaults = {EIO,       ESTALE, EBUSY,  EMFILE,    ENFILE,   ENOMEM,
                                   EINTR,     ENOSPC, EDQUOT, ENOLCK,    EXDEV,    EAGAIN,
@@ -42,7 +42,7 @@ Result<void> check_trust(const std::string& path, const struct stat& status) {
   return {};
 }
 
-// Makes the folder and what is missing above it; 0 or errno.
+// Makes the folder and its missing parents. Returns 0 or errno.
 int make_folders(const std::string& path) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
@@ -56,7 +56,7 @@ int make_folders(const std::string& path) {
   }
 }
 
-// What make_folders() would return, as far as permissions tell.
+// Returns what make_folders() would return, as far as permissions tell.
 int would_make_folders(const std::string& path) {
   const std::filesystem::path folder(path);
   for (auto above = folder.parent_path(); !above.empty(); above = above.parent_path()) {
@@ -69,7 +69,7 @@ int would_make_folders(const std::string& path) {
   return ENOENT;
 }
 
-// Of the folder, or of the nearest one above it that exists.
+// Returns the network file system of the folder, or of its nearest parent that exists.
 std::string_view network_of(std::string path) {
   while (true) {
     const FileDescriptor folder(::open(path.c_str(), O_PATH | O_CLOEXEC));
@@ -80,7 +80,7 @@ std::string_view network_of(std::string path) {
   }
 }
 
-// The process may change its working directory later on.
+// Returns the path as an absolute one, since the process may change its working directory later.
 std::string absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path result = std::filesystem::absolute(path, error);
@@ -140,14 +140,14 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing)
                            : ::faccessat(root.get(), ".", W_OK | X_OK, AT_EACCESS);
     if (made != 0 && errno != EEXIST) {
       const int error = errno;
-      // A cache that is only read, made by an earlier version: nothing in it is for us.
+      // An earlier version made this cache and it is only read: nothing in it is for us.
       if (!is_fault(error) && ::faccessat(root.get(), kOlderVersion, F_OK, 0) == 0) return {};
       return failed(error, "it cannot be written to: ");
     }
     is_writable_ = true;
     if (!makes) return {};
     version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
-    // Where these cannot be made now, who needs them will try again.
+    // Whoever needs these tries again if they cannot be made now.
     if (version_)
       for (const char* name : {"tmp", "quarantine"}) ::mkdirat(version_.get(), name, 0700);
   }

@@ -20,13 +20,13 @@ struct FileInfo {
   std::string name;  // relative to <root>/v2
   std::int64_t bytes = 0;
   std::int64_t modified_ns = 0;  // since 1970; for entries: the last use, to the hour
-  std::int64_t changed_ns = 0;   // of the status: when it was moved to where it is
+  std::int64_t changed_ns = 0;   // of the status: when it was moved to its place
   ino_t inode = 0;
   bool is_regular = false;
 };
 
-// The folder that holds a cache. It is opened once and everything below is reached relative to
-// it, so that nobody can swap it behind our back:
+// The folder that holds a cache. It is opened once and everything below it is reached relative to
+// it, so that nobody can swap it meanwhile:
 //
 //   <root>/v2/<2 hex>/<62 hex>   entries
 //   <root>/v2/stats              counters of all processes, advisory
@@ -34,25 +34,25 @@ struct FileInfo {
 //   <root>/v2/tmp/               files being written
 //   <root>/v2/quarantine/        files that failed verification, the newest 16
 //
-// The number is that of the format. <root>/v1 is of earlier versions of moejit, whose rollback
-// finds it as it was: nothing but remove_older() looks at it.
+// v2 is the version of the format. <root>/v1 belongs to earlier versions of moejit, so that a
+// rollback finds it unchanged: only remove_older() looks at it.
 //
 // A cached kernel is code with the rights of its user. So the folder has to belong to the user
 // (or to root) and nobody else may be able to write to it.
 //
-// Three kinds of trouble, from the user's to the machine's:
+// There are three kinds of trouble, from the user's to the machine's:
 //   - the folder can never work (not ours, no folder, forbidden): open() fails;
 //   - it can be read only (permissions, or a network file system): is_writable() is false;
 //   - the file system fails (EIO, ESTALE, EMFILE, ...): fault() is that error, the folder looks
 //     empty, and a later process may have more luck.
 class CacheFolder {
  public:
-  // Opens the folder, making it with mode 0700 if need be; on a network file system nothing is
-  // made or written unless the caller says so. Error kCacheUnusable with the reason. A folder that
-  // cannot be written to but holds a cache is opened for reading.
+  // Opens the folder and makes it with mode 0700 if need be. On a network file system nothing is
+  // made or written unless the caller says so. A folder that cannot be written to but holds a cache
+  // is opened for reading. Error kCacheUnusable with the reason.
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
-  // Says what open() would find or make, and makes nothing: what is asked is whether it could.
+  // Tells what open() would find or could make, and makes nothing.
   static Result<CacheFolder> look(const std::string& path, bool writes_to_network = false);
 
   bool exists() const { return static_cast<bool>(version_); }  // false: it holds no cache yet
@@ -60,32 +60,34 @@ class CacheFolder {
   std::string path_of(const std::string& name) const;
   bool is_writable() const { return is_writable_; }
   int fault() const { return fault_; }  // 0: none
-  // Name of the network file system that keeps the folder from being written to; else empty.
+  // Returns the name of the network file system that keeps the folder from being written to; else
+  // empty.
   std::string_view network() const { return network_; }
 
   // The remaining functions return 0 or errno; names are relative to <root>/v2.
 
-  // ENOENT where there is none; EPERM where it is no plain file or not ours. With `marks_use` the
-  // file's time becomes now if that is more than an hour off; failing to do so is no error.
+  // Reads a file. ENOENT if there is none; EPERM if it is no plain file or not ours. With
+  // `marks_use` the file's time becomes now if it is more than an hour off; a failure to set it is
+  // no error.
   int read(const std::string& name, std::vector<std::byte>& bytes, bool marks_use = false) const;
-  // Writes, syncs and renames a temporary file. Other processes may do the same at the same time.
+  // Writes, syncs and renames a temporary file. Other processes may do so at the same time.
   int publish(const std::string& name, std::span<const std::byte> bytes) const;
-  // Adds to the end of a file, in one write, making the file if need be; and does not sync. EFBIG
-  // where the file already has `max_bytes`.
+  // Appends to a file in one write, makes the file if need be, and does not sync. EFBIG if the file
+  // already has `max_bytes`.
   int append(const std::string& name, std::span<const std::byte> bytes,
              std::int64_t max_bytes) const;
-  // Moves a file to quarantine/ under `new_name`, and drops the oldest ones there.
+  // Moves a file to quarantine/ as `new_name`, and drops the oldest ones there.
   int quarantine(const std::string& name, const std::string& new_name) const;
-  // Removes a file, unless it was used or replaced since the listing that `file` is from (EBUSY).
+  // Removes a file, unless it was used or replaced after the listing that `file` is from (EBUSY).
   int remove(const FileInfo& file) const;
-  // Removes what earlier versions of moejit keep in the folder.
+  // Removes what earlier versions of moejit left in the folder.
   void remove_older() const;
-  // Removes temporary files that nobody will finish; how many.
+  // Removes temporary files that nobody will finish, and returns how many.
   std::int64_t sweep_temporaries() const;
 
-  // Names in a folder, sorted; none where it cannot be read. "." is <root>/v2 itself.
+  // Returns the names in a folder, sorted; none if it cannot be read. "." is <root>/v2 itself.
   std::vector<std::string> names_in(const std::string& folder) const;
-  // Files in a folder in the order of their names, less those that go away meanwhile.
+  // Returns the files in a folder in the order of their names, without those that vanish meanwhile.
   std::vector<FileInfo> files_in(const std::string& folder) const;
 
  private:
@@ -107,21 +109,21 @@ class CacheFolder {
   std::string_view network_;
 };
 
-// Nanoseconds since 1970, from the clock that file systems use.
+// Returns nanoseconds since 1970, from the clock that file systems use.
 std::int64_t now_ns();
 
-// The folder to use where the caller names none.
+// The folder to use if the caller names none.
 struct DefaultFolder {
   std::string path;                      // empty: memory only
   bool is_explicit = false;              // the user named it (MOEJIT_CACHE_DIR)
-  std::string reason;                    // where the path is empty: why
-  bool is_of_password_database = false;  // below the home that this knows, not that of HOME
+  std::string reason;                    // why the path is empty, if it is
+  bool is_of_password_database = false;  // below the home of the password database, not HOME
 };
 
-// MOEJIT_CACHE_DIR, XDG_CACHE_HOME/moejit, HOME/.cache/moejit, the same with the home of the
-// password database; relative paths and "/" are passed over, except that a relative
-// MOEJIT_CACHE_DIR is an error (kCacheUnusable). Never the working directory, never a folder for
-// temporary files.
+// Returns the first of MOEJIT_CACHE_DIR, XDG_CACHE_HOME/moejit, HOME/.cache/moejit, and
+// .cache/moejit in the home of the password database. Relative paths and "/" are passed over, but a
+// relative MOEJIT_CACHE_DIR is an error (kCacheUnusable). The result is never the working
+// directory, nor a folder for temporary files.
 Result<DefaultFolder> default_folder();
 
 }  // namespace moejit::cache

@@ -25,7 +25,7 @@ std::int64_t take(std::span<const std::byte> record, std::size_t offset) {
   return static_cast<std::int64_t>(value);
 }
 
-// Sums of numbers that anybody may have made up must not overflow.
+// Adds numbers that may be made up, so the sum must not overflow.
 std::int64_t sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }

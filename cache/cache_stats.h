@@ -13,7 +13,7 @@
 
 namespace moejit::cache {
 
-// What is counted. Numbers of enumerators are places in the file: new ones come at the end.
+// What is counted. An enumerator's number is its place in the file: new ones go at the end.
 enum class Count : std::size_t {
   kFiles,  // entries present
   kBytes,  // sum of their sizes
@@ -22,14 +22,14 @@ enum class Count : std::size_t {
   kPublished,
   kEvicted,
   kCorrupt,           // files that failed verification
-  kNondeterministic,  // compiles that found other bytes under their key
+  kNondeterministic,  // compiles whose bytes differ from those under their key
   kFailedReads,
   kFailedWrites,
   kSwept,  // temporary files of dead processes that were removed
 };
 inline constexpr std::size_t kCounts = 11;
 
-// "hits", "misses": the same words in JSON and on the terminal.
+// Returns "hits", "misses" and so on: the words used in JSON and on the terminal.
 std::string_view name_of(Count count);
 
 struct CountTable {
@@ -41,8 +41,8 @@ struct CountTable {
 };
 
 // The counters of all processes that ever used a folder: <root>/v2/stats, a file of records of 128
-// bytes, each the change since the writer's record before. Records are added with one write each
-// and nobody locks, so that a record may be lost where another process writes the file anew. That
+// bytes, each the change since the writer's previous record. Records are added with one write each
+// and without a lock, so a record may be lost when another process rewrites the file. That
 // harms nobody: what is counted is advice, and files and bytes are counted again from the folder
 // now and then. Integers are little-endian:
 //
@@ -54,7 +54,7 @@ struct CountTable {
 //  120      8   the first bytes of the SHA-256 of everything before
 struct SummedStats {
   CountTable total;
-  bool is_size_known = false;  // files and bytes were counted at some time, and no record is bad
+  bool is_size_known = false;  // files and bytes were counted once, and no record is bad
   std::int64_t records = 0;
   std::int64_t bad_records = 0;  // damaged ones, which are left out
 };
@@ -62,10 +62,10 @@ struct SummedStats {
 inline constexpr std::int64_t kStatsRecordBytes = 128;
 
 std::vector<std::byte> encode_stats_record(const CountTable& change, bool counts_files_anew);
-// Of bytes that may be anything.
+// Sums the records in bytes that may be anything.
 SummedStats sum_stats(std::span<const std::byte> file);
 
-// The sum of a folder's file; that of no records where there is none.
+// Returns the sums of a folder's file, all 0 if there is none.
 SummedStats read_stats(const CacheFolder& folder);
 
 }  // namespace moejit::cache

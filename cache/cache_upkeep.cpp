@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps a cache small and its numbers right. Nothing of it is on the way of a hit.
+// Keeps a cache small and its numbers right. No hit runs any of this.
 #include "cache/eviction.h"
 #include "cache/kernel_cache.h"
 
@@ -9,11 +9,11 @@ namespace moejit::cache {
 namespace {
 
 constexpr std::int64_t kMostRecords = 1024;  // more make reading the stats slow
-// A file that so many processes added to that published nothing is made short without a look at
+// A stats file this large, from processes that published nothing, is rewritten without looking at
 // the entries.
 constexpr std::int64_t kLargestStats = 8 * kMostRecords * kStatsRecordBytes;
 
-// Somewhat below the limits, so that not every publication has to look through the folder.
+// Returns limits somewhat lower, so that not every publication has to scan the folder.
 CacheLimits low_water(const CacheLimits& limits) {
   return {.max_bytes = limits.max_bytes - limits.max_bytes / 10,
           .max_files = limits.max_files - limits.max_files / 10};
@@ -21,7 +21,8 @@ CacheLimits low_water(const CacheLimits& limits) {
 
 }  // namespace
 
-// Two threads that do so at once may write differences that only add up together, which they do.
+// Adds what was counted since the last call. Two threads that do so at once may write differences
+// that are right only in sum, which is enough.
 void KernelCache::flush_counts() {
   CountTable change;
   for (std::size_t i = 0; i < kCounts; ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a folder says about the compilers of its entries, so that who has none of them still knows
-// what to ask for. A record is a file whose name is the SHA-256 of its text: any number of
-// processes may write the same one, none is ever changed, and a damaged one is told by its name.
+// Records of the compilers whose entries a folder holds, so that a machine without any of them
+// still knows what to ask for. A record is a file whose name is the SHA-256 of its text: any number
+// of processes may write the same one, none is ever changed, and its name shows whether it is
+// damaged.
 #include "cache/kernel_cache.h"
 
 #include <span>
@@ -23,7 +24,7 @@ void KernelCache::add_compiler(std::string_view text) {
   const std::string name = std::string(kFolder) + "/" + sha256(text).hex();
   std::vector<std::byte> present;
   if (folder_.read(name, present) == 0 && text_of(present) == text) return;
-  // What keeps a record from being written keeps entries from it as well, which will tell.
+  // A failure is ignored: it keeps entries from being written too, which reports it.
   static_cast<void>(folder_.publish(name, std::as_bytes(std::span(text))));
 }
 

@@ -39,7 +39,7 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// The bytes before the checksum; an error where that does not match.
+// Returns the bytes before the checksum, or an error if that does not match.
 Result<std::span<const std::byte>> check_sum(std::span<const std::byte> file) {
   const auto matches = [&](std::span<const std::byte> sum) {
     return std::ranges::equal(file.last(sum.size()), sum);
@@ -59,7 +59,7 @@ Result<std::span<const std::byte>> check_sum(std::span<const std::byte> file) {
   return corrupt("its checksum does not match");
 }
 
-// Everything else in the header that has only one right value.
+// Checks everything else in the header that has only one right value.
 Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
   if (take<std::uint32_t>(file, kHeaderBytesAt) != kHeaderBytes)
     return corrupt("its header has a wrong length");
@@ -102,7 +102,7 @@ Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key) {
     return corrupt("it does not begin as a cache entry does");
   MOEJIT_TRY_ASSIGN(const std::span<const std::byte> content, check_sum(file));
   const std::size_t end = content.size();
-  // The checksum is no signature: what follows holds for bytes that somebody made up, too.
+  // The checksum is no signature: the checks below must hold for made-up bytes too.
   MOEJIT_TRY(check_header(file, key));
   const auto metadata_bytes = take<std::uint64_t>(file, kMetadataBytesAt);
   const auto payload_bytes = take<std::uint64_t>(file, kPayloadBytesAt);

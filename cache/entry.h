@@ -21,12 +21,12 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// Larger ones are neither written nor read.
+// Most bytes of metadata. Larger ones are neither written nor read.
 inline constexpr std::int64_t kLargestMetadata = std::int64_t{1} << 20;
 inline constexpr std::int64_t kLargestPayload = std::int64_t{64} << 20;
 inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload + 4096;
 
-// The bytes of the file, a function of the entry alone. Integers are little-endian:
+// Returns the bytes of the file, which the entry alone decides. Integers are little-endian:
 //
 //   offset size
 //    0      8   magic "moejit\x1a\n"
@@ -41,17 +41,17 @@ inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload 
 //   80          metadata, zeros up to the payload offset, payload
 //   end    16   XXH3-128 of everything before, in canonical order
 //
-// The checksum tells accidents. Who may write to the place can make any checksum fit, and is kept
-// out by the rules for owners (cache/trust.h) or by a pack's signature, which is over SHA-256.
+// The checksum shows accidents. Anyone who may write to the place can make any checksum fit; they
+// are kept out by the rules for owners (cache/trust.h) or by a pack's signature over SHA-256.
 // Files of format 1, which end in 32 bytes of SHA-256 instead, are still read.
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload);
-// How many these are.
+// Returns how many bytes encode_entry() makes.
 std::size_t entry_file_bytes(std::size_t metadata_bytes, std::size_t payload_bytes);
 
-// The entry in a file's bytes, which may be anything. Error kCacheCorrupt, its message one phrase
-// without a file name ("its checksum does not match"), unless every byte is as it was written and
-// the key is the one asked for.
+// Returns the entry in a file's bytes, which may be anything. Error kCacheCorrupt, its message a
+// phrase without a file name ("its checksum does not match"), unless every byte is as it was
+// written and the key is the one asked for.
 Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key);
 
 }  // namespace moejit::cache

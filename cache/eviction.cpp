@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMinute = 60'000'000'000;
 constexpr std::int64_t kYoung = 10 * kMinute;
-// Times in the future come from clocks that differ; beyond a day nobody can mean them.
+// Times in the future come from clocks that differ; a time more than a day ahead is nonsense.
 constexpr std::int64_t kSkew = 24 * 60 * kMinute;
 
 }  // namespace

@@ -14,19 +14,19 @@ struct Eviction {
   std::int64_t bytes = 0;
   std::int64_t evicted_files = 0;
   std::int64_t evicted_bytes = 0;
-  // Where too much is left since it was used just now: when the next entry may go; else 0.
+  // If too much is left because it was used just now, the time when the next entry may go; else 0.
   std::int64_t next_ns = 0;
 };
 
 bool exceeds(std::int64_t files, std::int64_t bytes, const CacheLimits& limits);
 
-// Looks at all entries and, where there is more than `limits`, removes those that were used longest
-// ago until no more than `goal` is left. Never one that was published or used in the last 10
-// minutes: somebody needs it just now. An entry that is used or replaced meanwhile stays.
+// Looks at all entries and, if there is more than `limits`, removes the least recently used until
+// no more than `goal` is left. Keeps entries that were published or used in the last 10 minutes,
+// since somebody needs them now, and entries that are used or replaced meanwhile.
 Eviction evict(const CacheFolder& folder, const CacheLimits& limits, const CacheLimits& goal);
 
-// Every file whose name is that of an entry, in the order of the keys. The only place that looks
-// through the whole folder.
+// Returns every file that has the name of an entry, in the order of the keys. This is the only
+// function that looks through the whole folder.
 std::vector<FileInfo> entry_files(const CacheFolder& folder);
 
 }  // namespace moejit::cache

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cache folder does with its files. Every call may fail at any time, on a file system that
-// is slow or does not tell the truth: the caller gets the errno and goes on without the file.
+// How a cache folder handles its files. Every call may fail at any time, on a file system that is
+// slow or lies: the caller gets the errno and goes on without the file.
 #include "cache/cache_folder.h"
 #include "cache/entry.h"
 #include "cache/temporary_files.h"
@@ -26,13 +26,14 @@ constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 
-// Through the open file, so that no other file can be meant; at most hourly, so that reading does
-// not make writes. The access time would not do: many file systems are mounted without it.
+// Marks the open file as used just now; by descriptor, so that no other file can be meant, and at
+// most hourly, so that reading causes no writes. The access time would not do: many file systems
+// are mounted without it.
 void mark_use(int fd, const struct stat& status) {
   if (std::abs(now_ns() - nanoseconds(status.st_mtim)) > kHour) ::futimens(fd, nullptr);
 }
 
-// Exactly `bytes.size()` bytes; EIO where the file has become shorter.
+// Reads exactly `bytes.size()` bytes; EIO if the file has become shorter.
 int read_whole(int fd, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t got = ::read(fd, bytes.data(), bytes.size());
@@ -60,7 +61,7 @@ std::int64_t now_ns() {
 int CacheFolder::read(const std::string& name, std::vector<std::byte>& bytes,
                       bool marks_use) const {
   if (!version_) return ENOENT;
-  // Not blocking: a pipe under that name must not make us wait.
+  // Non-blocking: a pipe of that name must not make us wait.
   const FileDescriptor file(
       ::openat(version_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) return errno;
@@ -99,7 +100,7 @@ int CacheFolder::move_into_place(const std::string& temporary, const std::string
     return errno;
   if (::renameat(version_.get(), temporary.c_str(), version_.get(), name.c_str()) != 0) {
     const int error = errno;
-    // A request that a network file system sent twice fails the second time, though it was done.
+    // A request that a network file system sent twice fails the second time, although it was done.
     if (info_of(temporary)) return error;
     const auto moved = info_of(name);
     if (!moved || !moved->is_regular || moved->bytes != bytes) return error;

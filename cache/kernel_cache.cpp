@@ -18,7 +18,7 @@ std::string name_of(const Digest& key) {
   return hex.substr(0, kPrefix) + "/" + hex.substr(kPrefix);
 }
 
-// After these the next write would fail as well.
+// Returns whether the next write would fail as well.
 bool is_lasting(int error) {
   constexpr std::array kLasting = {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EFBIG};
   return std::ranges::count(kLasting, error) > 0;
@@ -112,7 +112,7 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
   std::vector<std::byte> present;
   const bool is_present = folder_.read(name_of(key), present) == 0;
   if (const auto there = decode_entry(present, key)) {
-    // Another process was faster; one of another version may describe the same in other words.
+    // Another process was faster; another version may describe the same payload in other words.
     if (std::ranges::equal(there->payload, payload)) return true;
     add(Count::kNondeterministic);
     warn_once("nondeterministic",

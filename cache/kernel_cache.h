@@ -25,7 +25,7 @@
 
 namespace moejit::cache {
 
-// Gets each warning once, as one sentence. May be called from any thread that uses the cache.
+// Gets each warning once, as one sentence. Any thread that uses the cache may call it.
 using WarningSink = std::function<void(std::string_view)>;
 
 struct CacheCounters {
@@ -35,8 +35,8 @@ struct CacheCounters {
   std::int64_t published = 0;  // entries written
   std::int64_t failed_reads = 0;
   std::int64_t failed_writes = 0;
-  std::int64_t evicted = 0;           // entries removed since the cache was too large
-  std::int64_t nondeterministic = 0;  // publications that found other bytes under their key
+  std::int64_t evicted = 0;           // entries removed because the cache was too large
+  std::int64_t nondeterministic = 0;  // publications whose bytes differ from those there
 };
 
 // One file of a cache, verified.
@@ -53,11 +53,11 @@ struct EntryInfo {
 struct Collected {
   std::int64_t files = 0, bytes = 0;  // entries that are left
   std::int64_t evicted_files = 0, evicted_bytes = 0;
-  std::int64_t swept = 0;        // temporary files that nobody would have finished
-  bool is_within_limits = true;  // false: what is too much was used in the last 10 minutes
+  std::int64_t swept = 0;        // temporary files of dead processes
+  bool is_within_limits = true;  // false: the excess was used in the last 10 minutes
 };
 
-// What is in the folder now, and what all processes that used it have counted together.
+// What is in the folder now, and the sums that all processes counted which used it.
 struct CacheStatistics {
   SummedStats counted;
   std::int64_t files = 0, bytes = 0;
@@ -65,15 +65,15 @@ struct CacheStatistics {
   std::int64_t temporary_files = 0, temporary_bytes = 0;
 };
 
-// Bytes under digests, in one file each. Every byte is verified before a caller sees it: what
-// fails is moved aside, counted, warned about, and is a miss. Trouble with the disk is never an
-// error of get() or put(): it makes misses, and one warning per cause. Safe among threads and
-// processes.
+// Stores bytes under digests, in one file each. Every byte is verified before a caller sees it: an
+// entry that fails is moved aside, counted, warned about, and is a miss. Trouble with the disk is
+// never an error of get() or put(): it causes misses, and one warning per cause. Safe for threads
+// and processes.
 class KernelCache {
  public:
-  // Error kCacheUnusable: the folder cannot be made, opened or trusted; or it is read-only and
-  // holds no cache. Where the file system fails (docs/cache.md) there is a cache that has nothing
-  // and takes nothing, and one warning. Looks at no file but the folder's own.
+  // Opens a cache. Error kCacheUnusable: the folder cannot be made, opened or trusted, or it is
+  // read-only and holds no cache. If the file system fails (docs/cache.md) the cache is empty,
+  // stores nothing and warns once. Looks at no file but the folder's own.
   static Result<std::unique_ptr<KernelCache>> open(
       const std::string& folder, WarningSink warn = {},
       const CacheSettings& settings = settings_of_environment());
@@ -83,50 +83,53 @@ class KernelCache {
 
   std::optional<Entry> get(const Digest& key);
 
-  // Publishes an entry, replacing what is there unless that has the same payload; returns whether
-  // the folder has it. The caller goes on with its own bytes: on some file systems a new file is
-  // not seen at once. Where the cache has grown too large for its limits, entries that were used
-  // longest ago are evicted.
+  // Publishes an entry and replaces what is there unless that has the same payload; returns whether
+  // the folder has it. The caller goes on with its own bytes, since on some file systems a new file
+  // is not seen at once. If the cache has outgrown its limits, the least recently used entries are
+  // evicted.
   bool put(const Digest& key, std::string_view metadata, std::span<const std::byte> payload);
 
-  // Counts what put() counts where it finds other bytes: for a caller that looked itself, and
-  // leaves what is there.
+  // Counts one nondeterministic compile as put() does, for a caller that compared the bytes itself
+  // and leaves what is there.
   void count_nondeterministic() { add(Count::kNondeterministic); }
 
-  // Moves an entry aside that verified but is of no use to the caller. Counts as corrupt.
+  // Moves aside an entry that verified but is of no use to the caller. Counts it as corrupt.
   void discard(const Digest& key, std::string_view reason);
 
-  // Records that the folder may hold entries of a compiler, in the words of the caller, at most
-  // 4096 bytes; nothing happens where it says so already, or where it cannot be written.
+  // Records that the folder may hold entries of a compiler, in the caller's words, at most 4096
+  // bytes. Does nothing if that is recorded already, or cannot be written.
   void add_compiler(std::string_view text);
-  // What was recorded, in an order that depends on the texts alone, each once and verified. Advice:
-  // entries that were copied, or written by an earlier version, may have no record.
+  // Returns what was recorded, each text once and verified, in an order that the texts alone
+  // decide. It is advice: entries that were copied, or written by an earlier version, may have no
+  // record.
   std::vector<std::string> compilers() const;
 
-  // All entries in the order of their keys, each read and verified; nothing is changed.
+  // Returns all entries in the order of their keys, each read and verified; nothing is changed.
   std::vector<EntryInfo> list() const;
-  // The keys of all entries, sorted; no file is opened.
+  // Returns the keys of all entries, sorted; no file is opened.
   std::vector<Digest> keys() const;
-  // The keys of the entries that were moved to quarantine, sorted.
+  // Returns the keys of the entries that were moved to quarantine, sorted.
   std::vector<Digest> quarantined() const;
-  // One entry, read and verified; none where there is no such file.
+  // Returns one entry, read and verified; none if there is no such file.
   std::optional<EntryInfo> inspect(const Digest& key) const;
 
   // Evicts down to the limits and sweeps, now.
   Collected collect_garbage();
   // Removes all entries, quarantined and temporary files, records, the stats, and what earlier
-  // versions of moejit left; how many entries.
+  // versions of moejit left. Returns how many entries.
   std::int64_t clear();
   CacheStatistics statistics() const;
 
   const std::string& folder() const { return folder_.root(); }
-  // False: opened for reading, or writing was given up after a full disk or the like.
+  // Returns false if it was opened for reading, or if writing was given up, for example after a
+  // full disk.
   bool is_writable() const { return is_writable_.load(std::memory_order_relaxed); }
-  // Why put() cannot write, or could not the last time it failed, as a phrase; empty where it can.
+  // Returns why put() cannot write, or could not the last time it failed, as a phrase; empty if it
+  // can.
   std::string write_problem() const;
   CacheCounters counters() const;
   const CacheLimits& limits() const { return settings_.limits; }
-  // Why the file system cannot be used at all; empty where it can.
+  // Returns why the file system cannot be used at all; empty if it can.
   std::string fault() const;
 
  private:
@@ -145,8 +148,9 @@ class KernelCache {
   std::atomic<bool> is_writable_;
   std::atomic<int> write_error_{0};  // of the last put() that failed
   const CacheSettings settings_;
-  std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
-  std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // of those, what is in the stats
+  std::array<std::atomic<std::int64_t>, kCounts> counts_{};  // of this process
+  std::array<std::atomic<std::int64_t>, kCounts>
+      flushed_{};  // the part of them that is in the stats
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
   std::mutex eviction_mutex_;  // only ever tried: a child of fork() may inherit it locked

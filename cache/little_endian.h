@@ -6,7 +6,8 @@
 #include <cstring>
 #include <span>
 
-// Fields of files, whatever the machine's byte order. The caller has checked that they lie inside.
+// Reads and writes fields of files, whatever the machine's byte order. The caller has checked that
+// they lie inside.
 namespace moejit::cache {
 
 template <typename Integer>

@@ -5,8 +5,8 @@
 
 namespace moejit::cache {
 
-// The name of the network or cluster file system that an open file lies on ("NFS"); empty where it
-// is a local one, or cannot be told. Those of FUSE and 9p count as local: they may be either.
+// Returns the name of the network or cluster file system of an open file ("NFS"); empty if it is a
+// local one, or cannot be told. FUSE and 9p count as local: they may be either.
 std::string_view network_file_system_of(int fd);
 
 }  // namespace moejit::cache

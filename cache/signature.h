@@ -31,10 +31,10 @@ struct PrivateKey {
 // Reads a PEM file. Errors: kFileNotFound, kFileRead; kInvalidFile: no unencrypted Ed25519 key.
 Result<PrivateKey> read_private_key(const std::string& path);
 
-// What the signer says about a pack, beside its content.
+// What the signer states about a pack besides its content.
 struct SignatureTerms {
-  std::uint64_t serial = 0;     // of packs for one purpose; a key ring may ask for a least one
-  std::int64_t expires_at = 0;  // seconds since 1970, UTC, until when it may be used; 0: no end
+  std::uint64_t serial = 0;     // counts packs of one purpose; a key ring may ask for a minimum
+  std::int64_t expires_at = 0;  // end of its use, seconds since 1970, UTC; 0: none
   bool operator==(const SignatureTerms&) const = default;
 };
 
@@ -45,7 +45,7 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-// Equal arguments give equal signatures.
+// Signs a pack. Equal arguments give equal signatures.
 Signature sign(const Digest& pack, const SignatureTerms& terms, const PrivateKey& key);
 bool is_valid(const Signature& signature, const Digest& pack, const PublicKey& key);
 
@@ -61,20 +61,21 @@ struct KeyRing {
   std::vector<TrustedKey> keys;
 };
 
-// A file with any number of public keys in PEM, or a folder whose files *.pem are such. A line
+// Reads a file with any number of public keys in PEM, or a folder of such files (*.pem). A line
 // "least-serial: 7" before a key holds for that key; other text between keys is ignored. Files and
 // folder have to belong to the user or to root, and nobody else may write to them. Errors:
 // kFileNotFound, kFileRead; kInvalidFile: no key, or not Ed25519; kCacheUnusable: not to be
 // trusted.
 Result<KeyRing> read_key_ring(const std::string& path);
 
-// Nothing where one of the signatures is good: made with a key of the ring over this pack, not
+// Succeeds if one of the signatures is good: made with a key of the ring over this pack, not
 // expired at `now` (seconds since 1970) and not older than the ring allows. Else error
 // kCacheUnusable, its message a phrase: what is wrong with the one that came nearest.
 Result<void> check_signatures(std::span<const Signature> signatures, const Digest& pack,
                               const KeyRing& ring, std::int64_t now);
 
-// "2027-01-31", in UTC; and back: the end of that day, none where the text is no such date.
+// Returns "2027-01-31", in UTC. The reverse returns the end of that day, or none if the text is no
+// such date.
 std::string date_text(std::int64_t seconds);
 std::optional<std::int64_t> end_of_day(std::string_view date);
 

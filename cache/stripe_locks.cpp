@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All lock files that are open. A child of a fork() would share the locks of its parent and keep
-// them when the parent dies, so it closes the files.
+// Keeps all lock files that are open. The child of a fork() would share the locks of its parent and
+// keep them when the parent dies, so it closes the files.
 class OpenLockFiles final : private ForkHandler {
  public:
   OpenLockFiles() { register_for_fork(); }
@@ -36,7 +36,7 @@ class OpenLockFiles final : private ForkHandler {
   }
   void close(int fd) {
     const std::lock_guard lock(mutex_);
-    // In a child the file is closed already, and the number may be another file's.
+    // In a child the file is closed already, and the number may belong to another file.
     if (files_.erase(fd) == 0) return;
     ::flock(fd, LOCK_UN);  // also where somebody made a copy of the descriptor
     ::close(fd);
@@ -68,7 +68,8 @@ tl::unexpected<Error> unusable(const std::string& folder, std::string_view reaso
               "set MOEJIT_RUN_DIR to a folder of your own on a disk of this machine");
 }
 
-// Not what `sudo` left in the environment: a folder of ours there would be in its owner's way.
+// Refuses a folder that `sudo` left in the environment: files of ours there would be in its owner's
+// way.
 bool is_own_folder(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid();
@@ -109,11 +110,11 @@ std::optional<StripeLock> StripeLocks::lock(const Digest& key, std::chrono::mill
   if (this_thread_holds_one) return std::nullopt;
   const std::size_t stripe = key.bytes[0];
   static_assert(kStripes == 256, "a stripe for each value of a byte");
-  // A description of its own for each call: threads exclude each other as processes do.
+  // Each call has a file description of its own: threads exclude each other as processes do.
   const int fd = open_lock_files().open(folder_.get(), fmt::format("stripe-{:02x}", stripe));
   if (fd < 0) return std::nullopt;
   const Clock::time_point deadline = Clock::now() + patience;
-  // There is no flock() with a deadline. So it is asked for in turn, soon at first.
+  // flock() has no deadline, so this polls, soon at first.
   for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds{16})) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       is_stuck_[stripe] = false;

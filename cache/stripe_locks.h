@@ -15,7 +15,7 @@
 
 namespace moejit::cache {
 
-// A stripe that this thread holds; let go by the destructor, or by the kernel when the process
+// A stripe that this thread holds; the destructor lets go of it, or the kernel when the process
 // dies. The child of a fork() does not keep it.
 class StripeLock {
  public:
@@ -29,25 +29,25 @@ class StripeLock {
   int fd_;
 };
 
-// With these the processes of one node agree on who makes what a cache lacks, so that the others
-// wait for it instead of making it too. They save work and are never needed for a right result: who
-// gets no lock goes on without.
+// Locks by which the processes of one node agree on who makes what a cache lacks, so that the
+// others wait for it instead of making it too. They save work and are never needed for a right
+// result: a process that gets no lock goes on without.
 //
-// The keys share 256 lock files, which stay for ever: removing one would let two processes lock two
+// The keys share 256 lock files, which stay forever: removing one would let two processes lock two
 // files of the same name. The folder is the user's and lies on a disk of the node.
 class StripeLocks {
  public:
   static constexpr std::size_t kStripes = 256;
 
-  // Opens the folder, making it with mode 0700 if need be (but not the folder that it is in).
-  // Error kCacheUnusable: it cannot be made, another user owns it or may write to it, or it is on a
-  // file system of a network.
+  // Opens the folder and makes it with mode 0700 if need be (but not its parent). Error
+  // kCacheUnusable: it cannot be made, another user owns it or may write to it, or it is on a
+  // network file system.
   static Result<std::unique_ptr<StripeLocks>> open(const std::string& folder);
 
-  // Waits for the stripe of `key`, which other keys may share. None after `patience`, when `stop`
-  // is asked for, where the system gives no locks, and where this thread holds a stripe already: a
-  // thread that held two could wait for one that waits for it. Nobody waits again for a stripe that
-  // was not let go in time, as its holder may have been stopped for good, until it was free once.
+  // Waits for the stripe of `key`, which other keys may share. Returns none after `patience`, when
+  // `stop` is asked for, if the system gives no locks, or if this thread holds a stripe already: a
+  // thread that held two could wait for one that waits for it. A stripe that was not let go in time
+  // is not waited for again until it was free once, as its holder may be stopped for good.
   std::optional<StripeLock> lock(const Digest& key, std::chrono::milliseconds patience,
                                  const std::stop_token& stop = {});
 
@@ -62,9 +62,9 @@ class StripeLocks {
   std::array<std::atomic<bool>, kStripes> is_stuck_{};
 };
 
-// The folder for lock files where the caller names none: MOEJIT_RUN_DIR, XDG_RUNTIME_DIR/moejit,
-// /run/user/UID/moejit, /tmp/moejit-UID; the first that can be opened. Error kCacheUnusable: why
-// the last of them cannot, or that MOEJIT_RUN_DIR is not absolute.
+// Opens the folder for lock files if the caller names none: the first of MOEJIT_RUN_DIR,
+// XDG_RUNTIME_DIR/moejit, /run/user/UID/moejit and /tmp/moejit-UID that can be opened. Error
+// kCacheUnusable: why the last of them cannot, or that MOEJIT_RUN_DIR is not absolute.
 Result<std::unique_ptr<StripeLocks>> open_default_stripe_locks();
 
 }  // namespace moejit::cache

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kHour = 3600;
 constexpr std::int64_t kDay = 24 * kHour;
 
-// Eight digits; empty where the system does not tell.
+// Returns eight digits for this system; empty if it does not tell.
 const std::string& this_system() {
   static const std::string name = [] {
     const auto boot = read_text_file("/proc/sys/kernel/random/boot_id");

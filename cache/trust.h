@@ -6,8 +6,8 @@
 
 namespace moejit::cache {
 
-// Why a file or folder with cached kernels, or with keys, is not to be believed: it belongs to
-// somebody else than this user or root, or others may write to it. A cached kernel is code with
+// Says why a file or folder with cached kernels, or with keys, is not to be trusted: it belongs to
+// somebody other than this user or root, or others may write to it. A cached kernel is code with
 // the rights of its user.
 struct Distrust {
   std::string reason;  // empty: nothing is wrong with it
@@ -15,7 +15,7 @@ struct Distrust {
 };
 Distrust distrust_of(const struct stat& status, const std::string& path);
 
-// Root can do as it likes anyway, so its files are as good as ours.
+// Returns whether files of this owner count as ours. Root can do anything anyway, so its files do.
 bool is_trusted_owner(uid_t owner);
 
 }  // namespace moejit::cache

@@ -9,8 +9,8 @@
 namespace moejit::cache {
 namespace {
 
-// What is signed cannot be taken for a signature of anything else: it begins with a text of its
-// own, and every field has a fixed length.
+// Returns the bytes to sign. They cannot be taken for anything else that is signed: they begin with
+// a text of their own, and every field has a fixed length.
 std::vector<std::byte> signed_message(const Digest& pack, const Digest& key_id,
                                       const SignatureTerms& terms) {
   constexpr std::string_view kContext = "moejit pack signature 1\n";

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kLargestKeyFile = 1 << 20;
 constexpr std::size_t kKeyBytes = 32;
-// What comes before the 32 bytes in the DER of RFC 8410: the algorithm Ed25519 and lengths.
+// The bytes before the key's 32 in the DER of RFC 8410: the algorithm Ed25519 and lengths.
 constexpr std::string_view kPublicPrefix{"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 12};
 constexpr std::string_view kPrivatePrefix{
     "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", 16};
@@ -37,7 +37,7 @@ struct PemBlock {
   std::string_view base64;
 };
 
-// The next block with this label; `text` goes on behind it.
+// Returns the next block with this label and moves `text` behind it.
 std::optional<PemBlock> next_block(std::string_view& text, std::string_view label) {
   const std::string begin = fmt::format("-----BEGIN {}-----", label);
   const std::string end = fmt::format("-----END {}-----", label);
@@ -51,7 +51,7 @@ std::optional<PemBlock> next_block(std::string_view& text, std::string_view labe
   return block;
 }
 
-// The key in a block; none where it is no Ed25519 key.
+// Returns the key in a block, or none if it is no Ed25519 key.
 std::optional<std::array<std::uint8_t, kKeyBytes>> key_of(const PemBlock& block,
                                                           std::string_view prefix) {
   std::string der;
@@ -64,7 +64,7 @@ std::optional<std::array<std::uint8_t, kKeyBytes>> key_of(const PemBlock& block,
   return key;
 }
 
-// The last line "least-serial: N" of the text before a key.
+// Returns the last line "least-serial: N" of the text before a key.
 std::optional<std::uint64_t> least_serial_of(std::string_view text) {
   constexpr std::string_view kName = "least-serial:";
   const std::size_t at = text.rfind(kName);
@@ -78,7 +78,7 @@ std::optional<std::uint64_t> least_serial_of(std::string_view text) {
   return serial;
 }
 
-// A file's text, if its owner and mode are right.
+// Returns a file's text, if its owner and mode are right.
 Result<std::string> read_trusted(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -203,7 +203,7 @@ std::optional<std::int64_t> end_of_day(std::string_view date) {
   parsed.tm_min = 59;
   parsed.tm_sec = 59;
   const std::int64_t seconds = ::timegm(&parsed);
-  // strptime() takes 31 February, too.
+  // strptime() also takes 31 February.
   return seconds > 0 && date_text(seconds) == date ? std::optional(seconds) : std::nullopt;
 }
 

@@ -18,7 +18,7 @@
 namespace moejit::cache {
 namespace {
 
-// Phrases become sentences about the pack.
+// Turns an error with a phrase into one with a sentence about the pack.
 tl::unexpected<Error> about(const std::string& path, Error error) {
   error.message = fmt::format("pack {}: {}", path, error.message);
   return tl::make_unexpected(std::move(error));
@@ -50,7 +50,7 @@ struct Pack::Impl {
 };
 
 Result<void> Pack::Impl::open_file() {
-  // Not blocking: a pipe under that name must not make us wait.
+  // Non-blocking: a pipe of that name must not make us wait.
   file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file || ::fstat(file.get(), &status) != 0)
     return fail(Stage::kCache,
@@ -104,7 +104,7 @@ Result<void> Pack::Impl::check_trust(const PackTrust& trust) const {
 
 Result<void> Pack::Impl::open(const PackTrust& trust) {
   MOEJIT_TRY(open_file());
-  // With a key ring the file may be anybody's, and its bytes are looked at first.
+  // With a key ring the file may be anybody's: its bytes are checked first.
   if (!trust.ring) MOEJIT_TRY(check_trust(trust));
   MOEJIT_TRY(read_front());
   MOEJIT_TRY(read_signatures());
@@ -123,7 +123,7 @@ Result<Entry> Pack::Impl::read_entry(const PackRecord& record, bool compares_dig
   const auto entry_bytes = std::span<const std::byte>(bytes).first(record.bytes);
   auto entry = decode_entry(entry_bytes, record.key);
   if (!entry) return phrase(entry.error());
-  // Whole, but another one than the index vouches for.
+  // The entry is whole, but not the one that the index vouches for.
   if (compares_digest && entry_digest(header.version, entry_bytes) != record.digest)
     return phrase(corrupt("it is not the one that was packed").value());
   if (!is_zero(std::span(bytes).subspan(record.bytes)))
@@ -218,7 +218,7 @@ Result<std::vector<std::byte>> sign_pack(std::span<const std::byte> pack, const 
     if (signature.key_id != added.key_id) signatures.push_back(signature);
   }
   signatures.push_back(added);
-  // The order of signing shall not matter.
+  // The order of signing must not matter.
   std::ranges::sort(signatures, {}, &Signature::key_id);
   if (signatures.size() > kMostSignatures)
     return fail(Stage::kCache, ErrorCode::kInvalidValue,

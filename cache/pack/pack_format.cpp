@@ -103,7 +103,7 @@ PackRecord decode_record(std::span<const std::byte> bytes) {
           .bytes = take<std::uint64_t>(bytes, 72)};
 }
 
-// Computed, never taken from the entry: what is there may be of another format than the pack's.
+// The digest is computed, never taken from the entry, which may be of another format than the pack.
 Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry) {
   return sha256(version == 1 ? entry.first(entry.size() - sizeof(Digest::bytes)) : entry);
 }

@@ -40,12 +40,12 @@
 //  224     32   SHA-256 of the header before
 //
 // It is a tree of digests: the header vouches for the page table, the table for each page of the
-// index (the last one with the zeros behind it), a record for its entry. So opening reads header,
-// manifest and table, a lookup a page and an entry. The SHA-256 of the header's first 160 bytes is
-// the pack's digest: signatures sign it, and adding one does not change it.
+// index (the last one with the zeros behind it), a record for its entry. Opening reads header,
+// manifest and table; a lookup reads a page and an entry. The SHA-256 of the header's first 160
+// bytes is the pack's digest: signatures sign it, and adding one does not change it.
 //
-// Where nobody asks for a signature the tree has no root that could be trusted: then the digest in
-// the record is not compared, and the entry's own checksum and key tell accidents.
+// If nobody asks for a signature the tree has no root that could be trusted: then the digest in
+// the record is not compared, and the entry's own checksum and key show accidents.
 //
 // Packs of format 1 are still read: their entries are of format 1, and a record's digest is that of
 // the entry less its last 32 bytes.
@@ -76,7 +76,7 @@ struct PackHeader {
   std::uint64_t index_offset() const { return table_offset() + pages() * kTableRowBytes; }
   std::uint64_t entries_offset() const { return index_offset() + align64(entries * kRecordBytes); }
   std::uint64_t file_bytes() const { return entries_end + signatures * kSignatureBlockBytes; }
-  // Where a page of the index lies, the zeros behind the last one included.
+  // Returns where a page of the index lies; pages count with the zeros behind the last one.
   std::uint64_t page_offset(std::uint64_t page) const {
     return index_offset() + page * kRecordsPerPage * kRecordBytes;
   }
@@ -89,7 +89,8 @@ struct PackHeader {
 };
 
 std::vector<std::byte> encode_header(const PackHeader& header);
-// Error kCacheCorrupt, its message a phrase without a file name, as of all functions here.
+// Returns the header in these bytes. Error kCacheCorrupt; as in all functions here, its message is
+// a phrase without a file name.
 Result<PackHeader> decode_header(std::span<const std::byte> bytes);
 Digest pack_digest(std::span<const std::byte> header);
 
@@ -102,9 +103,9 @@ struct PackRecord {
 };
 void encode_record(const PackRecord& record, std::span<std::byte> bytes);
 PackRecord decode_record(std::span<const std::byte> bytes);
-// What the record of an entry of these bytes has in a pack of a version.
+// Returns the digest that the record of an entry with these bytes has in a pack of this version.
 Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry);
-// Whether an entry may lie there.
+// Returns whether an entry may lie where the record says.
 bool is_possible(const PackRecord& record, const PackHeader& header);
 
 Digest decode_digest(std::span<const std::byte> bytes);

@@ -15,8 +15,8 @@
 
 namespace moejit::cache {
 
-// Reads `bytes.size()` bytes at an offset. Error kCacheCorrupt where the file ends before (it is
-// shorter than it was), kFileRead with the system's reason; messages are phrases.
+// Reads `bytes.size()` bytes at an offset. Error kCacheCorrupt if the file ends too early (it has
+// become shorter), kFileRead with the system's reason; messages are phrases.
 Result<void> read_at(const FileDescriptor& file, std::uint64_t offset, std::span<std::byte> bytes);
 
 // The index of an open pack. Pages are read and verified at their first use and stay in memory, 80
@@ -29,9 +29,10 @@ class PackIndex {
   PackIndex(const PackIndex&) = delete;
   PackIndex& operator=(const PackIndex&) = delete;
 
-  // Null where there is no such key. Allocates nothing once the page is known.
+  // Returns the record of a key, or null if there is none. Allocates nothing once the page is
+  // known.
   Result<const PackRecord*> find(const Digest& key) const;
-  // The records of a page, each possible and in order, the first as the table says.
+  // Returns the records of a page, each possible and in order, the first as the table says.
   Result<std::span<const PackRecord>> page(std::uint64_t page) const;
   std::uint64_t pages() const { return first_keys_.size(); }
 
@@ -44,7 +45,7 @@ class PackIndex {
 
   const FileDescriptor& file_;
   PackHeader header_;
-  std::vector<Digest> first_keys_;  // of each page, what a lookup searches first
+  std::vector<Digest> first_keys_;  // of each page; a lookup searches these first
   std::vector<Digest> checksums_;
   mutable std::vector<std::atomic<Page*>> pages_;
 };

@@ -9,7 +9,7 @@
 
 namespace moejit::cache {
 
-// A signature in a pack. Integers are little-endian:
+// Returns the bytes of a signature in a pack. Integers are little-endian:
 //
 //   offset size
 //    0      8   magic "moejsg\x1a\n"
@@ -22,9 +22,9 @@ namespace moejit::cache {
 //  128     32   zero
 //  160     32   SHA-256 of everything before
 //
-// Signed are 104 bytes: "moejit pack signature 1\n", the pack's digest, and bytes 16 to 63.
+// 104 bytes are signed: "moejit pack signature 1\n", the pack's digest, and bytes 16 to 63.
 std::vector<std::byte> encode_signature(const Signature& signature);
-// Error kCacheCorrupt, its message a phrase.
+// Returns the signature in a block. Error kCacheCorrupt, its message a phrase.
 Result<Signature> decode_signature(std::span<const std::byte> block);
 
 }  // namespace moejit::cache
