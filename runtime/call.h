@@ -11,8 +11,8 @@
 
 namespace moejit::runtime {
 
-// Device memory under the name that the plan gives it. `shape` is checked against the plan: a
-// symbol such as T may be smaller than its bound, everything else must be equal.
+// Device memory under the tensor's name in the plan. `shape` is checked against the plan: a symbol
+// such as T may be smaller than its bound, everything else must be equal.
 struct TensorRef {
   std::string_view name;
   compiler::DType dtype = compiler::DType::kU8;
@@ -20,13 +20,13 @@ struct TensorRef {
   void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
 };
 
-// The blocks of memory that a call uses beside its tensors. Their addresses are multiples of the
-// device's block_alignment(), and they have at least the bytes that sizes() of what is called says
-// for the T of the call. The workspace is free again when the call is done. The saved block has to
-// keep its contents from a forward to its backward call, or to the weights half of that, and may be
-// null for layers without backward; the deferred block has to keep its own from a data half to its
-// weights half, and may be null but for backward calls of layers with halves. Copies of them
-// elsewhere are as good, for contents do not depend on addresses.
+// The blocks of memory that a call uses besides its tensors. Their addresses are multiples of the
+// device's block_alignment(), and they have at least the bytes that sizes() of the called object
+// tells for the T of the call. The workspace is free again when the call is done. The saved block
+// keeps its contents from a forward to its backward call (or to the weights half of that), and may
+// be null for layers without backward. The deferred block keeps its contents from a data half to
+// its weights half, and may be null except in backward calls of layers with halves. A copy of a
+// block at another address serves as well: contents do not depend on addresses.
 struct CallMemory {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;

@@ -32,7 +32,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return number;
 }
 
-// The number behind `name` in a file of such lines.
+// Returns the number behind `name` in a file with a name and a number on each line.
 std::optional<int64_t> field(std::string_view text, std::string_view name) {
   for (std::size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size()) + 1)
     if (text.substr(at).starts_with(name)) return number_in(text.substr(at + name.size()));
@@ -43,7 +43,7 @@ std::string text_of(const std::string& path) { return read_text_file(path).value
 
 std::optional<int64_t> number_of_file(const std::string& path) { return number_in(text_of(path)); }
 
-// A hierarchy of control groups, from the process's own group upwards.
+// Returns the folders of a hierarchy of control groups, from the process's own group upwards.
 std::vector<std::string> groups(const std::string& mount, std::string path) {
   std::vector<std::string> folders;
   for (; path.size() > 1; path.resize(path.rfind('/'))) folders.push_back(mount + path);
@@ -51,7 +51,8 @@ std::vector<std::string> groups(const std::string& mount, std::string path) {
   return folders;
 }
 
-// The process's path in the hierarchy of `controller`; in version 2, whose name is empty, of all.
+// Returns the process's path in the hierarchy of `controller`; version 2 has one hierarchy, whose
+// name is empty.
 std::optional<std::string> group_path(std::string_view cgroup, std::string_view controller) {
   while (!cgroup.empty()) {
     const std::string_view line = cgroup.substr(0, cgroup.find('\n'));
@@ -84,7 +85,7 @@ void read_version_2(const std::string& folder, CompileBudget& budget) {
   const auto limit = number_of_file(folder + "/memory.max");
   if (!limit) return;
   const int64_t used = number_of_file(folder + "/memory.current").value_or(0);
-  // Pages of files that the kernel drops when memory is asked for.
+  // Pages of files, which the kernel drops when memory is needed.
   const int64_t idle = field(text_of(folder + "/memory.stat"), "inactive_file ").value_or(0);
   lower(budget.memory_bytes, std::max<int64_t>(0, *limit - used + idle));
 }

@@ -9,22 +9,21 @@ namespace moejit::runtime {
 
 // How much of this machine a process may use for compiling.
 struct CompileBudget {
-  int32_t cores = 1;                // that the process may run on
-  std::optional<double> cpu_quota;  // cores' worth of time that its control group gets
-  std::optional<int64_t>
-      memory_bytes;  // that it can still have, before a limit or the machine ends
-  int32_t jobs = 1;  // kernels to compile at a time
+  int32_t cores = 1;                    // cores that the process may run on
+  std::optional<double> cpu_quota;      // cores' worth of time that its control group allows
+  std::optional<int64_t> memory_bytes;  // bytes left until a limit or the end of memory
+  int32_t jobs = 1;                     // kernels to compile at a time
 };
 
-// What a compile is taken to need at most.
+// Upper bound on the memory of one compile.
 inline constexpr int64_t kCompileMemoryBytes = int64_t{512} << 20;
 
-// Read from the system: the affinity of the calling thread, /proc/meminfo, and the control groups
-// of version 1 and 2 from the process's own up to the root. `root` stands before these paths, for
-// tests. What cannot be read limits nothing.
+// Reads the budget from the system: the affinity of the calling thread, /proc/meminfo, and the
+// control groups of version 1 and 2 from the process's own up to the root. `root` stands before
+// these paths, for tests. Anything that cannot be read limits nothing.
 CompileBudget compile_budget(const std::string& root = {});
 
-// "2 jobs: 16 cores, CPU quota 2.0, 3.1 GiB of memory".
+// Returns for example "2 jobs: 16 cores, CPU quota 2.0, 3.1 GiB of memory".
 std::string to_string(const CompileBudget& budget);
 
 }  // namespace moejit::runtime

@@ -35,11 +35,12 @@ struct MemoryRegion {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // Bytes of the parameter record that the kernel takes; none where the driver does not tell.
+  // Returns the bytes of the parameter record that the kernel takes; none if the driver does not
+  // tell.
   virtual std::optional<std::size_t> param_bytes() const = 0;
 };
 
-// Where other tools of the driver find a GPU.
+// How other tools of the driver name a GPU.
 struct GpuFacts {
   int32_t ordinal = 0;       // as CUDA counts the GPUs of this process
   std::string pci_bus_id;    // "00000000:0f:00.0"
@@ -56,8 +57,8 @@ struct LaunchRequest {
 };
 
 // Something that runs kernels: a GPU through the driver API, or the simulator. launch() may be
-// called from several threads; it does not allocate, lock or synchronise on the GPU. The memory
-// calls serve tools and tests, hosts bring their own memory.
+// called from several threads; it does not allocate, lock or synchronize on the GPU. The functions
+// for memory serve tools and tests: hosts bring their own memory.
 class Device {
  public:
   virtual ~Device() = default;
@@ -69,42 +70,43 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
-  // What the addresses of a call's blocks, workspace and saved, are multiples of: as cudaMalloc
-  // gives them. The simulator says 64.
+  // Returns the alignment of a call's workspace, saved and deferred blocks, which is that of
+  // cudaMalloc. The simulator says 64.
   virtual int64_t block_alignment() const { return 256; }
-  // Whether device memory is memory of the host too, which may read what kernels have written.
+  // Returns whether device memory is memory of the host too, which then may read what kernels have
+  // written.
   virtual bool is_host_memory() const { return false; }
-  // Whether check_memory() looks at anything.
+  // Returns whether check_memory() looks at anything.
   virtual bool checks_memory() const { return false; }
-  // Whether kernels of this device may use the region, as far as can be told. Error
+  // Checks whether kernels of this device may use the region, as far as can be told. Error
   // kTensorMismatch names the tensor.
   virtual Result<void> check_memory(const MemoryRegion& /*region*/) const { return {}; }
-  // The tensor at `address` (a multiple of 16, device memory) in the form that this device's tensor
-  // copies take. Host work of well under a microsecond; touches no device memory. Error kInternal:
-  // a box that the hardware does not take.
+  // Returns the tensor at `address` (a multiple of 16, device memory) in the form that this
+  // device's tensor copies take. Host work of well under a microsecond; touches no device memory.
+  // Error kInternal: a box that the hardware does not take.
   virtual Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                                       const void* address) const = 0;
 
-  // Uninitialised memory, 256-byte aligned; zero bytes give null. The simulator reports reads of
-  // bytes that nothing wrote, and copies and fills that go beyond the memory they begin in. Each
-  // address is released once; null is fine. Error of what is no such address: kInvalidValue on the
-  // simulator, kDriver on a GPU.
+  // Allocates uninitialized memory, 256-byte aligned; zero bytes give null. The simulator reports
+  // reads of bytes that nothing wrote, and copies and fills that go beyond the memory in which they
+  // begin. Each address is released once; null is fine. Error for any other address: kInvalidValue
+  // on the simulator, kDriver on a GPU.
   virtual Result<void*> allocate(int64_t bytes) = 0;
   virtual Result<void> release(void* address) = 0;
-  // Copies between host and device wait for what was started before on the default stream, and are
-  // complete when they return, for any stream.
+  // Copy between host and device. They wait for what was started before on the default stream, and
+  // are complete, for any stream, when they return.
   virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;
   virtual Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) = 0;
-  // Copies between two places of device memory on the stream, in order with launches; they must
-  // not overlap. Its speed is what memory-bound kernels are judged by.
+  // Copies between two places of device memory on the stream, in order with launches; they must not
+  // overlap. Memory-bound kernels are judged by its speed.
   virtual Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
                                       Stream stream) = 0;
   // Sets bytes on the stream, in order with launches.
   virtual Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) = 0;
   virtual Result<void> synchronize(Stream stream) = 0;
 
-  // Marks of the time on a stream, for tables of kernel times. Microseconds from the first to the
-  // second, after both were reached.
+  // Record marks of the time on a stream, for tables of kernel times. Once both
+  // were reached, microseconds_between() returns the time from the first to the second.
   virtual Result<void*> record_mark(Stream stream) = 0;
   virtual Result<double> microseconds_between(void* first, void* second) = 0;
   virtual void release_mark(void* mark) = 0;
@@ -112,13 +114,13 @@ class Device {
 
 inline constexpr int32_t kCurrentGpu = -1;
 
-// The GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current context
-// where that is of this GPU, else in its primary context, which is retained and never reset.
-// kCurrentGpu: the GPU of the current context, without one GPU 0. A context that is adopted has to
-// outlive the device. Equal kernels of several layers are loaded once; a kernel that no layer uses
-// any more may stay loaded for the next. Destroying the device unloads them and waits for the GPU,
-// unless the process is ending. Opens libcuda on first use. Errors: kDriverMissing, kNoDevice,
-// kUnsupported (a GPU that the target cannot run on).
+// Opens the GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current
+// context if that belongs to this GPU, else in its primary context, which is retained and never
+// reset. kCurrentGpu means the GPU of the current context, or GPU 0 if there is none. An adopted
+// context has to outlive the device. Equal kernels of several layers are loaded once; a kernel that
+// no layer uses any more may stay loaded for the next. Destroying the device unloads them and waits
+// for the GPU, unless the process is ending. Opens libcuda on first use. Errors: kDriverMissing,
+// kNoDevice, kUnsupported (the target cannot run on this GPU).
 Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = kCurrentGpu);
 
 struct SimulatorOptions {

@@ -10,7 +10,7 @@
 
 namespace moejit::runtime {
 
-// Owns memory of a device, which must live longer.
+// Owns memory of a device. The device must live longer.
 class DeviceMemory {
  public:
   DeviceMemory() = default;

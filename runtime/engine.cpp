@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kLockPatience = std::chrono::minutes(2);
 constexpr std::chrono::milliseconds kMostLockPatience = std::chrono::hours(24);
 
-// A number of an environment variable; none where it is not set.
+// Returns the number in an environment variable; none if it is not set.
 Result<std::optional<int32_t>> number_of(Variable variable, int32_t least, int32_t most) {
   const auto text = environment(variable);
   if (!text) return std::nullopt;
@@ -39,8 +39,8 @@ Result<void> check(const EngineOptions& options) {
   return {};
 }
 
-// What the caller leaves open is as the environment says, else as it suits this machine. Limits of
-// the cache are completed where it is opened.
+// Fills in the options that the caller leaves open: from the environment, else to suit this
+// machine. Limits of the cache are completed where it is opened.
 Result<EngineOptions> with_environment(EngineOptions options) {
   MOEJIT_TRY(check(options));
   if (environment(Variable::kFrozen) == "1") options.frozen = true;
@@ -62,7 +62,8 @@ Result<EngineOptions> with_environment(EngineOptions options) {
   return options;
 }
 
-// Without a compiler: a process has one of each target, and asking for it may open it.
+// Returns the key without a compiler: a process has one compiler per target, and asking for it may
+// open it.
 compiler::KernelKey memory_key(const compiler::KernelSource& source) {
   return compiler::kernel_key(source, {});
 }

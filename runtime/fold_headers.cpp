@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kHeader = "header", kDevice = "moejit_device/", kOurs = "moejit_";
 constexpr std::string_view kSuffix = ".cuh";
 
-// "header:" or "header ", as targets have it; empty: another field.
+// Returns "header:" or "header ", whichever the target uses; empty for another field.
 std::string_view prefix_of(std::string_view name) {
   const std::string_view prefix = name.substr(0, kHeader.size() + 1);
   return prefix == "header:" || prefix == "header " ? prefix : std::string_view();
@@ -43,7 +43,7 @@ HashedField folded(std::span<const HashedField> headers) {
   return {prefix + "*", std::move(text)};
 }
 
-// None: not what folded() makes.
+// Returns none for a field that folded() does not make.
 std::optional<std::vector<HashedField>> unfolded(const HashedField& field) {
   const std::string prefix(prefix_of(field.name));
   if (prefix.empty() || field.name != prefix + "*") return std::nullopt;

@@ -13,14 +13,14 @@
 namespace moejit::runtime {
 namespace {
 
-// As versions are compared: "12.10" is greater than "12.9".
+// Compares as versions: "12.10" is greater than "12.9".
 bool is_greater(const CompilerFields& a, const CompilerFields& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (const int order = ::strverscmp(a[i].c_str(), b[i].c_str()); order != 0) return order > 0;
   return a.size() > b.size();
 }
 
-// The target that an entry's metadata names, as far as there is one of that name.
+// Returns the target that an entry's metadata names, or none if there is no such target.
 std::optional<compiler::Target> target_of(std::span<const HashedField> key) {
   const auto field = std::ranges::find(key, "target", &HashedField::name);
   if (field == key.end()) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<compiler::KernelKey> key_with(const compiler::KernelSource& source
 
 Result<OwnKey> own_key(const compiler::KernelSource& source, std::optional<OwnKey> known) {
   if (known) {
-    // Without a text there are no headers to tell.
+    // A source without text has no headers.
     MOEJIT_TRY_ASSIGN(
         const std::vector<std::string> identity,
         compiler::toolchain_identity({.entry = {}, .text = {}, .target = source.target}));

@@ -13,22 +13,23 @@
 
 namespace moejit::runtime {
 
-// Most bytes that a kernel's cache entry has beside its machine code: header, metadata, padding and
+// Most bytes of a kernel's cache entry besides its machine code: header, metadata, padding and
 // checksum. It holds for every kernel of the layers in docs/examples/layers, fused or apart.
 inline constexpr std::size_t kMostEntryOverheadBytes = 2304;
 
-// The metadata that a kernel's cache entry carries: canonical JSON (keys sorted, no blanks) of
-// "entry", "target", "usage" where known, and "key", the fields of the key in order as pairs of
-// name and value, with its headers folded (fold_headers.h). A function of its arguments alone, so
-// that equal kernels make equal files.
+// Returns the metadata of a kernel's cache entry: canonical JSON (keys sorted, no blanks) of
+// "entry", "target", "usage" if known, and "key", the fields of the key in order as pairs of name
+// and value, with its headers folded (fold_headers.h). Its arguments alone decide it, so that equal
+// kernels make equal files.
 std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
-// The kernel in a verified entry; none where the entry is not of the kernel that the source names.
+// Returns the kernel in a verified entry; none if the entry is not of the kernel that the source
+// names.
 std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
                                                 const compiler::KernelSource& source);
 
-// The fields of the key that such metadata holds, in order, with the stored digits of the digests
-// of headers: all 64 where an earlier version wrote them. Empty where it is something else.
+// Returns the fields of the key in such metadata, in order, with the digests of headers as they are
+// stored: all 64 digits if an earlier version wrote them. Empty if the text is something else.
 std::vector<HashedField> key_fields_of(std::string_view metadata);
 
 }  // namespace moejit::runtime

@@ -11,7 +11,7 @@
 namespace moejit::runtime {
 namespace {
 
-// The key's fields in an entry's metadata, as "name=value".
+// Returns the key's fields in an entry's metadata, as "name=value".
 std::vector<std::string> key_fields(const JsonValue& metadata) {
   std::vector<std::string> fields;
   const JsonValue* const key = find_member(metadata, "key");

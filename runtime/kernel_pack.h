@@ -13,18 +13,18 @@
 
 namespace moejit::runtime {
 
-// A kernel as an entry of caches and packs; a function of its arguments alone.
+// Returns a kernel as an entry of caches and packs, which the arguments alone decide.
 cache::Entry kernel_entry(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
-// What a pack of kernels says about itself: canonical JSON of "compilers" (for each that made one
-// of them its compiler_fields()), "kernels" and "targets". A function of the set of entries.
-// Entries that are no kernels add to "kernels" alone.
+// Returns the manifest of a pack of kernels: canonical JSON of "compilers" (the compiler_fields()
+// of each that made one of them), "kernels" and "targets". The set of entries alone decides it.
+// Entries that are no kernels add to "kernels" only.
 std::string pack_manifest(std::span<const cache::Entry> entries);
 
-// A text of "compilers" alone, each by its compiler_fields().
+// Returns a manifest with "compilers" alone, each by its compiler_fields().
 std::string compilers_text(std::span<const std::vector<std::string>> compilers);
 
-// The compilers in a manifest or in a compilers_text(), which may be any text.
+// Returns the compilers in a manifest or in a compilers_text(), which may be any text.
 std::vector<std::vector<std::string>> compilers_of(std::string_view manifest);
 
 }  // namespace moejit::runtime

@@ -100,7 +100,7 @@ std::optional<ObtainedKernel> KernelStore::find_with(const compiler::KernelSourc
   if (asks_packs)
     if (auto found = find_in_packs(source, own)) return found;
   if (!takes_others) return std::nullopt;
-  // Nobody else has it, so that it pays to read the whole folder once.
+  // Nothing else has it, so it pays to read the whole folder once.
   std::vector<CompilerFields> others = folder_compilers_->look_closer();
   std::erase_if(others, [&](const auto& known) { return std::ranges::count(asked, known) > 0; });
   return find_in_folder(source, others, own);
@@ -185,7 +185,7 @@ void KernelStore::report_bad_pack(const std::string& path, const compiler::Kerne
 
 bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (!folder_) return false;
-  // First: whoever sees the entry shall know what to ask for.
+  // The compiler is recorded first, so that whoever sees the entry knows what to ask for.
   record_compiler(*folder_, compiler_of(binary.target, key.fields));
   return folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
 }

@@ -19,41 +19,41 @@
 
 namespace moejit::runtime {
 
-// Where an engine finds kernels beside its memory: in the user's cache folder, then in packs, in
-// the order given. New kernels go to the folder; packs are only read, and what comes from one is
+// Where an engine finds kernels besides its memory: in the user's cache folder, then in packs, in
+// the order given. New kernels go to the folder; packs are only read, and kernels from a pack are
 // not copied to the folder. Any thread may call any function.
 //
-// The key of a kernel holds the compiler that made it. In the folder kernels are looked up for the
-// compiler of this machine, told without opening NVRTC where its files allow that (else packs are
-// asked first, so that a run which they serve never opens it). Where there is none, or where an
+// The key of a kernel holds the compiler that made it. In the folder, kernels are looked up for the
+// compiler of this machine, told without opening NVRTC if its files allow that (else packs are
+// asked first, so that a run which they serve never opens it). If there is no compiler, or if the
 // engine is frozen, so that nothing will be compiled anyway, they are then looked up for each
-// compiler that made entries of the folder, the newest first; a frozen engine opens NVRTC for
-// neither. In a pack they are looked up for each compiler that its manifest names: the pack stands
+// compiler that made entries of the folder, the newest first; a frozen engine never opens NVRTC for
+// this. In a pack, kernels are looked up for each compiler that its manifest names: the pack stands
 // for its compiler, which need not be here.
 class KernelStore {
  public:
   // Errors: those of Engine::create().
   static Result<std::unique_ptr<KernelStore>> open(const EngineOptions& options);
 
-  // What find() found.
+  // The result of find().
   struct Found {
-    std::optional<ObtainedKernel> kernel;  // from kCache or kPack; none where it is nowhere
-    std::optional<OwnKey> own;  // what it looked for, if the compiler of this machine was needed
+    std::optional<ObtainedKernel> kernel;  // from kCache or kPack; none if it is nowhere
+    std::optional<OwnKey> own;             // set if the compiler of this machine was needed
   };
-  // `known` is the key that an earlier call for the source told.
+  // Finds a kernel. `known` is the key that an earlier call for the source returned.
   Found find(const compiler::KernelSource& source, std::optional<OwnKey> known = {});
-  // Whether the folder has it now. False without a folder.
+  // Publishes a kernel to the folder and returns whether the folder has it. False without a folder.
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
   cache::KernelCache* folder() const { return folder_.get(); }  // null: memory only
-  // The folder in use, or why there is none ("memory only: ...").
+  // Returns the folder in use, or why there is none ("memory only: ...").
   std::string folder_description() const;
-  // Why publish() fails, as Engine::write_problem().
+  // Returns why publish() fails, as Engine::write_problem() does.
   std::string write_problem() const;
   std::vector<std::string> pack_paths() const;
-  // A pack in which find() met the source's kernel damaged; none where it met none.
+  // Returns a pack in which find() met the source's kernel damaged; none if it met none.
   std::optional<std::string> damaged_pack_of(const compiler::KernelSource& source) const;
-  // The compilers of a target whose kernels the folder is known to have, the newest first.
+  // Returns the compilers of a target whose kernels the folder is known to have, the newest first.
   std::vector<CompilerFields> folder_compilers(const compiler::Target& target) const;
   std::int64_t corrupt() const;  // entries of folder and packs that failed verification
 
@@ -70,7 +70,7 @@ class KernelStore {
                                           const std::optional<OwnKey>& own, bool asks_packs);
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                const Digest& key);
-  // Looks for what compilers made other than that of the own key.
+  // Looks for kernels of compilers other than that of the own key.
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                std::span<const CompilerFields> compilers,
                                                const std::optional<OwnKey>& own);
@@ -92,7 +92,7 @@ class KernelStore {
   std::atomic<std::int64_t> corrupt_in_packs_{0};
   mutable ForkMutex warned_mutex_;
   std::set<std::string> warned_;                // paths of packs
-  std::map<std::string, std::string> damaged_;  // entry of a kernel, path of a pack that spoiled it
+  std::map<std::string, std::string> damaged_;  // entry of a kernel, path of the damaged pack
 };
 
 }  // namespace moejit::runtime

@@ -16,10 +16,10 @@ namespace moejit::runtime {
 
 struct BoundTensors;
 
-// How to prepare a plan. What was compiled before an interruption stays in engine and cache.
+// How to prepare a plan. After an interruption, kernels compiled so far stay in engine and cache.
 struct PrepareOptions {
-  ObtainOptions patience;  // deadline, and a wish to stop
-  // Called on the preparing thread with the number of kernels that are there, from 0 to all.
+  ObtainOptions patience;  // deadline, and a request to stop
+  // Called on the preparing thread with the number of kernels that are ready, from 0 to all.
   std::function<void(std::size_t)> progress;
 };
 

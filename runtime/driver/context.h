@@ -9,13 +9,13 @@
 
 namespace moejit::runtime {
 
-// A CUDA context that is the caller's, or a primary context that this object retains. It is never
-// created, reset or destroyed by us.
+// A CUDA context that belongs to the caller, or a primary context that this object retains. This
+// code never creates, resets or destroys one.
 class Context {
  public:
-  // The current context of this thread where it is of the GPU `ordinal`, else the primary one of
-  // that GPU. kCurrentGpu: the current one whatever its GPU, else the primary one of GPU 0. Errors:
-  // kNoDevice, kDriver.
+  // Returns the current context of this thread if it belongs to the GPU `ordinal`, else the primary
+  // one of that GPU. kCurrentGpu means the current context whatever its GPU, else the primary one
+  // of GPU 0. Errors: kNoDevice, kDriver.
   static Result<std::shared_ptr<const Context>> adopt(const DriverApi& api, int32_t ordinal);
   ~Context();
   Context(const Context&) = delete;
@@ -35,8 +35,8 @@ class Context {
   bool is_retained_;
 };
 
-// Makes a context current for a scope. Costs one query where it is current already. Calls nothing,
-// and check() fails, when the process is ending.
+// Makes a context current for a scope. Costs one query if it is current already. When the process
+// is ending it calls nothing, and check() fails.
 class CurrentContext {
  public:
   explicit CurrentContext(const Context& context) : api_(context.api()) {
@@ -69,8 +69,8 @@ class CurrentContext {
   bool is_pushed_ = false;
 };
 
-// Lets the calls of this scope come to the driver although a stream is being recorded, and leaves
-// the recording valid: for calls that have nothing to do with any stream.
+// Allows driver calls in this scope while a stream is being recorded, and keeps the recording
+// valid: for calls that concern no stream.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const DriverApi& api) : api_(api) {
@@ -84,7 +84,8 @@ class RelaxedCapture {
 
  private:
   const DriverApi& api_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then that of the thread before
+  // The thread's earlier mode, once exchanged.
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   bool is_exchanged_ = false;
 };
 

@@ -15,7 +15,7 @@
 namespace moejit::runtime {
 namespace {
 
-// The use that one layer makes of a kernel; it stays loaded for the next when this one ends.
+// One layer's use of a kernel, which stays loaded for the next layer when this use ends.
 class CudaKernel final : public LoadedKernel {
  public:
   CudaKernel(std::shared_ptr<KernelLibraries> libraries, std::shared_ptr<KernelLibrary> kernel,
@@ -29,7 +29,7 @@ class CudaKernel final : public LoadedKernel {
   const std::string& entry() const { return entry_; }
 
  private:
-  std::shared_ptr<KernelLibraries> libraries_;  // and with it the context
+  std::shared_ptr<KernelLibraries> libraries_;  // keeps the context too
   std::shared_ptr<KernelLibrary> kernel_;
   std::string entry_;
 };
@@ -99,7 +99,7 @@ Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBin
   return std::make_unique<CudaKernel>(libraries_, std::move(kernel), binary.entry);
 }
 
-// What the device cannot do is told in words, before the driver is called.
+// Checks what the device can do, so that errors are in words and come before the driver's.
 Result<void> CudaDevice::check(const LaunchRequest& request, const CudaKernel& kernel) const {
   struct Limit {
     std::string_view what;
@@ -173,8 +173,8 @@ Result<void> CudaDevice::copy_to_device(void* destination, const void* source, i
   MOEJIT_TRY(current.check(Stage::kLaunch));
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_htod,
                     (device_address(destination), source, static_cast<size_t>(bytes)));
-  // From pageable memory it returns when the bytes are staged, and non-blocking streams do not wait
-  // for them to land (CUDA driver API, "API synchronization behavior").
+  // From pageable memory the copy returns when the bytes are staged, and non-blocking streams do
+  // not wait for them to land (CUDA driver API, "API synchronization behavior").
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_synchronize, (nullptr));
   return {};
 }

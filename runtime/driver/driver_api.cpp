@@ -22,7 +22,7 @@ constexpr const char* kSimulatorHint =
 
 std::vector<std::string> candidates() {
   if (auto named = environment(Variable::kCudaDriver)) return {std::move(*named)};
-  // The second is where Windows puts the driver of its Linux subsystem.
+  // The second path is that of the driver in Windows' Linux subsystem.
   return {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
 }
 
@@ -103,7 +103,7 @@ Result<const DriverApi*> driver_api() {
     MOEJIT_TRY_ASSIGN(const OpenLibrary library, open_library());
     MOEJIT_TRY_ASSIGN(auto api, resolve_all(library));
     MOEJIT_TRY(initialise(*api));
-    // The driver ends in a handler of its own, which it registered before: this one runs first.
+    // The driver ends in an exit handler that it registered before: this one runs first.
     std::atexit([] { process_is_ending.store(true, std::memory_order_relaxed); });
     resolved = api.release();
   }

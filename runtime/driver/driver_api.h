@@ -11,42 +11,42 @@
 #error "moejit is built with the cuda.h of CUDA 12.0 or later: older ones know no tensor maps"
 #endif
 #if CUDA_VERSION < 12040
-// What headers do not declare yet that drivers may have.
+// Drivers may have functions that the headers do not declare yet.
 extern "C" CUresult CUDAAPI cuKernelGetParamInfo(CUkernel, std::size_t, std::size_t*, std::size_t*);
 #endif
 #ifndef cuStreamGetCaptureInfo_v2
-// Not declared by the cuda.h of CUDA 12.3 and later, which means its successor.
+// The cuda.h of CUDA 12.3 and later declares its successor instead.
 extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                                       CUgraph*, const CUgraphNode**, std::size_t*);
 #endif
 
 namespace moejit::runtime {
 
-// The functions of libcuda that we call, resolved at run time: nothing of moejit links to it. Those
-// that are optional are null where the driver has none.
+// The functions of libcuda that we call, resolved at run time: nothing of moejit links to it. An
+// optional function is null if the driver lacks it.
 struct DriverApi {
 #define MOEJIT_DRIVER_FUNCTION(member, name, symbol, version) decltype(&::name) member = nullptr;
 #include "runtime/driver/driver_functions.inc"
 #undef MOEJIT_DRIVER_FUNCTION
 
-  std::string library;  // that was opened
+  std::string library;  // path that was opened
   int version = 0;      // newest CUDA release that it knows: 13000 = 13.0
 };
 
-// Opens MOEJIT_CUDA_DRIVER, else libcuda.so.1, and initialises it. A success is remembered until
+// Opens MOEJIT_CUDA_DRIVER, else libcuda.so.1, and initializes it. A success is remembered until
 // the process ends (the library is never closed), a failure is not. Errors: kDriverMissing names
 // what was tried, or the function that is absent; kNoDevice.
 Result<const DriverApi*> driver_api();
 
-// Whether the process has begun to end. The driver may be gone then, so nothing of it is called any
-// more, whatever destructor or thread still runs; what is loaded goes with the process.
+// Returns whether the process has begun to end. The driver may be gone then, so none of it is
+// called any more, whatever destructor or thread still runs; what is loaded goes with the process.
 bool is_process_ending();
 
-// "12.4" for 12040.
+// Returns "12.4" for 12040.
 std::string cuda_version_text(int version);
 
-// An Error that names the call, the CUresult and its text. Code kOutOfMemory or kStreamCapture
-// where the driver says so, else kDriver.
+// Returns an Error that names the call, the CUresult and its text. Its code is kOutOfMemory or
+// kStreamCapture if the driver says so, else kDriver.
 Error driver_error(const DriverApi& api, Stage stage, const char* call, CUresult result);
 
 }  // namespace moejit::runtime

@@ -14,7 +14,7 @@ Result<int32_t> attribute(const Context& context, CUdevice_attribute which) {
   return value;
 }
 
-// The place of the context's GPU among those of this process.
+// Returns the ordinal of the context's GPU in this process.
 Result<int32_t> ordinal_of(const Context& context) {
   int count = 0;
   MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_count, (&count));
@@ -47,7 +47,7 @@ Result<GpuProperties> gpu_properties(const Context& context) {
                     attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
   MOEJIT_TRY_ASSIGN(const int32_t minor,
                     attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-  // The "a" of sm_90a: its code runs on compute capability 9.0 and nothing newer.
+  // sm_90a has an "a": its code runs on compute capability 9.0 and nothing newer.
   if (major != 9 || minor != 0)
     return fail(
         Stage::kLoad, ErrorCode::kUnsupported,

@@ -9,7 +9,7 @@
 
 namespace moejit::runtime {
 
-// What the driver tells of a GPU, asked once.
+// Facts about a GPU, which the driver is asked for once.
 struct GpuProperties {
   std::string name;
   int32_t sm_count = 0;
@@ -17,8 +17,8 @@ struct GpuProperties {
   GpuFacts facts;
 };
 
-// Of the context's GPU. Errors: kUnsupported where its compute capability is not 9.0; kNoDevice;
-// kDriver.
+// Returns the properties of the context's GPU. Errors: kUnsupported if its compute capability is
+// not 9.0; kNoDevice; kDriver.
 Result<GpuProperties> gpu_properties(const Context& context);
 
 }  // namespace moejit::runtime

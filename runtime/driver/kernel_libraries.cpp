@@ -38,7 +38,7 @@ void KernelLibraries::unload_idle(std::size_t kept) {
   const CurrentContext current(*context_);
   if (!current.is_current() || idle_.size() <= kept) return;
   const DriverApi& api = context_->api();
-  // Launches of idle kernels may be in flight. What does not end cannot be unloaded.
+  // Launches of idle kernels may be in flight. A context that cannot be waited for unloads nothing.
   if (api.ctx_synchronize() != CUDA_SUCCESS) return;
   const RelaxedCapture relaxed(api);
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() > kept;) {
@@ -112,14 +112,15 @@ Result<void> keep_for_graph(const DriverApi& api, std::shared_ptr<KernelLibrary>
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, stream_get_capture_info,
                     (stream, &status, nullptr, &graph, nullptr, nullptr));
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return {};
-  // Called when the last graph of it is gone, by a thread that must not call the driver.
+  // The driver calls this when the last graph of the kernel is gone, on a thread that must not call
+  // the driver.
   using Share = std::shared_ptr<KernelLibrary>;
   const auto end = [](void* share) { delete static_cast<Share*>(share); };
   auto share = std::make_unique<Share>(std::move(kernel));
   CUuserObject keeper = nullptr;
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, user_object_create,
                     (&keeper, share.get(), end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-  static_cast<void>(share.release());  // the keeper's
+  static_cast<void>(share.release());  // now owned by the keeper
   const CUresult result = api.graph_retain_user_object(graph, keeper, 1, CU_GRAPH_USER_OBJECT_MOVE);
   if (result == CUDA_SUCCESS) return {};
   api.user_object_release(keeper, 1);

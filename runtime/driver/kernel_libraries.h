@@ -23,7 +23,7 @@ struct KernelLibrary {
   int32_t most_threads = 0;        // per CTA
   int32_t most_dynamic_bytes = 0;  // of shared memory, per CTA
   std::optional<std::size_t> param_bytes;
-  int64_t uses = 0;  // by layers; idle where 0
+  int64_t uses = 0;  // by layers; 0: idle
 };
 
 // The kernels that are loaded into a context. Equal images are loaded once, however many layers use
@@ -38,33 +38,34 @@ class KernelLibraries {
  public:
   static constexpr std::size_t kMostIdle = 256;
 
-  // `most_shared_bytes`: dynamic and static, that a CTA may have on this GPU.
+  // `most_shared_bytes` is the shared memory, dynamic and static, that a CTA may have on this GPU.
   KernelLibraries(std::shared_ptr<const Context> context, int32_t most_shared_bytes)
       : context_(std::move(context)), most_shared_bytes_(most_shared_bytes) {}
   ~KernelLibraries() { unload_idle(0); }
   KernelLibraries(const KernelLibraries&) = delete;
   KernelLibraries& operator=(const KernelLibraries&) = delete;
 
-  // The kernel of an image that a loader has verified, in use until it is let go. Possible during
-  // captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
+  // Returns the kernel of an image that a loader has verified; it is in use until it is let go. May
+  // be called during captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
   Result<std::shared_ptr<KernelLibrary>> use(const compiler::KernelBinary& binary);
   void let_go(KernelLibrary& kernel);
 
  private:
   Result<std::shared_ptr<KernelLibrary>> load(const compiler::KernelBinary& binary) const;
   Result<void> make_ready(KernelLibrary& kernel, const compiler::KernelBinary& binary) const;
-  // All but the newest `kept`, unless a graph refers to them or the GPU cannot be waited for.
+  // Unloads all idle kernels except the newest `kept` and those that graphs refer to. Unloads none
+  // if the GPU cannot be waited for.
   void unload_idle(std::size_t kept);
 
   std::shared_ptr<const Context> context_;
   int32_t most_shared_bytes_;
-  ForkMutex mutex_;  // of what follows
-  // Owned by graphs too: the record of what one still launches outlives this object.
+  ForkMutex mutex_;  // guards the fields below
+  // Shared with graphs: the record of a kernel that a graph still launches outlives this object.
   std::unordered_map<Digest, std::shared_ptr<KernelLibrary>, DigestHash> kernels_;
   std::list<KernelLibrary*> idle_;  // the oldest first
 };
 
-// Makes the graph that is being recorded keep the kernel loaded, and so all that is made of it.
+// Makes the graph that is being recorded, and all graphs made of it, keep the kernel loaded.
 // Errors: kDriver, kStreamCapture.
 Result<void> keep_for_graph(const DriverApi& api, std::shared_ptr<KernelLibrary> kernel,
                             CUstream stream);

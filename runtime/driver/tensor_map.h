@@ -7,8 +7,8 @@
 
 namespace moejit::runtime {
 
-// The driver's encoding of a tensor and a box of it. Errors: kInternal, a box that the hardware
-// does not take; kDriver.
+// Returns the driver's encoding of a tensor and a box of it. Errors: kInternal (the hardware does
+// not take the box); kDriver.
 Result<device::TensorMap> encode_cuda_tensor_map(const DriverApi& api,
                                                  const compiler::TensorBox& box,
                                                  const void* address);

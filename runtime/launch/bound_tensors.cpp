@@ -128,7 +128,7 @@ Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
 // Memory of a call: a tensor, or a block.
 struct Range {
   std::uintptr_t begin, end;
-  std::size_t slot;  // of the plan; behind all: the blocks
+  std::size_t slot;  // in the plan; blocks come after all tensors
 };
 
 std::string name_of(const Plan& plan, const Range& range) {
@@ -144,8 +144,8 @@ tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& o
       "give outputs and blocks memory of their own");
 }
 
-// What a call uses, in no order, what it writes first. On the stack, and no more of it touched than
-// is used.
+// The memory that a call uses, in no order except that what it writes comes first. It is on the
+// stack, and only as much of it is touched as is used.
 class Ranges {
  public:
   void add(std::size_t slot, const BoundMemory& memory, bool is_written) {
@@ -155,7 +155,7 @@ class Ranges {
     if (is_written) std::swap(ranges_[count_], ranges_[written_++]);
     ++count_;
   }
-  // A few against a few dozen.
+  // Compares every pair: a few written ranges with a few dozen.
   Result<void> check(const Plan& plan) const {
     for (std::size_t i = 0; i < written_; ++i)
       for (std::size_t j = i + 1; j < count_; ++j) {

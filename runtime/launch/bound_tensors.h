@@ -23,10 +23,10 @@ using TensorSet = std::bitset<kMostTensors>;
 // Returns the caller's tensors that a call of this part touches.
 TensorSet tensors_of_call(const compiler::Plan& plan, const CallPart& part);
 
-// Returns those of them that its kernels write.
+// Returns the tensors of tensors_of_call() that its kernels write.
 TensorSet tensors_written(const compiler::Plan& plan, const CallPart& part);
 
-// Returns others of the caller's that it takes for their shape alone.
+// Returns the caller's other tensors that a call of this part takes for their shape alone.
 TensorSet tensors_of_shape(const compiler::Plan& plan, const CallPart& part);
 
 // Memory of one call.
@@ -64,9 +64,9 @@ Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayou
                          const CallPart& part, int64_t alignment, const CallMemory& memory,
                          BoundTensors& bound);
 
-// Whether what a call writes has memory of its own: the tensors `written`, the workspace, in a
-// forward call what is saved, and where the data half runs what is deferred overlap nothing that
-// the call uses. What it only reads may be the same memory. Error kTensorMismatch names both.
+// Checks that what a call writes has memory of its own: the tensors `written`, the workspace, the
+// saved block of a forward call, and the deferred block if the data half runs overlap nothing else
+// that the call uses. What it only reads may share memory. Error kTensorMismatch names both.
 // Allocates only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, const CallPart& part,
                             const TensorSet& written, const BoundTensors& bound);

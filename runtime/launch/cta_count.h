@@ -7,8 +7,8 @@
 
 namespace moejit::runtime {
 
-// How many CTAs a kernel gets for T tokens on a device with so many SMs: those that have work, cut
-// at what the device holds at once where the kernel is persistent.
+// Returns how many CTAs a kernel gets for T tokens on a device with `sm_count` SMs: as many as have
+// work, but for a persistent kernel no more than the device holds at once.
 int64_t cta_count(const compiler::KernelPlan& kernel, int64_t tokens, int32_t sm_count);
 
 }  // namespace moejit::runtime

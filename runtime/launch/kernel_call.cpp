@@ -20,7 +20,7 @@ using compiler::TensorBox;
 using compiler::TensorMapPlan;
 using compiler::TensorPlan;
 
-// A record with tensor maps has this alignment.
+// Alignment of a record with tensor maps.
 constexpr std::size_t kRecordAlignment = alignof(device::TensorMap);
 
 tl::unexpected<Error> wrong_plan(const KernelPlan& kernel, std::string_view what,
@@ -34,7 +34,7 @@ void put(std::span<std::byte> record, std::size_t offset, const Value& value) {
   std::memcpy(record.data() + offset, &value, sizeof(value));
 }
 
-// The place of a role in the record, or null.
+// Returns the place of a role in the record, or null.
 template <typename Place>
 const Place* find_role(std::span<const Place> places, std::string_view role) {
   const auto place = std::ranges::find(places, role, &Place::role);
@@ -120,7 +120,7 @@ Result<void> KernelCall::put_argument(const Argument& argument, const Device& de
 Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Stream stream) const {
   const int64_t cta_count = ctas(tensors.dims.tokens, device.sm_count());
   if (cta_count == 0) return {};
-  alignas(kRecordAlignment) Record record;  // of which only so much is used
+  alignas(kRecordAlignment) Record record;  // only its first bytes are used
   std::memcpy(record.data(), record_.data(), record_bytes_);
   for (const Number& number : numbers_) put(record, number.offset, tensors.dims.size(number.dim));
   std::array<MemoryRegion, kMostArguments> regions;

@@ -18,34 +18,34 @@ namespace moejit::runtime {
 inline constexpr std::size_t kMostArguments = 16;  // tensor maps among them
 inline constexpr std::size_t kMostParamBytes = 1024;
 
-// A kernel of a plan with everything resolved that does not change from call to call.
+// A kernel of a plan with everything resolved that stays the same from call to call.
 class KernelCall {
  public:
-  // `index` into plan.kernels. Error kInternal: the plan names a role or tensor that is not there,
-  // or the machine code takes a record of another size.
+  // Resolves plan.kernels[index]. Error kInternal: the plan names a role or tensor that does not
+  // exist, or the machine code takes a record of another size.
   static Result<KernelCall> resolve(const compiler::Plan& plan, std::size_t index,
                                     std::unique_ptr<LoadedKernel> loaded);
 
   // Fills the parameter record for these tensors and launches. Allocates nothing.
   Result<void> launch(Device& device, const BoundTensors& tensors, Stream stream) const;
 
-  // CTAs for T tokens on a device: as many as have work and no more than fit at once. 0 where
-  // there is nothing to do.
+  // Returns the CTAs for T tokens on a device: as many as have work, and no more than fit at once.
+  // 0 if there is nothing to do.
   int64_t ctas(int64_t tokens, int32_t sm_count) const;
 
  private:
   KernelCall() = default;
 
-  // A tensor's address, or its tensor map, goes to this place of the record.
+  // Writes a tensor's address, or its tensor map, to this place of the record.
   struct Argument {
     std::string_view name;  // of the tensor, in the plan
     std::size_t slot = 0;   // in Plan::tensors
     std::size_t offset = 0;
     bool is_written = false;
     const compiler::TensorBox* box = nullptr;  // in the plan; null: an address
-    std::optional<compiler::CallDim> dim;      // of the tensor, which the box follows
+    std::optional<compiler::CallDim> dim;      // of the tensor; the box follows it
   };
-  // A number of the call that goes to this place.
+  // Writes a number of the call to this place of the record.
   struct Number {
     std::size_t offset = 0;
     compiler::CallDim dim = compiler::CallDim::kTokens;
@@ -61,7 +61,7 @@ class KernelCall {
   const compiler::KernelPlan* kernel_ = nullptr;
   std::unique_ptr<LoadedKernel> loaded_;
   std::vector<Argument> arguments_;
-  Record record_{};  // with the numbers that do not change
+  Record record_{};  // holds the numbers that do not change
   std::size_t record_bytes_ = 0;
   bool reads_list_ = false;  // its first argument has addresses of tensors
   std::vector<Number> numbers_;

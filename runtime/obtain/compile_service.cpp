@@ -21,7 +21,7 @@ struct CompileService::Pool {
 
   explicit Pool(int32_t parallelism) : most_threads(static_cast<std::size_t>(parallelism)) {}
 
-  // These three want the mutex held.
+  // These three functions need the mutex held.
   std::optional<Job> take(Ticket ticket);
   std::optional<Job> take_next();
   bool has_thread_for_more();
@@ -78,13 +78,13 @@ void CompileService::Pool::run() {
   }
 }
 
-// Whether some thread will get to what is in the queues.
+// Returns whether some thread will take what is in the queues.
 bool CompileService::Pool::has_thread_for_more() {
   if (queues[0].size() + queues[1].size() > idle && threads.size() < most_threads) {
     try {
       threads.emplace_back([this] { run(); });
     } catch (const std::exception&) {
-      // The system has no more threads: those that there are do the work.
+      // The system has no more threads: the existing ones do the work.
     }
   }
   return !threads.empty();
@@ -128,7 +128,7 @@ void CompileService::raise(Ticket ticket) {
 }
 
 bool CompileService::drop(Ticket ticket) {
-  std::optional<Pool::Job> dropped;  // destroyed without the lock
+  std::optional<Pool::Job> dropped;  // destroyed after the lock is released
   const std::lock_guard lock(pool_->mutex);
   dropped = pool_->take(ticket);
   return dropped.has_value();
@@ -138,8 +138,8 @@ void CompileService::before_fork() { pool_->mutex.lock(); }
 void CompileService::after_fork_in_parent() { pool_->mutex.unlock(); }
 
 void CompileService::after_fork_in_child() {
-  // The old pool has threads that cannot be joined and a condition that they wait for for ever:
-  // it can be neither used nor destroyed.
+  // The old pool has threads that cannot be joined and a condition that they wait for forever: it
+  // can be neither used nor destroyed.
   static_cast<void>(pool_.release());
   pool_ = std::make_unique<Pool>(parallelism_);
 }

@@ -15,24 +15,24 @@ enum class Priority {
   kWaiting,
 };
 
-// Threads that do compiles, at most `parallelism` at a time: those that somebody waits for first,
-// otherwise in the order in which they came. Threads start when there is work. In the child of a
-// fork() the service is empty and starts threads of its own; what its parent does is lost there.
+// Threads that compile, at most `parallelism` at a time: first what somebody waits for, otherwise
+// in the order of submission. Threads start when there is work. In the child of a fork() the
+// service is empty and starts threads of its own; the work of its parent is lost there.
 class CompileService final : private ForkHandler {
  public:
-  // May not throw.
+  // Must not throw.
   using Work = std::function<void()>;
   using Ticket = uint64_t;
 
   explicit CompileService(int32_t parallelism);
-  // Drops what has not begun and waits for what has.
+  // Drops work that has not begun and waits for the rest.
   ~CompileService();
 
-  // Where the system gives not even one thread, the work is done before submit() returns.
+  // Submits work. If the system cannot start even one thread, the work is done before this returns.
   Ticket submit(Priority priority, Work work);
-  // Somebody waits for it now. Nothing happens where it has begun.
+  // Raises the priority, since somebody waits for the work now. Does nothing if it has begun.
   void raise(Ticket ticket);
-  // Whether the work had not begun, and never will.
+  // Drops work that has not begun; returns whether it did.
   bool drop(Ticket ticket);
 
   int32_t parallelism() const { return parallelism_; }

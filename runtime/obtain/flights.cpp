@@ -10,11 +10,11 @@
 namespace moejit::runtime {
 namespace {
 
-// Their details hold the source.
+// Bounded because the details of failures hold the source.
 constexpr std::size_t kMostFailures = 256;
 
-// What the standard library throws for want of memory is an error like others: no exception may
-// leave a thread of the service, and nobody may wait for ever.
+// Turns what the standard library throws for lack of memory into an error: no exception may leave a
+// thread of the service, and nobody may wait forever.
 template <typename Function>
 ObtainedResult guarded(const compiler::KernelSource& source, const Function& function) {
   try {
@@ -31,7 +31,7 @@ ObtainedResult guarded(const compiler::KernelSource& source, const Function& fun
 
 // The making of one kernel, and those who wait for it.
 struct Flights::Flight {
-  // None where the deadline or a wish to stop came first.
+  // Returns none if the deadline or a request to stop came first.
   std::optional<ObtainedResult> wait(const ObtainOptions& options) {
     std::unique_lock lock(result_mutex);
     const auto is_done = [&] { return result.has_value(); };
@@ -44,10 +44,10 @@ struct Flights::Flight {
 
   compiler::KernelSource source;
   compiler::KernelKey key;
-  std::optional<OwnKey> own;  // of who began it, for who makes the kernel
+  std::optional<OwnKey> own;  // from the caller that began it, for the maker
   std::stop_source stop;      // asked when nobody wants the kernel any more
 
-  // These belong to the mutex of Flights.
+  // The mutex of Flights guards these.
   int waiters = 0;
   bool is_prefetch = false;  // wanted even when nobody waits
   std::optional<CompileService::Ticket> ticket;
@@ -110,7 +110,7 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   begin(flight, Priority::kPrefetch);
 }
 
-// What is on disk needs no turn among the compiles.
+// Kernels on disk need no turn among the compiles.
 void Flights::begin(const SharedFlight& flight, Priority priority) {
   std::optional<ObtainedResult> nearby;
   const auto looked = guarded(flight->source, [&]() -> ObtainedResult {
@@ -144,11 +144,11 @@ void Flights::submit(const SharedFlight& flight, Priority priority) {
   if (priority == Priority::kPrefetch && is_waited_for) service_->raise(ticket);
 }
 
-// For want of memory it is forgotten.
+// Forgets it if memory runs out.
 void Flights::remember(const Digest& key, const ObtainedResult& result) {
   try {
     if (result) return memory_.add(key, result->binary);
-    // The same source fails again. Whatever else went wrong may go right next time.
+    // The same source fails again. Any other error may go away.
     if (result.error().code != ErrorCode::kCompileFailed) return;
     const std::lock_guard lock(mutex_);
     if (failures_.size() >= kMostFailures) failures_.clear();

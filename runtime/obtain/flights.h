@@ -15,21 +15,21 @@
 
 namespace moejit::runtime {
 
-// Sees to it that a process makes a kernel once, however many threads ask: the first one's request
-// is a flight, which the others board. Kernels that were made stay in memory, and so do the errors
-// of sources that do not compile. In the child of a fork() there are no flights, and all that the
-// parent had in memory.
+// Makes sure that a process makes a kernel once, however many threads ask: the first request is a
+// flight, which the others board. Made kernels stay in memory, and so do the errors of sources that
+// do not compile. In the child of a fork() there are no flights, and everything that the parent had
+// in memory.
 class Flights final : private ForkHandler {
  public:
-  // `maker` has to outlive it.
+  // `maker` has to outlive this object.
   Flights(KernelMaker& maker, int32_t compile_jobs);
-  // Nobody may be waiting. What is being compiled is given up.
+  // Gives up what is being compiled. Nobody may be waiting.
   ~Flights();
 
-  // A seat in a flight, or what was there without one.
+  // A seat in a flight, or a kernel that was there without one.
   class Seat;
-  // Begins to make the kernel, unless it is there or on its way. Each seat wants its wait(), or it
-  // is given up by its destructor.
+  // Begins to make the kernel, unless it is there or on its way. Call wait() on each seat; a seat
+  // that is destroyed without it gives up.
   Seat board(const compiler::KernelSource& source, const compiler::KernelKey& key);
   void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
 
@@ -53,7 +53,7 @@ class Flights final : private ForkHandler {
 
   KernelMaker& maker_;
   mutable KernelMemory memory_;
-  // Taken before those of the memory; while it is held no other is taken.
+  // Taken before the locks of the memory; while it is held no other lock is taken.
   mutable std::mutex mutex_;
   std::unordered_map<Digest, SharedFlight, DigestHash> in_flight_;
   std::unordered_map<Digest, Error, DigestHash> failures_;
@@ -68,7 +68,7 @@ class Flights::Seat {
   Seat& operator=(Seat&&) = delete;
   ~Seat();
 
-  // The kernel, or why there is none. Once.
+  // Returns the kernel, or why there is none. Call it once.
   ObtainedResult wait(const ObtainOptions& options);
 
  private:

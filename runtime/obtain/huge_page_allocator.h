@@ -7,7 +7,7 @@
 
 namespace moejit::runtime {
 
-// Memory of large tables that are read here and there: in huge pages where the system has some. To
+// Allocates memory for large tables with random access: in huge pages if the system has some. To
 // find one of many small pages costs as much as to read the line in it.
 template <typename T>
 struct HugePageAllocator {
@@ -20,7 +20,7 @@ struct HugePageAllocator {
   T* allocate(std::size_t count) {
     const std::size_t bytes = count * sizeof(T);
     void* const memory = ::operator new(bytes, alignment_of(bytes));
-    if (bytes >= kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice: it may well fail
+    if (bytes >= kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice: it may fail
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, std::size_t count) {

@@ -30,7 +30,7 @@ KernelMaker::LookedUp KernelMaker::look_up(const compiler::KernelSource& source,
   return {frozen_error(source, std::move(own)), {}};
 }
 
-// The folder in use and the packs, and what compilers made the kernels that the folder has.
+// Describes the folder in use, the packs, and the compilers that made the folder's kernels.
 std::string KernelMaker::places_text(const compiler::Target& target) const {
   const cache::KernelCache* folder = store_->folder();
   std::string text = folder != nullptr ? folder->folder() : "memory only";
@@ -46,7 +46,7 @@ std::string KernelMaker::by_whom() const {
   return options_.own_compiler_only ? " by the compiler of this machine" : " by any compiler";
 }
 
-// The command that makes a kernel, and where it has to run.
+// Returns the command that makes a kernel, and where it has to run.
 std::string KernelMaker::build_hint(const compiler::Target& target, std::string_view where) const {
   std::string hint = fmt::format("make it beforehand{}: moejit build {} --target {}", where,
                                  options_.build_arguments, to_string(target));
@@ -65,7 +65,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
                             "damaged",
                             source.entry, to_string(source.target), *pack),
                 "copy the pack again, or build it anew; moejit pack verify lists all problems");
-  // A message is no reason to open a compiler.
+  // A compiler is not opened just for a message.
   std::optional<Digest> key;
   if (compiler::is_toolchain_at_hand(source.target))
     if (const auto formed = own_key(source, std::move(own))) key = formed->key.digest;
@@ -76,10 +76,10 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
               build_hint(source.target, key ? "" : kElsewhere));
 }
 
-// Adds to the error that there is no compiler what else was tried.
+// Adds to the error about the missing compiler what else was tried.
 tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
                                                     Error error) const {
-  // Where its version is known and only a part of it is missing, nobody else was asked for.
+  // If its version is known and only a part of it is missing, no other place was asked.
   if (options_.use_cache && !compiler::toolchain_identity(source)) {
     error.message +=
         fmt::format("; and the cache ({}) has no kernel {} for {}{}", places_text(source.target),
@@ -89,7 +89,7 @@ tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource
   return tl::make_unexpected(std::move(error));
 }
 
-// Null where there is none, which is said once.
+// Returns null if there are none, and warns once.
 cache::StripeLocks* KernelMaker::stripe_locks() {
   std::string problem;
   {
@@ -106,7 +106,7 @@ cache::StripeLocks* KernelMaker::stripe_locks() {
   return nullptr;
 }
 
-// Who publishes nothing has nothing to agree on with others.
+// Without a writable folder nothing is published, so no lock is needed.
 std::optional<cache::StripeLock> KernelMaker::lock(const compiler::KernelKey& key,
                                                    const std::stop_token& stop) {
   if (store_->folder() == nullptr || !store_->folder()->is_writable()) return std::nullopt;
@@ -116,9 +116,9 @@ std::optional<cache::StripeLock> KernelMaker::lock(const compiler::KernelKey& ke
   return held;
 }
 
-// On a thread of the service. It has its turn before it waits for the lock: so what waits for
-// another process takes no turn away from there, and processes that start alike compile together
-// no more kernels at a time than one of them would.
+// Runs on a thread of the service, and takes its turn before it waits for the lock. So a thread
+// that waits for another process takes no turn away there, and processes that start together
+// compile no more kernels at a time than one of them would.
 ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
                                  const compiler::KernelKey& key, std::optional<OwnKey> own,
                                  const std::stop_token& stop) {
@@ -126,7 +126,7 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
     return fail(Stage::kCompile, ErrorCode::kInterrupted,
                 fmt::format("kernel {} is not wanted any more", source.entry));
   const auto held = lock(key, stop);
-  // Whoever held the lock before may have published it since we looked.
+  // The previous holder of the lock may have published it since we looked.
   LookedUp nearby = look_up(source, std::move(own));
   if (nearby.result) return std::move(*nearby.result);
   return compile(source, std::move(nearby.own), stop);
@@ -144,7 +144,7 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::o
     options_.warn(fmt::format("{}; its results are right, but it is slow: {}",
                               compiled->loss->message, compiled->loss->hint));
   const auto binary = std::make_shared<const compiler::KernelBinary>(std::move(compiled->binary));
-  // Now that the compiler is open, there is no doubt about which one it is.
+  // Now that the compiler is open, there is no doubt which one it is.
   MOEJIT_TRY_ASSIGN(own, own_key(source, std::move(own)));
   const bool is_published = publish(*binary, own->key);
   count(&EngineCounters::compiled);
@@ -152,8 +152,8 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::o
   return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled->time};
 }
 
-// Whether the folder has it now. Compilers give equal bytes for equal keys; where another process
-// published others meanwhile, those stay.
+// Publishes the kernel and returns whether the folder has it. Compilers give equal bytes for equal
+// keys; if another process published others meanwhile, those stay.
 bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (store_->folder() == nullptr) return false;
   const auto there = store_->folder()->get(key.digest);

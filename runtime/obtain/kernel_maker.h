@@ -19,25 +19,25 @@ namespace moejit::runtime {
 
 using ObtainedResult = Result<ObtainedKernel>;
 
-// Gets kernels that are not in memory: from folder and packs, or from the compiler and on to the
-// folder. Any number of threads may ask at once; that two of them do not make the same kernel is
-// not its task, that two processes do not is.
+// Gets kernels that are not in memory: from folder and packs, or from the compiler and then into
+// the folder. Any number of threads may ask at once. It keeps two processes from making the same
+// kernel, but not two threads: that is the caller's task.
 class KernelMaker final {
  public:
-  // All options are set, none is left to the environment.
+  // `options` are complete: none is left to the environment.
   explicit KernelMaker(const EngineOptions& options) : options_(options) {}
   Result<void> open();
 
   struct LookedUp {
-    // The kernel in the store, or the error kCacheMiss where it may not be compiled; none: make()
-    // it.
+    // The kernel in the store, or the error kCacheMiss if it may not be compiled; none: call
+    // make().
     std::optional<ObtainedResult> result;
-    std::optional<OwnKey> own;  // where it was formed, for make()
+    std::optional<OwnKey> own;  // set if it was formed, for make()
   };
   LookedUp look_up(const compiler::KernelSource& source, std::optional<OwnKey> known = {});
 
-  // Waits for another process that makes it, else compiles and publishes it. `key` is any that is
-  // the same in all processes, `own` what look_up() told of the source.
+  // Waits for another process that makes the kernel, else compiles and publishes it. `key` may be
+  // any key that is the same in all processes; `own` is what look_up() returned for the source.
   ObtainedResult make(const compiler::KernelSource& source, const compiler::KernelKey& key,
                       std::optional<OwnKey> own, const std::stop_token& stop);
 
@@ -66,7 +66,7 @@ class KernelMaker final {
 
   ForkMutex locks_mutex_;
   bool has_asked_for_locks_ = false;
-  std::unique_ptr<cache::StripeLocks> locks_;  // null: nobody is waited for
+  std::unique_ptr<cache::StripeLocks> locks_;  // null: this waits for nobody
 
   mutable ForkMutex counters_mutex_;
   EngineCounters counters_;

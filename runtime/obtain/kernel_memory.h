@@ -18,24 +18,24 @@
 
 namespace moejit::runtime {
 
-// Kernels by key, which stay as long as it lives. Finding one takes no lock, allocates nothing,
-// asks the system for nothing, and reads one line of memory for most keys, so that threads that
-// find something are never in each other's way.
+// Kernels by key, kept as long as it lives. A lookup takes no lock, allocates nothing, asks the
+// system for nothing, and reads one line of memory for most keys, so that threads that look up
+// never disturb each other.
 class KernelMemory {
  public:
   using Kernel = std::shared_ptr<const compiler::KernelBinary>;
 
-  // Null where it is not there. What is found counts as a hit.
+  // Returns the kernel, or null. A kernel that is found counts as a hit.
   const Kernel* find(const Digest& key) {
     const Kernel* const found = kernel_at(key);
     if (found != nullptr) hits_[place_of_thread()].count.fetch_add(1, std::memory_order_relaxed);
     return found;
   }
 
-  // The same question, and no hit.
+  // Returns whether the kernel is there, without counting a hit.
   bool contains(const Digest& key) const { return kernel_at(key) != nullptr; }
 
-  // Where the key is there already, what it has stays.
+  // Adds a kernel, unless the key is there already.
   void add(const Digest& key, Kernel kernel) {
     const std::lock_guard lock(mutex_);
     if (kernel_at(key) != nullptr) return;
@@ -49,7 +49,7 @@ class KernelMemory {
     return sum;
   }
 
-  // Around a fork(): nobody adds meanwhile.
+  // Called around a fork(), so that nobody adds meanwhile.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 
@@ -59,10 +59,10 @@ class KernelMemory {
     Digest key;
     std::atomic<const Kernel*> kernel{nullptr};  // null: free
   };
-  // Open addressing: a key is at the place that its bits say, or behind it. They are as good as
-  // random, and at least half of the places, a power of two, are free.
+  // Open addressing: a key is at the place that its bits name, or behind it. The bits are as good
+  // as random, and at least half of the places, a power of two, are free.
   using Table = std::vector<Slot, HugePageAllocator<Slot>>;
-  // A line for each thread, or for few of them.
+  // A cache line for each thread, or for few of them.
   struct alignas(64) Hits {
     std::atomic<int64_t> count{0};
   };
@@ -87,8 +87,8 @@ class KernelMemory {
     slot.key = key;
     slot.kernel.store(kernel, std::memory_order_release);
   }
-  // Threads may still be reading the table before, so it stays; all of them together are no larger
-  // than the last.
+  // Threads may still be reading the old table, so it stays; all old tables together are no larger
+  // than the new one.
   void grow() {
     const Table& old = *tables_.back();
     auto larger = std::make_unique<Table>(2 * old.size());
@@ -104,7 +104,7 @@ class KernelMemory {
     return place % hits_.size();
   }
 
-  std::mutex mutex_;  // of those who add
+  std::mutex mutex_;  // guards adding
   std::vector<std::unique_ptr<Table>> tables_ = first_table();
   std::atomic<const Table*> table_{tables_.back().get()};
   std::deque<Kernel> kernels_;

@@ -14,7 +14,7 @@ const char* verb_of(sim::Access kind) {
 
 }  // namespace
 
-// Offset of a checked address in the CTA's dynamic shared memory.
+// Checks an address and returns its offset in the CTA's dynamic shared memory.
 uint32_t Cta::shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site) {
   const uint32_t offset = address - sim::kSharedBase;
   if (address < sim::kSharedBase || offset > shared_.bytes() || shared_.bytes() - offset < bytes) {
@@ -57,7 +57,7 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
   return const_cast<void*>(address);
 }
 
-// Nothing is read: bytes that nothing wrote, or that others write, are fine.
+// Checks a prefetch. It reads nothing: bytes that nothing wrote, or that others write, are fine.
 void Cta::prefetch_global(const void* address, uint32_t bytes, sim::Site site) {
   const auto number = reinterpret_cast<uintptr_t>(address);
   if (number % 16 != 0 || bytes % 16 != 0) {
@@ -70,9 +70,9 @@ void Cta::prefetch_global(const void* address, uint32_t bytes, sim::Site site) {
   }
 }
 
-// The hardware may complete a copy at any time between here and the wait that covers it. Both ends
-// of that interval are tried, by a random choice for each copy; either way the target counts as
-// pending until the wait.
+// Starts an asynchronous copy. The hardware may complete it at any time between here and the wait
+// that covers it. Both ends of that interval are tried, by a random choice for each copy; either
+// way the target counts as pending until the wait.
 void Cta::copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site) {
   const uint32_t offset = shared_offset(destination, bytes, "copies", site);
   if (source != nullptr) access_global(source, bytes, sim::Access::kRead, site);

@@ -5,7 +5,7 @@
 
 namespace moejit::runtime {
 
-// What kernels call, by way of the Machine; its owner is the Cta.
+// Returns the functions that kernels call, by way of the Machine; its owner is the Cta.
 const sim::Calls& calls_of_cta();
 
 }  // namespace moejit::runtime

@@ -63,7 +63,7 @@ void Clock::list_all_of(const Clock& other) {
     missing += own == ahead_.end() || own->thread != theirs.thread ? 1 : 0;
   }
   if (missing == 0) return;
-  // From the back, so that nothing is overwritten before it has moved.
+  // Goes from the back, so that nothing is overwritten before it has moved.
   std::size_t from = ahead_.size();
   std::size_t theirs = other.ahead_.size();
   ahead_.resize(from + missing);
@@ -95,7 +95,8 @@ void Clock::join(const Clock& other) {
 }
 
 void Clock::meet(const Clock& other) {
-  // What each knows of the lanes that one of them lists, while the numbers of the warps are whole.
+  // Keeps what each knows of the lanes that one of them lists, while the numbers of the warps are
+  // whole.
   list_all_of(other);
   auto theirs = other.ahead_.begin();
   for (Ahead& own : ahead_) {

@@ -9,10 +9,10 @@
 
 namespace moejit::runtime {
 
-// Who accessed memory, and when; 0 is nobody. Epoch in bits 0 to 31, actor from bit 32 on: a
-// thread, or from kFirstAgent on an agent: hardware that works by itself, whose epochs number what
-// it does. kWholeWarp marks an access by all lanes of the thread's warp, which no single lane is
-// ordered with.
+// Who accessed memory, and when; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on the
+// actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
+// whose epochs number its steps. kWholeWarp marks an access by all lanes of the thread's warp, with
+// which no single lane is ordered.
 using Stamp = uint64_t;
 inline constexpr int32_t kFirstAgent = StackSlab::kMaxThreads;
 inline constexpr Stamp kWholeWarp = Stamp{1} << 63;
@@ -29,32 +29,33 @@ inline constexpr bool same_actor(Stamp a, Stamp b) {
   return (a ^ b) >> 32 == 0 && (a & kWholeWarp) == 0;
 }
 
-// What is ordered before a moment. Barriers order whole warps, so what is known of a warp is one
-// number in most cases: its accesses of earlier epochs. An arrival at an mbarrier, or a proxy
-// fence, tells of one lane alone; such lanes are listed besides.
+// What is ordered before a moment. Barriers order whole warps, so one number describes most warps:
+// their accesses of earlier epochs. An arrival at an mbarrier, or a proxy fence, concerns one lane
+// alone; such lanes are listed besides.
 class Clock {
  public:
   void clear();
 
-  // Is an access before this moment?
+  // Returns whether an access is before this moment.
   bool covers(Stamp past) const;
-  // Has the thread that made an ordinary access fenced it for the async proxy, before this moment?
+  // Returns whether the thread that made an ordinary access fenced it for the async proxy before
+  // this moment.
   bool covers_fenced(Stamp past) const;
 
-  // Adds what the other knows; keeps what both know.
+  // Add what the other knows; keep what both know.
   void join(const Clock& other);
   void meet(const Clock& other);
 
-  // Accesses before epoch `before` of a warp, a thread, an agent.
+  // Add the accesses of a warp, a thread or an agent before epoch `before`.
   void add_warp(int32_t warp, uint32_t before);
   void add_thread(int32_t thread, uint32_t before);
   void add_agent(int32_t agent, uint32_t before);
-  // Fenced accesses before an epoch.
+  // Add the fenced accesses before an epoch.
   void add_fenced_warp(int32_t warp, uint32_t before);
   void add_fenced_thread(int32_t thread, uint32_t before);
 
   uint32_t fenced_of(int32_t thread) const;
-  // Says of warps what is listed of all 32 of their lanes, and drops what is said twice.
+  // Replaces entries of all 32 lanes of a warp by one for the warp, and drops duplicates.
   void compact();
 
  private:

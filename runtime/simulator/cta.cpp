@@ -11,7 +11,7 @@ namespace moejit::runtime {
 namespace {
 
 constexpr int32_t kSmRegisters = 65536;
-// The most that a thread may be compiled with is 255; they are given out in units of 8.
+// A thread may be compiled with at most 255 registers; they are allocated in units of 8.
 constexpr int32_t kMaxRegisters = 248;
 
 int32_t registers_at_start(const Launch& launch) {
@@ -57,7 +57,7 @@ void Cta::start(const Launch& launch, int32_t index) {
 
 std::optional<std::string> Cta::run(const Launch& launch, int32_t index) {
   start(launch, index);
-  // A seed of its own, so that a CTA runs the same whichever host thread runs it.
+  // Each CTA has a seed of its own, so that it runs the same whichever host thread runs it.
   Random random(launch.seed ^ (static_cast<uint64_t>(index) << 32));
   const uint64_t seed = random.next();
   constexpr std::array<uint32_t, 4> kHastes{1, 8, 64, 0};
@@ -80,7 +80,7 @@ std::optional<std::string> Cta::run(const Launch& launch, int32_t index) {
   return fmt::format("kernel {}, CTA {}: {}", launch.kernel, index, describe_dead_lock());
 }
 
-// The current thread has returned from the kernel.
+// Ends the current thread, which has returned from the kernel.
 void Cta::exited() {
   const int32_t self = thread();
   const int32_t index = self / sim::kWarpLanes;
@@ -104,7 +104,8 @@ void Cta::exited() {
   }
 }
 
-// Copies into shared memory that outlive the CTA: into that of the next one.
+// Describes copies into shared memory that outlive the CTA and would land in the memory of the next
+// one.
 std::optional<std::string> Cta::describe_left_over() {
   for (const Mbarrier& barrier : mbarriers_.all()) {
     if (barrier.waited_phases >= barrier.copied_phases) continue;
@@ -121,7 +122,8 @@ std::string Cta::sentence(int32_t thread, sim::Site site, std::string_view what)
                      what);
 }
 
-// Fibers are not unwound: `what` is emptied, so that it holds no memory when it is forgotten.
+// Reports an error of a thread. Fibers are not unwound: `what` is emptied, so that it holds no
+// memory when it is forgotten.
 void Cta::report_of(int32_t thread, sim::Site site, std::string& what) {
   report_ = sentence(thread, site, what);
   std::string().swap(what);

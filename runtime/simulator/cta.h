@@ -30,14 +30,14 @@ struct Launch {
   const LaunchMemory* memory = nullptr;
 };
 
-// One CTA at a time: its threads as fibers, its shared memory, its barriers, and the hardware that
-// works beside the threads. Belongs to one host thread. Members that a kernel's calls reach run on
-// the calling fiber's stack and do not return where they report.
+// Runs one CTA at a time: its threads as fibers, its shared memory, its barriers, and the hardware
+// that works beside the threads. Belongs to one host thread. Members that a kernel calls run on the
+// calling fiber's stack and do not return if they report.
 class Cta {
  public:
   explicit Cta(std::unique_ptr<StackSlab> slab);
 
-  // Runs CTA `index` to its end. A sentence about the first rule that it broke, if any.
+  // Runs CTA `index` to its end. Returns a sentence about the first rule that it broke, if any.
   std::optional<std::string> run(const Launch& launch, int32_t index);
 
   // sync.cpp
@@ -95,7 +95,7 @@ class Cta {
   };
   struct Thread {
     Waiting waiting = Waiting::kNot;
-    // Number of the barrier, or the collective; of an mbarrier twice the index plus the parity; of
+    // Number of the barrier or the collective; for an mbarrier twice the index plus the parity; for
     // a warpgroup eight times the index plus the step.
     int32_t detail = 0;
     sim::Site site{};
@@ -117,7 +117,7 @@ class Cta {
     int32_t first_thread = 0;
     sim::Site site{};
   };
-  // Who works beside the threads, in the order of their numbers.
+  // The hardware that works beside the threads, in the order of its numbers.
   struct Agent {
     enum class Kind : uint8_t { kCopies, kStores, kWgmma };
     Kind kind{};
@@ -204,19 +204,19 @@ class Cta {
   const Launch* launch_ = nullptr;
   int32_t index_ = 0;
   uint32_t alive_warps_ = 0;
-  uint32_t haste_ = 0;  // one step of the agents in so many waits, at random; 0: none
+  uint32_t haste_ = 0;  // agents take a step once in so many waits; 0: never
   int32_t free_registers_ = 0;
   std::array<Thread, StackSlab::kMaxThreads> threads_{};
   std::array<Warp, kMaxWarps> warps_{};
   std::array<Warpgroup, kMaxWarps / kWarpgroupWarps> warpgroups_{};
-  int32_t wgmmas_under_way_ = 0;  // issued and not carried out
+  int32_t wgmmas_under_way_ = 0;  // issued but not carried out
   std::array<Barrier, 16> barriers_{};
   std::vector<Agent> agents_;
   std::unique_ptr<WgmmaBuffers> wgmma_buffers_;
   std::string report_;
 };
 
-// "shuffle_xor" and so on.
+// Returns "shuffle_xor" and so on.
 const char* name_of(sim::Collective collective);
 const char* name_of(WarpgroupStep step);
 

@@ -7,7 +7,7 @@
 namespace moejit::runtime {
 namespace {
 
-// The race of an access with an ordinary one of another thread.
+// Describes the race of an access with an ordinary one of another thread.
 std::string race(const std::string& what, const char* verb, const OtherAccess& other) {
   return fmt::format("{} was {} by thread {} at {} with no barrier since (race)", what, verb,
                      actor_of(other.stamp), other.site);
@@ -49,7 +49,7 @@ std::string Cta::describe(Conflict conflict, const char* verb, uint32_t bytes) c
   return what;
 }
 
-// What an agent has to do with the byte of the other access, and what would order it before now.
+// Describes an agent's access to the byte, and what would order it before now.
 std::string Cta::describe_agent(const OtherAccess& other) const {
   const Agent& agent = agents_[static_cast<std::size_t>(actor_of(other.stamp) - kFirstAgent)];
   switch (agent.kind) {

@@ -19,20 +19,20 @@ namespace {
 
 namespace context = boost::context::detail;
 
-// One of the set bits, by a random rotation: nearly uniform and without a loop.
+// Picks one of the set bits by a random rotation: nearly uniform and without a loop.
 int32_t pick_bit(uint32_t bits, uint32_t random) {
   const int32_t turn = static_cast<int32_t>(random & 31u);
   return (std::countr_zero(std::rotr(bits, turn)) + turn) & 31;
 }
 
-// Frames of forgotten fibers leave their red zones behind.
+// Clears the red zones that frames of forgotten fibers leave behind.
 void forget_red_zones([[maybe_unused]] std::byte* top) {
 #if defined(MOEJIT_SANITIZED_STACKS)
   __asan_unpoison_memory_region(top - StackSlab::kStackBytes, StackSlab::kStackBytes);
 #endif
 }
 
-// Whoever is jumped to notes where the one who jumped can be continued.
+// Notes where the fiber that jumped here can be continued.
 void note_origin(const context::transfer_t& transfer) {
   *static_cast<void**>(transfer.data) = transfer.fctx;
 }
@@ -90,7 +90,7 @@ void Fibers::stop() {
   __builtin_unreachable();
 }
 
-// A ready thread, which is then no longer in the ready set; -1 where there is none.
+// Takes a thread out of the ready set and returns it, or -1 if there is none.
 int32_t Fibers::take_ready() {
   while (ready_warps_ == 0) {
     if (alive_ == 0 || !work_.on_idle(work_.context)) return -1;
@@ -106,8 +106,8 @@ int32_t Fibers::take_ready() {
   return warp_ * sim::kWarpLanes + lane;
 }
 
-// Continues thread `next`, or the caller of run() where it is -1. Returns when somebody continues
-// what was noted in `from`.
+// Continues thread `next`, or the caller of run() if it is -1. Returns when somebody continues what
+// was noted in `from`.
 void Fibers::jump(int32_t next, void** from) {
   void* to = runner_;
   if (next >= 0) {

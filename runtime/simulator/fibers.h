@@ -13,13 +13,14 @@ namespace moejit::runtime {
 inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
 
 // The threads of one CTA as fibers, run one at a time in a random order. A fiber runs until it
-// suspends; whoever is ready may be next. Lanes of one warp follow each other most of the time:
-// that keeps caches warm, and how often it is left differs from CTA to CTA, so that both fine and
+// suspends; any ready fiber may be next. Lanes of one warp follow each other most of the time,
+// which keeps caches warm; how often a warp is left differs from CTA to CTA, so that both fine and
 // coarse interleavings are tried.
 class Fibers {
  public:
-  // What the fibers run; all get the context. `body` and then `on_exit` are a fiber. When no fiber
-  // is ready, `on_idle` does something else that may wake one, until it says false.
+  // The functions that the fibers run; all get the context. A fiber is `body` and then `on_exit`.
+  // When no fiber is ready, `on_idle` does something else that may wake one, until it returns
+  // false.
   struct Work {
     void (*body)(void* context) = nullptr;
     void (*on_exit)(void* context) = nullptr;
@@ -32,11 +33,11 @@ class Fibers {
   enum class Outcome { kAllExited, kStopped, kNobodyReady };
 
   // Runs `threads` fibers. Returns when all have exited, when one stopped the run, or when all that
-  // live are suspended and nothing wakes them. Fibers that have not exited are forgotten: nothing
-  // on their stacks is destroyed.
+  // are left are suspended and nothing wakes them. Fibers that have not exited are forgotten:
+  // nothing on their stacks is destroyed.
   Outcome run(int32_t threads, uint64_t seed, const Work& work);
 
-  // Only from within a fiber:
+  // Call these only from within a fiber:
   void suspend();            // until somebody wakes this fiber
   [[noreturn]] void stop();  // ends run() at once
 

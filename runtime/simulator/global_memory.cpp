@@ -8,8 +8,8 @@
 namespace moejit::runtime {
 namespace {
 
-// Who wrote the bytes of an aligned word in this launch. Accurate in what it reports: where bits do
-// not suffice, it stays silent.
+// Who wrote the bytes of an aligned word in this launch. What it reports is true: if its bits do
+// not suffice, it reports nothing.
 //   bits 28 to 31  which bytes were written
 //   bit 27         by several actors: thread is then kOneCta or kSeveralCtas
 //   bits 17 to 26  a hash of the CTA
@@ -36,14 +36,14 @@ struct WriteStamp {
   uint32_t epoch() const { return bits & 127u; }
 };
 
-// The bytes of word number `word` of an aligned access.
+// Returns which bytes of word number `word` an aligned access touches.
 uint32_t byte_mask(uintptr_t address, uint32_t bytes) {
   return bytes >= 4 ? 0xfu : ((1u << bytes) - 1) << (address % 4);
 }
 
 uint32_t words_of(uint32_t bytes) { return bytes >= 4 ? bytes / 4 : 1; }
 
-// May `actor` touch these bytes of a word with this stamp?
+// Returns whether `actor` may touch these bytes of a word with this stamp.
 bool is_ordered(WriteStamp past, uint32_t bytes, const GlobalActor& actor) {
   if ((past.bytes() & bytes) == 0 || past.several_ctas()) return true;
   if (past.cta_hash() != WriteStamp::hash(actor.cta)) return false;
@@ -81,8 +81,8 @@ LaunchMemory::~LaunchMemory() {
   for (const Mapping& mapping : mappings_) munmap(mapping.address, mapping.bytes);
 }
 
-// Regions that overlap share their stamps. Where the system refuses the memory, races there are
-// not looked for.
+// Maps the stamps. Overlapping regions share them. If the system refuses the memory, races there
+// are not detected.
 void LaunchMemory::map_stamps() {
   for (std::size_t first = 0; first < regions_.size();) {
     std::size_t last = first;
@@ -171,7 +171,7 @@ std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access
   if (regions_.empty()) return fmt::format("{} {} bytes of a launch without memory", verb, bytes);
   const Region* inside = find(address, bytes, false);
   if (inside == nullptr) {
-    // The region that begins last before the address, else the first of all.
+    // The region that begins last before the address, else the first one.
     const Region* near = &regions_.front();
     for (const Region& region : regions_) {
       if (region.begin <= address) near = &region;

@@ -14,7 +14,7 @@
 
 namespace moejit::runtime {
 
-// One bit per byte: has something written it? Bits of one word may be set by several threads.
+// One bit per byte: whether something has written it. Several threads may set bits of one word.
 class InitialisedBits {
  public:
   InitialisedBits(uintptr_t address, int64_t bytes);
@@ -27,7 +27,7 @@ class InitialisedBits {
   bool contains(uintptr_t address, uint64_t bytes) const {
     return address >= address_ && address - address_ + bytes <= bytes_;
   }
-  // An aligned access of 1, 2, 4, 8 or 16 bytes.
+  // Returns whether all bytes are set of an aligned access of 1, 2, 4, 8 or 16 bytes.
   bool all(uintptr_t address, uint32_t bytes) const;
   bool all_of_range(uintptr_t address, uint64_t bytes) const;
   void set(uintptr_t address, uint32_t bytes);
@@ -45,13 +45,13 @@ class Allocations {
   ~Allocations();
   Result<void*> allocate(int64_t bytes);
   Result<void> release(void* address);
-  // Whether bytes that begin in an allocation end in it too. Other memory is the host's own.
+  // Checks that bytes which begin in an allocation also end in it. Other memory is the host's own.
   Result<void> check(const void* address, int64_t bytes) const;
-  // The bits of the allocation that holds all these bytes, or nullptr.
+  // Returns the bits of the allocation that holds all these bytes, or nullptr.
   InitialisedBits* find(const void* address, int64_t bytes);
 
  private:
-  // The allocation that the address lies in, or nullptr. Under the lock.
+  // Returns the allocation that holds the address, or nullptr. Needs the lock held.
   InitialisedBits* allocation_of(uintptr_t address) const;
 
   mutable std::shared_mutex mutex_;
@@ -64,8 +64,8 @@ struct GlobalActor {
   Actor actor;
 };
 
-// The memory of one launch: its regions, and who wrote what in it. Used by all host threads that
-// run CTAs of the launch.
+// The memory of one launch: its regions, and who wrote what in it. All host threads that run CTAs
+// of the launch use it.
 class LaunchMemory {
  public:
   LaunchMemory(std::span<const MemoryRegion> regions, Allocations& allocations);
@@ -73,22 +73,22 @@ class LaunchMemory {
   LaunchMemory(const LaunchMemory&) = delete;
   LaunchMemory& operator=(const LaunchMemory&) = delete;
 
-  // True where the access is fine; else say why with explain(). Aligned accesses only.
+  // Returns whether an aligned access is fine; explain() says why it is not.
   bool access(uintptr_t address, uint32_t bytes, sim::Access kind, const GlobalActor& actor) const;
-  // A clause such as "reads 4 bytes at byte 12 of x that nothing has written".
+  // Returns a clause such as "reads 4 bytes at byte 12 of x that nothing has written".
   std::string explain(uintptr_t address, uint32_t bytes, sim::Access kind,
                       const GlobalActor& actor) const;
 
-  // Do these bytes lie in one region?
+  // Returns whether these bytes lie in one region.
   bool contains(uintptr_t address, uint64_t bytes) const {
     return find(address, bytes, false) != nullptr;
   }
-  // For tensor copies, which may read bytes that nothing has written. Is the access fine apart from
-  // that? Any address and number of bytes.
+  // Returns whether the access of a tensor copy, which may read bytes that nothing has written, is
+  // fine apart from that. Takes any address and number of bytes.
   bool may_copy_from(uintptr_t address, uint64_t bytes, const GlobalActor& actor) const;
-  // Has something written all of these bytes, which lie in a region?
+  // Returns whether something has written all of these bytes, which lie in a region.
   bool is_written(uintptr_t address, uint64_t bytes) const;
-  // Do they lie in a region that the kernel may write?
+  // Returns whether they lie in a region that the kernel may write.
   bool is_writable(uintptr_t address, uint64_t bytes) const {
     return find(address, bytes, true) != nullptr;
   }

@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-// Two bytes at a time may straddle nothing: accesses are aligned, so their bits are one field of
-// at most 16 bits.
+// Returns the bits of an aligned access of at most 8 bytes. They lie in one byte.
 uint8_t field(uintptr_t offset, uint32_t bytes) {
   return static_cast<uint8_t>(((1u << bytes) - 1) << (offset % 8));
 }

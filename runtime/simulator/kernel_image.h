@@ -14,7 +14,8 @@ namespace moejit::runtime {
 // A simulated kernel, loaded into this process from bytes in memory.
 class KernelImage : public LoadedKernel {
  public:
-  // Errors (stage load): bytes that are no shared object of this machine, or of another moejit.
+  // Loads a kernel. Errors (stage load): the bytes are no shared object of this machine, or come
+  // from another moejit.
   static Result<std::unique_ptr<KernelImage>> load(const compiler::KernelBinary& binary);
   ~KernelImage() override;
   KernelImage(const KernelImage&) = delete;

@@ -97,8 +97,8 @@ void Cta::complete_if_done(Mbarrier& barrier) {
   barrier.waiters.clear();
 }
 
-// The hardware looks at the parity only: a thread that is woken and runs again when one more phase
-// is complete goes on waiting.
+// Waits for a phase. The hardware looks at the parity only: a thread that wakes after one more
+// phase has completed goes on waiting.
 void Cta::wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site) {
   if (parity > 1) report(site, fmt::format("waits for parity {}, wanted 0 or 1", parity));
   const int32_t index = mbarriers_.index_of(mbarrier_at(address, "waits for", site));

@@ -8,21 +8,21 @@
 
 namespace moejit::runtime {
 
-// Who started the last copy that completes on an mbarrier.
+// The thread that started the last copy which completes on an mbarrier.
 struct CopyOrigin {
   int32_t thread = 0;
   sim::Site site{};
 };
 
 // A counter in shared memory (PTX: "mbarrier"). A phase is complete when no arrivals and no bytes
-// are pending. Tensor copies may land before the arrival that announces them: `bytes` is negative
-// then.
+// are pending. Tensor copies may land before the arrival that announces them; then `bytes` is
+// negative.
 struct Mbarrier {
   uint32_t offset = 0;
   int32_t arrivals = 0;  // of a phase
-  int32_t pending = 0;   // of the present one
-  int64_t bytes = 0;     // announced and not copied, in the present phase
-  uint32_t phase = 0;    // the present one; those before are complete
+  int32_t pending = 0;   // of the current phase
+  int64_t bytes = 0;     // announced and not copied, in the current phase
+  uint32_t phase = 0;    // the current one; earlier ones are complete
   Stamp initialised = 0;
   sim::Site init_site{};
   bool is_visible_to_copies = false;
@@ -31,8 +31,8 @@ struct Mbarrier {
   CopyOrigin last_copy;
   uint32_t copied_phases = 0;  // phases before this had copies, or none had
   uint32_t waited_phases = 0;  // somebody waited for the last phase before this
-  Clock arriving;              // what the arrivals of the present phase tell
-  Clock completed;             // what those of the phases before told
+  Clock arriving;              // knowledge from arrivals of the current phase
+  Clock completed;             // knowledge from arrivals of earlier phases
   std::vector<int32_t> waiters;
 };
 
@@ -43,7 +43,7 @@ class Mbarriers {
     numbers_.assign(shared_bytes / 8, kNone);
     all_.clear();
   }
-  // `offset` is a multiple of 8 and inside.
+  // Returns the mbarrier at `offset`, which is a multiple of 8 and inside, or null.
   Mbarrier* find(uint32_t offset) {
     const uint16_t number = numbers_[offset / 8];
     return number == kNone ? nullptr : &all_[number];
@@ -52,7 +52,7 @@ class Mbarriers {
     numbers_[offset / 8] = static_cast<uint16_t>(all_.size());
     return all_.emplace_back();
   }
-  // Of a reference that find() gave; stays what it is when others are added.
+  // Returns the index of a barrier from find(), which stays the same when others are added.
   int32_t index_of(const Mbarrier& barrier) const {
     return static_cast<int32_t>(&barrier - all_.data());
   }

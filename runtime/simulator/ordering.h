@@ -17,8 +17,8 @@ struct Actor {
   bool is_after(Stamp past) const { return same_actor(past, stamp) || clock->covers(past); }
 };
 
-// Which memory accesses of a CTA are ordered before which. A warp has one clock, which all of its
-// lanes share; a lane that learns or tells something by itself (mbarriers, fences) has its own from
+// Tracks which memory accesses of a CTA are ordered before which. All lanes of a warp share one
+// clock; a lane that learns or tells something by itself (mbarriers, fences) has its own clock from
 // then on until the next barrier of the warp. Each barrier begins a new epoch of the warps that
 // take part, each arrival and fence one of its thread. Shuffles, votes and matrix instructions
 // order no memory, as on the hardware.
@@ -28,19 +28,19 @@ class Ordering {
 
   Actor actor(int32_t thread) const;
 
-  // A barrier of the warps in the mask.
+  // Joins the warps in the mask at a barrier.
   void join(uint32_t warps);
 
-  // An mbarrier: what a thread did until now goes into `clock`; what it holds is before what the
-  // thread does from now on.
+  // Release to and acquire from an mbarrier: what a thread did until now goes into `clock`; what
+  // `clock` holds is before what the thread does from now on.
   void release(int32_t thread, Clock& clock);
   void acquire(int32_t thread, const Clock& clock);
 
-  // The thread's ordinary accesses until now are in order with the async proxy.
+  // Orders the thread's ordinary accesses until now with the async proxy.
   void fence_async(int32_t thread);
 
-  // Agents have numbers from 0 on. What they do is before what a thread does from now on, up to an
-  // epoch; the second is told to all lanes of a warp.
+  // Add and read agents, numbered from 0. What an agent does up to an epoch is before what a thread
+  // does from now on; the second function tells it to all lanes of a warp.
   int32_t add_agent() { return agents_++; }
   static Stamp agent_stamp(int32_t agent, uint32_t epoch) {
     return make_stamp(kFirstAgent + agent, epoch);
@@ -48,7 +48,8 @@ class Ordering {
   void learn(int32_t thread, int32_t agent, uint32_t before);
   void learn_in_warp(int32_t warp, int32_t agent, uint32_t before);
 
-  // What is before all threads of a warpgroup; valid until the next call for this warpgroup.
+  // Returns what is before all threads of a warpgroup; valid until the next call for the same
+  // warpgroup.
   const Clock& common(int32_t warpgroup);
 
  private:
@@ -59,8 +60,8 @@ class Ordering {
   struct Warp {
     Clock clock;
     uint32_t epoch = 1;
-    uint32_t own = 0;      // lanes that have a clock of their own
-    uint32_t lanes = 0;    // that exist
+    uint32_t own = 0;      // lanes with a clock of their own
+    uint32_t lanes = 0;    // lanes that exist
     uint64_t changes = 0;  // of any clock of the warp
   };
   struct Common {
@@ -74,7 +75,7 @@ class Ordering {
   std::vector<Lane> lanes_;
   std::array<Warp, kMaxWarps> warps_;
   std::array<Common, kMaxWarps / 4> common_;
-  Clock joined_;  // of the barrier at hand
+  Clock joined_;  // of the current barrier
   int32_t agents_ = 0;
 };
 

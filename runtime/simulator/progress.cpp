@@ -5,7 +5,7 @@ namespace moejit::runtime {
 
 // The hardware that works beside the threads: tensor copies, one piece at a time and in any order,
 // and the WGMMAs of each warpgroup in theirs. It takes a step now and then when a thread waits, and
-// when no thread can go on. How often differs from CTA to CTA, so that both early and late
+// whenever no thread can go on. How often differs from CTA to CTA, so that both early and late
 // completion are tried; what a wait of the program covers is carried out there at the latest.
 
 int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {
@@ -18,7 +18,7 @@ void Cta::maybe_progress() {
   if (haste_ != 0 && fibers_.random().below(haste_) == 0) progress();
 }
 
-// One step. False where nothing is under way.
+// Takes one step of the hardware. Returns false if nothing is under way.
 bool Cta::progress() {
   std::vector<CopyPiece>& pieces = tensor_copies_.pieces;
   auto choices = static_cast<uint32_t>(pieces.size());

@@ -5,7 +5,7 @@
 
 namespace moejit::runtime {
 
-// SplitMix64: any seed is a good one, and neighbouring seeds give unrelated sequences.
+// SplitMix64: any seed is good, and neighboring seeds give unrelated sequences.
 class Random {
  public:
   explicit Random(uint64_t seed = 0) : state_(seed) {}
@@ -16,7 +16,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  // 0 to limit - 1.
+  // Returns a number from 0 to limit - 1.
   uint32_t below(uint32_t limit) { return static_cast<uint32_t>(((next() >> 32) * limit) >> 32); }
 
  private:

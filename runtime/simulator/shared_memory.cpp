@@ -47,7 +47,7 @@ Conflict SharedMemory::for_cells(uint32_t offset, uint32_t size, Access access) 
   return Conflict::kNone;
 }
 
-// What no access may meet.
+// Returns the conflict of a cell that no access may touch.
 Conflict SharedMemory::find_foul(const Cell& cell, const Actor& now) {
   if (cell.is_mbarrier) return conflict(Conflict::kMbarrier, cell.written, cell.write_site);
   if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
@@ -59,7 +59,7 @@ Conflict SharedMemory::find_foul(const Cell& cell, const Actor& now) {
 
 void SharedMemory::add_reader(Cell& cell, const Clock& clock, Stamp reader, sim::Site site) {
   // A reader that is ordered before this one need not be kept: what is ordered after this one is
-  // ordered after both. Else one of the same warp gives its place.
+  // ordered after both. Otherwise a reader of the same warp makes room.
   const auto group = [](Stamp stamp) {
     const int32_t actor = actor_of(stamp);
     return actor < kFirstAgent ? actor / sim::kWarpLanes : actor;

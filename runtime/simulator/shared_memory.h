@@ -14,12 +14,12 @@ namespace moejit::runtime {
 enum class Conflict {
   kNone,
   kUninitialised,   // nothing has written these bytes, or a copy of such bytes
-  kUnorderedWrite,  // somebody else wrote them, with nothing in between that orders the two
-  kUnorderedRead,   // somebody else read them, likewise
+  kUnorderedWrite,  // somebody else wrote them, and nothing orders the two
+  kUnorderedRead,   // somebody else read them, and nothing orders the two
   kPendingCopy,     // an asynchronous copy into them is not complete
   kMbarrier,        // they are an mbarrier
   kNotFenced,       // written by ordinary stores without a fence for the async proxy
-  kNotSwizzled,     // copied in another arrangement than the reader takes them for
+  kNotSwizzled,     // copied in another arrangement than the reader expects
 };
 struct OtherAccess {
   Stamp stamp = 0;
@@ -27,8 +27,8 @@ struct OtherAccess {
   uint32_t offset = 0;  // of the byte in question
 };
 
-// How bytes that the async proxy wrote lie in their 1024 bytes. Ordinary stores can build any
-// arrangement and count as right.
+// How bytes that the async proxy wrote are arranged in their 1024 bytes. Ordinary stores can build
+// any arrangement and count as right.
 enum class Arrangement : uint8_t {
   kAny,
   kSwizzledRows,  // rows of 128 bytes with the 128-byte swizzle
@@ -47,23 +47,23 @@ class SharedMemory {
   std::byte* at(uint32_t offset) { return data_.get() + offset; }
   const OtherAccess& other() const { return other_; }
 
-  // Accesses of threads. `offset` is aligned to `size`, a power of two up to 16, and inside.
+  // Record accesses of threads. `offset` is aligned to `size`, a power of two up to 16, and inside.
   Conflict read(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
   Conflict write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site, bool is_atomic);
-  // An asynchronous copy of a thread: nobody may touch its bytes between begin and end.
+  // Begin and end an asynchronous copy of a thread: nobody may touch its bytes in between.
   Conflict begin_copy(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
   void end_copy(uint32_t offset, uint32_t size, Stamp now);
 
-  // Accesses of the async proxy to a whole chunk, started by `now` and done by the agent of `done`.
-  // Bytes that nothing wrote are an error of the reader only where `wants_values`.
+  // Record accesses of the async proxy to a whole chunk, started by `now` and done by the agent of
+  // `done`. Bytes that nothing wrote are the reader's error only if `wants_values`.
   Conflict read_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
                       Arrangement wanted, bool wants_values);
   Conflict write_async(uint32_t offset, const Actor& now, Stamp done, sim::Site site,
                        Arrangement arrangement);
-  // These bytes were copied from some that nothing had written.
+  // Marks bytes that were copied from bytes which nothing had written.
   void mark_uninitialised(uint32_t offset, uint32_t size);
 
-  // 8 aligned bytes become an mbarrier, which only its own instructions may touch.
+  // Makes 8 aligned bytes an mbarrier, which only its own instructions may touch.
   void make_mbarrier(uint32_t offset);
 
  private:
@@ -71,8 +71,8 @@ class SharedMemory {
 
   struct Cell {
     Stamp written = 0;
-    // Some that read since; of different warps or agents where such were seen. More unordered
-    // readers than these are not kept, so a race with one of the others alone can be missed.
+    // Some readers since then, of different warps or agents if there were such. Only this many
+    // unordered readers are kept, so a race with another one alone can be missed.
     Stamp read[kReaders] = {};
     sim::Site write_site{};
     sim::Site read_site[kReaders]{};
@@ -83,7 +83,7 @@ class SharedMemory {
     Arrangement arrangement = Arrangement::kAny;
   };
   struct Chunk {
-    Cell whole;  // where not split
+    Cell whole;  // used if not split
     bool is_split = false;
   };
 
@@ -98,7 +98,7 @@ class SharedMemory {
   Conflict conflict(Conflict kind, Stamp stamp, sim::Site site);
   Cell* split(uint32_t chunk_index);
 
-  // Calls access(cell) for the cells of these bytes until it gives a conflict.
+  // Calls access(cell) for the cells of these bytes until it returns a conflict.
   template <typename Access>
   Conflict for_cells(uint32_t offset, uint32_t size, Access access);
 

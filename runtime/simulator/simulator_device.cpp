@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// CTAs are kept from launch to launch: their stacks and records are already in memory.
+// Keeps CTAs from launch to launch: their stacks and records are already in memory.
 class CtaPool {
  public:
   std::unique_ptr<Cta> take() {
@@ -43,9 +43,8 @@ class CtaPool {
   std::vector<std::unique_ptr<Cta>> idle_;
 };
 
-// The CTAs of one launch in a random order, shared by several host threads. Of several reports the
-// one of the earliest CTA in that order is kept, so that the number of host threads does not
-// decide.
+// The CTAs of one launch in a random order, shared by several host threads. Of several reports it
+// keeps that of the earliest CTA in that order, so that the number of host threads does not matter.
 class CtaQueue {
  public:
   explicit CtaQueue(const Launch& launch)
@@ -72,7 +71,7 @@ class CtaQueue {
     }
   }
 
-  // After all have returned from run().
+  // Returns the result. Call it after all threads have returned from run().
   Result<void> result() {
     if (failed_.load() == kNone) return {};
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
@@ -207,7 +206,7 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
   MOEJIT_TRY(check_launch(request, *kernel, target_));
   if (request.ctas == 0) return {};
   const LaunchMemory memory(request.regions, allocations_);
-  // A copy at the alignment that a record with tensor maps wants.
+  // A copy with the alignment that a record with tensor maps needs.
   std::vector<device::TensorMap> aligned(request.params.size() / sizeof(device::TensorMap) + 1);
   const std::span<std::byte> params =
       std::as_writable_bytes(std::span(aligned)).first(request.params.size());
@@ -233,7 +232,7 @@ Result<void> Simulator::run(const Launch& launch) {
   if (own == nullptr) {
     return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "no address space for simulated threads");
   }
-  std::vector<std::jthread> helpers;  // joined also where no more can be had
+  std::vector<std::jthread> helpers;  // joined even if no more can be started
   for (int32_t i = 1; i < std::min(options_.workers, launch.ctas); ++i) {
     std::unique_ptr<Cta> cta = ctas_.take();
     if (cta == nullptr) break;

@@ -8,8 +8,8 @@ namespace moejit::runtime {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// The tops of neighbouring stacks differ in their low address bits, or the hot ends of all stacks
-// would fall into the same few sets of the processor's caches.
+// The tops of neighboring stacks differ in their low address bits; otherwise the hot ends of all
+// stacks would fall into the same few sets of the processor's caches.
 constexpr std::size_t kColorBytes = 28 * 1024;
 constexpr std::size_t kColorStep = 17 * 64;
 constexpr std::size_t kStrideBytes = StackSlab::kStackBytes + kColorBytes + kPageBytes;
@@ -43,7 +43,7 @@ std::byte* StackSlab::stack_top(int32_t thread) const {
 void StackSlab::guard(int32_t threads) {
   for (; guarded_ < threads; ++guarded_) {
     std::byte* lowest = base_ + kStacksOffset + static_cast<std::size_t>(guarded_) * kStrideBytes;
-    // Each guard splits a mapping, and their number is limited: go on without.
+    // Each guard splits a mapping, and the number of mappings is limited: go on without guards.
     if (mprotect(lowest, kPageBytes, PROT_NONE) != 0) return;
   }
 }

@@ -9,13 +9,13 @@
 
 namespace moejit::runtime {
 
-// Stacks for the 1024 fibers of one CTA, with the Machine in front (moejit_sim/machine.h). Only
-// address space: a page costs memory once a fiber has touched it.
+// Stacks for the 1024 fibers of one CTA, with the Machine in front (moejit_sim/machine.h). It is
+// only address space: a page costs memory once a fiber has touched it.
 class StackSlab {
  public:
   static constexpr int32_t kMaxThreads = 1024;
 
-  // Nullptr where the address space cannot be had.
+  // Returns nullptr if there is no address space.
   static std::unique_ptr<StackSlab> create();
   ~StackSlab();
   StackSlab(const StackSlab&) = delete;
@@ -23,11 +23,12 @@ class StackSlab {
 
   sim::Machine& machine() { return *reinterpret_cast<sim::Machine*>(base_); }
 
-  // One past the highest byte of a thread's stack, and its bytes.
+  // Return one past the highest byte of a thread's stack, and the bytes of a stack.
   std::byte* stack_top(int32_t thread) const;
   static constexpr std::size_t kStackBytes = 64 * 1024;
 
-  // Guard pages below the stacks of threads 0 to threads - 1, as far as the system grants them.
+  // Sets guard pages below the stacks of threads 0 to threads - 1, as far as the system grants
+  // them.
   void guard(int32_t threads);
 
  private:

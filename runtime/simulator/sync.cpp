@@ -64,7 +64,8 @@ void Cta::arrive_at_barrier(int32_t barrier, int32_t threads, Waiting waiting, s
   wait(waiting, barrier, site);
 }
 
-// All lanes of the warp that live wait at its barrier. True where that completes the barrier.
+// Marks the warp as arrived once all of its live lanes wait at its barrier. Returns whether that
+// completes the barrier.
 bool Cta::warp_arrived(int32_t index) {
   const Warp& warp = warps_[static_cast<std::size_t>(index)];
   if (warp.barrier == kWarpBarrier) {

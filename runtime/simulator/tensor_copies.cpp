@@ -8,8 +8,8 @@
 
 namespace moejit::runtime {
 
-// Tensor copies are started here: everything that can be wrong with them is found now, in the order
-// of the program. Their bytes move later (tensor_landing.cpp), in pieces and in any order.
+// Starts tensor copies: everything that can be wrong with them is found now, in the order of the
+// program. Their bytes move later (tensor_landing.cpp), in pieces and in any order.
 
 SimTensorMap Cta::tensor_map_at(const void* map, int32_t rank, sim::Site site) {
   const auto* bytes = static_cast<const std::byte*>(map);

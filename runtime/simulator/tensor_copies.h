@@ -17,18 +17,18 @@ struct TensorCopy {
   std::array<int32_t, 4> at{0, 0, 0, 0};  // of the box's first element
   uint32_t offset = 0;                    // of the box in shared memory
   int32_t barrier = 0;                    // index of the mbarrier of a load
-  uint32_t number = 0;                    // of a store, among those of its thread
+  uint32_t number = 0;                    // of a store, counted per thread
   int32_t thread = 0;
   sim::Site site{};
 
-  // Where chunk `chunk` of a row of the box lies in shared memory.
+  // Returns where chunk `chunk` of a row of the box lies in shared memory.
   uint32_t chunk_offset(int32_t row, uint32_t chunk) const {
     const uint32_t linear =
         offset + static_cast<uint32_t>(row) * static_cast<uint32_t>(map.row_bytes()) + 16 * chunk;
     return map.is_swizzled != 0 ? swizzled(linear) : linear;
   }
-  // The 128-byte swizzle: a function of the shared address, whose bits 4 to 6 are those of its
-  // 16-byte chunk and bits 7 to 9 those of the row. (PTX ISA, "Swizzling modes".) Offsets do as
+  // Applies the 128-byte swizzle: a function of the shared address, whose bits 4 to 6 are those of
+  // its 16-byte chunk and bits 7 to 9 those of the row (PTX ISA, "Swizzling modes"). Offsets do as
   // well, because shared memory begins at a multiple of 1024.
   static uint32_t swizzled(uint32_t offset) { return offset ^ (offset >> 7 & 7u) << 4; }
 };

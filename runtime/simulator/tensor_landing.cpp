@@ -8,11 +8,11 @@
 
 namespace moejit::runtime {
 
-// Moving the bytes of tensor copies, at whatever time the simulator chose.
+// Moves the bytes of tensor copies, at the times that the simulator chose.
 
 namespace {
 
-// sums += what is in memory, `bytes` of fp32 numbers.
+// Adds the `bytes` bytes of fp32 numbers in memory to `sums`.
 void add_f32(const void* memory, std::byte* sums, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
     float old = 0.0f;
@@ -43,7 +43,8 @@ void Cta::land(const CopyPiece& piece) {
   complete_if_done(barrier);
 }
 
-// Elements outside of the tensor are zeros. Bytes that nothing has written become NaN.
+// Lands a row of a load. Elements outside of the tensor are zeros. Bytes that nothing has written
+// become NaN.
 void Cta::land_row_of_load(const TensorCopy& copy, int32_t row) {
   constexpr int64_t kChunk = SharedMemory::kChunk;
   const BoxRow source = row_of_box(copy.map, copy.at, row);
@@ -79,7 +80,7 @@ void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
   const GlobalActor writer{index_, order_.actor(copy.thread)};
   uint32_t size = 0;
   for (int64_t at = target.begin; at < target.end; at += size) {
-    // The largest aligned access up to 16 bytes.
+    // The largest aligned access, up to 16 bytes.
     const uintptr_t address = target.source + static_cast<uintptr_t>(at - target.begin);
     const auto rest = static_cast<uint64_t>(target.end - at);
     size = static_cast<uint32_t>(
@@ -99,7 +100,7 @@ void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
   }
 }
 
-// The stores of a thread with lower numbers than `before`.
+// Lands the stores of a thread with lower numbers than `before`.
 void Cta::land_stores(int32_t thread, uint32_t before) {
   std::vector<CopyPiece>& pieces = tensor_copies_.pieces;
   for (std::size_t i = 0; i < pieces.size();) {

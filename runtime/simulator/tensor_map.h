@@ -29,7 +29,7 @@ struct SimTensorMap {
 };
 static_assert(sizeof(SimTensorMap) <= sizeof(device::TensorMap));
 
-// Error kInternal: a box that the hardware does not take.
+// Encodes a tensor and a box of it. Error kInternal: the hardware does not take the box.
 Result<device::TensorMap> encode_sim_tensor_map(const compiler::TensorBox& box,
                                                 const void* address);
 

@@ -6,8 +6,8 @@
 
 namespace moejit::runtime {
 
-// Instructions that a whole warpgroup executes: its threads meet at one, and the last to come does
-// the work. Like other collectives they order no memory.
+// Instructions that a whole warpgroup executes: its threads meet at one, and the last one to arrive
+// does the work. Like other collectives they order no memory.
 
 const char* name_of(WarpgroupStep step) {
   switch (step) {
@@ -18,7 +18,8 @@ const char* name_of(WarpgroupStep step) {
   return "an instruction";
 }
 
-// True in the last thread to come; part_warpgroup() then lets the others go, who get false.
+// Returns true in the last thread to arrive; part_warpgroup() then lets the others go, which get
+// false.
 bool Cta::meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site) {
   const int32_t index = thread() / sim::kWarpgroupThreads;
   Warpgroup& group = warpgroup_of(thread());
@@ -53,8 +54,9 @@ void Cta::part_warpgroup(int32_t index) {
   }
 }
 
-// A CTA begins with as many registers for each thread as its launch bounds leave room for, and
-// warpgroups pass on what it has: nothing is added (PTX, "setmaxnreg": a pool for each CTA).
+// Changes a warpgroup's registers. A CTA begins with as many registers for each thread as its
+// launch bounds leave room for, and warpgroups pass on these: none are added (PTX, "setmaxnreg": a
+// pool for each CTA).
 void Cta::set_registers(int32_t registers, bool is_claim, sim::Site site) {
   const WarpgroupStep step =
       is_claim ? WarpgroupStep::kClaimRegisters : WarpgroupStep::kReleaseRegisters;

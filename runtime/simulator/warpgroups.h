@@ -12,9 +12,9 @@ namespace moejit::runtime {
 
 inline constexpr int32_t kWarpgroupWarps = sim::kWarpgroupThreads / sim::kWarpLanes;
 
-// A WGMMA that a warpgroup has issued and not all of its warps have waited for.
+// A WGMMA that a warpgroup has issued and for which not all of its warps have waited.
 struct Wgmma {
-  sim::WgmmaLane lane{};  // of the first thread; all but the sums are the same for the others
+  sim::WgmmaLane lane{};  // of the first thread; only the sums differ in the others
   std::array<float*, sim::kWarpgroupThreads> sums{};
   std::array<sim::SumState*, sim::kWarpgroupThreads> states{};
   int64_t group = 0;
@@ -26,19 +26,19 @@ struct Wgmma {
 enum class WarpgroupStep : uint8_t { kWgmma, kReleaseRegisters, kClaimRegisters };
 
 struct Warpgroup {
-  // Threads that wait at one instruction for the others.
+  // Number of threads that wait at one instruction for the others.
   int32_t met = 0;
   WarpgroupStep step{};
   sim::Site site{};
   std::array<const void*, sim::kWarpgroupThreads> operands{};
 
   int32_t registers = 0;         // of a thread
-  int32_t wanted_registers = 0;  // by a claim that waits; else 0
+  int32_t wanted_registers = 0;  // by a waiting claim; else 0
 
-  int32_t agent = -1;  // its WGMMAs, whose numbers are the epochs
+  int32_t agent = -1;  // its WGMMAs; their numbers are its epochs
   std::deque<Wgmma> wgmmas;
   uint32_t first = 0;                                // number of the first of them
-  std::size_t done = 0;                              // of them have been carried out
+  std::size_t done = 0;                              // how many have been carried out
   std::array<int64_t, kWarpgroupWarps> committed{};  // groups of each warp
 };
 
@@ -49,9 +49,9 @@ struct WgmmaBuffers {
   alignas(64) std::array<unsigned char, 256 * 32> b;
 };
 
-// An operand of WGMMA as its descriptor says (PTX ISA, "Matrix descriptor format").
-// K-major: `lines` are the rows of A or columns of B, of which a WGMMA takes 32 bytes. MN-major:
-// lines are the k, of which it takes all elements of M or N; each 128 bytes of them are in a box.
+// An operand of WGMMA, read from its descriptor (PTX ISA, "Matrix descriptor format"). K-major:
+// `lines` are the rows of A or columns of B, of which a WGMMA takes 32 bytes. MN-major: lines are
+// the k, of which it takes all elements of M or N; each 128 bytes of them are in a box.
 struct MatrixOperand {
   bool is_mn_major = false;
   int32_t elements = 0;       // of M or N
@@ -62,7 +62,7 @@ struct MatrixOperand {
   int32_t lines() const { return is_mn_major ? kDepth : elements; }
   uint32_t chunks() const { return is_mn_major ? static_cast<uint32_t>(elements) / 8 : 2; }
 
-  // Where 16 bytes of a line lie.
+  // Returns where 16 bytes of a line lie.
   uint32_t chunk_address(int32_t line, uint32_t chunk) const {
     const auto r = static_cast<uint32_t>(line);
     const uint32_t linear =
@@ -71,7 +71,7 @@ struct MatrixOperand {
   }
 
  private:
-  static constexpr int32_t kDepth = 16;  // of bf16, which alone may be MN-major
+  static constexpr int32_t kDepth = 16;  // of bf16; no other type may be MN-major
 };
 
 }  // namespace moejit::runtime

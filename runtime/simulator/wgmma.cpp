@@ -7,10 +7,10 @@
 
 namespace moejit::runtime {
 
-// A WGMMA is issued by the 128 threads of a warpgroup, which meet; its operands are checked then,
-// against what is ordered before all of them. It is carried out at some time before the first warp
-// waits for it, after those that the warpgroup issued earlier. A warp that has waited knows that
-// all of the warpgroup's reads are done.
+// Reads an operand. The 128 threads of a warpgroup meet to issue a WGMMA; its operands are checked
+// then, against what is ordered before all of them. It is carried out at some time before the first
+// warp waits for it, after those that the warpgroup issued earlier. A warp that has waited knows
+// that all of the warpgroup's reads are done.
 
 MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, bool is_mn_major,
                               int32_t elements, sim::Site site) {
@@ -129,7 +129,7 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   part_warpgroup(index);
 }
 
-// The operand as rows of 32 bytes of the contraction.
+// Gathers the operand as rows of 32 bytes of the contraction.
 void Cta::gather(const MatrixOperand& operand, unsigned char* packed) {
   for (int32_t line = 0; line < operand.lines(); ++line) {
     for (uint32_t chunk = 0; chunk < operand.chunks(); ++chunk) {

@@ -24,7 +24,7 @@ tl::unexpected<Error> wrong_dtype(const TensorPlan& plan, DLDataType given) {
       mismatch(plan.name, fmt::format("its dtype is {}, wanted {} ({})", to_string(given),
                                       to_string(plan.dtype), to_string(dl_data_type(plan.dtype))));
   using enum compiler::DType;
-  for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // of tensors of several types
+  for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // for tensors of several types
     if (stands_for(given, dtype)) error.value().hint = compiler::dtype_hint(plan.name, dtype);
   return error;
 }
@@ -45,7 +45,8 @@ std::string name_of(DLDevice place) {
   }
 }
 
-// Of CPU, pinned and managed memory the id says nothing.
+// Returns whether the layer's device can reach the memory. The id of CPU, pinned and managed memory
+// means nothing.
 bool is_reachable(DLDevice given, DLDevice layers) {
   if (layers.device_type == kDLCPU)
     return given.device_type == kDLCPU || given.device_type == kDLCUDAHost;
@@ -53,7 +54,8 @@ bool is_reachable(DLDevice given, DLDevice layers) {
          (given.device_type == kDLCUDA && given.device_id == layers.device_id);
 }
 
-// Row-major without gaps? The products wrap, harmlessly, for shapes that no plan has.
+// Returns whether the tensor is row-major without gaps. The products wrap, harmlessly, for shapes
+// that no plan has.
 bool is_contiguous(const DLTensor& tensor) {
   if (tensor.strides == nullptr || std::ranges::count(shape_of(tensor), 0) > 0) return true;
   uint64_t wanted = 1;
@@ -66,7 +68,7 @@ bool is_contiguous(const DLTensor& tensor) {
 }
 
 Result<void> check(const DLTensor& tensor, const TensorPlan& plan, DLDevice place) {
-  // First of all: it says how much of shape and strides may be read.
+  // This is checked first: it says how much of shape and strides may be read.
   if (tensor.ndim != static_cast<int64_t>(plan.shape.size()))
     return mismatch(plan.name,
                     fmt::format("it has {} dimensions, wanted {}", tensor.ndim, plan.shape.size()));

@@ -11,7 +11,8 @@
 
 namespace moejit::bindings {
 
-// The tensors of a call as the runtime takes them; shapes stay the caller's. On the stack.
+// The tensors of a call as the runtime takes them; their shapes stay the caller's. It lives on the
+// stack.
 struct CallTensors {
   std::array<runtime::TensorRef, runtime::kMostTensors> refs;
   std::size_t count = 0;

@@ -43,7 +43,7 @@ moejit_error_code with_memory(moejit_device* device, int64_t bytes, const char* 
   });
 }
 
-// The same, where both addresses are needed if there are bytes.
+// Does the same for a copy: both addresses are needed if there are bytes.
 template <typename Body>
 moejit_error_code copy(moejit_device* device, void* destination, const void* source, int64_t bytes,
                        const char* function, Body&& body) {

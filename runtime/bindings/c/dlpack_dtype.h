@@ -8,14 +8,14 @@
 
 namespace moejit::bindings {
 
-// The dtype in DLPack's words: those of DLPack 1.1, which may be newer than the header.
+// Returns the dtype in DLPack's terms: those of DLPack 1.1, which may be newer than the header.
 DLDataType dl_data_type(compiler::DType dtype);
 
-// Whether a tensor of `given` may stand for one of `wanted`: the same, or where frameworks often
-// lack it, an integer of the same bits.
+// Returns whether a tensor of `given` may stand for one of `wanted`: it is the same, or an integer
+// of the same bits if frameworks often lack the type.
 bool stands_for(DLDataType given, compiler::DType wanted);
 
-// For errors: "float32", "bfloat16", "uint8x4".
+// Returns the name for errors: "float32", "bfloat16", "uint8x4".
 std::string to_string(DLDataType dtype);
 
 }  // namespace moejit::bindings

@@ -6,7 +6,8 @@
 
 namespace moejit::bindings {
 
-// The number that an error code has in the C interface for ever, in whatever order the C++ one is.
+// Returns the number that an error code keeps forever in the C interface, whatever the order of the
+// C++ one.
 moejit_error_code number_of(ErrorCode code);
 
 }  // namespace moejit::bindings

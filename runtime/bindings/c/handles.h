@@ -10,10 +10,11 @@
 #include <memory>
 #include <string>
 
-// What the opaque handles of the C interface are. Strings and arrays that it hands out live here.
+// The contents of the opaque handles of the C interface. Strings and arrays that they hand out live
+// here.
 
 struct moejit_device {
-  std::shared_ptr<moejit::runtime::Device> device;  // its layers keep it too
+  std::shared_ptr<moejit::runtime::Device> device;  // shared with its layers
   std::string name;
   std::string target;
   DLDevice place{};

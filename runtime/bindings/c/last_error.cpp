@@ -18,8 +18,8 @@ constexpr moejit_error kOutOfMemory = {.code = MOEJIT_ERROR_OUT_OF_MEMORY,
                                        .hint = "",
                                        .detail = ""};
 
-// Handlers of the process's end, static objects and destructors of thread-specific data run after
-// a thread's LastError is gone, and may call us: from then on errors are codes without a text.
+// Exit handlers, static objects and destructors of thread-specific data run after a thread's
+// LastError is gone, and may call us: from then on errors are codes without a text.
 thread_local moejit_error error_at_the_end = kSuccess;
 thread_local bool is_at_the_end = false;  // neither has a destructor: both stay to the very end
 
@@ -27,7 +27,7 @@ struct LastError {
   ~LastError() { is_at_the_end = true; }
 
   moejit_error view = kSuccess;
-  std::string message, hint, detail;  // what it points to
+  std::string message, hint, detail;  // what `view` points to
 };
 
 LastError& last_error() {
@@ -35,7 +35,7 @@ LastError& last_error() {
   return last;
 }
 
-// Makes it the last error. Its strings stay: literals, or those of last_error().
+// Makes it the last error. Its strings stay valid: they are literals, or those of last_error().
 moejit_error_code set_view(const moejit_error& view) {
   (is_at_the_end ? error_at_the_end : last_error().view) = view;
   return view.code;
@@ -50,10 +50,10 @@ moejit_error view_of(const Error& error, const char* message, const char* hint,
           .detail = detail};
 }
 
-// Errors quote what the caller wrote, which may be anything: bytes that are not UTF-8 become
-// U+FFFD, and zeros, which would end the string, blanks.
+// Returns the text as a C string. Errors quote what the caller wrote, which may be anything: bytes
+// that are not UTF-8 become U+FFFD, and zeros, which would end the string, become blanks.
 std::string c_text(const std::string& text) {
-  // Of the library's values only strings take no memory to be destroyed.
+  // Of the library's values only strings need no memory to be destroyed.
   auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();
   std::ranges::replace(valid, '\0', ' ');
   return valid;

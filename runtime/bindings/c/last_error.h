@@ -11,14 +11,14 @@
 
 namespace moejit::bindings {
 
-// Each sets the last error of the calling thread, and returns its code.
+// Set the last error of the calling thread, and return its code.
 moejit_error_code set_success() noexcept;
 moejit_error_code set_error(Error error) noexcept;
 moejit_error_code set_out_of_memory() noexcept;
 moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept;
 
-// Runs what a function of the C interface does, a Result<void>. Nothing in the library throws but
-// the standard library, for want of memory; of that nothing gets out either.
+// Runs the body of a function of the C interface, which returns a Result<void>. Nothing in the
+// library throws except the standard library, for lack of memory; no exception leaves this either.
 template <typename Body>
 moejit_error_code guarded(Stage stage, Body&& body) noexcept {
   try {
@@ -31,7 +31,8 @@ moejit_error_code guarded(Stage stage, Body&& body) noexcept {
   }
 }
 
-// For pointers that the caller has to give: "engine of moejit_layer_prepare() is NULL".
+// Returns the error for a pointer that the caller has to give: "engine of moejit_layer_prepare() is
+// NULL".
 inline tl::unexpected<Error> null_argument(Stage stage, std::string_view argument,
                                            std::string_view function) {
   return fail(stage, ErrorCode::kInvalidValue,

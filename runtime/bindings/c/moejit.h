@@ -4,17 +4,17 @@
 // The C interface of libmoejit.so, C11 and C++. docs/c-api.md explains it, <moejit/moejit.hpp>
 // wraps it for C++17.
 //
-// Errors. A function that returns a moejit_error_code sets the last error of its thread, MOEJIT_OK
-// where it did not fail; the others leave that alone. A failed function sets handles that it would
-// have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL where
-// something is needed is MOEJIT_ERROR_INVALID_VALUE.
+// Errors. A function that returns a moejit_error_code sets the last error of its thread (MOEJIT_OK
+// if it did not fail); other functions leave it alone. A failed function sets handles that it would
+// have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL for something
+// that is needed is MOEJIT_ERROR_INVALID_VALUE.
 // Records. Set struct_size to sizeof() of the record and every byte that you do not use to 0, which
-// is the default of each option. So programs run with older and newer libraries: fields that the
-// program does not know are 0, fields that the library does not know have to be.
+// is the default of each option. Thus programs run with older and newer libraries: fields that the
+// program does not know are 0, and fields that the library does not know must be 0.
 // Handles. They may be destroyed in any order, each once; NULL is fine.
-// Threads. Any thread may call any function, also with the same handles at the same time, but
-// moejit_layer_prepare() and destroying need their handle for themselves.
-// Strings are UTF-8 and end with 0. Those that the library returns belong to it.
+// Threads. Any thread may call any function, also with the same handles at the same time, except
+// that moejit_layer_prepare() and functions that destroy a handle need it for themselves.
+// Strings are UTF-8 and end with 0. Strings that the library returns belong to it.
 
 // NOLINTBEGIN: C, not C++
 
@@ -46,10 +46,10 @@ typedef struct moejit_device moejit_device;
 
 #define MOEJIT_CURRENT_GPU (-1)
 
-// The GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current context
-// where that is of this GPU, else in its primary context, which is retained until the device and
-// its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the first one
-// where no context is current. A context that is adopted has to outlive device and layers. Errors:
+// Opens the GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current
+// context if that belongs to this GPU, else in its primary context, which is retained until the
+// device and its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the
+// first one if no context is current. An adopted context has to outlive device and layers. Errors:
 // MOEJIT_ERROR_DRIVER_MISSING, _NO_DEVICE, _UNSUPPORTED (not of compute capability 9.0), _DRIVER.
 MOEJIT_API moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device);
 
@@ -59,7 +59,8 @@ typedef struct moejit_simulator_options {
   int64_t workers;  // host threads that run them; 0: one per core
 } moejit_simulator_options;
 
-// Opens the CPU, which needs no GPU, and a C++ compiler to prepare layers. `options` may be NULL.
+// Opens the simulator on the CPU. It needs no GPU, but a C++ compiler to prepare layers. `options`
+// may be NULL.
 MOEJIT_API moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* options,
                                                           moejit_device** device);
 MOEJIT_API void moejit_device_destroy(moejit_device* device);
@@ -67,22 +68,23 @@ MOEJIT_API void moejit_device_destroy(moejit_device* device);
 typedef struct moejit_device_info {
   size_t struct_size;
   const char* name;    // "NVIDIA H200", "simulator"; valid as long as the device
-  const char* target;  // what layers for it are planned for: "cuda:sm_90a", "sim"; likewise
+  const char* target;  // of its layers: "cuda:sm_90a", "sim"; valid as long as the device
   DLDevice dl_device;  // where tensors of its calls are
   int32_t sm_count;
 } moejit_device_info;
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Allocate and release memory for programs without an allocator of their own; calls take any. It is
-// uninitialised, 256-byte aligned; zero bytes give NULL. Release it once, before the device; NULL
-// is fine. Errors of another address, and of a copy or fill that goes beyond the memory that it
-// begins in: MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss those.
+// Allocate and release memory for programs without an allocator of their own. It is uninitialized
+// and 256-byte aligned; zero bytes give NULL. Release it once, before the device; NULL is fine.
+// Another address, and a copy or fill beyond the memory in which it begins, is
+// MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss those.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
-// Copies wait for what was started before on the default stream and are complete when they return,
-// for any stream; fill does not wait, and is in order with the other work of `stream`.
+// Copy and fill device memory. Copies wait for what was started before on the default stream and
+// are complete, for any stream, when they return; fill does not wait, and is in order with the
+// other work of `stream`.
 MOEJIT_API moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
                                                           const void* source, int64_t bytes);
 MOEJIT_API moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,
@@ -97,9 +99,9 @@ MOEJIT_API moejit_error_code moejit_device_synchronize(moejit_device* device, vo
 
 typedef struct moejit_engine moejit_engine;
 
-// What is done with a cache folder on a network file system (docs/cache.md).
+// How a cache folder on a network file system is used (docs/cache.md).
 typedef enum moejit_cache_network {
-  MOEJIT_CACHE_NETWORK_DEFAULT = 0,  // as the environment variable says, else it is only read
+  MOEJIT_CACHE_NETWORK_DEFAULT = 0,  // as the environment variable says, else only read
   MOEJIT_CACHE_NETWORK_READ = 1,
   MOEJIT_CACHE_NETWORK_WRITE = 2
 } moejit_cache_network;
@@ -107,24 +109,24 @@ typedef enum moejit_cache_network {
 typedef struct moejit_engine_options {
   size_t struct_size;
   const char* cache_dir;  // folder of the kernel cache; NULL or "": the default one (docs/cache.md)
-  // Gets what is worth telling but no error, a sentence at a time and each once, from any thread
-  // that prepares a layer. Must not throw. NULL: nobody is told.
+  // Gets warnings, each once, as one sentence, from any thread that prepares a layer. Must not
+  // throw. NULL: warnings are dropped.
   void (*warn)(void* warn_context, const char* text);
   void* warn_context;
   int32_t memory_only;  // not 0: nothing is read from or written to disk
   int32_t frozen;       // not 0: a kernel that no cache holds is MOEJIT_ERROR_CACHE_MISS
-  // Packs to take kernels from where the folder has none, separated by ':' (docs/cache.md); NULL:
-  // those of MOEJIT_PACKS; "": none. One that cannot be used is an error.
+  // Packs to take kernels from if the folder has none, separated by ':' (docs/cache.md); NULL:
+  // those of MOEJIT_PACKS; "": none. A pack that cannot be used is an error.
   const char* packs;
   // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": that of
-  // MOEJIT_PACK_KEYS, and where that is not set, packs need the right owner and mode instead.
+  // MOEJIT_PACK_KEYS, and if that is not set, packs need the right owner and mode instead.
   const char* pack_keys;
-  // Of the following, what is 0 or NULL is as its environment variable says, which is named behind
-  // it, and where that is not set as docs/environment.md says.
+  // A field below that is 0 or NULL is as its environment variable says (named behind it), and if
+  // that is not set, as docs/environment.md says.
   int64_t cache_max_bytes;  // of all kernels in the folder; INT64_MAX: any (MOEJIT_CACHE_MAX_BYTES)
   int64_t cache_max_files;  // kernels in the folder; INT64_MAX: any number (MOEJIT_CACHE_MAX_FILES)
   const char* run_dir;      // of lock files, an absolute path (MOEJIT_RUN_DIR)
-  const char* compile_worker;  // path of the program moejit, in which is compiled
+  const char* compile_worker;  // path of the program moejit, which runs NVRTC
                                // (MOEJIT_COMPILE_WORKER)
   const char* reproducer_dir;  // gets what reproduces a failed compile (MOEJIT_REPRODUCER_DIR)
   int64_t lock_patience_ms;    // to wait for another process that compiles the same kernel; less
@@ -133,7 +135,7 @@ typedef struct moejit_engine_options {
   int32_t compile_jobs;        // most kernels compiled at a time (MOEJIT_COMPILE_JOBS)
 } moejit_engine_options;
 
-// `options` may be NULL.
+// Creates an engine. `options` may be NULL.
 MOEJIT_API moejit_error_code moejit_engine_create(const moejit_engine_options* options,
                                                   moejit_engine** engine);
 MOEJIT_API void moejit_engine_destroy(moejit_engine* engine);
@@ -147,7 +149,7 @@ typedef struct moejit_engine_info {
   int64_t corrupt;           // entries of folder and packs that failed verification
   int64_t unpublished;       // compiled kernels that no folder has, unless no cache is used
   int64_t from_packs;        // kernels that a pack served
-  int64_t nondeterministic;  // compiled with other bytes than the cache got meanwhile
+  int64_t nondeterministic;  // compiles whose bytes differ from the cache's
 } moejit_engine_info;
 MOEJIT_API moejit_error_code moejit_engine_get_info(const moejit_engine* engine,
                                                     moejit_engine_info* info);
@@ -160,15 +162,15 @@ typedef struct moejit_layer moejit_layer;
 typedef struct moejit_layer_options {
   size_t struct_size;
   const char* source_name;     // what errors call the description, such as its path; NULL: "layer"
-  int32_t keep_intermediates;  // not 0: what is between kernels stays readable after a call
+  int32_t keep_intermediates;  // not 0: intermediates stay readable after a call
   int32_t measure_gemms;  // not 0: grouped GEMMs tell how long they ran, in outputs of their own
 } moejit_layer_options;
 
 // Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
 // target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
 // Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which
-// name the place in the description; _INVALID_VALUE for one of more than 1 MiB; _UNSUPPORTED where
-// the target cannot run it.
+// name the place in the description; _INVALID_VALUE if it has more than 1 MiB; _UNSUPPORTED if the
+// target cannot run it.
 MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
                                                  const char* target,
                                                  const moejit_layer_options* options,
@@ -181,22 +183,22 @@ typedef struct moejit_layer_info {
   const char* target;  // "cuda:sm_90a", "sim"
   size_t tensor_count;
   size_t kernel_count;
-  int64_t max_tokens;              // most T of a call
+  int64_t max_tokens;              // largest T of a call
   int64_t workspace_bytes;         // that a forward or backward call over max_tokens needs
   int64_t saved_bytes;             // that such a forward leaves for backward; 0 without backward
   int64_t quantized_weight_bytes;  // of all tensors with MOEJIT_ROLE_QUANTIZED
   int32_t has_backward;
   int32_t is_prepared;
-  // The saved block of a call over T tokens has the lesser of saved_bytes and of
-  // saved_fixed_bytes + T * saved_bytes_per_token.
+  // The saved block of a call over T tokens has saved_fixed_bytes + T * saved_bytes_per_token
+  // bytes, but at most saved_bytes.
   int64_t saved_fixed_bytes;
   int64_t saved_bytes_per_token;
   // 32 hexadecimal digits over everything that decides the layout of blocks and tensors, and the
-  // kernels: layers with equal digests take each other's saved blocks and quantised weights. The
-  // same in all processes and on all machines; the layer's name is no part of it.
+  // kernels. Layers with equal digests accept each other's saved blocks and quantized weights. The
+  // digest is the same in all processes and on all machines; the layer's name is no part of it.
   const char* plan_digest;  // valid as long as the layer
-  // What the data half of a backward leaves for the weights half; 0 without halves. The block of
-  // a call has the lesser of deferred_bytes and of the line, as the saved block has.
+  // Bytes that the data half of a backward leaves for the weights half; 0 without halves. Those of
+  // a call follow from T as the saved ones do.
   int64_t deferred_bytes;
   int64_t deferred_fixed_bytes;
   int64_t deferred_bytes_per_token;
@@ -204,8 +206,8 @@ typedef struct moejit_layer_info {
 MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
                                                    moejit_layer_info* info);
 
-// What the blocks of a call have to have at least. The bytes never fall as T grows, and those of
-// max_tokens are those of moejit_layer_info.
+// Least bytes of the blocks of a call. They never fall as T grows, and those for max_tokens are
+// those of moejit_layer_info.
 typedef struct moejit_layer_sizes {
   size_t struct_size;
   int64_t workspace_bytes;
@@ -218,8 +220,8 @@ typedef struct moejit_layer_sizes {
 MOEJIT_API moejit_error_code moejit_layer_get_sizes(const moejit_layer* layer, int64_t tokens,
                                                     moejit_layer_sizes* sizes);
 
-// The description with every field; the plan for tools, and for people (`explain` not 0: with the
-// reasons). Valid as long as the layer.
+// Return the description with every field; the plan for tools; and the plan for people (with the
+// reasons if `explain` is not 0). The texts are valid as long as the layer.
 MOEJIT_API moejit_error_code moejit_layer_get_json(const moejit_layer* layer, const char** json);
 MOEJIT_API moejit_error_code moejit_layer_get_plan_json(const moejit_layer* layer,
                                                         const char** json);
@@ -238,7 +240,7 @@ typedef enum moejit_role {
   MOEJIT_ROLE_DISPATCHED = 7  // rows that the host moves between ranks
 } moejit_role;
 
-// Calls that touch a tensor, or-ed. Those of halves are of layers with backward_halves alone.
+// Calls that touch a tensor, or-ed. Only layers with backward_halves have the bits of halves.
 enum {
   MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
   MOEJIT_USED_BY_FORWARD = 2,
@@ -272,12 +274,12 @@ MOEJIT_API moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, 
 MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
                                                       moejit_tensor_info* info);
 
-// Where a tensor is in a call over so many tokens, and how large.
+// The place and size of a tensor in a call over so many tokens.
 typedef struct moejit_tensor_place {
   size_t struct_size;
   int64_t offset;    // in `saved`, `workspace` or `deferred`, a multiple of 256; -1: the caller's
   int64_t bytes;     // of the shape
-  int64_t shape[4];  // of the tensor's ndim dimensions; 0 behind them
+  int64_t shape[4];  // of the tensor's ndim dimensions; then 0
 } moejit_tensor_place;
 
 // Tells the place of a tensor, by its index, in a call over `tokens` tokens.
@@ -286,11 +288,11 @@ MOEJIT_API moejit_error_code moejit_layer_get_tensor_place(const moejit_layer* l
                                                            int64_t tokens,
                                                            moejit_tensor_place* place);
 
-// Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Once per
-// layer; where it fails it may be tried again. The engine is not needed afterwards. Errors: those
-// of the compiler (MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT), of the cache
-// (_CACHE_MISS, _CACHE_UNUSABLE) and of the device (_DRIVER, _OUT_OF_MEMORY, _STREAM_CAPTURE);
-// _UNSUPPORTED where the layer is planned for another target.
+// Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Call it
+// once per layer; if it fails it may be tried again. The engine is not needed afterwards. Errors:
+// those of the compiler (MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT), of the
+// cache (_CACHE_MISS, _CACHE_UNUSABLE) and of the device (_DRIVER, _OUT_OF_MEMORY,
+// _STREAM_CAPTURE); _UNSUPPORTED if the layer is planned for another target.
 MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
                                                   moejit_device* device);
 
@@ -300,23 +302,22 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // an error allocates nothing but, in a thread's first call, its last error. (The simulator does
 // allocate, and returns when the kernels are done.)
 //
-// What a call writes, which are its outputs, its workspace, what a forward call saves, what a data
-// half defers and the weights that update_weights quantises, overlaps nothing else that it uses.
-// What it only reads may be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR,
-// _TENSOR_MISMATCH, _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After
-// one of launching
-// (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) part of the kernels may run: what the call writes is
-// then undefined.
+// What a call writes (outputs, workspace, what forward saves, what a data half defers, the weights
+// that update_weights quantizes) overlaps nothing else that it uses. What it only reads may be the
+// same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
+// _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After an error of
+// launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) some of the kernels may run: what the call
+// writes is then undefined.
 
 // The addresses of a call's blocks, workspace, saved and deferred, are multiples of 256 on a GPU
 // and of 64 on the simulator. Blocks have at least the bytes that moejit_layer_get_sizes() tells
 // for the T of the call. Their contents do not depend on where they are: a copy of the saved block
 // at another address serves backward as well.
 
-// A tensor by its name in the plan. On the layer's device: kDLCUDA with its ordinal or
-// kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. Row-major and contiguous, where strides
-// of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. The dtype is that
-// of moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
+// A tensor by its name in the plan. It is on the layer's device: kDLCUDA with its ordinal or
+// kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. It is row-major and contiguous, where
+// strides of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. Its dtype
+// is that of moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
 typedef struct moejit_tensor {
   const char* name;
   const DLTensor* tensor;
@@ -324,8 +325,8 @@ typedef struct moejit_tensor {
 
 typedef struct moejit_call {
   size_t struct_size;
-  const moejit_tensor* tensors;  // those that the call touches, in any order; others of the plan
-  size_t tensor_count;           // that are the caller's are ignored
+  const moejit_tensor* tensors;  // those that the call touches, in any order; other
+  size_t tensor_count;           // tensors of the caller in the plan are ignored
   void* workspace;               // free again when the call's kernels are done
   int64_t workspace_bytes;
   void* saved;  // keeps its contents from a forward to its backward call; NULL without backward
@@ -336,10 +337,10 @@ typedef struct moejit_call {
   int64_t deferred_bytes;
 } moejit_call;
 
-// Quantises w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place, after each change of
-// theirs. Needs no workspace. The optional tensor "skip_update" U32 [1] is a word of the caller's
-// on the device: where the kernels find another value than 0 in it when they run, they leave the
-// quantised weights as they are.
+// Quantizes w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place. Call it after each
+// change of the weights. It needs no workspace. The optional tensor "skip_update" U32 [1] is a word
+// of the caller's on the device: if it is not 0 when the kernels run, they leave the quantized
+// weights as they are.
 MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
                                                          const moejit_call* call);
 
@@ -355,30 +356,29 @@ typedef enum moejit_gradient_mode {
 // Runs the backward pass of the forward call that filled call->saved: from "dy" the gradients that
 // the description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block
 // nor the inputs of forward that backward takes again (used_by) may change in between. T has to be
-// that of the forward call, which the saved block tells. On the simulator another T is
-// MOEJIT_ERROR_TENSOR_MISMATCH. A GPU finds it out when the kernels run: they compute nothing and
-// set MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are then
-// undefined, and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no
-// backward, or its gradients are bf16 and are to be added to.
+// that of the forward call, which the saved block records. On the simulator another T is
+// MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set
+// MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are undefined,
+// and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or
+// its gradients are bf16 and are to be added to.
 MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
                                                    const moejit_call* call);
 
-// Run the same in two calls, of layers with backward_halves: first "dx" and "dprobs", then,
-// whenever it suits and on any stream that waits for the first call, the gradients of weights and
-// biases. Bit for bit they are those of moejit_layer_backward(). T is the same in both. Each takes
-// the tensors of its own used_by bit only; of "dy" the weights half takes no more than the shape,
-// which tells T, unless the description asks for neither "dx" nor "dprobs": its data may be NULL,
-// or freed. What the data half leaves in call->deferred, and call->saved, may not change until the
-// weights half is done; the workspace may. A half that has nothing to compute, since the
-// description does not ask for it, does nothing. Errors: those of moejit_layer_backward(), and
-// MOEJIT_ERROR_UNSUPPORTED without backward_halves.
+// Run backward in two calls, for layers with backward_halves: first "dx" and "dprobs", then, at any
+// time and on any stream that waits for the first call, the gradients of weights and biases. Bit
+// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes only the
+// tensors of its own used_by bit. Of "dy" the weights half takes only the shape, which gives T,
+// unless the description asks for neither "dx" nor "dprobs": its data may be NULL, or freed.
+// call->saved and what the data half leaves in call->deferred must not change until the weights
+// half is done; the workspace may. A half with nothing to compute does nothing. Errors: those of
+// moejit_layer_backward(), and MOEJIT_ERROR_UNSUPPORTED without backward_halves.
 MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
                                                         const moejit_call* call);
 MOEJIT_API moejit_error_code moejit_layer_backward_weights(moejit_layer* layer,
                                                            moejit_gradient_mode mode,
                                                            const moejit_call* call);
 
-// Bits that kernels or into the tensor "status", which the caller clears and reads.
+// Bits that kernels set (by or) in the tensor "status", which the caller clears and reads.
 enum {
   MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1, or not below E where
                                     // "foreign_experts" is "report"; not routed here
@@ -388,9 +388,10 @@ enum {
   MOEJIT_STATUS_OTHER_TOKENS = 8  // T of a backward call is not that of its forward call
 };
 
-// Returns what one bit means, or NULL where it is none of them.
+// Returns what one bit means, or NULL for another number.
 MOEJIT_API const char* moejit_status_text(uint32_t bit);
-// Returns MOEJIT_ERROR_DEVICE_STATUS with a sentence about all bits of the word, MOEJIT_OK for 0.
+// Returns MOEJIT_ERROR_DEVICE_STATUS with a sentence about all bits of the word, or MOEJIT_OK for
+// 0.
 MOEJIT_API moejit_error_code moejit_status_check(uint32_t status);
 
 #ifdef __cplusplus

@@ -24,7 +24,7 @@ namespace moejit {
 // Programs built with other versions of this header do not share its inline functions.
 inline namespace bindings_v0 {
 
-// What every failed call throws: the last error of the thread, copied.
+// The exception of every failed call: the last error of the thread, copied.
 class Error : public std::exception {
  public:
   explicit Error(const moejit_error& error)
@@ -51,7 +51,7 @@ inline void check(moejit_error_code code) {
   if (code != MOEJIT_OK) throw Error(*moejit_last_error());
 }
 
-// A record of the C interface with struct_size set and the defaults everywhere else:
+// Returns a record of the C interface with struct_size set and the defaults everywhere else:
 //   auto call = moejit::make<moejit_call>();
 template <typename Record>
 Record make() {
@@ -74,7 +74,7 @@ struct Destroy {
 template <typename Handle>
 using Owner = std::unique_ptr<Handle, Destroy>;
 
-// The handle that `create` makes.
+// Returns the handle that `create` makes.
 template <typename Handle, typename Create>
 Owner<Handle> own(Create&& create) {
   Handle* handle = nullptr;
@@ -84,7 +84,7 @@ Owner<Handle> own(Create&& create) {
 
 }  // namespace detail
 
-// All of the following are empty after they were moved from; then every call throws.
+// The classes below are empty after they were moved from; then every call throws.
 
 class Device {
  public:
@@ -133,7 +133,7 @@ struct EngineOptions {
   bool frozen = false;
   std::optional<std::string> packs;  // separated by ':'; none: those of MOEJIT_PACKS
   std::string pack_keys;             // empty: those of MOEJIT_PACK_KEYS
-  // What is not set is as its environment variable says, else as docs/environment.md says.
+  // A field that is not set is as its environment variable says, else as docs/environment.md says.
   std::int64_t cache_max_bytes = 0;  // 0: not set; INT64_MAX: any
   std::int64_t cache_max_files = 0;
   moejit_cache_network cache_network = MOEJIT_CACHE_NETWORK_DEFAULT;
@@ -142,7 +142,7 @@ struct EngineOptions {
   std::int32_t compile_jobs = 0;
   std::string compile_worker;
   std::string reproducer_dir;
-  // Called from any thread that prepares a layer. What it throws is dropped.
+  // Called from any thread that prepares a layer. Exceptions from it are dropped.
   std::function<void(std::string_view)> warn;
 };
 
@@ -187,7 +187,8 @@ class Engine {
     }
   }
 
-  // In this order: the engine goes first. On the heap, for the engine keeps its address.
+  // The order matters: the engine is destroyed first. The function is on the heap because the
+  // engine keeps its address.
   std::unique_ptr<std::function<void(std::string_view)>> warn_;
   detail::Owner<moejit_engine> handle_;
 };
@@ -207,7 +208,7 @@ class Layer {
     check(moejit_layer_get_info(get(), &info));
     return info;
   }
-  // Returns what the blocks of a call over so many tokens have to have at least.
+  // Returns the least bytes of the blocks of a call over so many tokens.
   moejit_layer_sizes sizes(std::int64_t tokens) const {
     auto sizes = make<moejit_layer_sizes>();
     check(moejit_layer_get_sizes(get(), tokens, &sizes));

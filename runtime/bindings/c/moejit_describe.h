@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// A layer description and what was told while it was made. It is a handle, as those of moejit.h.
+// A layer description and what was noted while it was made. It is a handle like those of moejit.h.
 typedef struct moejit_description moejit_description;
 
 typedef struct moejit_hugging_face_options {
@@ -24,10 +24,10 @@ typedef struct moejit_hugging_face_options {
   int64_t expert_parallel;  // ranks that share the experts evenly; 0: 1
 } moejit_hugging_face_options;
 
-// Makes the layer description that a model's config.json of `json_bytes` bytes implies, as
-// `moejit layer --from-hf` does (docs/layer-description.md). `options` may be NULL. Errors:
+// Makes the layer description that a model's config.json of `json_bytes` bytes implies, as `moejit
+// layer --from-hf` does (docs/layer-description.md). `options` may be NULL. Errors:
 // MOEJIT_ERROR_INVALID_JSON, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which name the place in the
-// configuration or the option; _UNSUPPORTED for a model whose layer no description can say.
+// configuration or the option; _UNSUPPORTED for a model whose layer no description can express.
 MOEJIT_API moejit_error_code moejit_describe_hugging_face(
     const char* json, size_t json_bytes, const moejit_hugging_face_options* options,
     moejit_description** description);

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// Bits of moejit_tensor_info::used_by, of layers with dispatch_calls alone.
+// Bits of moejit_tensor_info::used_by that only layers with dispatch_calls have.
 enum {
   MOEJIT_USED_BY_QUANTIZE = 32,
   MOEJIT_USED_BY_EXPERTS = 64,
@@ -20,14 +20,14 @@ enum {
   MOEJIT_USED_BY_EXPERTS_GRAD = 256
 };
 
-// Run the passes in parts, of layers with dispatch_calls, so that the host can move rows between
-// ranks. quantize makes the tensors with MOEJIT_ROLE_DISPATCHED, "x_q" and "x_scale_inv", of a
-// rank's own tokens, and needs no memory; the host sends rows of them, each with its ids and
-// probabilities, to the ranks whose experts they go to. There experts does the rest of forward for
-// the T rows that came, whose order it keeps: "y" has a row for each. quantize_grad and
-// experts_grad do the same for "dy", and experts_grad needs the rows of x that experts had. T of
-// quantize and of experts are each their own, and that of experts_grad is the one of its experts
-// call. With one rank and nothing moved they give the bits of moejit_layer_forward() and
+// Run the passes in parts, for layers with dispatch_calls, so that the host can move rows between
+// ranks. quantize makes the tensors with MOEJIT_ROLE_DISPATCHED, "x_q" and "x_scale_inv", from a
+// rank's own tokens, and needs no memory. The host sends rows of them, each with its ids and
+// probabilities, to the ranks that have their experts. There experts does the rest of forward for
+// the T rows that came and keeps their order: "y" has a row for each. quantize_grad and
+// experts_grad do the same for "dy", and experts_grad needs the rows of x that experts had.
+// quantize and experts each have their own T, and experts_grad has the T of its experts call. With
+// one rank and nothing moved they give the bits of moejit_layer_forward() and
 // moejit_layer_backward(), which take the dispatched tensors too. Errors: those of these two, and
 // MOEJIT_ERROR_UNSUPPORTED without dispatch_calls.
 MOEJIT_API moejit_error_code moejit_layer_quantize(moejit_layer* layer, const moejit_call* call);

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-// docs/errors.md says what each means and what to do. Numbers never change their meaning.
+// The error codes. docs/errors.md says what each means and what to do. Numbers never change their
+// meaning.
 typedef enum moejit_error_code {
   MOEJIT_OK = 0,
   MOEJIT_ERROR_INVALID_JSON = 1,
@@ -46,11 +47,10 @@ typedef enum moejit_error_code {
   MOEJIT_ERROR_STREAM_CAPTURE = 30
 } moejit_error_code;
 
-// Returns the name of a code: "invalid_json", ...; "ok"; "unknown" for numbers that are none of
-// them.
+// Returns the name of a code: "invalid_json", ...; "ok"; "unknown" for any other number.
 MOEJIT_API const char* moejit_error_code_name(moejit_error_code code);
 
-// The strings are never NULL but may be empty. Later versions add fields at the end.
+// An error. The strings are never NULL but may be empty. Later versions add fields at the end.
 typedef struct moejit_error {
   moejit_error_code code;
   const char* stage;    // where in the flow: "parse", "plan", "emit", "compile", "cache", "load",

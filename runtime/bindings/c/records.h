@@ -10,15 +10,15 @@
 #include <string_view>
 #include <type_traits>
 
-// Records with a struct_size, which grow at the end from version to version: the program and the
-// library may know different ones.
+// Reads and writes records with a struct_size, which grow at the end from version to version: the
+// program and the library may know different ones.
 namespace moejit::bindings {
 
 inline constexpr std::size_t kMostRecordBytes = 4096;
 
-// The struct_size of the caller's record of type `type`, of which this version knows `known` bytes.
-// Records are as aligned as their struct_size, so no version's size is another than a multiple of
-// that, nor parts a field.
+// Returns the struct_size of the caller's record of type `type`, of which this version knows
+// `known` bytes. A record is as aligned as its struct_size, so the size of every version is a
+// multiple of that and never ends within a field.
 inline Result<std::size_t> read_struct_size(Stage stage, const void* record, std::size_t known,
                                             std::string_view type) {
   std::size_t size = 0;
@@ -29,11 +29,11 @@ inline Result<std::size_t> read_struct_size(Stage stage, const void* record, std
               fmt::format("set it to sizeof({})", type));
 }
 
-// The caller's record as this version knows it, with 0 in fields that the caller's version lacks.
-// Error kUnsupported: it uses fields that this version does not know. NULL gives all zeros.
+// Returns the caller's record as this version knows it, with 0 in fields that the caller's version
+// lacks. Error kUnsupported: it uses fields that this version does not know. NULL gives all zeros.
 template <typename Record>
 Result<Record> read_record(Stage stage, const Record* given, std::string_view type) {
-  // Else bytes between fields, which nobody sets, could become fields of a later version.
+  // Otherwise bytes between fields, which nobody sets, could become fields of a later version.
   static_assert(std::has_unique_object_representations_v<Record>);
   static_assert(alignof(Record) == alignof(std::size_t));
   Record record{};

@@ -31,8 +31,8 @@ class Text {
 };
 
 // The arguments of an operator: tensors, then flags, then the layer's text. Owns all of them before
-// it reads the first, so none leaks where one cannot be read. Throws where a tensor with elements
-// is on another device than the first one.
+// it reads the first, so that none leaks if one cannot be read. Throws if a tensor with elements is
+// on another device than the first one.
 template <std::size_t kTensors, std::size_t kFlags = 0>
 class Arguments {
  public:
@@ -47,7 +47,8 @@ class Arguments {
   }
 
   const std::array<Tensor, kTensors>& tensors() const { return tensors_; }
-  // Only the lowest byte of a bool's value counts. To be read before results are stored.
+  // Returns a flag. Only the lowest byte of a bool's value counts. Read it before results are
+  // stored.
   bool flag(std::size_t index) const { return (flags_[index] & 0xff) != 0; }
   std::string_view text() const { return text_.get(); }
 

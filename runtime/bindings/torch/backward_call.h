@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-// What the operators that run forward and backward calls have in common.
+// Shared parts of the operators that run forward and backward calls.
 
 namespace moejit::torch {
 
@@ -57,7 +57,7 @@ void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<T
   call.allocate_workspace();
 }
 
-// Makes these outputs of the layer. Those that it does not have are empty.
+// Makes these outputs of the layer. Outputs that it does not have are empty.
 template <std::size_t kCount>
 std::array<Tensor, kCount> make_gradients(const ReadyLayer& ready,
                                           const std::array<const char*, kCount>& names,

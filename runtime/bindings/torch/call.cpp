@@ -39,7 +39,7 @@ bool fills_blocks(DLDevice device) {
 void* current_stream(DLDevice device) {
   if (device.device_type != kDLCUDA) return nullptr;
   using Get = Code (*)(int32_t, void**);
-  // In a library of torch that only exists where torch was built with CUDA.
+  // The function is in a library of torch that only exists if torch was built with CUDA.
   static const Get get = [] {
     void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
     return library == nullptr

@@ -16,21 +16,21 @@ class Call {
   Call(const ReadyLayer& ready, DLDevice device, int64_t tokens);
 
   void add(const char* name, const Tensor& tensor);
-  // Adds a tensor that stands for none where it has no elements, such as absent biases.
+  // Adds a tensor, which stands for an absent one, such as absent biases, if it has no elements.
   void add_unless_empty(const char* name, const Tensor& tensor);
-  // Adds the quantised weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
-  // Throws where the block has other bytes; one that the function does not use may be any tensor.
+  // Adds the quantized weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
+  // Throws if the block has other bytes; a block that the function does not use may be any tensor.
   void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
                      uint32_t function);
   // Allocates the workspace, and keeps it until the call ends.
   void allocate_workspace();
-  // Names the saved block; throws where it has other bytes than the call needs.
+  // Sets the saved block; throws if its size is not the one that the call needs.
   void set_saved(const Tensor& block);
-  // Does the same for the deferred block.
+  // Sets the deferred block in the same way.
   void set_deferred(const Tensor& block);
-  // Allocates the deferred block of a backward call that is not in halves, where the layer has one.
+  // Allocates the deferred block of a backward call that is not in halves, if the layer has one.
   void allocate_deferred();
-  // Adds a tensor whose shape alone the call reads, which is that of `like`. At most one.
+  // Adds a tensor of which the call reads only the shape, which is that of `like`. At most one.
   void add_shape(const char* name, const PlannedTensor& like);
 
   // Returns the bytes of the call's blocks.
@@ -55,15 +55,15 @@ class Call {
   Tensor deferred_;
 };
 
-// Returns a block of bytes that torch's allocator made. On the CPU, and on GPUs after
-// fill_blocks_of_gpus(true), its bytes are 0, so that those which no kernel writes are the same
+// Returns a block of bytes from torch's allocator. On the CPU, and on GPUs after
+// fill_blocks_of_gpus(true), its bytes are 0, so that bytes which no kernel writes are the same
 // from call to call.
 Tensor make_block(int64_t bytes, DLDevice device);
 
 void fill_blocks_of_gpus(bool fills);
 
-// Returns the layer's output of this name for a call over so many tokens, uninitialised; a tensor
-// without elements where the plan has none.
+// Returns the layer's output of this name for a call over so many tokens, uninitialized; a tensor
+// without elements if the plan has no such output.
 Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device);
 
 // Returns a status word that is 0 when the call's kernels run.

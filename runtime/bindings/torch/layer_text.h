@@ -15,10 +15,10 @@ struct LayerText {
   std::string_view json;
 };
 
-// Reads the text; throws where it is none. The views point into `text`.
+// Reads the text; throws if it is malformed. The views point into `text`.
 LayerText read_layer_text(std::string_view text);
 
-// Throws a sentence that calls the compiled graph stale where version or digest of the text are not
+// Throws a sentence that calls the compiled graph stale if version or digest of the text are not
 // these.
 void check_is_current(const LayerText& text, std::string_view version, std::string_view digest);
 

@@ -39,7 +39,7 @@ using Entries = std::unordered_map<std::string, std::unique_ptr<Entry>, TextHash
 struct Registry {
   std::shared_mutex mutex;
   std::map<int32_t, Entries> entries;         // by device key
-  std::map<int32_t, moejit_device*> devices;  // likewise
+  std::map<int32_t, moejit_device*> devices;  // by device key
   moejit_engine* engine = nullptr;
 };
 
@@ -54,7 +54,7 @@ int32_t device_key(DLDevice device) {
 
 void warn(void* /*context*/, const char* text) { std::fprintf(stderr, "moejit: %s\n", text); }
 
-// Both want the registry's lock.
+// These two need the registry's lock held.
 moejit_engine* shared_engine(Registry& all) {
   if (all.engine == nullptr) {
     moejit_engine_options options{};
@@ -118,7 +118,7 @@ ReadyLayer prepare(std::string_view text, moejit_engine* engine, moejit_device* 
          "make the text with the device of the tensors");
   ReadyLayer ready;
   ready.device = device;
-  // Before the JSON is read: another version may have other fields.
+  // Checked before the JSON is read: another version may have other fields.
   check_is_current(read, moejit_version(), read.digest);
   moejit_layer* created = nullptr;
   check(moejit_layer_create(read.json.data(), read.json.size(), target.c_str(), nullptr, &created));
@@ -136,7 +136,7 @@ ReadyLayer prepare(std::string_view text, moejit_engine* engine, moejit_device* 
   return ready;
 }
 
-// Returns the place of a layer, which it makes where there is none.
+// Returns the place of a layer, and makes it if there is none.
 Entry& entry_of(Registry& all, int32_t key, std::string_view text) {
   {
     const std::shared_lock lock(all.mutex);

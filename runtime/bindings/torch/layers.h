@@ -16,10 +16,10 @@ struct PlannedTensor {
   std::string name;
   DLDataType dtype{};
   std::vector<int64_t> shape;
-  std::array<bool, 4> is_token_dim{};  // which dimensions are T
+  std::array<bool, 4> is_token_dim{};  // whether a dimension is T
 };
 
-// A quantised weight in the block that holds it, at a multiple of 256 bytes.
+// A quantized weight in its block, at a multiple of 256 bytes.
 struct QuantizedSlice {
   PlannedTensor tensor;
   int64_t offset = 0;
@@ -37,16 +37,16 @@ struct ReadyLayer {
   moejit_layer* layer = nullptr;
   moejit_device* device = nullptr;
   moejit_layer_info info{};
-  // What forward reads, which are row-wise weights, and what only backward reads: column-wise ones.
-  // They are two blocks so that the first can be freed before backward.
+  // Row-wise weights, which forward reads, and column-wise ones, which only backward reads. They
+  // are two blocks so that the first can be freed before backward.
   QuantizedBlock quantized;
   QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;
 
-  // Returns the output of this name, or NULL where the plan has none, such as a gradient that the
+  // Returns the output of this name, or NULL if the plan has none, such as a gradient that the
   // description does not ask for.
   const PlannedTensor* find_output(std::string_view name) const;
-  // Returns what blocks a call over so many tokens needs; throws for more than max_tokens.
+  // Returns the sizes of the blocks of a call over so many tokens; throws for more than max_tokens.
   moejit_layer_sizes sizes(int64_t tokens) const;
 };
 

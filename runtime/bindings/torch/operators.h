@@ -18,9 +18,10 @@ struct Operator {
 };
 
 extern const std::array<Operator, 5> kOperators;
-// Those of backward in two halves, for layers with "backward_halves". The weights half takes the
-// arguments of the data half again and the deferred block. Where the layer has "dx" or "dprobs", it
-// reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without elements.
+// The operators of backward in two halves, for layers with "backward_halves". The weights half
+// takes the arguments of the data half again and the deferred block. If the layer has "dx" or
+// "dprobs", it reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without
+// elements.
 extern const std::array<Operator, 3> kHalvesOperators;
 
 }  // namespace moejit::torch

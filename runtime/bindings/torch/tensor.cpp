@@ -12,7 +12,7 @@
 namespace moejit::torch {
 namespace {
 
-// float8 in the numbers of DLPack 1.1, which older headers lack.
+// The number of float8 in DLPack 1.1, which older headers lack.
 constexpr uint8_t kFloat8E4m3 = 10;
 constexpr uint8_t kFloat8E5m2 = 12;
 constexpr uint8_t kBool = 6;
@@ -44,7 +44,8 @@ bool is_equal(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-// The dtype whose bytes stand for the library's: torch has no arithmetic for unsigned words.
+// Returns the dtype whose bytes stand for the library's: torch has no arithmetic for unsigned
+// words.
 int32_t torch_dtype(DLDataType dtype) {
   if (dtype.code == kDLUInt && dtype.bits == 32) dtype.code = kDLInt;
   for (const DtypePair& pair : dtypes())

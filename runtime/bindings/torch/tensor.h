@@ -21,13 +21,13 @@ class Tensor {
   Tensor& operator=(Tensor&& other) noexcept;
   ~Tensor();
 
-  // Reads the tensor's facts. To be called once before dl() of an argument; throws where the dtype
-  // or device is none that the library knows. `name` is the tensor's in that error.
+  // Reads the tensor's facts. Call it once before dl() of an argument; throws if the library does
+  // not know the dtype or device. `name` is the tensor's in that error.
   void describe(const char* name);
 
   const DLTensor& dl() const { return dl_; }
   DLDevice device() const { return dl_.device; }
-  // Size of a dimension; -1 where there are fewer.
+  // Returns the size of a dimension, or -1 if there are fewer.
   int64_t size(int32_t dim) const { return dim < dl_.ndim ? dl_.shape[dim] : -1; }
   int64_t element_count() const;
 

@@ -4,7 +4,7 @@
 // The functions of torch that the operators are made of, declared by hand: torch keeps their
 // signatures from 2.10 on, for any C++ library (its notes call them the stable ABI of LibTorch). No
 // header of torch is included, so libmoejit_torch.so is built without torch, and one binary serves
-// every version. All of them return 0, or another number where they failed; torch has then printed
+// every version. All of them return 0, or another number if they failed; torch has then printed
 // why. libtorch_cpu.so exports them.
 
 #include <cstddef>
@@ -29,11 +29,11 @@ Code aoti_torch_library_init_def(const char* name, const char* file, uint32_t li
 Code aoti_torch_library_def(LibraryOpaque* library, const char* schema);
 Code aoti_torch_library_init_impl(const char* name, const char* key, const char* file,
                                   uint32_t line, LibraryOpaque** library);
-// `version` is that of torch whose conventions the kernel follows.
+// `version` is the version of torch whose conventions the kernel follows.
 Code torch_library_impl(LibraryOpaque* library, const char* operator_name, Kernel kernel,
                         uint64_t version);
 
-// Tensors. What is returned by address belongs to the tensor.
+// Tensors. Anything returned by address belongs to the tensor.
 Code aoti_torch_delete_tensor_object(TensorOpaque* tensor);
 Code aoti_torch_get_data_ptr(TensorOpaque* tensor, void** data);
 Code aoti_torch_get_dim(TensorOpaque* tensor, int64_t* dim);
