@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// nvdisasm first: cuobjdump of some releases is only a front end to it.
+// nvdisasm comes first: cuobjdump of some releases is only a front end to it.
 constexpr std::array<std::string_view, 2> kPrograms = {"nvdisasm", "cuobjdump"};
 
-// Folders that are looked at after the PATH.
+// Returns the folders that are searched after the PATH.
 std::vector<std::string> toolkit_folders() {
   std::vector<std::string> folders;
   const auto add = [&folders](std::string folder) {
@@ -30,7 +30,7 @@ std::vector<std::string> toolkit_folders() {
   };
   for (const Variable variable : {Variable::kCudaHome, Variable::kCudaPath})
     if (const auto root = environment(variable)) add(*root + "/bin");
-  // The build found the wheel that .ci/setup fetches.
+  // Set if the build found the wheel that .ci/setup fetches.
   if (const std::string folder = MOEJIT_DEFAULT_DISASSEMBLER_DIR; !folder.empty()) add(folder);
   add("/usr/local/cuda/bin");
   return folders;

@@ -2,7 +2,7 @@
 // Both tools write an instruction as
 //         /*00b0*/              @!P0 BRA `(.L_x_0) ;
 // and cuobjdump adds its encoding, "/* 0x0000000000148947 */", with a blank behind the asterisk.
-// They differ in what starts a kernel k:
+// They differ in the line that starts a kernel k:
 //   nvdisasm   //--------------------- .text.k                   --------------------------
 //   cuobjdump  Function : k
 #include "compiler/disassembler/disassembly_text.h"
@@ -36,7 +36,7 @@ void for_each_line(std::string_view text, Use use) {
   }
 }
 
-// The section that a line of nvdisasm starts, without its rulers; none where it starts none.
+// Returns the section that a line of nvdisasm starts, without its rulers; none if it starts none.
 std::optional<std::string_view> started_section(std::string_view line) {
   line = trim(line);
   if (!consume(line, "//-----")) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<std::string_view> started_section(std::string_view line) {
   return trim(line.substr(0, line.find(" -----")));
 }
 
-// The instruction that a line holds: its mnemonic without modifiers, or empty.
+// Returns the instruction that a line holds: its mnemonic without modifiers, or empty.
 std::string_view mnemonic_of(std::string_view line) {
   line = trim(line);
   if (!consume(line, "/*")) return {};

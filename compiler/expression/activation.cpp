@@ -26,7 +26,7 @@ struct Preset {
   std::span<const Parameter> parameters;
 };
 
-// As in gpt-oss.
+// The defaults of gpt-oss.
 constexpr std::array kClampedParameters = std::to_array<Parameter>({
     {"limit", 7.0, true},
     {"alpha", 1.702, false},
@@ -132,7 +132,7 @@ std::string to_string(const Activation& activation) {
 
 namespace {
 
-// What gradients are formulas of.
+// The variables of gradient formulas.
 struct Variables {
   Expression gate = Expression::variable("gate");
   Expression up = Expression::variable("up");
@@ -144,9 +144,9 @@ Expression fma(const Expression& a, const Expression& b, const Expression& c) {
   return simplified(Operator::kFma, {a, b, c});
 }
 
-// With s the sigmoid of the gate, d = gradient * s and u = d * gate: for up u, for gate
-// (u * (1 - s) + d) * up. One product less than the derivatives one by one, and u is the gradient
-// of the probability but for a factor up.
+// Returns the gradients of swiglu. With s the sigmoid of the gate, d = gradient * s and u = d *
+// gate, that of up is u and that of gate is (u * (1 - s) + d) * up. This takes one product less
+// than separate derivatives, and u is the gradient of the probability except for a factor up.
 ActivationGradients swiglu_gradients(const Variables& of) {
   const Expression s = Expression::make(Operator::kSigmoid, {of.gate});
   const Expression d = of.gradient * s;
@@ -154,8 +154,8 @@ ActivationGradients swiglu_gradients(const Variables& of) {
   return {.gate = fma(u, 1.0 - s, d) * of.up, .up = u, .dprob = fma(u, of.up, of.dprob)};
 }
 
-// gradient * value + dprob. The first product of a value that is one itself is the gradient of its
-// second factor, which is often needed anyway.
+// Returns gradient * value + dprob. If a value is a product itself, the product of the gradient
+// with its first factor is the gradient of its second factor, which is often needed anyway.
 Expression add_to_dprob(const Variables& of, const Expression& value) {
   if (value.op() != Operator::kMultiply) return fma(of.gradient, value, of.dprob);
   return fma(of.gradient * value.operands()[0], value.operands()[1], of.dprob);
@@ -174,7 +174,8 @@ ActivationGradients gradients_of(const Activation& activation) {
 
 namespace {
 
-// In double, whose zeros are those of fp32 where no step leaves fp32's range.
+// Returns whether the value at 0 is 0. It computes in double, whose zeros are those of fp32 if no
+// step leaves fp32's range.
 bool is_zero_at_zero(const Expression& expression) {
   StraightLine code = straight_line({&expression, 1});
   const auto result = static_cast<std::size_t>(code.results.front());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLongestText = 400;  // nodes
 
-// Each operation rounded to fp32, as kernels round: what overflows there does so here.
+// Rounds each operation to fp32, as kernels do: what overflows there overflows here.
 class Fp32Evaluator {
  public:
   explicit Fp32Evaluator(const Expression& formula)
@@ -48,7 +48,7 @@ struct Point {
   float gate, up;
 };
 
-// Every finite bf16 number, from 0 away in both directions.
+// Returns every finite bf16 number, from 0 away in both directions.
 std::vector<float> all_bf16() {
   std::vector<float> values;
   for (uint32_t bits = 0; bits < 0x7f80u; ++bits)
@@ -87,7 +87,7 @@ std::optional<BadPoint> find_bad_point(const Expression& formula) {
   Fp32Evaluator evaluate_at(formula);
   std::optional<BadPoint> nearest;
   for (const Point& point : points()) {
-    // The cheap test first: points further away do not matter any more.
+    // The cheap test comes first: points further away do not matter any more.
     if (nearest && !(distance(point) < distance({nearest->gate, nearest->up}))) continue;
     const float result = evaluate_at(point.gate, point.up);
     if (!std::isfinite(result)) nearest = {point.gate, point.up, result};

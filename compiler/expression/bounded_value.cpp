@@ -14,7 +14,7 @@ BoundedValue larger_error(double value, const BoundedValue& a, const BoundedValu
   return {value, std::max(a.error, b.error)};
 }
 
-// A function of x whose own error is `relative`, and whose slope is at most `slope` nearby.
+// Returns a function of x whose own error is `relative`, and whose slope is at most `slope` nearby.
 BoundedValue function_value(double value, double slope, const BoundedValue& x, double relative) {
   return {value, std::fabs(slope) * x.error + relative * std::fabs(value)};
 }
@@ -82,7 +82,7 @@ BoundedValue combined(Operator op, const std::vector<BoundedValue>& x) {
       const bool is_less =
           op == Operator::kWhereLess ? x[0].value < x[1].value : x[0].value <= x[1].value;
       BoundedValue chosen = is_less ? x[2] : x[3];
-      // The other branch may have been taken.
+      // The error may have taken the other branch.
       if (std::fabs(x[0].value - x[1].value) <= x[0].error + x[1].error)
         chosen.error += std::fabs(x[2].value - x[3].value) + std::max(x[2].error, x[3].error);
       return chosen;

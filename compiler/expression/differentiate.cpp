@@ -45,7 +45,8 @@ class Derivative {
     }
   }
 
-  // Of a, which is chosen where `low` is less than `high`, or b, which is chosen where it is more.
+  // Returns the derivative of a choice: of `a`, which is chosen where `low` is less than `high`, or
+  // of `b`, which is chosen where it is more.
   Expression of_smaller(const Expression& low, const Expression& high, const Expression& a,
                         const Expression& b) {
     if (b.is_number()) return where_less(high, low, 0.0, of(a));
@@ -53,11 +54,11 @@ class Derivative {
     return where_less(low, high, of(a), where_less(high, low, of(b), 0.5 * (of(a) + of(b))));
   }
 
-  // Of a function of one operand.
+  // Returns the slope of a function of one operand.
   static Expression slope(const Expression& f, const Expression& x) {
     switch (f.op()) {
       case Operator::kRelu: return simplified(Operator::kWhereLessEqual, {x, 0.0, 0.0, 1.0});
-      // At 0 the operand itself, which is 0, and NaN where it is NaN.
+      // At 0 this is the operand itself: 0, or NaN if it is NaN.
       case Operator::kAbs: return where_less(x, 0.0, -1.0, where_less(0.0, x, 1.0, x));
       case Operator::kSigmoid: return f * (1.0 - f);
       case Operator::kTanh: return 1.0 - f * f;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that are short for others. Those around the sigmoid are products with it, which keeps
-// the relative error small on both sides; gelu takes erfc, whose values do not cancel where the
+// Functions that abbreviate others. Those around the sigmoid become products with it, which keeps
+// the relative error small on both sides; gelu uses erfc, whose values do not cancel where the
 // result is small.
 
 #include "compiler/expression.h"

@@ -25,7 +25,7 @@ Expression Expression::variable(std::string_view name) {
 Expression Expression::make(Operator op, std::vector<Expression> operands) {
   int64_t size = 1;
   for (const Expression& operand : operands) size += operand.size();
-  size = std::min(size, int64_t{1} << 40);  // of copies of copies
+  size = std::min(size, int64_t{1} << 40);  // bounds copies of copies
   return Expression(std::make_shared<const Node>(Node{op, 0.0, {}, std::move(operands), size}));
 }
 

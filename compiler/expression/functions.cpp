@@ -29,7 +29,7 @@ constexpr std::array kFunctions = std::to_array<Function>({
     {"fma", Operator::kFma, 3, "a, b, c"},
 });
 
-// The smaller by `less`, or NaN.
+// Returns the smaller value by `less`, or NaN.
 template <typename Less>
 double choose(double a, double b, Less less) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();

@@ -16,12 +16,13 @@ struct Function {
   std::string_view arguments;  // for messages: "x", "x, lowest, highest"
 };
 
-// All but where(), whose first argument is a comparison.
+// Returns all functions except where(), whose first argument is a comparison.
 std::span<const Function> functions();
 const Function* find_function(std::string_view name);
 const Function* find_function(Operator op);
 
-// One operation on numbers. Not for kNumber, kVariable and what expand() replaces.
+// Computes one operation on numbers. Not for kNumber, kVariable and the operators that expand()
+// replaces.
 double compute(Operator op, std::span<const double> operands);
 
 }  // namespace moejit::compiler

@@ -16,7 +16,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Nobody writes longer formulas by hand, and a kernel holds its values in registers.
+// Nobody writes longer formulas by hand, and a kernel holds their values in registers.
 constexpr size_t kMaxLength = 1000;
 constexpr int kMaxDepth = 64;
 constexpr int64_t kMaxSize = 4096;

@@ -18,14 +18,14 @@ Precedence precedence_of(const Expression& e) {
   }
 }
 
-// In parentheses where it binds less than its place wants.
+// Returns the text of an operand, in parentheses if it binds less than its place wants.
 std::string operand_text(const Expression& e, Precedence wanted) {
   const std::string text = to_string(e);
   return precedence_of(e) < wanted ? fmt::format("({})", text) : text;
 }
 
 std::string binary_text(const Expression& e, std::string_view symbol, Precedence precedence) {
-  // All of them associate to the left: the right operand has to bind more.
+  // All operators associate to the left: the right operand has to bind more.
   const Precedence right = precedence == kSum ? kProduct : kOperand;
   return fmt::format("{} {} {}", operand_text(e.operands()[0], precedence), symbol,
                      operand_text(e.operands()[1], right));
@@ -52,7 +52,7 @@ std::string to_string(const Expression& e) {
     case Operator::kNumber: return fmt::format("{}", e.number());
     case Operator::kVariable: return e.name();
     case Operator::kNegate: {
-      // "-7" is a number, and this is not.
+      // "-7" is a number, and this is not one.
       const Expression& x = e.operands()[0];
       return x.is_number() ? fmt::format("-({})", to_string(x)) : "-" + operand_text(x, kOperand);
     }

@@ -14,8 +14,8 @@ bool is_where(const Expression& e) {
   return e.op() == Operator::kWhereLess || e.op() == Operator::kWhereLessEqual;
 }
 
-// The value of an operation on numbers, unless it is no finite number of fp32: that stays as it was
-// written.
+// Returns the value of an operation on numbers, or none if it is no finite number of fp32: then the
+// operation stays as it was written.
 std::optional<Expression> folded(Operator op, const std::vector<Expression>& operands) {
   std::vector<double> numbers;
   for (const Expression& operand : operands) {
@@ -27,7 +27,7 @@ std::optional<Expression> folded(Operator op, const std::vector<Expression>& ope
   return value;
 }
 
-// Sums of values that a condition makes 0 together: where(c, 0, a) + where(c, 0, b).
+// Joins sums of values that one condition makes 0 together: where(c, 0, a) + where(c, 0, b).
 std::optional<Expression> joined(Operator op, const Expression& a, const Expression& b) {
   if (!is_where(a) || a.op() != b.op()) return std::nullopt;
   const std::vector<Expression>&x = a.operands(), &y = b.operands();
@@ -43,14 +43,15 @@ bool has_zero_branch(const Expression& e) {
   return is_where(e) && (e.operands()[2].is_number(0.0) || e.operands()[3].is_number(0.0));
 }
 
-// Zero stays zero beside factors that are infinite, or no number, where its branch is taken.
+// Applies `change` to both branches. Zero stays zero beside factors that are infinite or NaN, if
+// its branch is taken.
 template <typename Change>
 Expression into_branches(const Expression& where, Change change) {
   const std::vector<Expression>& of = where.operands();
   return simplified(where.op(), {of[0], of[1], change(of[2]), change(of[3])});
 }
 
-// Products with 0, 1 and -1.
+// Simplifies products with 0, 1 and -1.
 std::optional<Expression> trivial_product(const Expression& a, const Expression& b) {
   if (a.is_number(0.0) || b.is_number(0.0)) return 0.0;
   if (a.is_number(1.0)) return b;
@@ -73,7 +74,7 @@ std::optional<Expression> simpler_quotient(const Expression& a, const Expression
   if (has_zero_branch(a)) return into_branches(a, [&](const Expression& x) { return x / b; });
   int exponent = 0;
   const bool is_power_of_two = b.is_number() && std::fabs(std::frexp(b.number(), &exponent)) == 0.5;
-  // Its reciprocal is one too, and normal in fp32.
+  // The reciprocal is a power of two as well, and normal in fp32.
   if (is_power_of_two && std::abs(exponent) < 120) return a * Expression(1.0 / b.number());
   return std::nullopt;
 }

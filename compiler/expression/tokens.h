@@ -8,7 +8,7 @@
 
 namespace moejit::compiler {
 
-// What a formula is made of. `text` is a part of the formula, empty at its end.
+// The parts of a formula. `text` is a part of the formula, empty at its end.
 enum class TokenKind { kNumber, kName, kSymbol, kEnd };
 struct Token {
   TokenKind kind = TokenKind::kEnd;
@@ -17,14 +17,14 @@ struct Token {
   double number = 0.0;
 };
 
-// The last token is kEnd. kInvalidValue: a character that no formula has, or a number that is none
-// or has no place in fp32.
+// Splits a formula into tokens; the last one is kEnd. kInvalidValue: a character that no formula
+// has, a malformed number, or one out of fp32's range.
 Result<std::vector<Token>> read_tokens(std::string_view text);
 
-// An error at a place of a formula.
+// Returns an error at a place of a formula.
 tl::unexpected<Error> fail_at(int column, std::string_view what, std::string hint = {});
 
-// What a message calls a token: "sigmod", or the end.
+// Returns what a message calls a token: "sigmod", or the end.
 std::string got(const Token& token);
 
 }  // namespace moejit::compiler

@@ -23,7 +23,7 @@ struct HostCompiler {
   std::string version;  // first line of --version
 };
 
-// The PATH is searched once per process; $MOEJIT_CXX is looked at each time.
+// Finds the compiler. The PATH is searched once per process; $MOEJIT_CXX is read each time.
 Result<HostCompiler> find_compiler() {
   const std::optional<std::string> wanted = environment(Variable::kCxx);
   std::optional<fs::path> path;
@@ -61,9 +61,9 @@ Result<HostCompiler> find_compiler() {
   return HostCompiler{known->first, known->second};
 }
 
-// No contraction: fp32 arithmetic rounds where the source says so. Nothing that the standard
-// library would bring in: exceptions, run-time types, its shared object. -O1, since kernels run no
-// faster with -O2, which takes a third longer to compile them.
+// Returns the options. No contraction: fp32 arithmetic rounds where the source says so. Nothing
+// that needs the standard library: exceptions, run-time types, its shared object. -O1, since -O2
+// takes a third longer to compile and makes kernels no faster.
 std::vector<std::string> compile_options() {
   std::vector<std::string> options{"-std=c++20",
                                    "-O1",
@@ -109,7 +109,7 @@ std::string numbered(std::string_view text) {
   return result;
 }
 
-// Whether it found something wrong with a line ("kernel.cu:7:2: error: ..."). A compiler that was
+// Returns whether the compiler blames a line ("kernel.cu:7:2: error: ..."). A compiler that was
 // killed or whose disk is full names no line.
 bool blames_source(const ProcessResult& result) {
   constexpr std::string_view kError = "error: ";
@@ -144,7 +144,7 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const auto closure,
                     templates::include_closure(source.text, templates::Flavor::kSim));
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-  // Relative names throughout: neither reports nor bytes depend on where the folder is.
+  // All names are relative: neither reports nor bytes depend on where the folder is.
   MOEJIT_TRY(write_file(folder.path() / "kernel.cu", source.text));
   for (const templates::IncludedFile& included : closure) {
     MOEJIT_TRY(write_file(folder.path() / included.include_name, included.file->text));

@@ -13,23 +13,23 @@
 
 namespace moejit::compiler {
 
-// A shared object for the simulator, made from the emitted text and the simulator's headers by the
-// system's C++ compiler in a process of its own: $MOEJIT_CXX, else c++, g++ or clang++ on the PATH.
-// Equal sources and toolchain_identity() give equal bytes.
-// Errors: kCompilerMissing; kCompileFailed with the compiler's log and the numbered source in
-// `detail`.
+// Makes a shared object for the simulator from the emitted text and the simulator's headers, with
+// the system's C++ compiler in a process of its own: $MOEJIT_CXX, else c++, g++ or clang++ on the
+// PATH. Equal sources and toolchain_identity() give equal bytes. Errors: kCompilerMissing;
+// kCompileFailed with the compiler's log and the numbered source in `detail`.
 Result<KernelBinary> compile_for_simulator(const KernelSource& source);
 
-// What decides the bytes beside the source, as "name=value": the compiler's version (not its
-// path), the options with the processor level, the digests of the included headers.
+// Returns what decides the bytes besides the source, as "name=value": the compiler's version (not
+// its path), the options with the processor level, the digests of the included headers.
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);
-// The same with another compiler, told by its one field. None where that is not one.
+// Returns the same for another compiler, given by its one field; none if the fields name no such
+// compiler.
 Result<std::optional<std::vector<std::string>>> host_toolchain_identity(
     const KernelSource& source, std::span<const std::string> compiler);
-// The field that names the compiler.
+// Returns whether this field names the compiler.
 bool is_host_compiler_field(std::string_view field);
 
-// "g++ (Debian 12.2.0-14) 12.2.0, /usr/bin/c++". Errors: kCompilerMissing.
+// Returns for example "g++ (Debian 12.2.0-14) 12.2.0, /usr/bin/c++". Errors: kCompilerMissing.
 Result<std::string> host_compiler_description();
 
 }  // namespace moejit::compiler

@@ -85,7 +85,7 @@ std::optional<std::filesystem::path> find_program(std::string_view name) {
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find(':', begin), path.size());
     const std::filesystem::path folder = path.substr(begin, end - begin);
-    // Relative entries depend on the working folder: not here.
+    // Relative entries would depend on the working folder and are skipped.
     if (folder.is_absolute() && is_program(folder / name)) return folder / name;
     begin = end + 1;
   }

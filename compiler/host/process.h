@@ -12,7 +12,7 @@
 namespace moejit::compiler {
 
 struct ProcessResult {
-  int exit_code = 0;   // 128 + signal number where a signal ended it
+  int exit_code = 0;   // 128 + signal number if a signal ended it
   std::string output;  // standard output and standard error, as they came
 };
 
@@ -20,10 +20,11 @@ struct ProcessResult {
 Result<ProcessResult> run_process(const std::vector<std::string>& arguments,
                                   const std::filesystem::path& folder);
 
-// The executable file that `name` means: itself where it has a slash, else the first on the PATH.
+// Returns the executable file that `name` means: itself if it has a slash, else the first on the
+// PATH.
 std::optional<std::filesystem::path> find_program(std::string_view name);
 
-// A new folder that only this user can enter, removed with its content in the destructor.
+// A new folder that only this user can enter; the destructor removes it with its content.
 class TemporaryFolder {
  public:
   static Result<TemporaryFolder> create();

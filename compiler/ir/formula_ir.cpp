@@ -71,7 +71,7 @@ std::string text_of(const llvm::Module& module) {
 Result<std::unique_ptr<llvm::orc::LLJIT>> make_jit() {
   auto jit = llvm::orc::LLJITBuilder().create();
   if (!jit) return failure("LLVM cannot make code for this machine", jit.takeError());
-  // exp and its like are this process' own.
+  // exp and similar functions come from this process.
   auto library = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
       (*jit)->getDataLayout().getGlobalPrefix());
   if (!library) return failure("LLVM cannot see this process' functions", library.takeError());

@@ -8,29 +8,29 @@
 #include <string>
 #include <vector>
 
-// Formulas as LLVM IR, run in this process: a second opinion on how they are read and derived. A
-// component of its own that only tests link: two copies of LLVM in one process abort, and the
-// frameworks that load the run-time library bring theirs.
+// Runs formulas as LLVM IR in this process: a second opinion on how they are read and
+// differentiated. It is a component of its own that only tests link: two copies of LLVM in one
+// process abort, and the frameworks that load the run-time library bring theirs.
 namespace moejit::ir {
 
 // The type that every value of a formula has.
 enum class Number { kDouble, kFloat };
 
-// A verified, optimised and compiled formula. Calls may be made from any thread.
+// A verified, optimized and compiled formula. Any thread may call it.
 class CompiledFormula {
  public:
-  // Variables of `code` are those of `variables`, whose order is that of the calls' arguments.
-  // kInternal: IR that does not verify or compile, with LLVM's words.
+  // Compiles `code`, whose variables are those of `variables`; their order is that of the calls'
+  // arguments. kInternal: IR that does not verify or compile, with LLVM's message.
   static Result<CompiledFormula> compile(const compiler::StraightLine& code,
                                          std::vector<std::string> variables, Number number);
   ~CompiledFormula();
   CompiledFormula(CompiledFormula&&) noexcept;
   CompiledFormula& operator=(CompiledFormula&&) noexcept;
 
-  // Values of the results of `code`.
+  // Returns the values of the results of `code`.
   std::vector<double> operator()(std::span<const double> variables) const;
 
-  const std::string& text() const;  // the optimised IR
+  const std::string& text() const;  // the optimized IR
 
  private:
   struct Parts;

@@ -83,8 +83,8 @@ class Lowering {
     }
   }
 
-  // a where it is chosen, that is where high < low does not hold, else b; NaN where one is. (The
-  // intrinsics minimum and maximum do not compile for every host in older LLVM.)
+  // Returns `a` if it is chosen, which is where high < low does not hold, else `b`; NaN if one is.
+  // (The intrinsics minimum and maximum do not compile for every host in older LLVM.)
   Value* smaller(Value* low, Value* high, Value* a, Value* b) {
     Value* const chosen = builder_.CreateSelect(builder_.CreateFCmpOLT(high, low), b, a);
     return builder_.CreateSelect(builder_.CreateFCmpUNO(a, b), builder_.CreateFAdd(a, b), chosen);
@@ -99,7 +99,7 @@ class Lowering {
     return builder_.CreateIntrinsic(id, {type_}, {x});
   }
 
-  // A function of the C library, which calls its float version with an "f" behind the name.
+  // Calls a function of the C library, whose float version has an "f" behind its name.
   Value* library_call(std::string name, Value* x) {
     if (is_float_) name += "f";
     return builder_.CreateCall(module_.getOrInsertFunction(name, type_, type_), {x});

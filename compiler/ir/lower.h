@@ -13,7 +13,7 @@ namespace moejit::ir {
 
 inline constexpr const char* kEntry = "formula";
 
-// A module with `void formula(const T* variables, T* results)`, not verified.
+// Returns a module with `void formula(const T* variables, T* results)`, not verified.
 std::unique_ptr<llvm::Module> lower(const compiler::StraightLine& code,
                                     const std::vector<std::string>& variables, Number number,
                                     llvm::LLVMContext& context);

@@ -27,7 +27,7 @@ constexpr std::array kLosses = {
     Loss{"Potential Performance Loss", "the message of ptxas names the cause"},
 };
 
-// The line of `text` around `at`, without ptxas's "ptxas info    : ".
+// Returns the line of `text` around `at`, without ptxas's "ptxas info    : ".
 std::string_view message_at(std::string_view text, std::size_t at) {
   const std::size_t before = text.rfind('\n', at);
   const std::size_t first = before == std::string_view::npos ? 0 : before + 1;

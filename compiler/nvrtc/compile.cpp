@@ -75,7 +75,7 @@ class Program {
 
 Result<Program> create_program(const NvrtcApi& api, const KernelSource& source,
                                const std::vector<IncludedFile>& headers) {
-  std::vector<std::string> texts;  // NVRTC wants a zero byte at the end
+  std::vector<std::string> texts;  // NVRTC needs a zero byte at the end
   std::vector<const char*> text_pointers;
   std::vector<const char*> names;
   texts.reserve(headers.size());
@@ -119,14 +119,15 @@ tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& sou
                           fmt::join(options, " "), log, source.entry, numbered(source.text)));
 }
 
-// Returns what to do about a loss: a kernel that a description can do without is taken apart there.
+// Returns what to do about a loss: a kernel that a description can do without gets the advice to
+// split it there.
 std::string hint_of(const KernelSource& source, const Complaint& complaint) {
   const std::string_view field = field_that_fuses(source.entry);
   if (field.empty()) return complaint.hint;
   return fmt::format("\"{}\": false in the layer's description takes it apart", field);
 }
 
-// What says nothing about the source: the next try may succeed.
+// Returns an error that says nothing about the source: the next try may succeed.
 tl::unexpected<Error> fault(const NvrtcApi& api, const KernelSource& source, NvrtcResult result,
                             std::string_view log) {
   const std::string message =
@@ -148,10 +149,10 @@ bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>&
          });
 }
 
-// Older versions are not known to have the option.
+// Returns whether NVRTC reports phases. Older versions are not known to have the option.
 bool tells_phases(const NvrtcApi& api) { return api.is_at_least(12, 6); }
 
-// NVRTC works in the thread that calls it.
+// Returns the CPU seconds of this thread, in which NVRTC works.
 double thread_cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -166,7 +167,7 @@ struct TimedResult {
 TimedResult compile_and_time(const NvrtcApi& api, Program& program,
                              std::vector<std::string> options, const std::stop_token& stop) {
   const PhaseReport report = tells_phases(api) ? PhaseReport::create() : PhaseReport();
-  // No part of the kernel's key: it changes nothing about the bytes.
+  // This option is no part of the kernel's key, since it does not change the bytes.
   if (std::string option = report.option(); !option.empty()) options.push_back(std::move(option));
   const double cpu_start = thread_cpu_seconds();
   const auto start = std::chrono::steady_clock::now();
@@ -244,7 +245,7 @@ Result<std::vector<std::string>> identity_with(const KernelSource& source,
   return fields;
 }
 
-// "13.0"
+// Parses for example "13.0".
 std::optional<NvrtcRelease> release_of(std::string_view version) {
   NvrtcRelease release;
   const char* const end = version.data() + version.size();

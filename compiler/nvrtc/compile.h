@@ -15,24 +15,25 @@
 
 namespace moejit::compiler {
 
-// A cubin for the source's target, made by NVRTC in this process with the embedded headers. Any
-// number of threads may compile at once. Equal sources and identities give equal bytes.
-// What ptxas made slow is a loss (assembler_report.h says when). Errors: kCompilerMissing, also
-// where NVRTC does not find its builtins; kCompileFailed with NVRTC's log and the numbered source
-// in `detail`; kOutOfMemory; kCompilerFault for what else NVRTC says; kInterrupted soon after
-// `stop` asks, where NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
+// Returns a cubin for the source's target, made by NVRTC in this process with the embedded headers.
+// Any number of threads may compile at once. Equal sources and identities give equal bytes. A
+// kernel that ptxas made slow has a loss (see assembler_report.h). Errors: kCompilerMissing, also
+// if NVRTC does not find its builtins; kCompileFailed with NVRTC's log and the numbered source in
+// `detail`; kOutOfMemory; kCompilerFault for any other failure of NVRTC; kInterrupted soon after
+// `stop` is requested, if NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop = {});
-// The cubin alone; a loss is an error.
+// Returns the cubin alone; a loss is an error.
 Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 
-// What decides the bytes beside the source, as "name=value": NVRTC's version and build ids, the
-// options, the digests of the included headers. No paths. NVRTC is not opened where its files tell.
+// Returns what decides the bytes besides the source, as "name=value": NVRTC's version and build
+// ids, the options, the digests of the included headers. No paths. NVRTC is not opened if its files
+// tell.
 Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source);
-// The same with another NVRTC, told by its three fields. None where they are not those of one.
+// Returns the same for another NVRTC, given by its three fields; none if the fields name no NVRTC.
 Result<std::optional<std::vector<std::string>>> nvrtc_identity(
     const KernelSource& source, std::span<const std::string> compiler);
-// The fields that name NVRTC's release.
+// Returns whether this is a field that names NVRTC's release.
 bool is_nvrtc_field(std::string_view field);
 
 }  // namespace moejit::compiler

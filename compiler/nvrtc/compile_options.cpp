@@ -13,11 +13,12 @@ std::vector<std::string> compile_options(const Target& target, int nvrtc_major, 
       "--prec-sqrt=true",
       "--ptxas-options=-v",  // spills, into the log; the machine code is the same without it
   };
-  // Without it, the driver's own cache below the home folder would keep results that ours keeps
-  // already, and a hit there has no log. Older versions know neither the cache nor the option.
+  // Without this option the driver's own cache below the home folder would keep results that ours
+  // keeps already, and a hit there has no log. Older versions know neither the cache nor the
+  // option.
   const bool knows_no_cache = nvrtc_major > 12 || (nvrtc_major == 12 && nvrtc_minor >= 9);
   if (knows_no_cache) options.emplace_back("--no-cache");
-  // Leaves out declarations that kernels of ours do not use, which takes time to read.
+  // Leaves out declarations that our kernels do not use and that take time to read.
   if (nvrtc_major >= 13) options.emplace_back("--minimal");
   return options;
 }

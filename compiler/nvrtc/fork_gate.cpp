@@ -44,7 +44,7 @@ class Gate final : private ForkHandler {
     state_->changed.notify_all();
   }
   void after_fork_in_child() override {
-    // Threads that are not here seem to wait for the old one's condition.
+    // Threads that do not exist here seem to wait for the old condition.
     static_cast<void>(state_.release());
     state_ = std::make_unique<State>();
   }

@@ -3,9 +3,9 @@
 
 namespace moejit::compiler {
 
-// While one of these lives, a fork() of this process waits: NVRTC has locks of its own, and one
-// that another thread holds at the time would stay locked in the child for ever. Once a fork()
-// waits, the next ones wait for it.
+// Delays a fork() of this process while it lives: NVRTC has locks of its own, and one that another
+// thread holds at that time would stay locked in the child forever. Once a fork() waits, new gates
+// wait for it.
 class ForkGate {
  public:
   ForkGate();

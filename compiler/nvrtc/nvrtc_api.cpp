@@ -25,7 +25,7 @@
 namespace moejit::compiler {
 namespace {
 
-// 12.4 is the oldest whose C++20 takes our headers and whose log tells spills.
+// 12.4 is the oldest version whose C++20 takes our headers and whose log tells spills.
 constexpr int kOldestMajor = 12;
 constexpr int kOldestMinor = 4;
 constexpr std::array kSonames = {"libnvrtc.so.13", "libnvrtc.so.12"};
@@ -49,7 +49,7 @@ bool resolve_all(const DynamicLibrary& library, NvrtcApi& api) {
          resolve(library, "nvrtcGetErrorString", api.get_error_string);
 }
 
-// A library without a build id is known by its bytes.
+// Returns the build id of a library, or the digest of its bytes if it has none.
 std::string identity_of(const DynamicLibrary& library) {
   std::string build_id = library.build_id();
   if (!build_id.empty()) return build_id;
@@ -57,8 +57,8 @@ std::string identity_of(const DynamicLibrary& library) {
   return bytes ? "sha256:" + sha256(*bytes).hex() : std::string{};
 }
 
-// NVRTC opens its builtins by soname only. Where they lie beside it in a folder that the loader
-// does not search, having them open already is what makes it find them.
+// Opens NVRTC's builtins. NVRTC opens them by soname only; if they lie beside it in a folder that
+// the loader does not search, it finds them only because they are open already.
 std::string open_builtins(const std::string& nvrtc_path, int major, int minor) {
   const std::string name = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
   const auto beside = std::filesystem::path(nvrtc_path).parent_path() / name;
@@ -98,7 +98,7 @@ void add_folders(std::string_view colon_separated, std::vector<std::string>& fol
   }
 }
 
-// Paths and sonames to try, in order.
+// Returns paths and sonames to try, in order.
 std::vector<std::string> candidates(const NvrtcSearch& search) {
   if (!search.library.empty()) return {search.library};
   std::vector<std::string> names;
@@ -169,7 +169,7 @@ std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search) {
   for (auto file = fs::directory_iterator(library.parent_path(), error);
        !error && file != fs::directory_iterator(); file.increment(error)) {
     const std::string name = file->path().filename().string();
-    // "13.0", not "13.0.88", which is what a link of that name would lead to.
+    // Takes "13.0", but not "13.0.88", which a link of the first name would lead to.
     if (!name.starts_with(prefix) || name.find('.', prefix.size()) != std::string::npos) continue;
     if (release) return std::nullopt;
     release = NvrtcRelease{.builtins_build_id = build_id_of_file(file->path().string())};
@@ -197,8 +197,8 @@ struct Opened {
   }
 
   ForkMutex mutex;
-  std::unique_ptr<const NvrtcApi> api;  // failures are not kept: the user may act on them
-  std::optional<NvrtcRelease> release;  // as told by files
+  std::unique_ptr<const NvrtcApi> api;  // failures are not kept: the user may fix them
+  std::optional<NvrtcRelease> release;  // as read off files
 };
 Opened& opened() {
   static Opened state;

@@ -10,8 +10,8 @@
 
 namespace moejit::compiler {
 
-// NVRTC's C interface, as far as we use it. Declared here because NVRTC is opened at run time and
-// its header need not be there when we are built; the interface is stable.
+// NVRTC's C interface, as far as we use it. It is declared here because NVRTC is opened at run time
+// and its header may be absent when we are built; the interface is stable.
 struct NvrtcProgram;
 using NvrtcResult = int;  // 0: success
 inline constexpr NvrtcResult kNvrtcOutOfMemory = 1;
@@ -43,41 +43,44 @@ struct NvrtcApi : NvrtcRelease {
   NvrtcResult (*get_cubin_size)(NvrtcProgram* program, std::size_t* bytes);
   NvrtcResult (*get_cubin)(NvrtcProgram* program, char* cubin);
   const char* (*get_error_string)(NvrtcResult result);
-  // Null in versions that lack it. The callback is asked now and then, on the thread that compiles,
-  // and ends the compile by returning 1.
+  // Null in versions that lack it. NVRTC calls the callback now and then, on the thread that
+  // compiles; if it returns 1 the compile ends.
   NvrtcResult (*set_flow_callback)(NvrtcProgram* program, int (*callback)(void*, void*),
                                    void* payload);
 
   std::string path;  // of the library
 };
 
-// Where NVRTC is looked for. `library` alone where it is set, else the folders in order, else what
-// the system's loader finds.
+// Where to look for NVRTC: `library` alone if it is set, else the folders in order, else what the
+// system's loader finds.
 struct NvrtcSearch {
   std::string library;
   std::vector<std::string> folders;
   bool ask_loader = true;
 };
 
-// $MOEJIT_NVRTC; the folders known when we were built, $CUDA_HOME, $CUDA_PATH, /usr/local/cuda.
+// Returns $MOEJIT_NVRTC, the folders known when we were built, $CUDA_HOME, $CUDA_PATH and
+// /usr/local/cuda.
 NvrtcSearch default_nvrtc_search();
 
 // Opens the first NVRTC that is new enough. Error kCompilerMissing: what was tried, what was found.
 Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search);
 
-// NVRTC of this process: opened by the first call that finds one, valid until the process ends.
+// Returns the NVRTC of this process, which the first call that finds one opens; valid until the
+// process ends.
 Result<const NvrtcApi*> nvrtc();
 
-// The release of the first NVRTC that open_nvrtc() would try, read off the library's file and the
-// name of the builtins beside it, without opening either. None where that does not tell: the
+// Returns the release of the first NVRTC that open_nvrtc() would try, read off the library's file
+// and the name of the builtins beside it, without opening either. None if these do not tell: the
 // loader's search decides, the file has another name or no build id, or there are builtins of
 // several releases.
 std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search);
 
-// The release of nvrtc(). Where it is not open yet it is told by release_of_files() if possible,
-// else by opening it. Told by files it may change when NVRTC is opened, should that be another one.
+// Returns the release of nvrtc(). If it is not open yet, it comes from release_of_files() if
+// possible, else NVRTC is opened. A release read off files may change when NVRTC is opened, if that
+// is another one.
 Result<NvrtcRelease> nvrtc_release();
-// Whether it can be told without opening NVRTC.
+// Returns whether nvrtc_release() needs not open NVRTC.
 bool is_nvrtc_release_at_hand();
 
 }  // namespace moejit::compiler

@@ -15,7 +15,7 @@ constexpr std::int64_t kLargestReport = 65536;
 
 std::string path_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-// Of a line "file, phase, number, unit".
+// Returns the seconds of a phase, from its line "file, phase, number, unit".
 std::optional<double> seconds_of(std::string_view report, std::string_view phase) {
   const std::string before = fmt::format(", {}, ", phase);
   const std::size_t at = report.find(before);
@@ -35,7 +35,7 @@ std::optional<double> seconds_of(std::string_view report, std::string_view phase
 PhaseReport PhaseReport::create() {
   PhaseReport report;
   FileDescriptor file(memfd_create("moejit-compile-time", MFD_CLOEXEC));
-  // NVRTC opens it by its path, which takes /proc, and would fail if it could not.
+  // NVRTC opens the file by its path, which needs /proc, and would fail if it could not.
   if (file && access(path_of(file.get()).c_str(), W_OK) == 0) report.file_ = std::move(file);
   return report;
 }

@@ -23,8 +23,8 @@ constexpr uint8_t kFrameSize = 0x11;
 constexpr uint8_t kRegisterCount = 0x2f;
 constexpr std::size_t kAttributeHeader = 4;
 
-// Architectures with this section count the kilobyte that the system keeps for itself as part of a
-// kernel's shared memory.
+// Architectures with this section count the kilobyte that the system reserves as part of a kernel's
+// shared memory.
 constexpr std::string_view kReservedSection = ".nv.shared.reserved.0";
 constexpr uint64_t kReservedBytes = 1024;
 
@@ -49,7 +49,7 @@ std::optional<std::string_view> symbol_name(const Sections& sections, uint32_t i
   return all.substr(*offset, all.find('\0', *offset) - *offset);
 }
 
-// The value of a kernel's attribute, or none.
+// Returns the value of a kernel's attribute, or none.
 std::optional<uint32_t> attribute(const Sections& sections, uint8_t wanted,
                                   std::string_view entry) {
   const ElfSection* info = find(sections, ".nv.info");

@@ -14,7 +14,7 @@ namespace moejit::compiler {
 
 // cubin_entries() and cubin_resource_usage() are declared in compiler/kernel_binary.h.
 
-// Adds what the assembler's report says about spills ("8 bytes spill stores, 4 bytes spill loads").
+// Adds the spills in the assembler's report ("8 bytes spill stores, 4 bytes spill loads").
 void add_spills_from_log(std::string_view log, ResourceUsage& usage);
 
 }  // namespace moejit::compiler

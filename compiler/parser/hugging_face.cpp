@@ -49,7 +49,7 @@ std::string value_for_note(const JsonView& view) {
   return view.got();
 }
 
-// Facts may be said by several keys: each is told once.
+// Notes the facts. Several keys may state a fact: it is noted once.
 void note_facts(const JsonView& root, FigureReader& reader) {
   std::vector<std::string_view> told;
   for (const HuggingFaceFact& fact : hugging_face_facts()) {
@@ -62,7 +62,7 @@ void note_facts(const JsonView& root, FigureReader& reader) {
   }
 }
 
-// mlp_layer_types, where each decoder layer is "dense" or has experts.
+// Notes mlp_layer_types, where each decoder layer is "dense" or has experts.
 void note_dense_layers(FigureReader& reader) {
   const std::optional<JsonView> view = reader.find("mlp_layer_types");
   if (!view) return;
@@ -74,7 +74,7 @@ void note_dense_layers(FigureReader& reader) {
                             dense, layers.size()));
 }
 
-// per_layer_config, where decoder layers have other figures than those that were read.
+// Notes per_layer_config, where decoder layers have other figures than those that were read.
 void note_other_layers(FigureReader& reader) {
   const std::optional<JsonView> layers = reader.find("per_layer_config");
   if (!layers) return;
@@ -108,8 +108,8 @@ void note_family(const HuggingFaceSource& source, FigureReader& reader) {
                     escape_for_message(other, 160)));
 }
 
-// Whether the model multiplies what experts take. For one expert a token the caller can do that
-// beforehand, with x; for several no scaling of x does it.
+// Reads whether the model multiplies the experts' inputs. With one expert a token the caller can do
+// that beforehand, with x; with several no scaling of x does it.
 Result<void> read_weights_on_input(const HuggingFaceSource& source, FigureReader& reader,
                                    int32_t top_k) {
   std::optional<JsonView> place;
@@ -144,7 +144,7 @@ Result<int32_t> local_share(int32_t experts, int32_t expert_parallel) {
   return experts / expert_parallel;
 }
 
-// Letters, digits and dashes of a model_type.
+// Makes a name of the letters, digits and dashes of a model_type.
 std::string make_name(std::string_view model_type, int32_t expert_parallel) {
   std::string name(model_type.substr(0, kMaxNamePart));
   std::ranges::replace_if(

@@ -52,14 +52,14 @@ std::string formula_of(const HiddenAct& act, std::string_view operand) {
 
 struct ChosenAct {
   const HiddenAct* act;
-  std::optional<JsonView> view;  // that named it
+  std::optional<JsonView> view;  // the value that named it
 };
 
 Result<ChosenAct> read_act(const HuggingFaceSource& source, const FigureReader& reader) {
   const HuggingFaceFamily& family = source.family;
   std::optional<JsonView> view;
   if (!family.activation.empty()) view = reader.find(family.activation);
-  // DBRX: {"name": "silu"}
+  // DBRX has {"name": "silu"}.
   if (view && view->value().kind == JsonKind::kObject) {
     MOEJIT_TRY_ASSIGN(view, view->at("name"));
   }
@@ -68,7 +68,7 @@ Result<ChosenAct> read_act(const HuggingFaceSource& source, const FigureReader& 
     MOEJIT_TRY_ASSIGN(name, view->read_string());
   }
   const auto known = std::ranges::find(kHiddenActs, name, &HiddenAct::name);
-  // Some models with it have a gate, some have none.
+  // Some models with relu2 have a gate, some have none.
   const bool is_ambiguous = !source.is_known && name == "relu2";
   if (known != kHiddenActs.end() && !is_ambiguous) return ChosenAct{&*known, view};
   std::vector<std::string_view> names;
@@ -92,8 +92,8 @@ struct FormulaNumber {
   std::optional<JsonView> view;
 };
 
-// Reads a number. For an absent key it takes the default and notes that: the description then has a
-// number that the file does not have.
+// Reads a number. If the key is absent it takes the default and notes that: the description then
+// has a number that the file does not have.
 Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader& reader,
                                   std::string_view key, double default_value) {
   const std::optional<JsonView> view = reader.find(key);
@@ -106,7 +106,7 @@ Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader&
   return FormulaNumber{default_value, std::nullopt};
 }
 
-// Notes every key that was given. Each says what the whole activation became.
+// Notes every given key. Each note says what the whole activation became.
 void note_activation(FigureReader& reader, const Activation& activation,
                      std::initializer_list<std::optional<JsonView>> views) {
   for (const std::optional<JsonView>& view : views)
@@ -165,8 +165,8 @@ Result<Activation> read_softcapped(const HuggingFaceSource& source, FigureReader
   return activation;
 }
 
-// Reads a list with a limit for each decoder layer, 0 or null where there is none. Returns the
-// limit of most layers, and notes the others.
+// Reads a list with a limit for each decoder layer, 0 or null if there is none. Returns the limit
+// of most layers, and notes the others.
 Result<double> read_limit_of_most(const JsonView& view, FigureReader& reader) {
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> layers, view.read_array());
   std::map<double, int> counts;

@@ -5,9 +5,9 @@
 
 namespace moejit::compiler {
 
-// The activation of a configuration's experts: the function that its key names, in the formula of
-// the family, with the limits that are given. Errors: kUnsupported for a function that is no
-// formula here, and for keys that change the formula of a family that is not known.
+// Returns the activation of a configuration's experts: the function that its key names, in the
+// formula of the family, with the given limits. Errors: kUnsupported for a function that has no
+// formula here, and for keys that change the formula of an unknown family.
 Result<Activation> read_hugging_face_activation(const HuggingFaceSource& source,
                                                 FigureReader& reader);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds of the configurations of all families: names of figures, and keys to tell of.
+// Facts about the configurations of all families: names of figures, and keys to report.
 #include "compiler/parser/hugging_face_families.h"
 
 namespace moejit::compiler {

@@ -4,7 +4,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Models without dense layers beside the MoE layers have one width.
+// Models that have only MoE layers have one width.
 constexpr std::array<std::string_view, 2> kOneWidth = {"intermediate_size",
                                                        "moe_intermediate_size"};
 

@@ -10,7 +10,7 @@
 
 namespace moejit::compiler {
 
-// What an expert makes of gate and up, A being the function that the configuration names.
+// What an expert computes from gate and up. A is the function that the configuration names.
 enum class ExpertFormula {
   kGated,              // A(gate) * up
   kUngated,            // A(up)
@@ -25,42 +25,42 @@ enum class ExpertFormula {
 // version 5.23, and of the published files.
 struct HuggingFaceFamily {
   std::string_view model_type;  // without "_text", the end of a multimodal model's language model
-  std::string_view models;      // that it is the type of, for listings
+  std::string_view models;      // models of this type, for listings
   // The keys of the experts' width, which mean the same. Other figures have the same keys in all
   // families.
   std::array<std::string_view, 2> intermediate = {"moe_intermediate_size",
                                                   "expert_ffn_hidden_size"};
-  std::string_view note;  // what the description does not express, beside the facts below
+  std::string_view note;  // what the description does not express, besides the facts below
   ExpertFormula formula = ExpertFormula::kGated;
-  // The key of the function A, and A where it is absent. Without a key experts have the latter
+  // The key of the function A, and A if it is absent. Without a key experts have the latter
   // whatever the configuration says.
   std::string_view activation = "hidden_act";
   std::string_view default_activation = "silu";
-  double limit = 0.0;  // where swiglu_limit is absent
+  double limit = 0.0;  // if swiglu_limit is absent
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;
-  bool has_weights_on_input = false;  // probabilities multiply what experts take, not their results
+  bool has_weights_on_input = false;  // probabilities multiply experts' inputs, not their results
   bool has_latent_tokens = false;     // moe_latent_size is the width of tokens, if it is there
   bool has_image_experts = false;     // `intermediate` is a list: of text tokens, of image tokens
-  int32_t top_k = 0;                  // where no key tells
-  std::string_view switched_by;       // the model is dense where this key is false
-  std::string_view refusal;           // what its experts do that no description can say
+  int32_t top_k = 0;                  // if no key tells
+  std::string_view switched_by;       // the model is dense if this key is false
+  std::string_view refusal;           // what its experts do that no description can express
 };
 
-// In the order of listings.
+// Returns the families in the order of listings.
 std::span<const HuggingFaceFamily> hugging_face_families();
 
-// The family of a model_type, with or without "_text" at its end; null where it is not known.
+// Returns the family of a model_type, with or without "_text" at its end; null if it is unknown.
 const HuggingFaceFamily* find_hugging_face_family(std::string_view model_type);
 
-// The names under which configurations give figures. The transformers library takes and writes any
-// of them, whatever the family (attribute_map of its configuration classes).
+// Returns the names under which configurations give figures. The transformers library takes and
+// writes any of them, whatever the family (attribute_map of its configuration classes).
 std::span<const std::string_view> expert_count_keys();
 std::span<const std::string_view> top_k_keys();
 std::span<const std::string_view> hidden_keys();
 
-// Keys of config.json that tell of parts which a layer description does not express. The note is
-// given where the value is neither 0, false, null, empty nor `unless`.
+// Keys of config.json for parts that a layer description does not express. They are noted if the
+// value is neither 0, false, null, empty nor `unless`.
 struct HuggingFaceFact {
   std::string_view key;
   std::string_view unless;
@@ -69,8 +69,8 @@ struct HuggingFaceFact {
 
 std::span<const HuggingFaceFact> hugging_face_facts();
 
-// Keys that change what experts compute in some families. A family that has no use for one gets a
-// note, a family that is not known is refused.
+// Returns the keys that change what experts compute in some families. A family without a use for
+// one gets a note, an unknown family is refused.
 std::span<const std::string_view> expert_formula_keys();
 
 }  // namespace moejit::compiler

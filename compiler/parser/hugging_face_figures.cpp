@@ -80,7 +80,7 @@ Result<int32_t> FigureReader::read(std::span<const std::string_view> keys, std::
                                    const IntRange& range, bool has_image_experts) {
   const std::vector<JsonView> found = find_all(keys);
   if (found.empty()) {
-    // An explicit null is the likelier place.
+    // An explicit null is the more likely place of the error.
     for (const std::string_view key : keys)
       if (const std::optional<JsonView> view = source_->config.find(key))
         return view->fail(

@@ -10,22 +10,23 @@
 
 namespace moejit::compiler {
 
-// Reads figures of a configuration and remembers which key gave what. Must not outlive the source.
+// Reads figures of a configuration and remembers which key gave what. It must not outlive the
+// source.
 class FigureReader {
  public:
   explicit FigureReader(const HuggingFaceSource& source) : source_(&source) {}
 
-  // The whole number under any of `keys`, which mean the same; `field` is what it is in a layer. A
-  // list with a number for each decoder layer counts as that number where all are equal; of a list
-  // for text and images the first counts, with `has_image_experts`. Errors: kMissingKey, and
-  // kInvalidValue where two keys disagree.
+  // Reads the whole number under any of `keys`, which mean the same; `field` is its name in a
+  // layer. A list with a number for each decoder layer counts as that number if all are equal; of a
+  // list for text and images the first counts, with `has_image_experts`. Errors: kMissingKey, and
+  // kInvalidValue if two keys disagree.
   Result<int32_t> read(std::span<const std::string_view> keys, std::string_view field,
                        const IntRange& range, bool has_image_experts = false);
 
-  // The value of a key that is there and not null.
+  // Returns the value of a key, or none if it is absent or null.
   std::optional<JsonView> find(std::string_view key) const;
 
-  // Remembers that `key` was understood, and what it gave.
+  // Remembers that the key was understood, and what it gave.
   void note_use(const JsonView& view, std::string_view field, std::string_view value);
   void note(std::string text) { notes.push_back(std::move(text)); }
   bool has_read(std::string_view key) const;
@@ -40,7 +41,7 @@ class FigureReader {
   std::vector<std::string> read_keys_;
 };
 
-// A path as used keys and notes print it: text_config.hidden_size.
+// Returns a path as used keys and notes print it: text_config.hidden_size.
 std::string_view short_path(const JsonView& view);
 
 }  // namespace moejit::compiler

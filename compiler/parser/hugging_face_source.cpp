@@ -13,10 +13,10 @@ namespace {
 constexpr std::size_t kRootLength = std::string_view("$.").size();
 constexpr std::string_view kTypeKey = "model_type";
 constexpr int kMaxDepth = 3;  // thinker_config.text_config, and one more
-// Objects that are no configurations of models, whatever keys they have.
+// Keys of objects that are no configurations of models, whatever they contain.
 constexpr std::array kOtherObjects =
     std::to_array<std::string_view>({"per_layer_config", "quantization_config"});
-// A description is of the language model first, even where a vision encoder has experts too.
+// A description is about the language model first, even if a vision encoder has experts too.
 constexpr std::array kLanguageModels = std::to_array<std::string_view>(
     {"text_config", "thinker_config", "language_config", "llm_config"});
 
@@ -32,7 +32,7 @@ std::string type_of(const JsonView& config) {
   return type && type->value().kind == JsonKind::kString ? type->value().text : std::string();
 }
 
-// An object within a configuration, and the one around it where its own has no model_type.
+// An object within a configuration, and the object around it if its own has no model_type.
 struct Candidate {
   JsonView config;
   std::optional<JsonView> parent;
@@ -63,7 +63,7 @@ void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
     if (!is_language_model(member)) descend(member);
 }
 
-// Makes up a record for a family that is not known, from the keys that most families have.
+// Makes up a record for an unknown family, from the keys that most families have.
 HuggingFaceFamily guess_family(const Candidate& candidate) {
   HuggingFaceFamily family{.model_type = {}, .models = {}};
   const JsonView& config = candidate.config;
@@ -84,7 +84,7 @@ HuggingFaceSource make_source(const Candidate& candidate) {
           .others = {}};
 }
 
-// Whether an object without a number of experts has a null in its place, or a switch.
+// Returns whether an object without a number of experts has a null in its place, or a switch.
 bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) {
   if (!family.switched_by.empty() && candidate.config.find(family.switched_by)) return true;
   return std::ranges::any_of(expert_count_keys(), [&](std::string_view key) {
@@ -92,11 +92,11 @@ bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) 
   });
 }
 
-// Refuses a configuration without any number of experts, or returns the family whose reading tells
+// Refuses a configuration without any number of experts, or returns the family whose reading shows
 // what is missing.
 Result<HuggingFaceSource> explain_absence(const JsonView& root,
                                           const std::vector<Candidate>& candidates) {
-  // Reading a known family tells what is missing, best where something says that experts are off.
+  // Reading a known family shows what is missing, best if something says that experts are off.
   const Candidate* known = nullptr;
   for (const Candidate& candidate : candidates) {
     const HuggingFaceFamily* family = find_hugging_face_family(candidate.model_type);

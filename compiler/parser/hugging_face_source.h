@@ -10,18 +10,18 @@
 
 namespace moejit::compiler {
 
-// Where the way out is when no description can be made of a configuration.
+// The hint when no description can be made of a configuration.
 inline constexpr std::string_view kWriteByHand =
     "write the layer description by hand: docs/layer-description.md";
 
 // The object of a configuration that holds the figures of the experts, and the family that says how
 // to read them.
 struct HuggingFaceSource {
-  std::string model_type;  // of a known family that of its record; may be empty
+  std::string model_type;  // for a known family that of its record; may be empty
   HuggingFaceFamily family;
-  bool is_known = false;  // else `family` was made up from the keys that are there
+  bool is_known = false;  // else `family` was made up from the keys
   JsonView config;
-  std::optional<JsonView> parent;   // of a `config` without a model_type, whose keys count too
+  std::optional<JsonView> parent;   // of a `config` without a model_type; its keys count too
   std::vector<std::string> others;  // paths of further objects with experts
 };
 

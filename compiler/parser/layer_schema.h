@@ -10,14 +10,14 @@
 
 namespace moejit::compiler {
 
-// The schema of a layer description in numbers; docs/layer-description.md says why.
+// The limits of a layer description; docs/layer-description.md gives the reasons.
 
 constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxTokens = int64_t{1} << 20;
 constexpr int64_t kMaxPermutedRows = INT32_MAX;  // rows are counted in int32 on the device
 constexpr int32_t kBlockSize = 128;
 constexpr std::size_t kMaxNameBytes = 128;
-// Values of a text, so that memory is bounded too: a description has less than a hundred, a
+// Most values in a text, which bounds memory too: a description has less than a hundred, a
 // configuration with a rule for each module of a large model some hundred thousand.
 constexpr std::size_t kMaxDescriptionValues = 10'000;
 constexpr std::size_t kMaxConfigurationValues = 500'000;
@@ -26,19 +26,20 @@ constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
 constexpr IntRange kScaleSharingRange{.lowest = 1, .highest = 2};
 constexpr IntRange kSplitsAlignmentRange{.lowest = 1, .highest = 4096};
 constexpr IntRange kTokensRange{.lowest = 1, .highest = kMaxTokens};
-// `hidden` and `intermediate`: 16 e4m3 elements fill the 16 bytes of one vector access.
+// The range of `hidden` and `intermediate`: 16 e4m3 elements fill the 16 bytes of one vector
+// access.
 constexpr IntRange kWidthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
 
-// A count of experts that cannot exceed the model's.
+// Returns the range of a count of experts that cannot exceed the model's.
 constexpr IntRange up_to_experts(int64_t experts) {
   return {.lowest = 1, .highest = experts, .bound_by = "experts"};
 }
 
-// Every key that a layer description may have, in the order in which to_json() writes them.
+// Returns every key that a layer description may have, in the order in which to_json() writes them.
 std::span<const std::string_view> layer_keys();
 
-// What travels between ranks when the description does not say: nothing where all experts are
-// here, or where nothing is quantised, else FP8 rows.
+// Returns what travels between ranks if the description does not say: nothing if all experts are
+// here, or if nothing is quantized, else FP8 rows.
 inline Dispatch default_dispatch(const Layer& layer) {
   const bool sends_rows = layer.local_experts < layer.experts && has_scales(layer.recipe.tokens);
   return sends_rows ? Dispatch::kFp8 : Dispatch::kNone;

@@ -57,8 +57,8 @@ constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInt
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
 constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
 
-// Names that users of other libraries will try; moejit cannot do them (yet), and says that rather
-// than calling them wrong.
+// Names that users of other libraries will try; moejit does not support them (yet), and says so
+// rather than calling them wrong.
 constexpr std::array kOtherDTypes =
     std::to_array<std::string_view>({"fp16", "fp32", "fp8", "float16", "float32", "bfloat16"});
 
@@ -84,7 +84,7 @@ Result<Enum> read_enum_at(const JsonView& root, std::string_view key,
   return read_enum(*view, values);
 }
 
-// kUnsupported for one of `others`; anything else is left to the caller.
+// Returns kUnsupported for one of `others`; anything else is left to the caller.
 Result<void> refuse_unsupported(const JsonView& view, std::span<const std::string_view> others,
                                 std::span<const std::string_view> supported) {
   const JsonValue& value = view.value();
@@ -94,7 +94,7 @@ Result<void> refuse_unsupported(const JsonView& view, std::span<const std::strin
                    fmt::format("supported: {}", fmt::join(supported, ", ")));
 }
 
-// A required whole number.
+// Reads a required whole number.
 Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const IntRange& range) {
   MOEJIT_TRY_ASSIGN(const JsonView view, root.at(key));
   MOEJIT_TRY_ASSIGN(const int64_t number, view.read_int(range));
@@ -167,7 +167,7 @@ Result<int32_t> read_scale_sharing(const JsonView& root, const Recipe& recipe) {
              "blocks share their scales in the recipe fp8_flow alone");
 }
 
-// The values of a list, ordered. `what` is the word for one of them.
+// Reads the values of a list, ordered. `what` is the word for one of them.
 template <typename Read>
 auto read_each_once(const std::vector<JsonView>& elements, std::string_view what, const Read& read)
     -> Result<std::vector<typename decltype(read(elements.front()))::value_type>> {
@@ -197,7 +197,7 @@ Result<std::vector<Pass>> read_passes(const JsonView& root) {
   return passes;
 }
 
-// Why a field means nothing without a backward pass.
+// Returns the error that a field means nothing without a backward pass.
 tl::unexpected<Error> needs_backward(const JsonView& view) {
   return view.fail(ErrorCode::kInvalidValue,
                    fmt::format("got {} without a backward pass", view.got()),
@@ -213,7 +213,7 @@ Result<Gradient> read_gradient(const JsonView& element, const Layer& layer) {
                       R"(add "biases": true, or leave it out)");
 }
 
-// All of them are the same as none given: equal layers have equal records.
+// Reads the gradients. To name all is the same as to name none: equal layers have equal records.
 Result<std::vector<Gradient>> read_gradients(const JsonView& root, const Layer& layer) {
   const std::optional<JsonView> view = root.find("gradients");
   if (!view) return std::vector<Gradient>{};
@@ -309,7 +309,8 @@ Result<Layer> read_layer(const JsonView& root) {
   return layer;
 }
 
-// A model's config.json would be refused for its first key, with a hint about descriptions.
+// Refuses a model's config.json, which would otherwise be refused for its first key, with a hint
+// about descriptions.
 Result<void> refuse_configuration(const JsonView& root) {
   for (const std::string_view key : {"model_type", "architectures"})
     if (const std::optional<JsonView> view = root.find(key))

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::array kNonFinite = std::to_array<std::string_view>({"NaN", "Infinity", "-Infinity"});
 
-// The bytes of the string that begins at `start` with its quote, both quotes counted.
+// Returns the length of the string that begins at `start` with its quote, with both quotes.
 std::size_t string_length(std::string_view text, std::size_t start) {
   std::size_t end = start + 1;
   while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kPresetKey = "preset";
 constexpr std::string_view kExpressionKey = "expression";
 
-// What users of other libraries will try, and the formula that they mean.
+// A name that users of other libraries will try, and the formula that they mean.
 struct OtherName {
   std::string_view name;
   std::string_view formula;
@@ -25,7 +25,7 @@ constexpr std::array kOtherNames = std::to_array<OtherName>({
     {"gelu", "gelu(up)"},
     {"relu", "relu(up)"},
 });
-// And those that are a preset here.
+// A name of other libraries that is a preset here.
 struct Alias {
   std::string_view name;
   std::string_view preset;
@@ -36,7 +36,7 @@ constexpr std::array kAliases = std::to_array<Alias>({
     {"squared_relu", "relu_squared"},
 });
 
-// The message of an error of the formula, at its place in the description.
+// Returns the formula's error with its place in the description.
 tl::unexpected<Error> at_view(const JsonView& view, const Error& error) {
   return view.fail(error.code, error.message, error.hint);
 }
@@ -67,7 +67,7 @@ Result<Activation> read_expression(const JsonView& view) {
   return activation;
 }
 
-// Of an object that names no preset: a key that no object has is the likelier mistake.
+// In an object without "preset" an unknown key is the likelier mistake, so report that first.
 Result<void> check_any_key(const JsonView& object) {
   std::vector<std::string_view> known = {kPresetKey, kExpressionKey};
   for (const std::string_view preset : preset_names())

@@ -6,8 +6,8 @@
 
 namespace moejit::compiler {
 
-// The value of "activation": a preset's name, or an object with a preset and its parameters or with
-// a formula. Errors carry the JSON path and, of a formula, the column.
+// Reads the value of "activation": a preset's name, or an object with a preset and its parameters
+// or with a formula. Errors carry the JSON path and, for a formula, the column.
 Result<Activation> read_activation(const JsonView& view);
 
 }  // namespace moejit::compiler

@@ -3,8 +3,8 @@
 
 #include <bit>
 
-// All of it here: Debian's static library is not for shared objects, and its shared one would be
-// one more thing that a program's machine needs.
+// The whole library is inlined here: Debian's static library is not for shared objects, and its
+// shared one would be one more thing that a program's machine needs.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -8,9 +8,9 @@
 
 namespace moejit {
 
-// An XXH3 of 128 bits, in the canonical order of its bytes (XXH128_canonical_t). It tells damage,
-// at the speed of memory; whoever wants other bytes with the same checksum can make them. What has
-// to withstand that is a SHA-256 (digest.h).
+// An XXH3 of 128 bits, in the canonical order of its bytes (XXH128_canonical_t). It detects damage
+// at the speed of memory, but anyone can make other bytes with the same checksum. Use a SHA-256
+// (digest.h) to withstand that.
 struct Checksum {
   std::array<std::uint8_t, 16> bytes{};
   bool operator==(const Checksum&) const = default;

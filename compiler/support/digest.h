@@ -17,13 +17,13 @@ struct Digest {
   std::array<std::uint8_t, 32> bytes{};
 
   std::string hex() const;  // 64 lower-case digits
-  // None where the text is not 64 lower-case hexadecimal digits.
+  // Returns none if the text is not 64 lower-case hexadecimal digits.
   static std::optional<Digest> from_hex(std::string_view hex);
 
   auto operator<=>(const Digest&) const = default;
 };
 
-// For unordered containers: a digest's bits are as good as random.
+// Hashes for unordered containers: a digest's bits are as good as random.
 struct DigestHash {
   std::size_t operator()(const Digest& digest) const noexcept;
 };
@@ -38,14 +38,14 @@ struct HashedField {
   bool operator==(const HashedField&) const = default;
 };
 
-// Digest of an ordered list of named values. Every name and value goes in with its length, so no
-// two different lists are the same bytes: ("ab", "c") differs from ("a", "bc"). It remembers what
-// it was fed, to tell people why two digests differ.
+// Computes the digest of an ordered list of named values. Every name and value goes in with its
+// length, so no two different lists are the same bytes: ("ab", "c") differs from ("a", "bc"). It
+// remembers what it was fed, to tell people why two digests differ.
 class FieldHasher {
  public:
   FieldHasher& add(std::string_view name, std::string_view value);
   FieldHasher& add(std::string_view name, std::int64_t value);
-  // Long material goes in, and is remembered, as its own digest.
+  // Adds long material as its own digest, which is also what it remembers.
   FieldHasher& add_digest_of(std::string_view name, std::string_view text);
 
   Digest digest() const;

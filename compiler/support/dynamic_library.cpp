@@ -21,7 +21,7 @@ namespace {
 
 std::size_t align4(std::size_t size) { return (size + 3) & ~std::size_t{3}; }
 
-// The GNU build id among the notes of a segment, or empty.
+// Returns the GNU build id among the notes of a segment, or empty.
 std::span<const std::uint8_t> build_id_in_notes(std::span<const std::uint8_t> notes) {
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) header;
@@ -48,8 +48,8 @@ struct Wanted {
   std::span<const std::uint8_t> build_id;  // in the library
 };
 
-// Allocates nothing: glibc, through which an exception would go, ends a process that has no memory
-// for its unwinder.
+// Looks at one library. It allocates nothing: glibc, through which an exception would go, ends a
+// process that has no memory for its unwinder.
 int look_at_library(dl_phdr_info* info, std::size_t /*size*/, void* data) {
   auto& wanted = *static_cast<Wanted*>(data);
   if (info->dlpi_addr != wanted.base) return 0;
@@ -69,7 +69,7 @@ const link_map* map_of(void* handle) {
 
 constexpr std::size_t kLargestNotes = 65536;
 
-// Reads records that lie at an offset of a file; false where there are fewer.
+// Reads records at an offset of a file; false if there are fewer.
 template <typename Record>
 bool read_at(const FileDescriptor& file, std::uint64_t offset, std::span<Record> records) {
   static_assert(std::is_trivially_copyable_v<Record>);

@@ -11,16 +11,17 @@ namespace moejit {
 // kernels leave threads and exit handlers behind that must stay callable.
 class DynamicLibrary {
  public:
-  // `name` is a path, or a soname that the loader searches for. The error is the loader's sentence.
+  // Opens a library. `name` is a path, or a soname that the loader searches for. The error is the
+  // loader's sentence.
   static tl::expected<DynamicLibrary, std::string> open(const std::string& name);
 
-  // Address of a function, or null. Cast it to the function's type.
+  // Returns the address of a function, or null. Cast it to the function's type.
   void* symbol(const char* name) const;
 
-  // Where the loader found it; empty where it does not say.
+  // Returns where the loader found it; empty if it does not say.
   std::string path() const;
 
-  // GNU build id in hexadecimal; empty where the library has none.
+  // Returns the GNU build id in hexadecimal; empty if the library has none.
   std::string build_id() const;
 
  private:
@@ -28,8 +29,8 @@ class DynamicLibrary {
   void* handle_;
 };
 
-// The same of a library's file, which is read and not opened as a library; empty where it has none
-// or is no 64-bit library.
+// Returns the build id of a library's file, which is read and not opened as a library; empty if it
+// has none or is no 64-bit library.
 std::string build_id_of_file(const std::string& path);
 
 }  // namespace moejit

@@ -40,15 +40,15 @@ struct VariableInfo {
   Variable variable;
   std::string_view name;           // as in the environment
   std::string_view meaning;        // one phrase
-  std::string_view default_value;  // what holds where it is not set, in words
+  std::string_view default_value;  // what holds if it is not set, in words
 };
 
-// The table of all variables, in the order of the enumeration.
+// Returns the table of all variables, in the order of the enumeration.
 std::span<const VariableInfo> variables();
 
 std::string_view name_of(Variable variable);
 
-// The value of a variable; none where it is not set or empty.
+// Returns the value of a variable; none if it is not set or empty.
 std::optional<std::string> environment(Variable variable);
 
 }  // namespace moejit

@@ -17,7 +17,7 @@ enum class ErrorCode {
 #undef MOEJIT_ERROR_CODE
 };
 
-// One failure, told so that its reader can act: `message` is one sentence that names what is
+// One failure, described so that its reader can act: `message` is one sentence that names what is
 // wrong, where (JSON path, tensor, file), what was got and what was wanted; `hint` says what to do
 // (may be empty); `detail` holds long material such as a compiler log (may be empty).
 struct Error {
@@ -28,17 +28,17 @@ struct Error {
   std::string detail;
 };
 
-// Either a value or an Error. Nothing in the library throws or prints instead.
+// Either a value or an Error. The library returns this instead of throwing or printing.
 template <typename T>
 using Result = tl::expected<T, Error>;
 
 std::string_view to_string(Stage stage);
 std::string_view to_string(ErrorCode code);
 
-// Exit status with which the command line tool ends for this code; see docs/errors.md.
+// Returns the exit status of the command line tool for this code; see docs/errors.md.
 int exit_code_of(ErrorCode code);
 
-// "parse error [unknown_key]: ..." plus "hint: ..." and the detail on lines of their own.
+// Returns "parse error [unknown_key]: ..." plus "hint: ..." and the detail on lines of their own.
 std::string to_string(const Error& error);
 
 inline tl::unexpected<Error> fail(Stage stage, ErrorCode code, std::string message,
@@ -59,7 +59,8 @@ inline tl::unexpected<Error> fail(Stage stage, ErrorCode code, std::string messa
     if (!moejit_try_result) return tl::make_unexpected(std::move(moejit_try_result).error()); \
   } while (false)
 
-// MOEJIT_TRY_ASSIGN(auto value, expression): the value, or return the error.
+// MOEJIT_TRY_ASSIGN(auto value, expression) assigns the value, or returns the error from the
+// enclosing function.
 #define MOEJIT_TRY_ASSIGN(target, expression) \
   MOEJIT_TRY_ASSIGN_INNER(MOEJIT_CONCAT(moejit_try_result_, __LINE__), target, expression)
 #define MOEJIT_TRY_ASSIGN_INNER(result, target, expression)           \

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 46;
 
-// Unique in this folder: process ids are, except across machines that share the folder, where
-// O_EXCL makes the next attempt take another number.
+// Returns a name that is unique in this folder: process ids are, except across machines that share
+// the folder, where O_EXCL makes the next attempt take another number.
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> next{0};
   return fmt::format("{}.{}-{}.tmp", path, getpid(), next.fetch_add(1));
@@ -48,8 +48,8 @@ int write_sync_close(FileDescriptor& file, Pieces pieces) {
   return file.close();
 }
 
-// So that the new name is there after a power cut. Not every file system can do it, and the content
-// is safe in any case.
+// Syncs the folder, so that the new name survives a power cut. Not every file system can do it, and
+// the content is safe in any case.
 void sync_folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -57,7 +57,8 @@ void sync_folder_of(const std::string& path) {
   if (opened) sync_file(opened.get());
 }
 
-// A pipe or device such as /dev/stdout, which must not be replaced by a file.
+// Returns whether the path is a pipe or device such as /dev/stdout, which must not be replaced by a
+// file.
 bool is_special(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
@@ -110,7 +111,7 @@ int write_all(int fd, std::span<const std::byte> bytes) {
 
 int sync_file(int fd) {
   while (::fsync(fd) != 0) {
-    // Some file systems know no fsync for what we opened; then there is nothing to wait for.
+    // Some file systems have no fsync for what we opened; then there is nothing to wait for.
     if (errno == EINVAL || errno == EROFS) return 0;
     if (errno != EINTR) return errno;
   }
@@ -122,7 +123,7 @@ int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes) {
   if (::fstat(fd, &status) != 0) return errno;
   if (status.st_size > max_bytes) return EFBIG;
   std::size_t used = bytes.size();
-  // One byte more than the size, so that the end is seen without growing.
+  // Reads one byte more than the size, so that the end is seen without growing.
   bytes.resize(used + static_cast<std::size_t>(status.st_size) + 1);
   const std::size_t limit = used + static_cast<std::size_t>(max_bytes);
   while (true) {
@@ -140,13 +141,13 @@ int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes) {
 
 std::string errno_text(int error) {
   char buffer[128];
-  // The GNU function, which may return a constant instead of filling the buffer.
+  // This is the GNU function, which may return a constant instead of filling the buffer.
   return ::strerror_r(error, buffer, sizeof(buffer));
 }
 
 namespace {
 
-// The bytes of a file that is too long, in words: a pipe has no length.
+// Returns the size of a file that is too long, in words: a pipe has no length.
 std::string length_of(int fd, std::int64_t max_bytes) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))

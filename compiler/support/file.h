@@ -34,29 +34,29 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// The functions of this group return 0 or errno, for callers that act on the cause. All of them
-// go on after interruptions by signals.
+// write_all(), sync_file() and read_all() return 0 or errno, for callers that act on the cause.
+// They continue after interruptions by signals.
 int write_all(int fd, std::span<const std::byte> bytes);
 int sync_file(int fd);
-// Appends to `bytes` until the end of the file; EFBIG where it is longer than `max_bytes`.
+// Appends to `bytes` until the end of the file; EFBIG if it is longer than `max_bytes`.
 int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes);
 
-// "No space left on device": strerror(), safe among threads.
+// Returns strerror()'s text ("No space left on device"), safe for threads.
 std::string errno_text(int error);
 
-// The whole of a file. Errors: kFileNotFound (also a folder, or no permission), kFileRead.
+// Reads the whole file. Errors: kFileNotFound (also a folder, or no permission), kFileRead.
 Result<std::vector<std::byte>> read_file(const std::string& path);
 Result<std::string> read_text_file(const std::string& path);
-// The same of a file of at most `max_bytes`; kInvalidValue for a longer one, which is not read.
+// Reads a file of at most `max_bytes`; kInvalidValue for a longer one, which is not read.
 Result<std::string> read_text_file(const std::string& path, std::int64_t max_bytes);
 
 // Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
 // or all of the new one, also after a power cut, and a failure (kFileWrite) leaves nothing behind.
-// The file's mode is `mode` less the umask from its beginning on.
+// The file's mode is `mode` less the umask from the start.
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes,
                         mode_t mode = 0666);
 Result<void> write_file(const std::string& path, std::string_view text);
-// The pieces one after the other, for content that would be dear to copy together.
+// Writes the pieces one after the other, for content that would be expensive to copy together.
 Result<void> write_file(const std::string& path,
                         std::span<const std::span<const std::byte>> pieces);
 

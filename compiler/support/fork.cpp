@@ -11,7 +11,7 @@ struct Registry {
   ForkHandler* first = nullptr;
 };
 
-// Never destroyed: handlers may go after static objects do.
+// Never destroyed: handlers may outlive static objects.
 Registry& registry() {
   static Registry& the_registry = *new Registry;
   return the_registry;
@@ -39,7 +39,7 @@ void ForkHandler::register_for_fork() {
     };
     return ::pthread_atfork(before, in_parent, in_child) == 0;
   }();
-  static_cast<void>(is_installed);  // without memory for it, forks are as they are without us
+  static_cast<void>(is_installed);  // without memory for it, forks stay unhandled
   const std::lock_guard lock(all.mutex);
   next_ = all.first;
   if (next_ != nullptr) next_->previous_ = this;

@@ -55,7 +55,7 @@ std::string place(std::string_view text, std::size_t offset) {
   return fmt::format("{}:{}", lines + 1, columns + 1);
 }
 
-// What the library says is wrong, without its own prefix and position.
+// Returns what the library says is wrong, without its own prefix and position.
 std::string reason_of(std::string_view library_message) {
   const std::size_t start = library_message.find("syntax error");
   const std::size_t dash =
@@ -176,7 +176,7 @@ class TreeBuilder {
     std::vector<const JsonMember*> sorted;
     sorted.reserve(members.size());
     for (const JsonMember& member : members) sorted.push_back(&member);
-    // Members lie in the order of the text, so their addresses tell which came first.
+    // Members lie in the order of the text, so their addresses show which came first.
     std::sort(sorted.begin(), sorted.end(), [](const JsonMember* a, const JsonMember* b) {
       return a->key != b->key ? a->key < b->key : a < b;
     });
@@ -193,14 +193,14 @@ class TreeBuilder {
                 "remove one of the two");
   }
 
-  // The path of the innermost open array or object.
+  // Returns the path of the innermost open array or object.
   std::string path_of_open() const {
     std::string path = "$";
     for (std::size_t i = 0; i + 1 < open_.size(); ++i) path = path_below(open_[i], path);
     return path;
   }
 
-  // The path of the value that is being read.
+  // Returns the path of the value that is being read.
   std::string path() const {
     return open_.empty() ? "$" : path_below(open_.back(), path_of_open());
   }
@@ -217,7 +217,7 @@ class TreeBuilder {
   std::vector<JsonValue> open_;  // arrays and objects that are not complete yet, outermost first
 };
 
-// Refuses what the library would let pass or explain badly.
+// Refuses what the library would accept or explain badly.
 Result<void> check_bytes(std::string_view text, const JsonOptions& options) {
   const auto refuse = [&](std::string_view what, std::string hint) {
     return fail(options.stage, ErrorCode::kInvalidJson,
@@ -240,7 +240,7 @@ Result<void> check_bytes(std::string_view text, const JsonOptions& options) {
   return {};
 }
 
-// Bytes of the UTF-8 sequence that `text` begins with; 0 where it begins with none.
+// Returns the length of the UTF-8 sequence that `text` begins with; 0 if it begins with none.
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t length = first < 0x80u                     ? 1

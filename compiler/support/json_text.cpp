@@ -75,7 +75,7 @@ std::string Json::dump(int indent) const {
 }
 
 std::string json_string(std::string_view text) {
-  using Leaf = nlohmann::json;  // of a string: its destructor takes no memory
+  using Leaf = nlohmann::json;  // of a string: its destructor needs no memory
   return Leaf(text).dump(-1, ' ', false, Leaf::error_handler_t::replace);
 }
 

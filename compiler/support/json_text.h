@@ -13,9 +13,9 @@
 
 namespace moejit {
 
-// A value that is built to be written as JSON. Objects keep the order in which members came.
-// Destroying one takes no memory, so that a host without any left gets an error: nlohmann's values
-// allocate in their destructor, and end the process where that fails.
+// A value that is built to be written as JSON. Objects keep the order in which members were added.
+// Destroying one needs no memory, so that a host without any left gets an error: nlohmann's values
+// allocate in their destructor, and end the process if that fails.
 class Json {
  public:
   using Member = std::pair<std::string_view, Json>;
@@ -48,7 +48,7 @@ class Json {
   // Adds an element to an array.
   void push_back(Json element) { value_.elements.push_back(std::move(element.value_)); }
 
-  // Stands for a member of an object, which is added where there is none.
+  // Stands for a member of an object, which assignment adds if it is absent.
   class MemberOf {
    public:
     MemberOf& operator=(Json value);
@@ -61,8 +61,8 @@ class Json {
   };
   MemberOf operator[](std::string_view key) { return {value_, key}; }
 
-  // Returns the text: on one line without blanks where `indent` is negative, else with a line for
-  // each value, `indent` blanks for each level. Bytes that are not UTF-8 become U+FFFD.
+  // Returns the text: on one line without blanks if `indent` is negative, else with a line for each
+  // value and `indent` blanks for each level. Bytes that are not UTF-8 become U+FFFD.
   std::string dump(int indent = -1) const;
 
  private:

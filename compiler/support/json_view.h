@@ -13,8 +13,7 @@
 
 namespace moejit {
 
-// The whole numbers that a field may hold. `bound_by` names the field that sets `highest`, if one
-// does.
+// The whole numbers that a field may hold. `bound_by` names the field that sets `highest`, if any.
 struct IntRange {
   int64_t lowest = 0;
   int64_t highest = 0;
@@ -22,11 +21,12 @@ struct IntRange {
   std::string_view bound_by = {};
 };
 
-// "1 to 8 (experts)", "a multiple of 16 from 16 to 65536"
+// Returns for example "1 to 8 (experts)" or "a multiple of 16 from 16 to 65536".
 std::string to_string(const IntRange& range);
 
-// A value of a document and its path: reads with checks whose errors name source, line, path, what
-// was got and what was wanted. Cheap to copy; must not outlive the document.
+// A value of a document and its path. Its reads check the value, and their errors name source,
+// line, path, what was got and what was wanted. It is cheap to copy and must not outlive the
+// document.
 class JsonView {
  public:
   explicit JsonView(const JsonDocument& document);
@@ -37,13 +37,13 @@ class JsonView {
   std::string_view key() const { return key_; }  // of a member of an object, else empty
   bool is_null() const { return value_->kind == JsonKind::kNull; }
 
-  // kWrongType where the value is not an object.
+  // Returns kWrongType if the value is not an object.
   Result<void> check_object() const;
-  // kUnknownKey for the first member that is not among `known`, with the nearest known key.
+  // Returns kUnknownKey for the first member that is not among `known`, with the nearest known key.
   Result<void> check_keys(std::span<const std::string_view> known) const;
-  // The member of an object; none where it is absent or this is not an object.
+  // Returns the member of an object; none if it is absent or this is not an object.
   std::optional<JsonView> find(std::string_view key) const;
-  // The same, but kMissingKey or kWrongType instead of none.
+  // Returns the same, but kMissingKey or kWrongType instead of none.
   Result<JsonView> at(std::string_view key) const;
   Result<std::vector<JsonView>> read_members() const;
 
@@ -52,12 +52,12 @@ class JsonView {
   Result<double> read_number() const;  // any finite one
   Result<bool> read_bool() const;
   Result<std::string> read_string() const;
-  // The index of the string in `names`; kInvalidValue with the nearest name.
+  // Returns the index of the string in `names`; kInvalidValue with the nearest name.
   Result<std::size_t> read_choice(std::span<const std::string_view> names) const;
 
-  // The value in words for a message: 8.0, "text", null, an array, an object.
+  // Returns the value in words for a message: 8.0, "text", null, an array, an object.
   std::string got() const;
-  // An error at this value: "source:line: path: what".
+  // Returns an error at this value: "source:line: path: what".
   tl::unexpected<Error> fail(ErrorCode code, std::string_view what, std::string hint = {}) const;
 
  private:

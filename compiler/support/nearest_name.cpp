@@ -8,10 +8,10 @@
 namespace moejit {
 namespace {
 
-// Names are short; longer ones are no misspelling of anything and must not cost time.
+// Names are short; longer ones misspell nothing and must not cost time.
 constexpr std::size_t kMaxLength = 64;
 
-// Optimal string alignment distance.
+// Returns the optimal string alignment distance.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;

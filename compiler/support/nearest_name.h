@@ -6,8 +6,9 @@
 
 namespace moejit {
 
-// The candidate that `name` is most likely a misspelling of: fewest letters inserted, left out,
-// replaced or swapped with their neighbour; the first of equals. Empty where none is similar.
+// Returns the candidate that `name` most likely misspells: the one with the fewest letters
+// inserted, left out, replaced or swapped with a neighbor; the first of equals. Empty if none is
+// similar.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
 
 }  // namespace moejit

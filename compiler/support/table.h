@@ -7,10 +7,10 @@
 
 namespace moejit {
 
-// Rows of cells under a heading, columns as wide as their widest cell and two blanks apart.
+// Rows of cells under a heading; columns are as wide as their widest cell and two blanks apart.
 // Given a width in characters, the widest left-aligned columns are made narrower until a line fits
 // or none of them is wider than 12: cells of one word lose their middle, others their end, and
-// "..." stands there. Right-aligned cells are numbers and stay whole. A width of 0 is no limit.
+// "..." marks the place. Right-aligned cells are numbers and stay whole. A width of 0 is no limit.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -20,10 +20,11 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // Cells that are left out are empty.
+  // Adds a row. Cells that are left out are empty.
   void add(std::vector<std::string> cells);
   std::string text(int32_t width = 0) const;
-  // The same, heading first, without line breaks: for texts that have more between the rows.
+  // Returns the same as lines without line breaks, heading first: for texts that have more between
+  // the rows.
   std::vector<std::string> lines(int32_t width = 0) const;
 
  private:
@@ -33,10 +34,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "12.3 us", "4.56 ms", "1.23 s": three or more digits at any size.
+// Returns "12.3 us", "4.56 ms" or "1.23 s": three or more digits at any size.
 std::string time_text(double microseconds);
 
-// "5.5 MiB"
+// Returns for example "5.5 MiB".
 std::string bytes_text(int64_t bytes);
 
 }  // namespace moejit

@@ -10,7 +10,7 @@ namespace {
 
 using Library = nlohmann::json;
 
-// Gets the library's events, whose values of its own would take memory to be destroyed.
+// Gets the library's events. The library's own values would need memory to be destroyed.
 class ValueReader final : public Library::json_sax_t {
  public:
   explicit ValueReader(std::size_t max_depth) : max_depth_(max_depth) {}
@@ -51,7 +51,7 @@ class ValueReader final : public Library::json_sax_t {
     std::string key;
   };
 
-  // The path of the value that is being read.
+  // Returns the path of the value that is being read.
   std::string path() {
     if (open_.empty()) return {};
     Open& parent = open_.back();

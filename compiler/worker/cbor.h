@@ -13,7 +13,7 @@
 
 namespace moejit::compiler {
 
-// Writes CBOR (RFC 8949), item by item: a map or an array is followed by its items, in a map each
+// Writes CBOR (RFC 8949), item by item: the items of a map or an array follow it, in a map each
 // after its key.
 class CborWriter {
  public:
@@ -33,15 +33,15 @@ class CborWriter {
   std::vector<std::byte> written_;
 };
 
-// A value of a CBOR item; std::monostate for maps, arrays and what else there is.
+// A value of a CBOR item; std::monostate for maps, arrays and all others.
 using CborValue =
     std::variant<std::monostate, std::string, std::vector<std::uint8_t>, std::int64_t, double>;
 // The values of an item by their paths: "" is the item, "time/total" a member's member, "usage/0"
-// an array's first. It is flat, so that destroying it takes no memory.
+// an array's first. It is flat, so that destroying it needs no memory.
 using CborValues = std::map<std::string, CborValue, std::less<>>;
 
-// Reads one item, with nothing behind it. None where it is malformed or where more than `max_depth`
-// maps and arrays are within each other: the bytes may be anything.
+// Reads one item, with nothing behind it. None if it is malformed or nests more than `max_depth`
+// maps and arrays: the bytes may be anything.
 std::optional<CborValues> read_cbor(std::span<const std::byte> bytes, std::size_t max_depth);
 
 }  // namespace moejit::compiler

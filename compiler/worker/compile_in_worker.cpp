@@ -36,8 +36,8 @@ tl::unexpected<Error> fault(const KernelSource& source, std::string_view what,
               fmt::format("kernel {}: {}", source.entry, what), {}, std::move(detail));
 }
 
-// Standard input, output and error of the worker are files in memory: nobody can block on them,
-// and a worker that dies early raises no signal here.
+// Standard input, output and error of the worker are files in memory: nobody can block on them, and
+// a worker that dies early raises no signal here.
 struct Files {
   std::array<FileDescriptor, 3> all;
 
@@ -50,7 +50,7 @@ struct Files {
     if (const int error = write_all(all[0].get(), input); error != 0) return error;
     return lseek(all[0].get(), 0, SEEK_SET) == 0 ? 0 : errno;
   }
-  // What the worker wrote; the offset is shared with it.
+  // Returns what the worker wrote; the offset is shared with it.
   std::vector<std::byte> written(std::size_t which, std::int64_t most) const {
     std::vector<std::byte> bytes;
     if (lseek(all[which].get(), 0, SEEK_SET) != 0) return {};
@@ -74,7 +74,7 @@ int start(const std::string& program, const Files& files, pid_t& process) {
 }
 
 struct Ending {
-  std::optional<int> status;  // none where the host program takes its children's status itself
+  std::optional<int> status;  // none if the host program takes its children's status
   bool was_stopped = false;
 };
 

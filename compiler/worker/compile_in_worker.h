@@ -10,11 +10,11 @@
 
 namespace moejit::compiler {
 
-// What compile_with_nvrtc_and_time() gives, from a process of the program `moejit` that is started
-// for this kernel (compile_worker.h); `program` is its path, or its name on the PATH. Its time is
-// that of the compiler alone. Errors: of NVRTC there; kCompilerFault where the process crashed,
-// could not be started or is of another version; kInterrupted where `stop` asks, which ends the
-// process.
+// Does what compile_with_nvrtc_and_time() does, in a process of the program `moejit` that is
+// started for this kernel (compile_worker.h); `program` is its path, or its name on the PATH. Its
+// time is that of the compiler alone. Errors: those of NVRTC there; kCompilerFault if the process
+// crashed, could not be started or is of another version; kInterrupted if `stop` is requested,
+// which ends the process.
 Result<CompiledKernel> compile_in_worker(const KernelSource& source, const std::string& program,
                                          const std::stop_token& stop);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 4;  // of messages: reading takes memory for each level
 
-// What `read` makes of the message; none where it is malformed or lacks something.
+// Returns what `read` makes of the message; none if it is malformed or incomplete.
 template <typename Function>
 auto read_message(std::span<const std::byte> bytes, const Function& read)
     -> std::optional<decltype(read(CborValues{}))> {
@@ -81,7 +81,7 @@ ResourceUsage usage_at(const CborValues& values, const std::string& path) {
   for (std::size_t i = 0; i < kUsageMembers.size(); ++i) {
     const auto count = std::get<std::int64_t>(values.at(path + "/" + std::to_string(i)));
     if (count < 0 || count > std::numeric_limits<std::int32_t>::max())
-      throw std::out_of_range("no count");  // as where it is missing
+      throw std::out_of_range("no count");  // as if it were missing
     usage.*kUsageMembers[i] = static_cast<std::int32_t>(count);
   }
   return usage;

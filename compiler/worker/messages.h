@@ -13,19 +13,20 @@
 
 namespace moejit::compiler {
 
-// What goes to a compile worker, with the key that the kernel will be stored under: the worker may
-// be a moejit of another version, and has to find the same.
+// What goes to a compile worker, with the key under which the kernel will be stored: the worker may
+// be a moejit of another version, and must compute the same key.
 struct WorkerRequest {
   KernelSource source;
   Digest key;
   bool operator==(const WorkerRequest&) const = default;
 };
 
-// Both as CBOR. Decoding takes any bytes, and gives none where they are no such message.
+// Encode and decode the request as CBOR. Decoding takes any bytes, and returns none if they are no
+// such message.
 std::vector<std::byte> encode_request(const WorkerRequest& request);
 std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes);
 
-// The answer is about `source`: a kernel for it, or an error.
+// Encode and decode the answer about `source`: a kernel for it, or an error.
 std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply);
 std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> bytes,
                                                    const KernelSource& source);

@@ -35,10 +35,10 @@ tl::unexpected<Error> no_message(std::string_view what) {
 }  // namespace
 
 Result<void> serve_compile_worker(int parent) {
-  // The one that asked may be gone already.
+  // The process that asked may be gone already.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
     return no_message(fmt::format("process {} is not my parent", parent));
-  // What a library prints must not get between the bytes of the answer.
+  // Text that a library prints must not get between the bytes of the answer.
   FileDescriptor output(dup(STDOUT_FILENO));
   if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return no_message("no standard output");
   std::vector<std::byte> bytes;
