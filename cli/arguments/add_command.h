@@ -8,15 +8,15 @@
 #include <memory>
 #include <string>
 
-// What the files that declare commands share; nothing else includes it.
+// Shared by the files that declare commands; nothing else includes it.
 namespace moejit::cli {
 
-// An empty name is what a script's unset variable gives, not a wish to write nothing.
+// Refuses an empty name: it comes from a script's unset variable, not from a wish to write nothing.
 inline std::string check_name(const std::string& name) {
   return name.empty() ? "the name is empty" : "";
 }
 
-// A subcommand whose record lives as long as the action that uses it.
+// Returns a subcommand whose record lives as long as the action that uses it.
 template <typename Command>
 std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std::string& name,
                                      const std::string& summary, const std::string& examples,
@@ -36,13 +36,13 @@ inline constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
 // Where the kernels of a command come from.
 void add_cache_options(CLI::App& sub, CacheOptions& cache);
 
-// Each declares a command of moejit, with its verbs. In layer_arguments.cpp:
+// Each of these declares a command of moejit, with its verbs. In layer_arguments.cpp:
 void add_layer(CLI::App& app, Action& action);
 void add_activation(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_emit(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
-// In kernel_arguments.cpp; what is printed of a measurement says how it was called:
+// In kernel_arguments.cpp; reports of measurements repeat the command line:
 void add_build(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, const std::string& command_line);

@@ -10,7 +10,7 @@
 namespace moejit::cli {
 namespace {
 
-// A command of `moejit cache`, with the options that all of them have.
+// Returns a command of `moejit cache`, with the options that all of them have.
 template <typename Command>
 CLI::App& add_cache_command(CLI::App& cache, Action& action, const std::string& name,
                             const std::string& summary, const std::string& examples,

@@ -6,8 +6,8 @@
 
 namespace moejit::cli {
 
-// Puts BF16 `w1` and `w2` in the place of `w1_q`, `w1_scale_inv`, `w2_q` and `w2_scale_inv`: each
-// code times the scale of its 128x128 block, rounded once. Blocks of `w1` restart at the up half.
+// Replaces `w1_q`, `w1_scale_inv`, `w2_q` and `w2_scale_inv` by BF16 `w1` and `w2`: each code times
+// the scale of its 128x128 block, rounded once. Blocks of `w1` restart at the up half.
 void dequantize_weights(const compiler::Layer& layer, TensorMap& tensors);
 
 }  // namespace moejit::cli

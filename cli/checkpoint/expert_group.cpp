@@ -15,7 +15,7 @@ constexpr std::string_view kExperts = "experts.";
 // Granite has no `experts` in its names.
 constexpr std::array<std::string_view, 2> kFusedWithoutExperts = {"input_linear.weight",
                                                                   "output_linear.weight"};
-// Qwen3-Next and others number the layers of multi-token prediction anew.
+// Qwen3-Next and others number the layers of multi-token prediction from 0 again.
 constexpr std::string_view kMultiTokenPrediction = "mtp.";
 
 std::optional<int64_t> number_from(std::string_view text) {
@@ -33,7 +33,7 @@ size_t find_word(std::string_view name, std::string_view word) {
   return at;
 }
 
-// Counts the letters of a name that are the stem of its group: none where it is of no expert.
+// Counts the letters of a name that are the stem of its group; none if it belongs to no expert.
 size_t stem_length(std::string_view name) {
   if (const size_t at = find_word(name, kExperts); at != std::string_view::npos)
     return at + kExperts.size();
@@ -44,7 +44,7 @@ size_t stem_length(std::string_view name) {
   return 0;
 }
 
-// Makes "model.layers.3.mlp" of "model.layers.3.mlp.experts." and of what people write for it.
+// Makes "model.layers.3.mlp" of "model.layers.3.mlp.experts." and of the forms that people write.
 std::string prefix_of(std::string_view stem) {
   while (stem.ends_with('.')) stem.remove_suffix(1);
   constexpr std::string_view kWord = "experts";
@@ -145,7 +145,7 @@ Result<ExpertGroup> choose_expert_group(const ShardSet& shards, const Checkpoint
   std::vector<const ExpertGroup*> fitting;
   for (const ExpertGroup* group : all)
     if (!options.layer_number || group->layer == options.layer_number) fitting.push_back(group);
-  // A decoder layer is meant where a layer of multi-token prediction has the same number.
+  // A decoder layer is meant if a layer of multi-token prediction has the same number.
   const auto is_decoder = [](const ExpertGroup* g) {
     return !g->prefix.starts_with(kMultiTokenPrediction);
   };

@@ -12,8 +12,8 @@
 
 namespace moejit::cli {
 
-// Tells what a checkpoint has of the experts of one MoE layer. Tensors are called STEM + "0." + a
-// part where each expert has its own, and STEM + a fused part where one tensor has all of them.
+// What a checkpoint has of the experts of one MoE layer. Tensors are called STEM + "0." + a part if
+// each expert has its own, and STEM + a fused part if one tensor has all of them.
 struct ExpertGroup {
   std::string prefix;            // "model.layers.3.mlp"
   std::string stem;              // "model.layers.3.mlp.experts."
@@ -23,13 +23,13 @@ struct ExpertGroup {
   std::set<std::string> fused;   // "gate_up_proj", "down_proj_bias"
 };
 
-// Finds every group by the names of tensors: what stands before and behind the word `experts`, or
-// before `input_linear.weight` and `output_linear.weight`. Groups have their prefixes as keys.
+// Finds every group by the names of tensors: by what stands before and behind the word `experts`,
+// or before `input_linear.weight` and `output_linear.weight`. Groups have their prefixes as keys.
 std::map<std::string, ExpertGroup> find_expert_groups(const ShardSet& shards);
 
 // Chooses the group that the options ask for by prefix or number; without either, the only one.
-// Errors: kMissingTensor where there is none, kInvalidValue where several fit; the hint lists what
-// is there.
+// Errors: kMissingTensor if there is none, kInvalidValue if several fit; the hint lists what is
+// there.
 Result<ExpertGroup> choose_expert_group(const ShardSet& shards, const CheckpointOptions& options);
 
 // Writes the numbers of a set as people say them: "0 to 3, 6".

@@ -14,7 +14,7 @@ namespace moejit::cli {
 //   PREFIX.experts.gate_up_proj, down_proj                   (gpt-oss, Llama-4, ...)
 // BF16 gives `w1` and `w2`, and so does MXFP4 (gate_up_proj_blocks, gate_up_proj_scales), exactly.
 // F8_E4M3 with a `weight_scale_inv` (F32 or BF16) beside each gives `w1_q`, `w1_scale_inv`, `w2_q`,
-// `w2_scale_inv`: the published codes and scales as they are, never quantised again. Only where the
+// `w2_scale_inv`: the published codes and scales as they are, never quantized again. Only if the
 // recipe is `bf16` or the layer has a backward pass it gives `w1` and `w2`, rounded to bf16. Rows
 // of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever that of the
 // file; `w1_q` has all of gate first. Errors name file and tensor: kMissingTensor, kTensorMismatch,

@@ -14,8 +14,8 @@ namespace {
 using compiler::DType;
 using compiler::GateUpLayout;
 
-// What the tensors of all experts are called: that of gate and up, that of up alone where there is
-// no gate, and the down projection. Families write biases, blocks and scales behind these names.
+// Names of the tensors of all experts: that of gate and up, that of up alone if there is no gate,
+// and the down projection. Families write biases, blocks and scales behind these names.
 struct FusedNames {
   std::string_view gate_up, up, down;
 };
@@ -58,8 +58,8 @@ class FusedLoader {
     MOEJIT_TRY_ASSIGN(
         const FusedMatrices w2,
         find_fused_matrices(source, naming_.down, layer_.hidden, layer_.intermediate, shards_));
-    // At most one of them is square, so that the other one knows. Where both are (no gate and
-    // I == H), transformers has rows of results.
+    // At most one of them is square, so the other one decides. If both are (no gate and I == H),
+    // transformers has rows of results.
     const FusedOrder order = w1.order != FusedOrder::kEither ? w1.order : w2.order;
     MOEJIT_TRY_ASSIGN(HostTensor w1_values, read_fused_matrices(source, w1, order));
     loaded.tensors.emplace("w1", std::move(w1_values));
@@ -86,7 +86,7 @@ class FusedLoader {
                 std::move(hint));
   }
 
-  // What the description leaves out must not be in the file, or results would be wrong in silence.
+  // The file must not have what the description leaves out, or results would be silently wrong.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && has_projection(group_, naming_.gate_up))
       return mismatch(
@@ -106,8 +106,8 @@ class FusedLoader {
 
   bool has_biases() const { return group_.fused.contains(bias_name(first())); }
 
-  // Shapes do not tell how gate and up lie. Without config.json: tensors with biases or in MXFP4
-  // are those of gpt-oss, others have gate first, if the description thinks so, too.
+  // Finds the layout of gate and up, which shapes do not tell. Without config.json, tensors with
+  // biases or in MXFP4 are those of gpt-oss; others have gate first, if the description agrees.
   Result<GateUpLayout> find_layout() const {
     if (!has_gate()) return GateUpLayout::kConcat;
     if (options_.gate_up_layout) return *options_.gate_up_layout;

@@ -7,13 +7,13 @@
 
 namespace moejit::cli {
 
-// Whether one tensor of the group has a projection of all experts, under a name that is known.
+// Returns whether one tensor of the group has a projection of all experts, under a known name.
 bool has_fused_experts(const ExpertGroup& group);
 
-// Loads those: [E, 2I, H] and [E, H, I], or [E, H, 2I] and [E, I, H], which are transposed. Gate
-// and up have the order that the file has them in. Where shapes do not tell one from the other,
-// those of the two tensors do together: 2I == H and I == H do not hold at once. Errors: as of
-// load_expert_weights().
+// Loads the fused experts: [E, 2I, H] and [E, H, I], or [E, H, 2I] and [E, I, H], which are
+// transposed. Gate and up stay in the order of the file. If the shape of one tensor does not tell
+// the orders apart, those of both do together: 2I == H and I == H do not hold at once. Errors:
+// those of load_expert_weights().
 Result<LoadedExperts> load_fused_experts(const compiler::Layer& layer, const ExpertGroup& group,
                                          const CheckpointOptions& options, ShardSet& shards);
 

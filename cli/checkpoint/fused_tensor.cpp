@@ -35,7 +35,7 @@ std::string hint_about(const ShardEntry& found, DType wanted) {
   return "save the model in bfloat16: model.to(torch.bfloat16).save_pretrained(...)";
 }
 
-// Returns the shape of one expert; an error where the tensor has fewer experts than are wanted.
+// Returns the shape of one expert; an error if the tensor has fewer experts than are wanted.
 Result<std::vector<int64_t>> expert_shape(const FusedTensorSource& source,
                                           const ShardEntry& found) {
   const std::vector<int64_t>& shape = found.entry->shape;

@@ -6,7 +6,7 @@
 
 namespace moejit::cli {
 
-// The tensors of a layer's experts, and how gate and up lie in those that have both.
+// The tensors of a layer's experts, and how gate and up are arranged in those that have both.
 struct LoadedExperts {
   TensorMap tensors;
   compiler::GateUpLayout layout = compiler::GateUpLayout::kConcat;

@@ -25,7 +25,8 @@ tl::unexpected<Error> invalid_index(const std::string& path, const std::string& 
               fmt::format("{}: {}", escape_for_message(path, 4096), what), std::move(hint));
 }
 
-// Another folder could be any file of the machine; checkpoints have their shards beside the index.
+// Returns whether the name has no folder. Another folder could be any file of the machine;
+// checkpoints have their shards beside the index.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
@@ -67,7 +68,7 @@ Result<ShardIndex> read_index(const std::string& path) {
   return index;
 }
 
-// Lists the files of a folder that end so, sorted.
+// Lists the files of a folder with this ending, sorted.
 Result<std::vector<std::string>> files_ending_in(const std::string& folder,
                                                  std::string_view ending) {
   std::error_code error;
@@ -90,8 +91,7 @@ std::string list_of(const std::vector<std::string>& names) {
   return names.size() > 3 ? fmt::format("{} and {} more", text, names.size() - 3) : text;
 }
 
-// Takes of a folder its index, or its only file; model.safetensors and its index come before
-// others.
+// Chooses a folder's index, or its only file; model.safetensors and its index come before others.
 Result<std::string> choose_in_folder(const std::string& folder) {
   const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
   const auto ambiguous = [&](const std::vector<std::string>& names, std::string hint) {

@@ -74,7 +74,7 @@ Result<ShardSet> ShardSet::open(const std::vector<std::string>& paths) {
 
 Result<void> ShardSet::add(const std::string& tensor, size_t shard) {
   const auto [owner, is_new] = owners_.emplace(tensor, shard);
-  // A file may be named beside the index that has it.
+  // A file may be named besides the index that has it.
   if (is_new || owner->second == shard) return {};
   return fail(Stage::kFile, ErrorCode::kInvalidFile,
               fmt::format("{}: tensor {} is in {} too", shown(shards_[shard].path),
@@ -128,7 +128,7 @@ std::string ShardSet::folder() const {
 }
 
 std::string ShardSet::missing_shard() const {
-  if (!index_.empty()) return "";  // it has all
+  if (!index_.empty()) return "";  // the index has all
   std::set<int32_t> numbers;
   std::optional<NumberedName> name;
   for (const Shard& shard : shards_) {

@@ -24,27 +24,27 @@ struct ShardEntry {
 class ShardSet {
  public:
   // `paths` are files, indexes or folders. Errors: those of find_shard_files() and
-  // SafetensorsFile::open(); kInvalidFile where two shards hold a tensor of the same name.
+  // SafetensorsFile::open(); kInvalidFile if two shards hold a tensor of the same name.
   static Result<ShardSet> open(const std::vector<std::string>& paths);
 
   bool has(std::string_view name) const { return owners_.contains(name); }
 
   // Returns the tensor, which must be one that has() knows. Errors: those of
-  // SafetensorsFile::open(), and kMissingTensor where the shard lacks what its index promises.
+  // SafetensorsFile::open(), and kMissingTensor if the shard lacks what its index promises.
   Result<ShardEntry> find(std::string_view name);
 
   // Calls `visit` with the name of every tensor, in alphabetic order.
   void for_each_name(const std::function<void(const std::string&)>& visit) const;
 
-  // Names it for a message: "a.safetensors", "a.safetensors and 2 more" or the path of the index.
+  // Returns a name for messages: "a.safetensors", "a.safetensors and 2 more" or the path of the
+  // index.
   std::string description() const;
 
   // Returns the folder of the first file, where a model's config.json is. Empty: the current one.
   std::string folder() const;
 
-  // Tells what the names of the shards say of one that was not given:
-  // "model-00002-of-00003.safetensors is not among the files". Empty where none is missing or they
-  // are numbered in another way.
+  // Returns what the names of the shards say about a missing one: "model-00002-of-00003.safetensors
+  // is not among the files". Empty if none is missing or they are numbered in another way.
   std::string missing_shard() const;
 
  private:
@@ -56,7 +56,7 @@ class ShardSet {
   Result<void> add(const std::string& tensor, size_t shard);
   Result<const SafetensorsFile*> open_shard(size_t shard, std::string_view tensor);
 
-  std::string index_;  // path of the only index, if all comes from it
+  std::string index_;  // path of the only index, if everything comes from it
   std::vector<Shard> shards_;
   std::map<std::string, size_t, std::less<>> owners_;  // tensor, and its place in shards_
 };

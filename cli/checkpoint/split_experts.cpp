@@ -26,7 +26,7 @@ std::string bias_of(std::string_view projection) { return fmt::format("{}.bias",
 
 int64_t scale_blocks(int64_t elements) { return (elements + 127) / 128; }
 
-// Where in a tensor of all experts the part of one projection goes.
+// Where the part of one projection goes in a tensor of all experts.
 struct Part {
   int64_t expert = 0;          // in the checkpoint
   std::string name;            // behind the expert's number
@@ -95,7 +95,7 @@ class SplitLoader {
                     "other formats of quantised weights are not read: save the model in bfloat16");
   }
 
-  // What the description leaves out must not be in the file, or results would be wrong in silence.
+  // The file must not have what the description leaves out, or results would be silently wrong.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && group_.parts.contains(weight_of(naming_.gate)))
       return mismatch(
@@ -110,7 +110,7 @@ class SplitLoader {
     return {};
   }
 
-  // The first expert decides on the format; the others must agree.
+  // Finds the format. The first expert decides it; the others must agree.
   Result<void> find_dtype() {
     const std::string part = weight_of(has_gate() ? naming_.gate : naming_.up);
     if (!shards_.has(full_name(first_expert_, part))) return missing(first_expert_, part);

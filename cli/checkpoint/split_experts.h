@@ -6,10 +6,10 @@
 
 namespace moejit::cli {
 
-// Whether each expert of the group has tensors of its own.
+// Returns whether each expert of the group has tensors of its own.
 bool has_split_experts(const ExpertGroup& group);
 
-// Loads those, with all of gate first. Errors: as of load_expert_weights().
+// Loads the split experts, with all of gate first. Errors: those of load_expert_weights().
 Result<LoadedExperts> load_split_experts(const compiler::Layer& layer, const ExpertGroup& group,
                                          int64_t first_expert, ShardSet& shards);
 

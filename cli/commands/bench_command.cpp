@@ -20,8 +20,8 @@ using compiler::LayerPlan;
 using measure::ClockProbe;
 using measure::GpuMonitor;
 
-// More experts' weights than these are copies: a kernel's time does not depend on it, and a host
-// with all of DeepSeek-V3's would need 22 GB.
+// Weights of further experts are copies: a kernel's time does not depend on it, and a host with all
+// of DeepSeek-V3's would need 22 GB.
 constexpr int64_t kDistinctExperts = 4;
 
 Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer& layer) {

@@ -5,9 +5,9 @@
 
 namespace moejit::cli {
 
-// `moejit bench --gemms`: each case is checked against the reference on a sample, then measured. At
-// an error, the cases measured before are printed all the same. kCheckFailed: a result is wrong,
-// and no figure of it is printed.
+// Runs `moejit bench --gemms`: each case is checked against the reference on a sample, then
+// measured. After an error the cases measured before are still printed. kCheckFailed: a result is
+// wrong, and its figures are not printed.
 Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal);
 
 }  // namespace moejit::cli

@@ -10,14 +10,14 @@
 
 namespace moejit::cli {
 
-// What a run of `moejit bench` on a layer found.
+// The results of `moejit bench` on a layer.
 struct BenchReport {
   BenchRun run;
   compiler::CallRows rows;
   double copy_bytes_per_second = 0.0;
   measure::KernelTimes times;
   measure::HotRun forward;
-  std::optional<measure::HotRun> step;  // forward and backward, where both were measured
+  std::optional<measure::HotRun> step;  // forward and backward, if both were measured
 };
 
 std::string bench_table(const compiler::LayerPlan& plan, const BenchReport& report);

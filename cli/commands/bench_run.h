@@ -12,7 +12,7 @@
 
 namespace moejit::cli {
 
-// How and on what a run of `moejit bench` measured: what it takes to repeat and to judge it.
+// How and on what a run of `moejit bench` measured, so that it can be repeated and judged.
 struct BenchRun {
   std::string command_line;
   std::string date;    // UTC, "2026-11-21T12:34:56Z"
@@ -22,25 +22,25 @@ struct BenchRun {
   std::string cuda_version;  // that the driver knows
   measure::GpuSettings settings;
   int32_t repeat = 0;        // cool launches of a kernel
-  double hot_seconds = 0.0;  // of launches of a kernel, at least
+  double hot_seconds = 0.0;  // least time of a kernel's launches
   runtime::EngineCounters counters;
 };
 
-// Repetitions and seconds within their ranges, or kUsage.
+// Checks the ranges of repetitions and seconds, or returns kUsage.
 Result<void> check_bench_options(const BenchCommand& command);
 
-// The GPU that the command asks for. kUnsupported for the simulator.
+// Opens the GPU that the command asks for. kUnsupported for the simulator.
 Result<OpenedTarget> open_bench_gpu(const BenchCommand& command);
 
-// All but the counters. `monitor` may be null.
+// Returns the description of a run, without the counters. `monitor` may be null.
 BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
                       const measure::GpuMonitor* monitor);
 
-// The members of a report that say how it was made, under their names in docs/cli.md.
+// Adds the members of a report that say how it was made, under their names in docs/cli.md.
 void add_run(nlohmann::ordered_json& json, const BenchRun& run);
-// What a monitor saw during hot launches, and nothing where there was none.
+// Adds what a monitor saw during hot launches; nothing without a monitor.
 void add_samples(nlohmann::ordered_json& json, const measure::GpuSamples& gpu);
-// Mean power, or "-".
+// Returns the mean power, or "-".
 std::string watts_text(const measure::GpuSamples& gpu);
 
 }  // namespace moejit::cli

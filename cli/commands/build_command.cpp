@@ -24,8 +24,8 @@
 namespace moejit::cli {
 namespace {
 
-// Threads that take jobs in turn until all are done, or one has failed for a reason that others
-// would fail for too.
+// Threads that take jobs in turn until all are done, or until one has failed for a reason that
+// applies to others too.
 class Builder {
  public:
   Builder(std::vector<BuildJob>& jobs, runtime::Engine& engine, const Terminal& terminal)
@@ -66,7 +66,7 @@ class Builder {
     }
   }
 
-  // An exception may not leave a thread.
+  // Makes one kernel. No exception may leave a thread.
   Result<runtime::ObtainedKernel> make(const BuildJob& job) {
     try {
       return engine_.obtain(job.source);
@@ -118,7 +118,7 @@ nlohmann::ordered_json failure_json(const BuildJob& job) {
           {"message", job.error->message}};
 }
 
-// Wall and CPU time, then front end, optimizer and assembler; "-" for what nobody tells.
+// Returns wall and CPU time, then front end, optimizer and assembler; "-" for unknown times.
 std::vector<std::string> time_cells(const BuildJob& job) {
   if (!job.kernel.compile_time) return {"from cache", "", "", "", ""};
   const auto text = [](double seconds) { return fmt::format("{:.2f} s", seconds); };
@@ -214,7 +214,7 @@ Error with_pack_hint(const BuildCommand& command, Error error) {
   return error;
 }
 
-// Kernels in the folder are what a build is for, unless it makes a pack or wants no folder.
+// Checks that the folder got the kernels, unless the build makes a pack or wants no folder.
 Result<void> check_written(const BuildCommand& command, size_t kernels,
                            const runtime::Engine& engine) {
   const int64_t unpublished = engine.counters().unpublished;
@@ -245,7 +245,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   if (variants_of(command) == BuildVariants::kAll) cache.build_arguments += " --variants all";
   if (variants_of(command) == BuildVariants::kWithIntermediates)
     cache.build_arguments += " --with-intermediates";
-  // What goes into a pack is made by the compiler of this machine, whatever other packs there are.
+  // This machine's compiler makes what goes into a pack, whatever other packs there are.
   cache.uses_packs = command.pack.empty();
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,

@@ -9,7 +9,7 @@
 namespace moejit::cli {
 namespace {
 
-// Returns the job's error as it is told to the author of the layer.
+// Returns the job's error, worded for the author of the layer.
 Error told(const BuildJob& job) {
   Error error = *job.error;
   error.message = fmt::format("{}: layer \"{}\": {}: {}", job.file, job.layer, job.operation,

@@ -24,7 +24,8 @@ Result<void> add_jobs(const std::string& file, const std::string& name, const co
   return {};
 }
 
-// What `run` and hosts may make of a description: passes and fusions are choices of theirs.
+// Returns the variants that `run` and hosts may make of a description: they choose passes and
+// fusions.
 std::vector<Layer> variants_of(const Layer& layer) {
   std::vector<Layer> variants;
   for (const bool fuses_activation : {true, false}) {

@@ -10,16 +10,16 @@
 
 namespace moejit::cli {
 
-// Which plans of a description a build makes the kernels of.
+// The plans of a description whose kernels a build makes.
 enum class BuildVariants {
   kDescribed,          // the description as it stands
-  kWithIntermediates,  // and with intermediates kept, as run --check and --dump-intermediates want
+  kWithIntermediates,  // and with intermediates kept, for run --check and --dump-intermediates
   // Everything that a run of the layer can need: forward alone and with backward, with and without
   // recomputation, kernels fused and apart, intermediates kept or not.
   kAll
 };
 
-// One kernel to have; several plans and layers may need the same.
+// One kernel to make; several plans and layers may need it.
 struct BuildJob {
   std::string file;   // of the layer
   std::string layer;  // its name
@@ -29,8 +29,9 @@ struct BuildJob {
   std::optional<Error> error = std::nullopt;  // why there is no kernel
 };
 
-// The kernels of all layers, each once, in the order of layer, operation and entry. Variants that a
-// target cannot run are left out, unless they are the description itself (kUnsupported).
+// Returns the kernels of all layers, each once, in the order of layer, operation and entry.
+// Variants that a target cannot run are left out, unless they are the description itself
+// (kUnsupported).
 Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
                                                  const std::string& target, BuildVariants variants);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in the cache: ls, show, verify.
+// Shows what is in the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
 #include "compiler/support/table.h"
@@ -16,7 +16,7 @@ namespace {
 struct Listing {
   std::string folder;
   std::vector<cache::EntryInfo> entries;
-  double seconds = 0;  // that reading and verifying took
+  double seconds = 0;  // time to read and verify
 };
 
 Result<Listing> list_cache(const CacheCommand& command, const Terminal& terminal) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which fields two keys differ.
+// Shows in which fields two keys differ.
 #include "cli/commands/cache_entries.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"

@@ -21,7 +21,7 @@ Result<std::string> folder_of(const CacheCommand& command) {
               "name one with --cache-dir or MOEJIT_CACHE_DIR");
 }
 
-// How often the name occurred before, so that the second "option" meets the second one.
+// A name and how often it occurred before, so that the second "option" meets the second one.
 using Place = std::pair<std::string, int>;
 
 std::vector<std::pair<Place, std::string>> placed(std::span<const HashedField> fields) {
@@ -34,7 +34,8 @@ std::vector<std::pair<Place, std::string>> placed(std::span<const HashedField> f
   return result;
 }
 
-// Names of kernels begin with "moejit_", which nobody types.
+// Returns whether the text names the entry. Names of kernels begin with "moejit_", which nobody
+// types.
 bool is_named(const std::string& entry, std::string_view text) {
   constexpr std::string_view kPrefix = "moejit_";
   return !text.empty() && (entry.starts_with(text) ||
@@ -71,7 +72,7 @@ Result<std::unique_ptr<cache::KernelCache>> open_cache(const CacheCommand& comma
                                                        const Terminal& terminal, CacheAccess access,
                                                        cache::CacheSettings settings) {
   MOEJIT_TRY_ASSIGN(const std::string folder, folder_of(command));
-  // Who tidies a cache by hand means it, on a network file system too.
+  // A user who tidies a cache by hand means it, even on a network file system.
   if (access == CacheAccess::kWrite) settings.writes_to_network = true;
   MOEJIT_TRY_ASSIGN(
       auto opened,

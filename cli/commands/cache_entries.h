@@ -16,42 +16,43 @@
 
 namespace moejit::cli {
 
-// The cache that a command is about. Errors: kCacheUnusable, also where the command will write and
-// the folder is read-only; kFileRead where the file system fails.
+// Opens the cache of a command. Errors: kCacheUnusable, also if the command will write and the
+// folder is read-only; kFileRead if the file system fails.
 enum class CacheAccess { kRead, kWrite };
 Result<std::unique_ptr<cache::KernelCache>> open_cache(
     const CacheCommand& command, const Terminal& terminal, CacheAccess access = CacheAccess::kRead,
     cache::CacheSettings settings = cache::settings_of_environment());
 
-// The key of the entry that a user means: 64 digits, a beginning that only one entry has, or the
-// path of its file; else the beginning of a kernel's name, with or without "moejit_", that only one
-// entry has. Error kUsage where there is none or more than one.
+// Returns the key of the entry that the text means: 64 digits, a beginning that only one entry has,
+// or the path of its file; else the beginning of a kernel's name, with or without "moejit_", that
+// only one entry has. Error kUsage if there is none or more than one.
 Result<Digest> find_key(const cache::KernelCache& cache, const std::string& text);
 
-// A text of an entry's metadata such as "target"; "?" where the entry is damaged.
+// Returns a text in an entry's metadata, such as "target"; "?" if the entry is damaged.
 std::string metadata_text(const cache::EntryInfo& entry, const char* name);
 
-// A field in which two keys differ; a value is empty where the key has no such field.
+// A field in which two keys differ; a value is empty if the key has no such field.
 struct FieldDifference {
   std::string field;
   std::string a, b;
 };
-// In the order of the fields of `a`, then those that only `b` has. Fields of the same name are
-// compared in turn, digests of headers as far as both were stored.
+// Returns the differing fields in the order of `a`, then those that only `b` has. Fields of the
+// same name are compared in turn, digests of headers as far as both were stored.
 std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
                                               std::span<const HashedField> b);
 
-// The same as JSON, each with its "field", its values under the names `a` and `b`, and its
-// "reason".
+// Returns the differences as JSON, each with its "field", its values under the names `a` and `b`,
+// and its "reason".
 nlohmann::ordered_json differences_json(std::span<const FieldDifference> differences, const char* a,
                                         const char* b);
-// A text from a file, of any length and content, as a cell of a table: what is longer than `most`
-// bytes ends in "...", and control characters are "?". A column is as wide as its widest cell.
+// Returns a text from a file, of any length and content, as a cell of a table: a text of more than
+// `most` bytes is cut and ends in "...", and control characters are "?". A column is as wide as its
+// widest cell.
 std::string cell_text(std::string_view text, std::size_t most = 96);
-// The same for a value of a field beside another; "(none)" where there is none.
+// Returns the cell for a value beside another one; "(none)" if there is none.
 std::string short_text(const std::string& value);
 
-// What it means that this field of two keys differs, as a phrase.
+// Returns what it means if this field of two keys differs, as a phrase.
 std::string_view reason_of(std::string_view field);
 
 }  // namespace moejit::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large the cache is and how it is kept small: stats, gc, clear.
+// Shows how large the cache is and keeps it small: stats, gc, clear.
 #include "cli/commands/cache_entries.h"
 #include "compiler/support/table.h"
 

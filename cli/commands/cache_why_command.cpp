@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a kernel is compiled although there are a cache and packs.
+// Tells why a kernel is compiled although there are a cache and packs.
 #include "cli/commands/layer_file.h"
 #include "cli/commands/wanted_kernels.h"
 #include "compiler/support/env.h"
@@ -19,7 +19,8 @@ std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// As an engine opens them: without the default folder it goes on, without another it does not.
+// Opens the places as an engine does: it goes on without the default folder, but not without a
+// named one.
 Result<KernelPlaces> open_places(const CacheWhyCommand& command, const Terminal& terminal) {
   KernelPlaces places;
   places.is_frozen = command.is_frozen || environment(Variable::kFrozen) == "1";
@@ -45,7 +46,7 @@ Result<KernelPlaces> open_places(const CacheWhyCommand& command, const Terminal&
   return places;
 }
 
-// The name of a pack's file, or its path where another one has the same name.
+// Returns the name of a pack's file, or its path if another pack has the same name.
 std::string pack_name(const std::string& path, const KernelPlaces& places) {
   const auto name_of = [](const std::string& file) { return file.substr(file.rfind('/') + 1); };
   const auto same = std::ranges::count_if(
@@ -88,7 +89,7 @@ nlohmann::ordered_json wanted_json(const WantedKernel& wanted) {
           {"differing", differences_json(wanted.differs, "wanted", "found")}};
 }
 
-// "8 of 8 kernels are there: 3 in FOLDER, 5 in PACK"
+// Returns for example "8 of 8 kernels are there: 3 in FOLDER, 5 in PACK".
 std::string summary_text(const std::vector<WantedKernel>& all, const KernelPlaces& places) {
   std::vector<std::pair<std::string, std::ptrdiff_t>> counts;
   if (places.folder) counts.emplace_back(places.folder->folder(), 0);
@@ -137,7 +138,7 @@ Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& pl
   return {};
 }
 
-// The pack that has a key which begins so; null where none has.
+// Returns the pack with a key that begins with these digits; null if none has one.
 Result<const cache::Pack*> pack_with(const KernelPlaces& places, const std::string& digits) {
   for (const auto& pack : places.packs) {
     MOEJIT_TRY_ASSIGN(const auto entries, pack->places());

@@ -54,7 +54,7 @@ struct CacheOptions {
   bool uses_packs = true;
   bool own_compiler_only = false;  // as in runtime::EngineOptions
   std::string pack_keys;           // empty: MOEJIT_PACK_KEYS
-  // What follows "moejit build" in the error of a frozen cache; empty: unknown.
+  // Text behind "moejit build" in the error of a frozen cache; empty: unknown.
   std::string build_arguments;
 };
 
@@ -186,7 +186,7 @@ struct PackExportCommand {
 };
 Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
 
-// Not for people: what CompileOptions::worker starts.
+// The command that CompileOptions::worker starts; people do not use it.
 struct CompileWorkerCommand {
   int32_t parent = 0;
 };

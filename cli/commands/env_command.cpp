@@ -32,7 +32,7 @@ struct Finding {
   std::string name;
   bool is_found = false;
   std::string text;
-  const char* if_missing = "not found: ";  // what people read before the text
+  const char* if_missing = "not found: ";  // stands before the text
 };
 
 Finding find_toolchain(std::string name, const compiler::Target& target) {
@@ -55,8 +55,7 @@ Finding find_gpu() {
                       (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
 }
 
-// Says what is unusual about a folder that can be used. One that is there and is written to has no
-// remark.
+// Returns what is unusual about a usable folder: nothing if it exists and can be written.
 std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
                                     const cache::CacheFolder& folder) {
   std::vector<std::string> remarks;
@@ -70,14 +69,15 @@ std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
   return remarks;
 }
 
-// The folder as an engine would use it. Nothing is made: who asks may not be who runs.
+// Returns the folder as an engine would use it. It makes nothing: the user who asks may not be the
+// one who runs.
 Finding find_cache() {
   const auto named = cache::default_folder();
   if (!named) return {"cache", false, named.error().message};
   if (named->path.empty()) return {"cache", false, "memory only: " + named->reason, ""};
   const auto folder =
       cache::CacheFolder::look(named->path, cache::settings_of_environment().writes_to_network);
-  // Without a folder that somebody named nothing runs; without the default one it does.
+  // Nothing runs without a folder that was named; without the default one it does.
   if (!folder)
     return {"cache", false, (named->is_explicit ? "" : "memory only: ") + folder.error().message,
             named->is_explicit ? "unusable: " : ""};
@@ -105,7 +105,7 @@ Finding find_limits() {
   return {"cache limits", settings.problems.empty(), std::move(text)};
 }
 
-// What of the compiler is part of every key.
+// Returns the compiler's build, which is part of every key.
 Finding find_compiler_build() {
   const auto identity = compiler::toolchain_identity({.entry = {}, .text = {}, .target = {}});
   if (!identity) return {"NVRTC in keys", false, identity.error().message};
@@ -141,7 +141,7 @@ Finding find_build() {
                       NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION)};
 }
 
-// Each pack of MOEJIT_PACKS, opened as an engine would.
+// Returns each pack of MOEJIT_PACKS, opened as an engine would.
 std::vector<Finding> find_packs() {
   const auto paths = cache::default_packs();
   if (!paths) return {{"pack", false, paths.error().message}};
@@ -189,7 +189,8 @@ std::vector<Finding> findings() {
   return all;
 }
 
-// Shared libraries that this process has open, those of the search for compiler and driver too.
+// Returns the shared libraries that this process has open, with those that the search for compiler
+// and driver opened.
 std::vector<std::string> libraries_in_use() {
   std::ifstream maps("/proc/self/maps");
   std::set<std::string> paths;

@@ -6,8 +6,8 @@
 
 namespace moejit::cli {
 
-// JSON that anybody may have written, to be shown: what is deeper than any of ours is left out,
-// since writing it takes stack for each level. Discarded where it is malformed.
+// Parses JSON that anybody may have written, to be shown. Values nested deeper than any of ours are
+// left out, since writing takes stack for each level. Discarded if it is malformed.
 inline nlohmann::ordered_json parse_foreign_json(std::string_view text) {
   using Json = nlohmann::ordered_json;
   const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) { return depth <= 16; };

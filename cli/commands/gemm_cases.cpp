@@ -41,7 +41,8 @@ constexpr IntRange kSectionsRange{.lowest = 1, .highest = 16};
 constexpr IntRange kDepthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
 constexpr IntRange kSharingRange{.lowest = 1, .highest = 2};
 
-// A section is a matrix of its own, and 16 e4m3 elements fill the 16 bytes of a vector access.
+// Returns the range of a width. A section is a matrix of its own, and 16 e4m3 elements fill the 16
+// bytes of a vector access.
 IntRange width_range(int32_t sections) {
   return {.lowest = int64_t{16} * sections,
           .highest = 262144 / (16 * sections) * (int64_t{16} * sections),
@@ -72,7 +73,7 @@ Result<std::string> read_name(const JsonView& object) {
       fmt::format("got {}, wanted 1 to 64 lower-case letters, digits, _ - and .", view.got()));
 }
 
-// A member whose value is one of `values`, which to_string() names.
+// Returns a member whose value is one of `values`, which to_string() names.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
                           const std::array<Enum, kCount>& values) {
@@ -83,7 +84,7 @@ Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
   return values[index];
 }
 
-// The same where the first value may be left out.
+// Does the same, but the member may be absent: then it is the first value.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
                             const std::array<Enum, kCount>& values) {
@@ -112,7 +113,7 @@ Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
              "blocks share their scales where scales are row_block");
 }
 
-// What groups divide.
+// Returns what groups divide.
 std::string_view group_unit(const GemmCase& gemm) {
   return gemm.operation == GemmOperation::kGroupedGemm ? "rows" : "columns";
 }

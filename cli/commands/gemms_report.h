@@ -11,7 +11,7 @@
 
 namespace moejit::cli {
 
-// What was found of one case.
+// The results of one case.
 struct GemmResult {
   measure::GemmCase gemm;
   compiler::KernelPlan kernel;

@@ -44,7 +44,7 @@ Result<std::vector<InspectedKernel>> inspect_cubin(std::vector<std::byte> bytes,
   return kernels;
 }
 
-// A cache entry holds the digest it was stored under.
+// Inspects a cache entry, which holds the digest it was stored under.
 Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> bytes,
                                                    const std::string& path) {
   constexpr size_t kKeyOffset = 16;
@@ -83,7 +83,7 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
 
 using Disassembled = Result<std::vector<compiler::KernelDisassembly>>;
 
-// Each binary once and all at a time: a disassembler needs a second to start.
+// Disassembles each binary once and all at the same time: a disassembler needs a second to start.
 std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKernel> kernels) {
   std::map<SharedBytes, std::future<Disassembled>> running;
   for (const InspectedKernel& kernel : kernels)
@@ -96,7 +96,7 @@ std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKer
   return done;
 }
 
-// Adds what a disassembler says. Where there is none, a sentence tells so.
+// Adds what a disassembler says. Without one, a sentence says so.
 Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Terminal& terminal) {
   const std::map<SharedBytes, Disassembled> disassembled = disassemble_all(kernels);
   for (InspectedKernel& kernel : kernels) {

@@ -22,7 +22,7 @@ using compiler::ResourceUsage;
 // local memory, where spilled registers are.
 struct InstructionGroup {
   const char* heading;
-  std::array<std::string_view, 4> mnemonics;  // empty names fill up
+  std::array<std::string_view, 4> mnemonics;  // empty names fill the rest
 };
 constexpr std::array kGroups = {
     InstructionGroup{"WGMMA", {"QGMMA", "HGMMA", "IGMMA"}},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moejit pack ls, verify: what only looks.
+// moejit pack ls, verify: the verbs that only look.
 #include "cache/pack.h"
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/commands.h"
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A text field of an entry's metadata; "?" where it has none.
+// Returns a text field of an entry's metadata; "?" if it has none.
 std::string field_of(const cache::Entry& entry, const char* name) {
   const nlohmann::json metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
   if (!metadata.is_object() || !metadata.contains(name) || !metadata[name].is_string()) return "?";

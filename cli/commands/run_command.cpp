@@ -50,12 +50,12 @@ std::string build_arguments(const RunCommand& command, const std::vector<compile
                                                                      : "");
 }
 
-// Whether a tensor is a result of the layer. The status word goes into the report instead.
+// Returns whether a tensor is a result of the layer. The status word goes into the report instead.
 bool is_result(const compiler::TensorPlan& tensor) {
   return tensor.role == TensorRole::kOutput && tensor.name != "status";
 }
 
-// The results and, where kept, what else a kernel wrote: quantised weights and intermediates.
+// Returns the results and, if kept, what else a kernel wrote: quantized weights and intermediates.
 Result<TensorMap> read_results(LayerSession& session, bool with_intermediates) {
   TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
@@ -86,7 +86,7 @@ Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& 
   return write_safetensors(command.output, results);
 }
 
-// What the run says about itself at the end: errors only where they were asked for.
+// Judges the run at its end: it returns errors only if they were asked for.
 Result<void> judge(const RunCommand& command, const RunReport& report, const Terminal& terminal) {
   const std::string status = status_text(report.status);
   if (!status.empty()) {
@@ -145,8 +145,8 @@ SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPl
                                   .cores = free_cores()});
 }
 
-// Estimates how long a run on random tokens takes in the simulator, and warns where that is long.
-// Returns none for other runs: a GPU takes no time to speak of, and a file has its own tokens.
+// Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
+// Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
 Result<std::optional<SimulatedTime>> estimate(const RunCommand& command,
                                               const compiler::LayerPlan& plan,
                                               const Terminal& terminal) {

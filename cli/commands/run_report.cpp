@@ -18,7 +18,8 @@ using compiler::LayerPlan;
 bool has_bad_id(uint32_t status) { return (status & reference::kBadExpertId) != 0; }
 bool has_overflow(uint32_t status) { return (status & reference::kRowOverflow) != 0; }
 
-// Whether the kernel is the one that makes the tensor: the first that touches it as no input.
+// Returns whether the kernel makes the tensor: it is the first that touches it other than as an
+// input.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   const compiler::TensorPlan* planned = compiler::find_tensor(plan, tensor);
   return planned != nullptr && planned->first_use == static_cast<int32_t>(kernel);
@@ -32,7 +33,7 @@ std::vector<const TensorCheck*> checks_of(const compiler::Plan& plan, const RunR
   return checks;
 }
 
-// "counts, offs, row_map exact": tensors of one verdict together.
+// Returns for example "counts, offs, row_map exact": tensors of one verdict together.
 std::string verdicts_text(const std::vector<const TensorCheck*>& checks) {
   std::vector<std::pair<std::string, std::string>> groups;  // verdict, tensors
   for (const TensorCheck* check : checks) {

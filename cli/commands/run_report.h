@@ -11,9 +11,9 @@
 
 namespace moejit::cli {
 
-// What `moejit run` tells at its end.
+// What `moejit run` reports at its end.
 struct RunReport {
-  std::string target;  // and why it was taken
+  std::string target;  // and why it was chosen
   int64_t tokens = 0;
   int64_t rows = 0;  // offs[E]
   uint32_t status = 0;
@@ -24,10 +24,10 @@ struct RunReport {
   std::string output;  // file, may be empty
 };
 
-// A sentence about the status word; empty where no bit is set.
+// Returns a sentence about the status word; empty if no bit is set.
 std::string status_text(uint32_t status);
 
-// A table of kernels, or JSON; both end with the counters of the engine.
+// Returns a table of kernels, or JSON; both end with the counters of the engine.
 std::string text_of(const compiler::LayerPlan& plan, const RunReport& report, int32_t width = 0);
 std::string json_of(const compiler::LayerPlan& plan, const RunReport& report);
 

@@ -48,7 +48,8 @@ bool has_field(const std::vector<FieldDifference>& differences, std::string_view
       differences, [name](const FieldDifference& difference) { return difference.field == name; });
 }
 
-// The same kernel for the same target from another compiler is nearer than another kernel.
+// Finds the nearest kernel: the same kernel and target from another compiler is nearer than another
+// kernel.
 void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
                   const FolderContent& content) {
   std::optional<std::tuple<bool, bool, size_t>> least;
@@ -64,7 +65,7 @@ void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
   }
 }
 
-// The source's keys in the order in which they are looked for.
+// The source's keys in the order in which they are looked up.
 class Search {
  public:
   Search(const KernelPlaces& places, const FolderContent& content,
@@ -114,7 +115,7 @@ class Search {
     return false;
   }
 
-  // The first one is what the kernel would get.
+  // Returns the key with a compiler. The first one is the key that the kernel would get.
   std::optional<compiler::KernelKey> key_of(const CompilerFields& compiler) {
     auto key = runtime::key_with(source_, compiler);
     if (key && !key_) {

@@ -25,17 +25,17 @@ struct KernelPlaces {
 struct WantedKernel {
   std::string operation;
   std::string entry;
-  // The key under which it is there; else that which it would get first, and none where neither
-  // this machine nor any of the places has a compiler of the target.
+  // The key under which it is there, else the key that it would get first; none if neither this
+  // machine nor any of the places has a compiler of the target.
   std::optional<Digest> key;
   std::string found_in;              // folder or pack; empty: nowhere
-  bool is_in_pack = false;           // found_in is one
+  bool is_in_pack = false;           // found_in is a pack
   runtime::CompilerFields compiler;  // that the key names
-  bool is_own_compiler = false;      // that of this machine
+  bool is_own_compiler = false;      // the compiler is that of this machine
   bool is_quarantined = false;
-  std::string problem;                   // of what is under a key and cannot be used
+  std::string problem;                   // of an entry that cannot be used
   std::optional<Digest> nearest;         // the kernel of the folder whose key differs least
-  std::vector<FieldDifference> differs;  // a: wanted, b: that of the nearest
+  std::vector<FieldDifference> differs;  // a: wanted, b: nearest
 };
 
 // Looks for a plan's kernels as an engine does (runtime::KernelStore), and changes nothing.

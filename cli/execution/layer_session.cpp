@@ -32,7 +32,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
   session->is_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role)) continue;
-    // Weights that came quantised have nobody to read them; biases have.
+    // No kernel reads weights that came quantized; biases are read.
     if (tensor.role == TensorRole::kWeight && session->is_quantized_ &&
         !compiler::is_used(plan, tensor, {Phase::kForward}))
       continue;

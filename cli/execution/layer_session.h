@@ -16,7 +16,7 @@
 
 namespace moejit::cli {
 
-// The shape of a tensor in one call.
+// Returns the shape of a tensor in one call.
 std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor,
                                   const compiler::CallDims& dims);
 
@@ -24,7 +24,7 @@ std::vector<int64_t> actual_shape(const compiler::TensorPlan& tensor,
 // longer.
 class LayerSession {
  public:
-  // Compiles, loads, allocates and uploads. `inputs` as load_inputs() gives them; weights of fewer
+  // Compiles, loads, allocates and uploads. `inputs` are those of load_inputs(); weights of fewer
   // experts than the layer has are repeated.
   static Result<std::unique_ptr<LayerSession>> create(const compiler::LayerPlan& plan,
                                                       runtime::Engine& engine,
@@ -34,18 +34,18 @@ class LayerSession {
   const compiler::LayerPlan& plan() const { return layer_->plan(); }
   int64_t tokens() const { return tokens_; }
 
-  // Quantises the weights; does nothing where they came quantised.
+  // Quantizes the weights; does nothing if they came quantized.
   Result<void> update_weights(runtime::LaunchObserver* observer = nullptr);
   // Clears the status word and runs one forward pass; does not wait for it.
   Result<void> forward(runtime::LaunchObserver* observer = nullptr);
-  // The backward pass of the last forward pass, likewise.
+  // Runs the backward pass of the last forward pass; does not wait for it.
   Result<void> backward(compiler::GradientMode mode, runtime::LaunchObserver* observer = nullptr);
-  // What is measured: the layer with these tensors.
+  // Returns the layer with these tensors, for measurements.
   measure::LayerCall call();
 
   Result<uint32_t> status();
-  // A tensor of the plan after a call, rows past offs[E] left out. Intermediates need a plan that
-  // keeps them.
+  // Returns a tensor of the plan after a call, without rows past offs[E]. Intermediates need a plan
+  // that keeps them.
   Result<HostTensor> read(const compiler::TensorPlan& tensor);
 
  private:
@@ -59,7 +59,7 @@ class LayerSession {
   Result<void> clear_status();
   Result<void> add_tensor(const compiler::TensorPlan& plan, const HostTensor* content);
   std::vector<runtime::TensorRef> refs_of(compiler::Phase phase) const;
-  // offs[E] of the last call. Error kInternal where it is not within 0 and P.
+  // Returns offs[E] of the last call. Error kInternal if it is not between 0 and P.
   Result<int64_t> permuted_rows();
   Result<void*> address_of(const compiler::TensorPlan& tensor) const;
   Result<void> copy_out(const compiler::TensorPlan& tensor, int64_t offset_bytes, void* destination,
@@ -71,8 +71,8 @@ class LayerSession {
   bool is_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
   runtime::DeviceMemory workspace_, saved_, deferred_;
-  runtime::CallMemory memory_;                           // all three
-  std::array<std::vector<runtime::TensorRef>, 3> refs_;  // what calls take, by phase
+  runtime::CallMemory memory_;                           // all three blocks
+  std::array<std::vector<runtime::TensorRef>, 3> refs_;  // arguments of calls, by phase
 };
 
 }  // namespace moejit::cli

@@ -9,13 +9,14 @@
 
 namespace moejit::cli {
 
-// An engine with the cache that the command line asks for; its warnings go to the terminal, which
-// must live longer. $MOEJIT_FROZEN counts like --frozen. `compile_jobs` as in EngineOptions.
+// Returns an engine with the cache that the command line asks for; its warnings go to the terminal,
+// which must live longer. $MOEJIT_FROZEN counts like --frozen. `compile_jobs` is as in
+// EngineOptions.
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      const Terminal& terminal,
                                                      int32_t compile_jobs = 0);
 
-// "compiled: 8, from cache: 0", and how many came from packs where some did.
+// Returns "compiled: 8, from cache: 0", and how many came from packs if any did.
 std::string counters_text(const runtime::EngineCounters& counters);
 
 }  // namespace moejit::cli

@@ -18,22 +18,22 @@ inline constexpr const char* kDataStep = "making or reading the data";
 inline constexpr const char* kPrepareStep = "kernels from cache or compiler";
 inline constexpr const char* kCheckStep = "comparing with the reference";
 
-// All steps of a run: of the data, of the kernels in launch order, and of the check where
-// `is_checked`. Without `time` nobody knows how long they take, as on a GPU.
+// Returns all steps of a run: the data, the kernels in launch order, and the check if `is_checked`.
+// Without `time` their length is unknown, as on a GPU.
 std::vector<Step> run_steps(const compiler::Plan& plan, const std::optional<SimulatedTime>& time,
                             bool is_checked);
 
-// Whether a run of so many seconds is longer than anybody waits for without having been told.
+// Returns whether a run of so many seconds is long enough to need a warning.
 bool is_long(double seconds);
 
-// What to tell before a long run in the simulator, and what to do instead. `most_tokens` is a
-// number of tokens that takes no long run; 0: there is none.
+// Returns what to say before a long run in the simulator, and what to do instead. `most_tokens` is
+// a number of tokens with a short run; 0: there is none.
 std::string long_run_text(double seconds, int64_t most_tokens);
 
 // Times the kernels of a run, and tells its progress which one begins.
 class RunObserver final : public runtime::LaunchObserver {
  public:
-  // All must live longer.
+  // All arguments must live longer.
   RunObserver(measure::KernelTimer& timer, StepProgress& progress, const compiler::Plan& plan)
       : timer_(timer), progress_(progress), plan_(plan) {}
 

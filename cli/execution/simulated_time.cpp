@@ -58,7 +58,7 @@ Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
   return routing;
 }
 
-// Nanoseconds of kernels whose work is that of matrix instructions, and how many CTAs share it.
+// Nanoseconds of kernels with matrix instructions, and how many CTAs share their work.
 struct KernelCost {
   double nanoseconds = 0.0;
   int32_t most_ctas = INT32_MAX;
@@ -68,7 +68,7 @@ struct CostOfSpec {
   const Routing& routing;
   int64_t min_bytes;
 
-  // All tiles of an expert's rows read its weights.
+  // Estimates a grouped GEMM. All tiles of an expert's rows read its weights.
   KernelCost operator()(const compiler::GroupedGemmSpec& spec) const {
     const double weights = static_cast<double>(spec.sections) * spec.section_n * spec.k;
     const double each = spec.is_swapped

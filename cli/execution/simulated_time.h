@@ -18,7 +18,7 @@ struct SimulatedTime {
   double total() const;
 };
 
-// What of a run decides how long it takes.
+// The properties of a run that decide how long it takes.
 struct SimulatedRun {
   bool makes_weights = true;  // random ones
   bool is_checked = false;
@@ -26,7 +26,7 @@ struct SimulatedRun {
 };
 
 // Estimates a run with this routing, topk_ids [T, K]. The rates were measured on one machine
-// (docs/simulator.md has them, and how far off they were); one that is busy or slower takes longer.
+// (docs/simulator.md has them, and how far off they were); a busy or slower machine takes longer.
 SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run);
 

@@ -6,7 +6,7 @@
 
 namespace moejit::cli {
 
-// What the routing of `inputs` gives the kernels of a call to do, counted on the host.
+// Counts, on the host, the rows that the routing of `inputs` gives the kernels of a call.
 compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs);
 
 }  // namespace moejit::cli

@@ -19,18 +19,19 @@ struct InputOptions {
   uint64_t seed = 0;
 };
 
-// x, topk_ids, topk_probs and the weights of one call, every one checked against the plan. Weights
-// are either w1 and w2, or, where file or checkpoint have them quantised, w1_q, w1_scale_inv, w2_q
+// Loads x, topk_ids, topk_probs and the weights of one call, each checked against the plan. Weights
+// are either w1 and w2, or, if the file or checkpoint has them quantized, w1_q, w1_scale_inv, w2_q
 // and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
 Result<TensorMap> load_inputs(const compiler::LayerPlan& plan, const InputOptions& options);
 
-// T of random data: what was asked for, within the layer's max_tokens. Error kInvalidValue.
+// Returns T of random data: the number asked for, within the layer's max_tokens. Error
+// kInvalidValue.
 Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked);
 
-// Whether the weights among `inputs` need no quantisation.
+// Returns whether the weights among `inputs` are quantized already.
 bool has_quantized_weights(const TensorMap& inputs);
 
-// T of these inputs.
+// Returns T of these inputs.
 int64_t token_count(const TensorMap& inputs);
 
 }  // namespace moejit::cli

@@ -17,13 +17,13 @@ enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 
 
 double unrouted_share(const compiler::Layer& layer) {
   const double local = static_cast<double>(layer.local_experts) / layer.experts;
-  double nothing_local = 1.0;  // that a token has no expert here
+  double nothing_local = 1.0;  // probability that a token has no expert here
   for (int32_t k = 0; k < layer.top_k; ++k) nothing_local *= 1.0 - local;
   return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
 }
 
-// Every other -1 becomes an expert of another rank, in turn; where there is none, E, as whoever
-// marks foreign experts so writes it.
+// Turns every other -1 into an expert of another rank, in turn; if there is none, into E, as
+// callers that mark foreign experts so write it.
 void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
   const int64_t foreign = std::max(layer.experts - layer.local_experts, 1);
   int64_t seen = 0;
@@ -66,7 +66,7 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  // The same numbers in either layout.
+  // Both layouts get the same numbers.
   std::vector<uint16_t> w1 =
       reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
   if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)

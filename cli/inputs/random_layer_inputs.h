@@ -17,16 +17,16 @@ namespace moejit::cli {
 // all experts are local, one choice in 64 is -1 all the same. Where the layer ignores foreign
 // experts, every other one of those choices is the id of one instead.
 
-// topk_ids [T, K] alone: those of random_tokens().
+// Returns topk_ids [T, K] alone: those of random_tokens().
 HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
-// x, topk_ids and topk_probs.
+// Returns x, topk_ids and topk_probs.
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
-// dy, the gradient of y.
+// Returns dy, the gradient of y.
 TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
-// w1 and w2 of `experts` experts.
+// Returns w1 and w2 of `experts` experts.
 TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed);
 
 }  // namespace moejit::cli

@@ -15,7 +15,7 @@ struct Signature {
   FileKind kind;
 };
 
-// What people have in the place of a safetensors file, by how it begins.
+// Files that people have instead of a safetensors file, by how they begin.
 constexpr std::array kSignatures = {
     Signature{"version https://git-lfs",
               {"a Git LFS pointer in the place of the data", "fetch the data: git lfs pull"}},

@@ -6,14 +6,14 @@
 
 namespace moejit::cli {
 
-// Tells what a file that is no safetensors file seems to be, and what to do with it.
+// What a file that is no safetensors file seems to be, and what to do with it.
 struct FileKind {
   std::string_view what;  // "a Git LFS pointer in the place of the data"
   std::string_view hint;
 };
 
-// Recognises the kind by the first bytes of a file, of which 16 are enough for all but web pages.
-// Nothing is told of bytes that may be the beginning of a safetensors file.
+// Recognizes the kind by the first bytes of a file, of which 16 are enough for all kinds except web
+// pages. Returns none for bytes that may begin a safetensors file.
 std::optional<FileKind> foreign_kind(std::string_view first_bytes);
 
 }  // namespace moejit::cli

@@ -24,7 +24,7 @@ tl::unexpected<Error> file_error(ErrorCode code, const std::string& path, std::s
   return fail(Stage::kFile, code, fmt::format("{}: {}", path, what));
 }
 
-// Exactly the bytes at `offset`; the end of the file comes too soon only where somebody shortens
+// Reads exactly the bytes at `offset`; the end of the file comes too soon only if somebody shortens
 // the file while it is read.
 Result<void> read_at(int fd, const std::string& path, int64_t offset,
                      std::span<std::byte> destination) {

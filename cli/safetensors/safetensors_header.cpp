@@ -15,7 +15,7 @@ struct FileDType {
   int64_t bits;
 };
 
-// Every dtype of the format; what is not used may stand in a file beside what is.
+// Every dtype of the format; a file may have unused dtypes besides the used ones.
 constexpr std::array kFileDTypes = {
     FileDType{"BOOL", 8},    FileDType{"U8", 8},      FileDType{"I8", 8},   FileDType{"F8_E4M3", 8},
     FileDType{"F8_E5M2", 8}, FileDType{"F8_E8M0", 8}, FileDType{"F4", 4},   FileDType{"F6_E2M3", 6},

@@ -15,11 +15,11 @@ namespace moejit::cli {
 Result<void> write_safetensors(const std::string& path, const TensorMap& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 
-// The header with its length, padded to a multiple of 8 bytes.
+// Returns the header with its length, padded to a multiple of 8 bytes.
 std::string safetensors_header(const TensorMap& tensors,
                                const std::map<std::string, std::string>& metadata);
 
-// Whether a file can probably be written at `path`, to know before the work is done.
+// Checks whether a file can probably be written at `path`, before the work is done.
 Result<void> check_writable(const std::string& path);
 
 }  // namespace moejit::cli

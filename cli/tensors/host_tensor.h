@@ -22,16 +22,16 @@ struct HostTensor {
 
 using TensorMap = std::map<std::string, HostTensor, std::less<>>;
 
-// Product of the dimensions; 1 for a scalar.
+// Returns the product of the dimensions; 1 for a scalar.
 int64_t element_count(std::span<const int64_t> shape);
 
-// "[4, 128]"
+// Returns for example "[4, 128]".
 std::string shape_text(std::span<const int64_t> shape);
 
-// "BF16 [4, 128]"
+// Returns for example "BF16 [4, 128]".
 std::string type_text(compiler::DType dtype, std::span<const int64_t> shape);
 
-// The elements as T, which must have the size of the dtype.
+// Returns the elements as T, which must have the size of the dtype.
 template <typename T>
 std::span<const T> elements(const HostTensor& tensor) {
   return {reinterpret_cast<const T*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(T)};
@@ -43,7 +43,7 @@ std::vector<T> copy_elements(const HostTensor& tensor) {
   return {view.begin(), view.end()};
 }
 
-// A tensor with a copy of `values`.
+// Returns a tensor with a copy of `values`.
 template <typename T>
 HostTensor make_tensor(compiler::DType dtype, std::vector<int64_t> shape,
                        const std::vector<T>& values) {

@@ -8,7 +8,7 @@
 namespace moejit::cli {
 namespace {
 
-// The dimension that has both halves, or -1.
+// Returns the dimension that has both halves, or -1.
 int32_t halves_of(std::string_view name, const HostTensor& tensor) {
   const auto last = static_cast<int32_t>(tensor.shape.size()) - 1;
   if (name == "dh1_q" || name == "w1_colwise_q") return last;

@@ -7,13 +7,13 @@
 
 namespace moejit::cli {
 
-// For files: takes out the zeros that fill up gate and up, I = `columns` elements each, to `padded`
+// Removes, for files, the zeros that pad gate and up from I = `columns` elements each to `padded`
 // in "dh1_q", "w1_colwise_q" and, sliced by slice_colwise(), "dh1_colwise_q.e" and
 // "dh1_colwise_scale_inv.e".
 void drop_padding_of_halves(TensorMap& tensors, int64_t columns, int64_t padded);
 
-// For files: puts all of gate before all of up in rows of "h1" and "dh1", 2 * `columns` elements of
-// bf16 in which they alternate.
+// Puts, for files, all of gate before all of up in rows of "h1" and "dh1", 2 * `columns` elements
+// of bf16 in which they alternate.
 void put_gate_first(TensorMap& tensors, int64_t columns);
 
 }  // namespace moejit::cli

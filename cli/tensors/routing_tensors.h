@@ -8,13 +8,13 @@
 
 namespace moejit::cli {
 
-// topk_ids, I32 or I64, as 64-bit numbers.
+// Returns topk_ids, I32 or I64, as 64-bit numbers.
 std::vector<int64_t> expert_ids(const HostTensor& topk_ids);
 
-// topk_probs, F32 or BF16, as floats, which have all values of both.
+// Returns topk_probs, F32 or BF16, as floats, which have all values of both.
 std::vector<float> probabilities(const HostTensor& topk_probs);
 
-// The other way round: tensors of these types. Probabilities are rounded to nearest even.
+// Make tensors of these types from numbers. Probabilities are rounded to nearest even.
 HostTensor make_topk_ids(compiler::DType dtype, std::vector<int64_t> shape,
                          const std::vector<int64_t>& ids);
 HostTensor make_topk_probs(compiler::DType dtype, std::vector<int64_t> shape,

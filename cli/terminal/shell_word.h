@@ -6,7 +6,7 @@
 
 namespace moejit::cli {
 
-// A word as a shell takes it: between quotes where it holds more than plain characters.
+// Returns a word as a shell takes it: between quotes if it holds more than plain characters.
 std::string shell_word(std::string_view word);
 
 }  // namespace moejit::cli

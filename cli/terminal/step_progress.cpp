@@ -22,7 +22,7 @@ double sum(const std::vector<Step>& steps, size_t begin, size_t end) {
 
 double remaining_seconds(double expected_spent, double spent, double expected_current,
                          double elapsed, double expected_rest) {
-  // Before a second has passed nothing is known about the machine.
+  // In the first second the speed of the machine is unknown.
   const double slowness = expected_spent > 0.0 && spent > 1.0 ? spent / expected_spent : 1.0;
   return std::max(expected_current * slowness - elapsed, 0.0) + expected_rest * slowness;
 }

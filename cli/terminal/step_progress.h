@@ -15,18 +15,18 @@
 
 namespace moejit::cli {
 
-// A part of a long command, and about how long it takes; 0: hardly any time, or nobody knows.
+// A part of a long command, and about how long it takes; 0: hardly any time, or unknown.
 struct Step {
   std::string name;
   double seconds = 0.0;
 };
 
-// Tells on standard error which step a command is at and how long the rest may take: on a terminal
-// by a bar that is drawn anew twice a second, elsewhere by a line every half minute. Commands that
-// are quicker say nothing. A thread of its own does it, so that one long step is no silence.
+// Shows on standard error which step a command is at and how long the rest may take: on a terminal
+// by a bar that is redrawn twice a second, elsewhere by a line every half minute. Quick commands
+// show nothing. It runs on a thread of its own, so that a long step is not silent.
 class StepProgress {
  public:
-  // The terminal must live longer. `interval` between two looks: 0: as said above.
+  // The terminal must live longer. `interval` is the time between two updates; 0: as said above.
   StepProgress(const Terminal& terminal, std::vector<Step> steps,
                std::chrono::milliseconds interval = {});
   // Wipes the bar away.
@@ -34,8 +34,8 @@ class StepProgress {
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
 
-  // The next step of this name begins, and with it the last one and those between have ended. A
-  // name that none of the rest has changes nothing.
+  // Begins the next step of this name and ends all steps before it. A name that no remaining step
+  // has changes nothing.
   void start(std::string_view name);
 
  private:
@@ -51,17 +51,17 @@ class StepProgress {
   std::size_t current_ = 0;
   bool has_started_ = false;
   Clock::time_point step_began_;
-  double spent_seconds_ = 0.0;  // on steps that have ended and whose time was known
+  double spent_seconds_ = 0.0;  // on ended steps whose time was known
   std::jthread shower_;         // the last member: it uses the others
 };
 
-// The seconds that are left, where steps with `expected_spent` seconds took `spent`, the current
-// one has run for `elapsed` of `expected_current`, and `expected_rest` follow. Steps that took
-// twice as long as expected make the rest twice as long.
+// Returns the seconds that are left if steps with `expected_spent` seconds took `spent`, the
+// current one has run for `elapsed` of `expected_current`, and `expected_rest` follow. Steps that
+// took twice as long as expected make the rest twice as long.
 double remaining_seconds(double expected_spent, double spent, double expected_current,
                          double elapsed, double expected_rest);
 
-// "40 s", "3 min", "2 h": as much as an estimate is good for.
+// Returns "40 s", "3 min" or "2 h": as precise as an estimate is.
 std::string duration_text(double seconds);
 
 }  // namespace moejit::cli

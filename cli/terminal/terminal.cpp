@@ -12,12 +12,12 @@
 namespace moejit::cli {
 namespace {
 
-// Standard error has nowhere to complain to.
+// Writes to standard error. A failure there cannot be reported.
 void write_stderr(std::string_view text) {
   write_all(STDERR_FILENO, std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// Paths and names may hold line breaks; a message stays one line.
+// Returns the text on one line: paths and names may hold line breaks.
 std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;

@@ -8,33 +8,33 @@
 
 namespace moejit::cli {
 
-// What a person or a script sees. Results go to standard output in one piece at the end of the
-// command; everything else goes to standard error at once.
+// The output that a person or a script sees. Results go to standard output in one piece at the end
+// of the command; everything else goes to standard error at once.
 class Terminal {
  public:
   // Adds to the results.
   void print(std::string_view text) { results_ += text; }
 
-  // One line on standard error: "moejit: " and the text, which is flattened to one line.
+  // Writes one line to standard error: "moejit: " and the text, flattened to one line.
   void note(std::string_view text) const;
   void warn(std::string_view text) const;
 
-  // The error's sentence and hint on standard error; with `is_verbose` code and detail follow (a
-  // compiler's log). The detail of kUsage, a list of commands, follows in any case.
+  // Writes the error's sentence and hint to standard error; with `is_verbose` code and detail
+  // follow (a compiler's log). The detail of kUsage, a list of commands, follows in any case.
   void report(const Error& error, bool is_verbose) const;
 
   // Writes the results. A reader that has gone (SIGPIPE) is no error; a full disk is (kFileWrite).
   Result<void> flush();
 
-  // A counter that is drawn again and again on one line; nothing where standard error is no
-  // terminal.
+  // Shows a counter that is redrawn on one line; nothing if standard error is no terminal.
   void show_progress(std::string_view what, int64_t done, int64_t total) const;
-  // The same, but where standard error is no terminal, a line each time.
+  // Does the same, but writes a line each time if standard error is no terminal.
   void report_progress(std::string_view what, int64_t done, int64_t total) const;
   void clear_progress() const;
-  // Characters of a line where results go to a terminal; 0: nobody knows, as of files and pipes.
+  // Returns the characters of a line if results go to a terminal; 0: unknown, as for files and
+  // pipes.
   int32_t width() const;
-  // Whether standard error is a terminal.
+  // Returns whether standard error is a terminal.
   bool is_interactive() const;
 
  private:

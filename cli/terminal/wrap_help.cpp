@@ -6,7 +6,8 @@
 namespace moejit::cli {
 namespace {
 
-// Where the description of an option or command begins: behind its name and two blanks or more.
+// Returns where the description of an option or command begins: behind its name and two blanks or
+// more.
 size_t description_column(std::string_view line) {
   const size_t name = std::min(line.find_first_not_of(' '), line.size());
   const size_t gap = line.find("  ", name);

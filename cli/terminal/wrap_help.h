@@ -7,9 +7,9 @@
 
 namespace moejit::cli {
 
-// A help text in lines of at most `width` characters: longer ones are broken between words and go
-// on below the column of their description. Examples stay as they are: they are for copying. A
-// width under 40, such as 0, changes nothing.
+// Returns a help text in lines of at most `width` characters: longer lines are broken between words
+// and go on below the column of their description. Examples stay as they are: they are for copying.
+// A width under 40, such as 0, changes nothing.
 std::string wrap_help(std::string_view text, int32_t width);
 
 }  // namespace moejit::cli
