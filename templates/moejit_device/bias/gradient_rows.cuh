@@ -20,7 +20,7 @@ template <int32_t kColumns_>
 struct Bf16GradientRows {
   static constexpr int32_t kColumns = kColumns_;
 
-  // Of lane value `i` within the segment.
+  // Returns the column of lane value `i` within the segment.
   MOEJIT_DEVICE static int32_t column(int32_t i) {
     return run_column(i / kRunColumns) + i % kRunColumns;
   }

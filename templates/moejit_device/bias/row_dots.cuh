@@ -10,7 +10,7 @@
 
 namespace moejit::device {
 
-// output [P]; of pad rows 0. Rows from offs[E] on are left alone.
+// Writes output [P], 0 for pad rows. Rows from offs[E] on are left alone.
 template <typename GradientRows, int32_t kGroups, int32_t kThreads_>
 struct RowDots {
   static constexpr int32_t kThreads = kThreads_;

@@ -113,8 +113,8 @@ struct F32Input {
   MOEJIT_DEVICE static float value_of(float element) { return element; }
 
  private:
-  // Of two lanes whose numbers differ in the bit kMask, the lower one gets both first words, the
-  // upper one both second words.
+  // Exchanges words between two lanes whose numbers differ in the bit kMask: the lower one gets
+  // both first words, the upper one both second words.
   template <int32_t kMask>
   MOEJIT_DEVICE static void exchange(uint32_t& first, uint32_t& second) {
     const bool is_upper = (ptx::lane_index() & kMask) != 0;

@@ -7,7 +7,7 @@
 
 namespace moejit::device {
 
-// Two floats to two bytes, `low` in the low one.
+// Casts two floats to two bytes, `low` in the low one.
 template <typename Format>
 MOEJIT_DEVICE uint16_t fp8_pair(float low, float high);
 template <>
@@ -19,7 +19,7 @@ MOEJIT_DEVICE uint16_t fp8_pair<E5m2>(float low, float high) {
   return ptx::e5m2_pair(low, high);
 }
 
-// Four values times `scale`, each product rounded to fp32, the first in the lowest byte.
+// Casts four values times `scale`, each product rounded to fp32, the first in the lowest byte.
 template <typename Format>
 MOEJIT_DEVICE uint32_t cast_quad(const float* value, float scale) {
   const uint32_t low =

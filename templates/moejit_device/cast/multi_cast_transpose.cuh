@@ -56,7 +56,7 @@ struct MultiCastTranspose {
     const auto skip = ptx::global(params.skip);
     if (skip && ptx::load(skip) != 0) return;
     if (params.count == 0) return;
-    // Not waited for until the first tile is done.
+    // The result is not needed until the first tile is done.
     const int64_t tiles = ptx::load(ptx::global(params.tile_ends) + (params.count - 1));
     for (int64_t tile = ptx::cta_index();; tile += ptx::cta_count()) {
       const int64_t index = tensors_before(params, tile);
@@ -88,7 +88,8 @@ struct MultiCastTranspose {
     if (ptx::thread_index() == 0) report(tile, amax, scale);
   }
 
-  // Both cast the tile, store its rows, stage it, and give the largest magnitude that they saw.
+  // Both functions cast the tile, store its rows, stage it, and return the largest magnitude that
+  // they saw.
   MOEJIT_DEVICE static float cast_rows(const CastTile& tile, float scale) {
     const int32_t quad = ptx::thread_index() / kSegmentLanes;
     const int32_t rows = tile.rows() - kLaneRows * quad;

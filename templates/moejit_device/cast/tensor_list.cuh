@@ -12,8 +12,9 @@ namespace moejit::device {
 
 inline constexpr int32_t kCastTile = 128;  // rows and columns
 
-// The number of tensors whose tiles all come before `tile`, N where there is no such tile. All
-// lanes of a warp: each looks at the last of one of 32 runs of tensors, then 32 times shorter ones.
+// Returns the number of tensors whose tiles all come before `tile`, N where there is no such tile.
+// All lanes of a warp: each looks at the last of one of 32 runs of tensors, then 32 times shorter
+// ones.
 MOEJIT_DEVICE int64_t tensors_before(const MultiCastTransposeParams& params, int64_t tile) {
   const auto ends = ptx::global(params.tile_ends);
   int64_t run = 1;
@@ -31,7 +32,7 @@ MOEJIT_DEVICE int64_t tensors_before(const MultiCastTransposeParams& params, int
 // they are needed: registers are for the elements.
 class CastTile {
  public:
-  // `index`: of its tensor.
+  // `index` is that of the tile's tensor.
   MOEJIT_DEVICE CastTile(const MultiCastTransposeParams& params, int64_t tile, int64_t index)
       : tensor_(params.tensors + index),
         row_pitch_(field(&tensor_->columns)),
@@ -48,11 +49,12 @@ class CastTile {
   MOEJIT_DEVICE int32_t rows() const { return within_tile(column_pitch_ - first_row()); }
   MOEJIT_DEVICE int32_t columns() const { return within_tile(row_pitch_ - first_column()); }
 
-  // From a row to the next one in the tensor, and from a column to the next one in its transpose.
+  // Return the elements from a row to the next one in the tensor, and from a column to the next one
+  // in its transpose.
   MOEJIT_DEVICE int64_t row_pitch() const { return row_pitch_; }
   MOEJIT_DEVICE int64_t column_pitch() const { return column_pitch_; }
 
-  // This tile's first element, before and after the cast, and in the transpose.
+  // Return this tile's first element before and after the cast, and in the transpose.
   template <typename Element>
   MOEJIT_DEVICE ptx::GlobalPtr<const Element> input() const {
     const void* const address = ptx::known_global(field(&tensor_->input));
@@ -65,7 +67,7 @@ class CastTile {
     return pointer(&tensor_->output_colwise) + (first_column() * column_pitch_ + first_row());
   }
 
-  // Of its tensor.
+  // Returns the scale of the tile's tensor.
   MOEJIT_DEVICE float scale() const {
     const auto scale = pointer(&tensor_->scale);
     return scale ? ptx::load(scale) : 1.0f;
@@ -73,7 +75,7 @@ class CastTile {
   MOEJIT_DEVICE ptx::GlobalPtr<float> amax() const { return pointer(&tensor_->amax); }
   MOEJIT_DEVICE ptx::GlobalPtr<float> scale_inv() const { return pointer(&tensor_->scale_inv); }
 
-  // Whether 16 neighbours in a row, and in a column, are one access or all outside.
+  // Return whether 16 neighbors in a row, and in a column, are one access or all outside.
   MOEJIT_DEVICE bool has_whole_row_runs() const {
     return is_multiple_of_16(field(&tensor_->input)) &&
            is_multiple_of_16(field(&tensor_->output)) && row_pitch_ % 16 == 0;

@@ -9,7 +9,7 @@
 
 namespace moejit::device {
 
-// Four rows of four bytes become four columns, lowest byte first.
+// Transposes four rows of four bytes to four columns, lowest byte first.
 MOEJIT_DEVICE void transpose_bytes(uint32_t (&word)[4]) {
   // Bytes 0 and 1, and bytes 2 and 3, of two rows each, interleaved.
   const uint32_t upper_left = ptx::permute_bytes<0x5140>(word[0], word[1]);
@@ -36,11 +36,11 @@ struct ByteTile {
 
   ptx::SharedPtr<uint32_t> words;
 
-  // Rows 4 * quad to 4 * quad + 3 of a column, lowest byte first.
+  // Stores rows 4 * quad to 4 * quad + 3 of a column, lowest byte first.
   MOEJIT_DEVICE void store_quad(int32_t column, int32_t quad, uint32_t bytes) const {
     ptx::store(words + (column * kColumnWords + (quad ^ (4 * exchange(column)))), bytes);
   }
-  // 16 columns, from `column` on, of the rows 4 * quad to 4 * quad + 3.
+  // Stores 16 columns, from `column` on, of the rows 4 * quad to 4 * quad + 3.
   MOEJIT_DEVICE void store_rows(int32_t column, int32_t quad, const Bytes16 (&row)[4]) const {
 #pragma unroll
     for (int32_t w = 0; w < 4; ++w) {
@@ -50,13 +50,13 @@ struct ByteTile {
       for (int32_t c = 0; c < 4; ++c) store_quad(column + 4 * w + c, quad, word[c]);
     }
   }
-  // Rows 16 * run to 16 * run + 15 of a column.
+  // Loads rows 16 * run to 16 * run + 15 of a column.
   MOEJIT_DEVICE Bytes16 load_run(int32_t column, int32_t run) const {
     const auto units = ptx::as<Bytes16>(words);
     return ptx::load(units + (column * (kColumnWords / 4) + (run ^ exchange(column))));
   }
 
-  // One byte; lanes that follow each other down a column meet no bank twice.
+  // Loads one byte; lanes that follow each other down a column meet no bank twice.
   MOEJIT_DEVICE uint8_t load_byte(int32_t column, int32_t row) const {
     return ptx::load(ptx::as<uint8_t>(words) + (column * kRows + (row ^ (16 * exchange(column)))));
   }

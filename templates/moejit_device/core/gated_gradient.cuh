@@ -28,7 +28,7 @@ struct Bf16GatedGradient {
   float dprob;  // of the segment, the same in all its lanes
 };
 
-// Multiplied with the probability, then one rounding to bf16.
+// Multiplies with the probability, then rounds once to bf16.
 MOEJIT_DEVICE Bf16GatedGradient round_gated_gradient(const GatedGradient& gradient) {
   ValueSegment gate, up;
 #pragma unroll

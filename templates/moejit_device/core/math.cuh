@@ -47,7 +47,7 @@ MOEJIT_DEVICE float complementary_error_function(float x) {
   return x >= 0.0f ? right : ptx::add(2.0f, -right);
 }
 
-// What an activation's gradients() returns: the gradients of gate and up, before they are
+// The result of an activation's gradients(): the gradients of gate and up, before they are
 // multiplied with the row's probability, and the sum of the probability's gradient so far.
 struct ActivationGradients {
   float gate;

@@ -48,7 +48,7 @@ MOEJIT_DEVICE BlockScale e4m3_scale_from_amax(float amax) {
           .scale_inv = is_one ? 1.0f : ptx::float_from_bits(inverse_bits)};
 }
 
-// Two or four values times `scale`, one e4m3 byte each, the first in the lowest byte.
+// Cast two or four values times `scale` to one e4m3 byte each, the first in the lowest byte.
 MOEJIT_DEVICE uint16_t quantize_pair(const float* value, float scale) {
   return ptx::e4m3_pair(ptx::multiply(value[0], scale), ptx::multiply(value[1], scale));
 }
@@ -58,7 +58,7 @@ MOEJIT_DEVICE uint32_t quantize_quad(const float* value, float scale) {
   return low | (high << 16);
 }
 
-// The larger of `amax` and the magnitudes of kCount values; NaN counts as nothing.
+// Returns the larger of `amax` and the magnitudes of kCount values; NaN counts as nothing.
 template <int32_t kCount>
 MOEJIT_DEVICE float max_magnitude(const float* value, float amax) {
 #pragma unroll

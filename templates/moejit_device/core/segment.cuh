@@ -36,11 +36,12 @@ struct QuantizedSegment {
   float scale_inv;  // the same in all lanes of the segment
 };
 
-// Index of this lane in its segment, and of its segment in the warp.
+// Return the index of this lane in its segment, and of its segment in the warp.
 MOEJIT_DEVICE int32_t segment_lane() { return ptx::lane_index() % kSegmentLanes; }
 MOEJIT_DEVICE int32_t segment_of_lane() { return ptx::lane_index() / kSegmentLanes; }
 
-// First column, within the segment, of this lane's run 0 or 1 of values, and of its bytes.
+// Return the first column, within the segment, of this lane's run 0 or 1 of values, and of its
+// bytes.
 MOEJIT_DEVICE int32_t run_column(int32_t run) {
   return kSegmentColumns / 2 * run + kRunColumns * segment_lane();
 }
@@ -49,13 +50,13 @@ MOEJIT_DEVICE int32_t byte_column() {
   return kSegmentColumns / 2 * (lane % 2) + 2 * kRunColumns * (lane / 2);
 }
 
-// The value that lane `lane` of this lane's segment holds.
+// Returns the value that lane `lane` of this lane's segment holds.
 template <typename T>
 MOEJIT_DEVICE T shuffle_in_segment(T value, int32_t lane) {
   return ptx::shuffle(value, segment_of_lane() * kSegmentLanes + lane);
 }
 
-// The largest of the eight lanes' values, in all of them.
+// Returns the largest of the eight lanes' values, in all of them.
 MOEJIT_DEVICE float max_of_segment(float value) {
 #pragma unroll
   for (int32_t mask = kSegmentLanes / 2; mask > 0; mask /= 2) {
@@ -64,7 +65,8 @@ MOEJIT_DEVICE float max_of_segment(float value) {
   return value;
 }
 
-// The sum of the eight lanes' values in all of them: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
+// Returns the sum of the eight lanes' values in all of them: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 +
+// 7)).
 MOEJIT_DEVICE float sum_of_segment(float value) {
 #pragma unroll
   for (int32_t mask = 1; mask < kSegmentLanes; mask *= 2) {
@@ -73,7 +75,7 @@ MOEJIT_DEVICE float sum_of_segment(float value) {
   return value;
 }
 
-// bf16 pairs to fp32, exact.
+// Converts bf16 pairs to fp32, exactly.
 MOEJIT_DEVICE void unpack_bf16(const Bytes16& bytes, float* value) {
 #pragma unroll
   for (int32_t i = 0; i < 4; ++i) {
@@ -89,8 +91,8 @@ MOEJIT_DEVICE ValueSegment unpack_bf16(const Bf16Segment& segment) {
   return values;
 }
 
-// The largest magnitude of several segments' shares; NaN counts as nothing. Two at a time, as they
-// came: unpacked, all values would wait in registers for their scale.
+// Returns the largest magnitude of several segments' shares; NaN counts as nothing. Two at a time,
+// as they came: unpacked, all values would wait in registers for their scale.
 template <int32_t kCount>
 MOEJIT_DEVICE float max_magnitude(const Bf16Segment (&segment)[kCount]) {
   uint32_t amax = 0;
@@ -105,7 +107,7 @@ MOEJIT_DEVICE float max_magnitude(const Bf16Segment (&segment)[kCount]) {
                          ptx::absolute(ptx::float_from_bf16_high(amax)));
 }
 
-// One rounding to bf16.
+// Rounds once to bf16.
 MOEJIT_DEVICE Bf16Segment pack_bf16(const ValueSegment& values) {
   Bf16Segment segment;
 #pragma unroll
@@ -115,8 +117,8 @@ MOEJIT_DEVICE Bf16Segment pack_bf16(const ValueSegment& values) {
   return segment;
 }
 
-// From two runs of 8 bytes to one of 16: the even lane of a pair keeps its run 0 and gets the
-// neighbour's, the odd lane likewise with run 1.
+// Gathers two runs of 8 bytes into one of 16: the even lane of a pair keeps its run 0 and gets the
+// neighbor's; the odd lane keeps and gets run 1.
 MOEJIT_DEVICE Bytes16 gather_runs(const Bytes8& run0, const Bytes8& run1) {
   const bool is_odd = segment_lane() % 2 != 0;
   const Bytes8 kept = is_odd ? run1 : run0;
@@ -127,7 +129,7 @@ MOEJIT_DEVICE Bytes16 gather_runs(const Bytes8& run0, const Bytes8& run1) {
                 : Bytes16{{kept.word[0], kept.word[1], received[0], received[1]}};
 }
 
-// The cast of values times `scale`.
+// Returns the cast of values times `scale`.
 MOEJIT_DEVICE Bytes16 quantize_values(const ValueSegment& values, float scale) {
   uint32_t word[4];
 #pragma unroll
@@ -135,7 +137,7 @@ MOEJIT_DEVICE Bytes16 quantize_values(const ValueSegment& values, float scale) {
   return gather_runs({{word[0], word[1]}}, {{word[2], word[3]}});
 }
 
-// The cast of a segment whose scale is known.
+// Returns the cast of a segment whose scale is known.
 MOEJIT_DEVICE QuantizedSegment quantize_segment(const ValueSegment& values,
                                                 const BlockScale& scale) {
   return {.bytes = quantize_values(values, scale.scale), .scale_inv = scale.scale_inv};

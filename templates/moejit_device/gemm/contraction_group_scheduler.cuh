@@ -49,7 +49,8 @@ class ContractionGroupScheduler {
     load_window();
   }
 
-  // This CTA's next tile, or one whose group is -1. All lanes call together and get the same.
+  // Returns this CTA's next tile, or one whose group is -1. All lanes call together and get the
+  // same.
   MOEJIT_DEVICE GemmTile next() {
     // tile_ counts from the first group that is not passed yet.
     while (tile_ >= kTiles || !has_tiles()) {
@@ -70,7 +71,7 @@ class ContractionGroupScheduler {
     return tile;
   }
 
-  // Of the present group; beyond the last one, there are none.
+  // Returns whether the current group has tiles; there is none beyond the last group.
   MOEJIT_DEVICE bool has_tiles() const { return (with_tiles_ >> group_ % 32 & 1) != 0; }
 
   MOEJIT_DEVICE void load_window() {

@@ -42,7 +42,7 @@ class EpilogueActivationQuantize {
   MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
                          const float (&sums)[kW / 2]) const {
     static_assert(kW == 2 * kColumns, "whole rows of both sections");
-    // Of rows r and r + 8 of a thread.
+    // The values of rows r and r + 8 of a thread.
     float values[kSums];
     BlockScale scale[2];
     activate(params, tile, part, sums, values);
@@ -67,13 +67,13 @@ class EpilogueActivationQuantize {
     }
   }
 
-  // Before the CTA ends.
+  // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const {
     if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
   }
 
  private:
-  // This thread's first row in the tile; its second is 8 further down.
+  // Returns this thread's first row in the tile; its second is 8 further down.
   MOEJIT_DEVICE static int32_t row_of_thread(const WarpgroupPart& part) {
     return part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
   }
@@ -172,7 +172,7 @@ class EpilogueActivationQuantize {
   ptx::SharedPtr<Bytes16> staging_;
 };
 
-// Stores gate and up as well.
+// Does the same and stores gate and up as well.
 template <typename Problem, typename Activation, uint32_t kEpsilonBits>
 class EpilogueStoreAndActivationQuantize {
   using Store = EpilogueStoreBf16<Problem, 0>;

@@ -20,7 +20,7 @@ struct GroupBias {
   MOEJIT_DEVICE static GroupBias of(const Bf16* bias, int32_t group) {
     return {ptx::as<const uint16_t>(ptx::global(bias)) + static_cast<int64_t>(group) * Problem::kN};
   }
-  // Of a column of a section; 0 past it.
+  // Returns the bias of a column of a section; 0 past it.
   MOEJIT_DEVICE float value(int32_t section, int32_t column) const {
     if (column >= Problem::kSectionN) return 0.0f;
     int32_t at = section * Problem::kSectionN + column;
@@ -37,7 +37,7 @@ MOEJIT_DEVICE float with_bias(float sum, float bias, float prob) {
   return kTimesProb ? ptx::fused_multiply_add(bias, prob, sum) : ptx::add(sum, bias);
 }
 
-// Of tiles whose rows are those of D, in one section.
+// Adds the bias to tiles whose rows are those of D, in one section.
 template <typename Problem, bool kTimesProb, bool kInterleaved>
 struct ColumnBias {
   template <int32_t kW, typename Params>
@@ -70,7 +70,7 @@ struct ColumnBias {
   }
 };
 
-// The same for swapped tiles: rows of D are the columns of the sums.
+// Adds the bias to swapped tiles: rows of D are the columns of the sums.
 template <typename Problem, bool kTimesProb, bool kInterleaved>
 struct SwappedColumnBias {
   template <int32_t kW, typename Params>
@@ -120,7 +120,7 @@ class EpilogueBiased {
     epilogue_.template run<kW>(params, tile, part, sums);
   }
 
-  // Before the CTA ends.
+  // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const { epilogue_.finish(); }
 
  private:

@@ -12,8 +12,8 @@
 
 namespace moejit::device {
 
-// One for each group's rows of A and one for its B: a_scale_inv [E], b_scale_inv [E]. A sum is
-// multiplied with their product, which is rounded to fp32.
+// One factor for each group's rows of A and one for its B: a_scale_inv [E], b_scale_inv [E]. A sum
+// is multiplied with their product, which is rounded to fp32.
 struct TensorFactors {
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile, const WarpgroupPart&,
@@ -25,9 +25,9 @@ struct TensorFactors {
   }
 };
 
-// One for each row of A and each column of D: a_scale_inv [P], b_scale_inv [E, N]. A sum is
-// multiplied with its row's, rounded to fp32, then with its column's. Those of pad rows and of
-// columns past the section are not read.
+// One factor for each row of A and each column of D: a_scale_inv [P], b_scale_inv [E, N]. A sum is
+// multiplied with its row's factor, rounded to fp32, then with its column's. Factors of pad rows
+// and of columns past the section are not read.
 template <typename Problem>
 struct RowColumnFactors {
   template <int32_t kW, typename Params>
@@ -56,7 +56,7 @@ struct RowColumnFactors {
   }
 };
 
-// The same for swapped tiles: rows of A are the columns of the sums.
+// The same factors for swapped tiles: rows of A are the columns of the sums.
 template <typename Problem>
 struct SwappedRowColumnFactors {
   template <int32_t kW, typename Params>
@@ -107,7 +107,7 @@ class EpilogueScaled {
     epilogue_.template run<kW>(params, tile, part, sums);
   }
 
-  // Before the CTA ends.
+  // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const { epilogue_.finish(); }
 
  private:

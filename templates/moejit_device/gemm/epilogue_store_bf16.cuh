@@ -61,7 +61,7 @@ class EpilogueStoreBf16 {
     }
   }
 
-  // Before the CTA ends.
+  // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const {
     if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
   }

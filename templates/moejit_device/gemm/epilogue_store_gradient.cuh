@@ -39,7 +39,7 @@ class EpilogueStoreGradient {
       Shape::kMathWarpgroups* align_up<int32_t>(kPanelsStaged* Panel::kBytes + 2 * 8, 1024);
   static constexpr bool kHasStorers = true;
 
-  // One thread, for each math warpgroup's buffer; a fence and a CTA barrier follow.
+  // Initializes each math warpgroup's buffer, by one thread; a fence and a CTA barrier follow.
   MOEJIT_DEVICE static void init(Staging staging) {
     ptx::init_mbarrier(ready(staging), 1);
     ptx::init_mbarrier(staged(staging), ptx::kWarpgroupThreads / 32);

@@ -32,7 +32,7 @@ namespace moejit::device {
 
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
 struct GroupedGemm {
-  // Where no warp is a supplier, the one that walks over the tiles writes their factors, if any.
+  // If no warp is a supplier, the one that walks over the tiles writes their factors, if any.
   static constexpr bool kWalkerSupplies = Scales::kSuppliers == 0 && Scales::kFactorBytes > 0;
   using Stages = Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, 0>;
   static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
@@ -81,7 +81,7 @@ struct GroupedGemm {
  private:
   friend Shape;  // calls compute()
 
-  // Of a math warpgroup.
+  // Returns the staging buffer of a math warpgroup.
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
     return ptx::shared<Bytes16>(kStaging) +
            warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
@@ -157,7 +157,7 @@ struct GroupedGemm {
     stop_clock(params);
   }
 
-  // Whether there is anything to multiply in a warpgroup's part.
+  // Returns whether there is anything to multiply in a warpgroup's part.
   MOEJIT_DEVICE static bool has_products(const GemmTile& tile, int32_t warpgroup) {
     if constexpr (Shape::kHasEmptyParts) return Shape::part(tile, warpgroup).row < tile.rows;
     return tile.k_steps > 0;

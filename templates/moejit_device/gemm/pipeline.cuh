@@ -62,7 +62,7 @@ struct Pipeline {
     return ptx::shared<uint64_t>(kBarriers) + (kStages + stage);
   }
 
-  // One thread; a fence and a CTA barrier follow.
+  // Initializes the barriers, by one thread; a fence and a CTA barrier follow.
   MOEJIT_DEVICE static void init() {
     for (int32_t stage = 0; stage < kStages; ++stage) {
       ptx::init_mbarrier(full(stage), 1 + kFactorWarps);
@@ -90,7 +90,7 @@ struct Pipeline {
   static constexpr int32_t kMnBoxElements = 64;  // of an MN-major operand, by as many k
   static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
 
-  // And announces the bytes of both operands.
+  // Loads A, and announces the bytes of both operands.
   template <typename Multiplier>
   MOEJIT_DEVICE static void load_a(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
                                    ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {

@@ -14,7 +14,7 @@
 
 namespace moejit::device {
 
-// Of the tile's rows r and r + 32.
+// The factors of the tile's rows r and r + 32.
 struct RowFactors {
   FactorPair row;
   FactorPair row_32;
@@ -89,7 +89,7 @@ class RowBlockScaleReader {
     a_[1][i] = exists && rows_left_ > 32 ? ptx::load(a_at_ + (32 * kSteps + step)) : 0.0f;
   }
 
-  // The next eight steps.
+  // Fetches the next eight steps.
   MOEJIT_DEVICE float fetch_b() {
     const float scale = b_step_ < kSteps ? ptx::load(b_at_) : 0.0f;
     b_at_ = b_at_ + kStepsOfB;

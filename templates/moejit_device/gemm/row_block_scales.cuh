@@ -14,20 +14,22 @@ class RowBlockScales {
   static constexpr int32_t kSuppliers = Shape::kRows / 64;  // warps, of 64 rows each
   static constexpr int32_t kFactorBytes = Shape::kRows * static_cast<int32_t>(sizeof(FactorPair));
 
-  // Where the part's rows and columns are. All threads of a math warpgroup, before a tile.
+  // Sets the place of the part's rows and columns. Called by all threads of a math warpgroup before
+  // a tile.
   MOEJIT_DEVICE void start(const GemmTile& tile, const WarpgroupPart& part) {
     row_ = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
     split_ = 128 - tile.column % 128 - part.column;
   }
 
-  // Of a stage that is full.
+  // Returns the factors of a full stage.
   template <int32_t kW, typename Stages>
   MOEJIT_DEVICE ScaleFactors<kW> factors(int32_t stage) const {
     const auto row = Stages::template factors<FactorPair>(stage) + row_;
     return choose_by_column<kW>(ptx::load(row), ptx::load(row + 8), split_);
   }
 
-  // The same for a tile with two sections, of the columns of one, which are one block.
+  // Returns the factors of a full stage for a tile with two sections: those of the columns of one
+  // section, which are one block.
   template <int32_t kW, int32_t kSection, typename Stages>
   MOEJIT_DEVICE ScaleFactors<kW> section_factors(int32_t stage) const {
     const auto row = Stages::template factors<FactorPair>(stage) + row_;

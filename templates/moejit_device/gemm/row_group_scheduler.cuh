@@ -42,7 +42,7 @@ class RowGroupScheduler {
   static constexpr int32_t kBandTiles = 16;
 
  public:
-  // Of every tile that has any; 0 would mean that tiles differ.
+  // Steps of every tile that has any; 0 would mean that tiles differ.
   static constexpr int32_t kSteps = Problem::kSteps;
 
   template <typename Params>
@@ -98,7 +98,8 @@ class RowGroupScheduler {
     if constexpr (Shape::kHasPadTiles) return ceil_div(padded, Shape::kRows);
     return ceil_div(larger(count, smaller(padded, 1)), Shape::kRows);
   }
-  // Of the tile from whose first row on the group has that many.
+  // Returns the padded rows of a tile, given how many real and padded rows the group has from the
+  // tile's first row on.
   MOEJIT_DEVICE static int32_t padded_rows(int32_t count, int32_t padded) {
     if constexpr (Shape::kHasPadTiles) return smaller(padded, Shape::kRows);
     return count > Shape::kRows ? Shape::kRows : padded;

@@ -11,7 +11,7 @@
 
 namespace moejit::device {
 
-// What partial sums are multiplied with, in the order of ptx::WgmmaSum.
+// The factors of partial sums, in the order of ptx::WgmmaSum.
 template <int32_t kW>
 struct ElementFactors {
   float value[kW / 2];
@@ -27,12 +27,12 @@ class RowScales {
   static constexpr int32_t kSuppliers = 0;  // the warp that walks over the tiles supplies
   static constexpr int32_t kFactorBytes = kLines * static_cast<int32_t>(sizeof(float));
 
-  // Where the part's rows are. All threads of a math warpgroup, before a tile.
+  // Sets the place of the part's rows. Called by all threads of a math warpgroup before a tile.
   MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart& part) {
     row_ = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
   }
 
-  // Of a stage that is full.
+  // Returns the factors of a full stage.
   template <int32_t kW, typename Stages>
   MOEJIT_DEVICE ElementFactors<kW> factors(int32_t stage) const {
     const auto scales = Stages::template factors<float>(stage);

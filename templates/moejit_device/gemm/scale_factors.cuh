@@ -12,15 +12,14 @@
 
 namespace moejit::device {
 
-// Of one row of sums: in columns of the tile's first block of B, and of its second. Tiles that lie
-// in one block use `first`.
+// The factors of one row of sums: in columns of the tile's first block of B, and of its second.
+// Tiles in one block use `first`.
 struct alignas(8) FactorPair {
   float first;
   float second;
 };
 
-// What a thread's partial sums are multiplied with: by row half (rows r and r + 8) and by kUnit
-// columns.
+// The factors of a thread's partial sums: by row half (rows r and r + 8) and by kUnit columns.
 template <int32_t kW>
 struct ScaleFactors {
   static constexpr int32_t kUnits = kW % 64 == 0 ? kW / 64 : kW / 32;

@@ -8,7 +8,7 @@
 
 namespace moejit::device {
 
-// What a thread's partial sums are multiplied with: column 8j + 2 * (lane % 4) + i has [2j + i].
+// The factors of a thread's partial sums: column 8j + 2 * (lane % 4) + i has [2j + i].
 template <int32_t kW>
 struct ColumnFactors {
   float value[kW / 4];
@@ -23,7 +23,7 @@ class SwappedRowBlockScales {
   // All threads of a math warpgroup, before a tile.
   MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart&) {}
 
-  // Of a stage that is full. Two neighbouring columns are one load.
+  // Returns the factors of a full stage. Two neighboring columns are one load.
   template <int32_t kW, typename Stages>
   MOEJIT_DEVICE ColumnFactors<kW> factors(int32_t stage) const {
     const auto columns = Stages::template factors<FactorPair>(stage) + ptx::lane_index() % 4;

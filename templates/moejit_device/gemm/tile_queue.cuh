@@ -19,7 +19,7 @@ class TileQueue {
  public:
   static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kSlots;
 
-  // One thread; a fence and a CTA barrier follow.
+  // Initializes the barriers, by one thread; a fence and a CTA barrier follow.
   MOEJIT_DEVICE static void init() {
     for (int32_t slot = 0; slot < kSlots; ++slot) {
       ptx::init_mbarrier(full(slot), 1);
@@ -27,7 +27,7 @@ class TileQueue {
     }
   }
 
-  // One thread of the warp that walks.
+  // Puts a tile into the queue. Called by one thread of the warp that walks.
   MOEJIT_DEVICE void put(const GemmTile& tile) {
     ptx::wait(empty(slot_), parity_ ^ 1);
     const auto to = place(slot_);
@@ -38,13 +38,13 @@ class TileQueue {
     advance();
   }
 
-  // The tile that is due; all lanes of a reading warp. It stays until pop() and can be read again,
-  // which is cheaper than registers for it.
+  // Returns the tile that is due. Called by all lanes of a reading warp. The tile stays until pop()
+  // and can be read again.
   MOEJIT_DEVICE GemmTile front() const {
     ptx::wait(full(slot_), parity_);
     return read(slot_);
   }
-  // The one after it.
+  // Returns the tile after front().
   MOEJIT_DEVICE GemmTile following() const {
     const bool wraps = slot_ + 1 == kSlots;
     const int32_t slot = wraps ? 0 : slot_ + 1;

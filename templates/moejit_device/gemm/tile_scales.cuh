@@ -18,12 +18,12 @@ class TileScales {
   static constexpr int32_t kSuppliers = 0;  // the warp that walks over the tiles supplies
   static constexpr int32_t kFactorBytes = 16;
 
-  // Where the part's columns are. All threads of a math warpgroup, before a tile.
+  // Sets the place of the part's columns. Called by all threads of a math warpgroup before a tile.
   MOEJIT_DEVICE void start(const GemmTile& tile, const WarpgroupPart& part) {
     split_ = 128 - tile.column % 128 - part.column;
   }
 
-  // Of a stage that is full.
+  // Returns the factors of a full stage.
   template <int32_t kW, typename Stages>
   MOEJIT_DEVICE ScaleFactors<kW> factors(int32_t stage) const {
     const FactorPair pair = ptx::load(Stages::template factors<FactorPair>(stage));

@@ -22,7 +22,7 @@ class SortedRows {
     sort();
   }
 
-  // The next row; call at most kTopK times, in a loop that is unrolled.
+  // Returns the next row. Call it at most kTopK times, in a loop that is unrolled.
   MOEJIT_DEVICE int32_t next() {
     const int32_t i = next_++;
     return shuffle_in_segment(row_[i / kSegmentLanes], i % kSegmentLanes);

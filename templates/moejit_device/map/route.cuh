@@ -108,8 +108,8 @@ struct Route {
       ptx::store(saved, params_.tokens);
   }
 
-  // The same number where it is an expert of this rank or kNotRouted; of the others, 64-bit ones
-  // become kBadId, and foreign ones that are ignored kNotRouted.
+  // Returns the id if it is an expert of this rank or kNotRouted. Other 64-bit ids become kBadId,
+  // and foreign ids that are ignored kNotRouted.
   MOEJIT_DEVICE static int32_t judged(Id id) {
     if constexpr (kIgnoresForeign) {
       if (id >= kLocalExperts) return kNotRouted;
@@ -196,8 +196,8 @@ struct Route {
     set_status(is_bad, kStatusBadExpertId);
   }
 
-  // The lanes that hold the same id, 0 <= id <= E. A ballot for each bit: on an H200 the match
-  // instruction takes several times as long.
+  // Returns the lanes that hold the same id, 0 <= id <= E. It takes a ballot for each bit: on an
+  // H200 the match instruction takes several times as long.
   MOEJIT_DEVICE static uint32_t lanes_with_equal(int32_t id) {
     uint32_t equal = 0xffffffffu;
 #pragma unroll

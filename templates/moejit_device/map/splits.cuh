@@ -23,7 +23,7 @@ struct Splits {
   MOEJIT_DEVICE int32_t count(int32_t group) const { return ptx::load(counts + group); }
   MOEJIT_DEVICE int32_t rows() const { return ptx::load(offs + kGroups); }
 
-  // The group that owns `row`, for 0 <= row < rows(). Bisection: a few dependent loads.
+  // Returns the group that owns `row`, for 0 <= row < rows(). Bisection: a few dependent loads.
   MOEJIT_DEVICE int32_t find(int64_t row) const {
     int32_t low = 0;  // begin(low) <= row < begin(high)
     int32_t high = kGroups;

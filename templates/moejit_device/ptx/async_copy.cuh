@@ -18,7 +18,7 @@ MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const
                : "memory");
 }
 
-// The same with 4 bytes.
+// Copies 4 bytes in the same way.
 MOEJIT_DEVICE void copy_async_4(SharedPtr<float> destination, GlobalPtr<const float> source,
                                 bool valid) {
   const int32_t source_bytes = valid ? 4 : 0;

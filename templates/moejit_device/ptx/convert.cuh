@@ -16,7 +16,7 @@ MOEJIT_DEVICE float fused_multiply_add(float a, float b, float c) { return __fma
 MOEJIT_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 MOEJIT_DEVICE float reciprocal(float value) { return __frcp_rn(value); }
 
-// The larger of two; the other one where one is NaN.
+// Return the larger of two, or the other one if one is NaN.
 MOEJIT_DEVICE float max_number(float a, float b) { return fmaxf(a, b); }
 MOEJIT_DEVICE float absolute(float value) { return fabsf(value); }
 
@@ -33,35 +33,35 @@ MOEJIT_DEVICE float reciprocal_approximate(float x) {
   return result;
 }
 
-// The two bf16 values of a word, low half first.
+// Return the two bf16 values of a word, low half first.
 MOEJIT_DEVICE float float_from_bf16_low(uint32_t pair) { return float_from_bits(pair << 16); }
 MOEJIT_DEVICE float float_from_bf16_high(uint32_t pair) {
   return float_from_bits(pair & 0xffff0000u);
 }
 
-// Of each bf16 half of two words the one with the larger magnitude, or the other one where one is
-// NaN; its sign is not defined.
+// Returns, for each bf16 half of two words, the one with the larger magnitude, or the other one if
+// one is NaN; its sign is not defined.
 MOEJIT_DEVICE uint32_t larger_bf16_magnitudes(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 
-// Two floats to a word of bf16, `low` in the low half.
+// Converts two floats to a word of bf16, `low` in the low half.
 MOEJIT_DEVICE uint32_t bf16_pair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// Two floats to two e4m3 bytes, `low` in the low byte; saturating, NaN to 0x7f.
+// Converts two floats to two e4m3 bytes, `low` in the low byte; saturating, NaN to 0x7f.
 MOEJIT_DEVICE uint16_t e4m3_pair(float low, float high) {
   uint16_t pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// The same with e5m2.
+// Converts two floats to two e5m2 bytes in the same way.
 MOEJIT_DEVICE uint16_t e5m2_pair(float low, float high) {
   uint16_t pair;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));

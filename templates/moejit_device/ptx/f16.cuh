@@ -12,14 +12,14 @@ struct F16Quad {
   uint32_t low, high;
 };
 
-// Two floats to a word of f16, `low` in the low half.
+// Converts two floats to a word of f16, `low` in the low half.
 MOEJIT_DEVICE uint32_t f16_pair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// The two f16 values of a word, low half first; exact.
+// Return the two f16 values of a word, low half first; exact.
 MOEJIT_DEVICE float float_from_f16_low(uint32_t pair) {
   float value;
   asm("{\n .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n cvt.f32.f16 %0, low;\n}"
@@ -47,7 +47,7 @@ MOEJIT_DEVICE F16Quad f16_from_e5m2(uint32_t bytes) {
   return quad;
 }
 
-// And back; saturating, NaN to 0x7f.
+// Converts f16 to e4m3; saturating, NaN to 0x7f.
 MOEJIT_DEVICE uint32_t e4m3_from_f16(const F16Quad& quad) {
   uint32_t bytes;
   asm("{\n .reg .b16 low, high;\n cvt.rn.satfinite.e4m3x2.f16x2 low, %1;\n"
@@ -65,7 +65,7 @@ MOEJIT_DEVICE uint32_t e5m2_from_f16(const F16Quad& quad) {
   return bytes;
 }
 
-// All four times the low (kHalf 0) or high (kHalf 1) f16 of a word.
+// Multiplies all four with the low (kHalf 0) or high (kHalf 1) f16 of a word.
 template <int32_t kHalf>
 MOEJIT_DEVICE F16Quad multiply(const F16Quad& quad, uint32_t factors) {
   F16Quad product;

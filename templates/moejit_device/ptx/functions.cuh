@@ -9,7 +9,7 @@
 
 namespace moejit::device::ptx {
 
-// The smaller and the larger of two; NaN where one is NaN.
+// Return the smaller and the larger of two; NaN if one is NaN.
 MOEJIT_DEVICE float min_or_nan(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));

@@ -11,7 +11,8 @@ namespace moejit::device::ptx {
 
 using Mbarrier = SharedPtr<uint64_t>;
 
-// One thread, before any other use; followed by fence_mbarrier_init() and a CTA barrier.
+// Initializes a barrier. Called by one thread before any other use; followed by
+// fence_mbarrier_init() and a CTA barrier.
 MOEJIT_DEVICE void init_mbarrier(Mbarrier barrier, int32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier.address), "r"(arrivals)
                : "memory");
@@ -22,12 +23,12 @@ MOEJIT_DEVICE void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// One arrival. What this thread did before is visible to whoever waits for the phase.
+// Arrives once. What this thread did before is visible to whoever waits for the phase.
 MOEJIT_DEVICE void arrive(Mbarrier barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
-// One arrival that also announces `bytes` of tensor copies which complete on this barrier.
+// Arrives once and announces `bytes` of tensor copies which complete on this barrier.
 MOEJIT_DEVICE void arrive_expecting(Mbarrier barrier, int32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier.address),
                "r"(bytes)

@@ -21,14 +21,15 @@ MOEJIT_DEVICE GlobalPtr<T> global(T* address) {
   return {address};
 }
 
-// An address of global memory that was itself loaded from memory: says so, for it could be any.
+// Returns an address of global memory that was itself loaded from memory, and tells the compiler
+// that it is global, since it could be any.
 template <typename T>
 MOEJIT_DEVICE T* known_global(T* address) {
   __builtin_assume(__isGlobal(address));
   return address;
 }
 
-// The same address seen as elements of another type.
+// Returns the same address as elements of another type.
 template <typename U, typename T>
 MOEJIT_DEVICE GlobalPtr<U> as(GlobalPtr<T> pointer) {
   return {reinterpret_cast<U*>(pointer.address)};

@@ -31,8 +31,8 @@ MOEJIT_DEVICE void store_matrices(SharedPtr<Bytes16> row, const MatrixFragments&
       : "memory");
 }
 
-// The same for matrices of 8x8 2-byte elements, each transposed on its way: what the lanes hold is
-// a row of eight elements, which becomes a column.
+// Stores matrices of 8x8 2-byte elements, each transposed on its way: a lane holds a row of eight
+// elements, which becomes a column.
 MOEJIT_DEVICE void store_matrices_transposed(SharedPtr<Bytes16> row, const MatrixFragments& f) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row.address),

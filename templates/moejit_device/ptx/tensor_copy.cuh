@@ -121,7 +121,7 @@ MOEJIT_DEVICE void store_tensor_4d(const TensorMap& map, SharedPtr<T> source, in
   }
 }
 
-// The same, but adds to what global memory holds (fp32), each element once.
+// Copies in the same way, but adds to what global memory holds (fp32), each element once.
 template <typename T>
 MOEJIT_DEVICE void add_tensor_3d(const TensorMap& map, SharedPtr<T> source, int32_t x, int32_t y,
                                  int32_t z) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Who am I: indices of this thread, and the kernel's entry macros.
+// Indices of this thread, and the kernel's entry macros.
 
 #include "moejit_device/core/types.cuh"
 
@@ -21,8 +21,8 @@ MOEJIT_DEVICE int32_t cta_count() { return static_cast<int32_t>(gridDim.x); }
 MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
 MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
 
-// The same value, 0 or more, made here and now as far as the compiler knows: what follows from it
-// is computed where it stands, not ahead of a loop in registers that the loop needs.
+// Returns the value, 0 or more, as if it were made here as far as the compiler knows: results that
+// follow from it are computed here, not ahead of a loop in registers that the loop needs.
 MOEJIT_DEVICE int32_t made_here(int32_t value) {
   asm volatile("" : "+r"(value));
   __builtin_assume(value >= 0);

@@ -9,7 +9,7 @@ namespace moejit::device::ptx {
 
 inline constexpr int32_t kWarpgroupThreads = 128;
 
-// The same for all lanes, and the compiler knows it.
+// Returns the warpgroup's index, which the compiler knows to be the same in all lanes.
 MOEJIT_DEVICE int32_t warpgroup_index() {
   return __shfl_sync(0xffffffffu, thread_index() / kWarpgroupThreads, 0);
 }

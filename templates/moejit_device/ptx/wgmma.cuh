@@ -21,8 +21,8 @@ enum class Major { kK, kMn };
 //             elements of M or N are in boxes that follow.
 struct MatrixDescriptor {
   uint64_t bits;
-  // The same matrix `bytes` further on: to the next K step 32, or 2048 if MN-major; multiples of
-  // 1024 to other rows, of 8192 if MN-major.
+  // Returns the descriptor of the same matrix `bytes` further on: to the next K step 32, or 2048 if
+  // MN-major; multiples of 1024 to other rows, of 8192 if MN-major.
   MOEJIT_DEVICE MatrixDescriptor operator+(int32_t bytes) const {
     return {bits + static_cast<uint64_t>(bytes >> 4)};
   }

@@ -12,13 +12,13 @@
 
 namespace moejit::device {
 
-// Of the rows of Load, which Walk goes through step by step.
+// Bursts of the rows of Load, which Walk goes through step by step.
 template <typename Load, typename Walk, int32_t kRows>
 struct Bursts {
   static_assert(Load::kRowBytes % 16 == 0, "L2 is asked for multiples of 16 bytes");
   static_assert(kRows * Walk::kPerRow % Walk::kStepSegments == 0, "a burst is whole steps");
 
-  // At the beginning of a step, all threads.
+  // Asks for the rows. Called by all threads at the beginning of a step.
   MOEJIT_DEVICE static void ask(const RowChainParams& params, int64_t step) {
     visit(step, ptx::thread_index(), params.rows, [&](int64_t row) {
       const auto input = ptx::global(static_cast<const uint8_t*>(params.input));

@@ -121,7 +121,7 @@ struct ColwiseTileChain {
     MOEJIT_DEVICE void stage(const Bytes16 (&row)[kLaneRows]) const {
       staged().store_rows(byte_column(), quad(), row);
     }
-    // And from there eight lanes take each column.
+    // Stores the staged columns: eight lanes take each one.
     MOEJIT_DEVICE void store_columns(const TileChainParams& params) const {
       constexpr int32_t kColumnsAtATime = kTileThreads / 8;
       const int32_t run = thread % 8;

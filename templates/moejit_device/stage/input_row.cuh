@@ -5,8 +5,9 @@
 
 namespace moejit::device {
 
-// Where the input has row `row` of stacked matrices, each of kSections parts of kSectionRows rows:
-// there, or, where the rows of a matrix's parts alternate, elsewhere in the same matrix.
+// Returns where the input has row `row` of stacked matrices, each of kSections parts of
+// kSectionRows rows: there, or, where the rows of a matrix's parts alternate, elsewhere in the same
+// matrix.
 template <int32_t kSections, int32_t kSectionRows, bool kInterleaved>
 MOEJIT_DEVICE int64_t input_row(int64_t row) {
   if constexpr (!kInterleaved) {

@@ -9,8 +9,8 @@
 
 namespace moejit::device {
 
-// Of bf16 [rows, 2C]; zeros where the position is not real and in columns outside the row. The
-// second access finds its sectors in L1, which streaming loads would pass by.
+// Fetches pairs of bf16 [rows, 2C]; zeros if the position is not real and in columns outside the
+// row. The second access finds its sectors in L1, which streaming loads would bypass.
 template <int32_t kColumns>
 MOEJIT_DEVICE void fetch_pairs(ptx::GlobalPtr<const Bf16> matrix,
                                const SegmentPosition<kColumns>& at, Bf16Segment& gate,
@@ -33,7 +33,7 @@ MOEJIT_DEVICE void fetch_pairs(ptx::GlobalPtr<const Bf16> matrix,
   }
 }
 
-// Where the position exists.
+// Stores pairs if the position exists.
 template <int32_t kColumns>
 MOEJIT_DEVICE void store_pairs(ptx::GlobalPtr<Bf16> matrix, const SegmentPosition<kColumns>& at,
                                const Bf16Segment& gate, const Bf16Segment& up) {

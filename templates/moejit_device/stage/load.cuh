@@ -28,7 +28,7 @@ struct LoadRows {
   MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return unpack_bf16(fetched); }
 };
 
-// The same, to be moved as they are: not a bit of a NaN changes.
+// Loads rows that are moved unchanged: not a bit of a NaN changes.
 template <int32_t kColumns_>
 struct LoadUnchangedRows : LoadRows<kColumns_> {
   MOEJIT_DEVICE static Bf16Segment unpack(const Bf16Segment& fetched) { return fetched; }
@@ -59,7 +59,7 @@ struct LoadQuantizedRows {
   MOEJIT_DEVICE static QuantizedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
-// The factors of permuted rows.
+// Returns the factors of permuted rows.
 MOEJIT_DEVICE ptx::GlobalPtr<const float> row_probs(const RowChainParams& params) {
   return ptx::global(static_cast<const float*>(params.probs));
 }
@@ -133,7 +133,7 @@ struct GatedGradientSegment {
   Bf16Segment gradient;
 };
 
-// What LoadGatedRows reads, and rows of the gradient. Uses gradient [P, C] too.
+// Loads what LoadGatedRows loads, and rows of the gradient. Uses gradient [P, C] too.
 template <int32_t kColumns_, bool kInterleaved = false>
 struct LoadGatedGradientRows {
   static constexpr int32_t kColumns = kColumns_;
@@ -156,7 +156,7 @@ struct UpGradientSegment {
   Bf16Segment gradient;
 };
 
-// What LoadUpRows reads, and rows of the gradient. Uses gradient [P, C] too.
+// Loads what LoadUpRows loads, and rows of the gradient. Uses gradient [P, C] too.
 template <int32_t kColumns_>
 struct LoadUpGradientRows {
   static constexpr int32_t kColumns = kColumns_;

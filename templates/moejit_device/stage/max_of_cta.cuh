@@ -8,9 +8,9 @@
 
 namespace moejit::device {
 
-// The largest value of all threads of the CTA, which has kWarps warps; NaN counts as nothing. Its
-// barrier orders the writes of `slots` [kWarps] before the reads. Between those and the next call
-// with the same slots the caller has another barrier.
+// Returns the largest value of all threads of the CTA, which has kWarps warps; NaN counts as
+// nothing. Its barrier orders the writes of `slots` [kWarps] before the reads. Between those and
+// the next call with the same slots the caller has another barrier.
 template <int32_t kWarps>
 MOEJIT_DEVICE float max_of_cta(ptx::SharedPtr<float> slots, float value) {
 #pragma unroll

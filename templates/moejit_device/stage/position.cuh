@@ -17,7 +17,7 @@ enum class RowKind {
 struct ExistingRuns {
   bool run[2];
 
-  // Of lane value `i`.
+  // Returns whether lane value `i` exists.
   MOEJIT_DEVICE bool has(int32_t i) const { return run[i / kRunColumns]; }
 };
 
@@ -52,8 +52,8 @@ struct SegmentPosition {
   }
 };
 
-// The same segment of row `row` of a bf16 matrix [rows, C]; zeros where `reads` is false and in
-// columns outside the row.
+// Fetches the same segment of row `row` of a bf16 matrix [rows, C]; zeros if `reads` is false and
+// in columns outside the row.
 template <int32_t kColumns>
 MOEJIT_DEVICE Bf16Segment fetch_runs(ptx::GlobalPtr<const Bf16> matrix,
                                      const SegmentPosition<kColumns>& at, int64_t row, bool reads) {
@@ -68,7 +68,7 @@ MOEJIT_DEVICE Bf16Segment fetch_runs(ptx::GlobalPtr<const Bf16> matrix,
   return segment;
 }
 
-// Where the position exists.
+// Stores the runs if the position exists.
 template <int32_t kColumns>
 MOEJIT_DEVICE void store_runs(ptx::GlobalPtr<Bf16> matrix, const SegmentPosition<kColumns>& at,
                               const Bf16Segment& segment) {

@@ -10,7 +10,7 @@
 
 namespace moejit::device {
 
-// One rounding to bf16.
+// Rounds once to bf16.
 struct QuantizeNone {
   static constexpr int32_t kSegmentsPerScale = 1;
   MOEJIT_DEVICE static Bf16Segment apply(const ValueSegment& values) { return pack_bf16(values); }
@@ -22,7 +22,7 @@ struct QuantizeNone {
   }
 };
 
-// What was loaded passes through: bytes and scales, or bf16.
+// Passes on what was loaded: bytes and scales, or bf16.
 struct QuantizeKeep {
   static constexpr int32_t kSegmentsPerScale = 1;
   template <typename Segment>
@@ -48,8 +48,8 @@ struct Quantize1x128 {
   }
 };
 
-// The same for two segments at a time: both get the scale of their common largest magnitude. The
-// last one of an odd number has an absent segment of zeros beside it, and so its own scale.
+// Quantizes two segments at a time: both get the scale of their common largest magnitude. If their
+// number is odd, the last one is paired with an absent segment of zeros, and so has its own scale.
 template <uint32_t kEpsilonBits>
 struct Quantize1x128Pairs {
   static constexpr int32_t kSegmentsPerScale = 2;

@@ -114,7 +114,7 @@ class SegmentWalk {
   MOEJIT_DEVICE int64_t step() const { return step_; }
   MOEJIT_DEVICE void next() { move_to(step_ + ptx::cta_count()); }
 
-  // Where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
+  // Returns where this lane's segment of set `set` lies. `kinds` tells real rows from pad rows.
   template <int32_t kSet, typename Rows>
   MOEJIT_DEVICE SegmentPosition<kColumns> position(Rows& kinds) const {
     const auto of_warp = static_cast<uint32_t>(ptx::warp_index() * kSegments + kSet);

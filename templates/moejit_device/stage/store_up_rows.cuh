@@ -8,9 +8,9 @@
 
 namespace moejit::device {
 
-// What StoreGroupedRows writes, and each segment's part of the probability's gradient, 0 in pad
-// rows. Uses output_dprobs [P, ceil(C / 128)] and what StoreGroupedRows uses. Without kTellsDprobs
-// there are no such parts, and no output_dprobs.
+// Writes what StoreGroupedRows writes, and each segment's part of the probability's gradient, 0 in
+// pad rows. Uses output_dprobs [P, ceil(C / 128)] and what StoreGroupedRows uses. Without
+// kTellsDprobs there are no such parts, and no output_dprobs.
 template <int32_t kColumns_, int32_t kLocalExperts, bool kTellsDprobs = true>
 struct StoreGroupedUpRows {
   static constexpr int32_t kColumns = kColumns_;

@@ -56,7 +56,7 @@ struct TransformActivationProbability {
     }
     return result;
   }
-  // Of up alone.
+  // Transforms up alone.
   MOEJIT_DEVICE static ValueSegment apply(const UpSegment& segment) {
     const ValueSegment up = unpack_bf16(segment.up);
     ValueSegment result;
@@ -91,7 +91,7 @@ struct TransformActivationBackward {
     }
     return result;
   }
-  // Of up alone.
+  // Returns the gradient of up alone.
   MOEJIT_DEVICE static UpGradient apply(const UpGradientSegment& segment) {
     const ValueSegment up = unpack_bf16(segment.forward.up);
     const ValueSegment gradient = unpack_bf16(segment.gradient);

@@ -25,14 +25,14 @@ MOEJIT_DEVICE int32_t column_group_of(int32_t lane) { return lane % 8; }
 MOEJIT_DEVICE int32_t block_row() { return row_group_of(ptx::lane_index()) * kBlockBytes; }
 MOEJIT_DEVICE int32_t block_column() { return column_group_of(ptx::lane_index()) * kBlockBytes; }
 
-// The value of lane 8g + index, index from 0 to 7, where g is this lane's group of rows: what a
-// warp keeps for pairs of rows, lane l for the rows 2l and 2l + 1.
+// Returns the value of lane 8g + index, index from 0 to 7, where g is this lane's group of rows:
+// what a warp keeps for pairs of rows, lane l for the rows 2l and 2l + 1.
 template <typename T>
 MOEJIT_DEVICE T shuffle_in_row_group(T value, int32_t index) {
   return ptx::shuffle(value, 8 * row_group_of(ptx::lane_index()) + index);
 }
 
-// The first `rows` rows from `source` on, kPitch bytes from one to the next; zeros below.
+// Fetches the first `rows` rows from `source` on, kPitch bytes from one to the next; zeros below.
 template <int32_t kPitch>
 MOEJIT_DEVICE ByteBlock fetch_block(ptx::GlobalPtr<const uint8_t> source, int32_t rows) {
   ByteBlock block;

@@ -35,7 +35,7 @@ class CountFlushed {
   }
 
  private:
-  // The top bit of each byte that is neither +0 nor -0.
+  // Returns the top bit of each byte that is neither +0 nor -0.
   MOEJIT_DEVICE static uint32_t nonzero(uint32_t bytes) {
     return ((bytes & 0x7f7f7f7fu) + 0x7f7f7f7fu) & 0x80808080u;
   }

@@ -68,7 +68,7 @@ struct StagedRows {
   MOEJIT_DEVICE void store_scale(int32_t row, float scale_inv) const {
     ptx::store(ptx::as<float>(codes + kCodeBytes) + row, scale_inv);
   }
-  // Of the rows 64 * half + 2 * lane and the next.
+  // Loads the scales of the rows 64 * half + 2 * lane and the next.
   MOEJIT_DEVICE RowScalePair load_scales(int32_t half) const {
     const auto scales = ptx::as<uint32_t>(codes + kCodeBytes) + 64 * half + 2 * ptx::lane_index();
     return {{ptx::load(scales), ptx::load(scales + 1)}};
@@ -160,7 +160,7 @@ struct GatedGradientTiles {
     return {ptx::shared<uint8_t>(static_cast<uint32_t>(part * StagedRows::kBytes))};
   }
 
-  // What the store stage of the row chain uses.
+  // Returns what the store stage of the row chain uses.
   MOEJIT_DEVICE static RowChainParams chain_params(const GatedGradientParams& params) {
     RowChainParams chain = {};
     chain.output = params.output;
@@ -174,8 +174,9 @@ struct GatedGradientTiles {
     GatedGradient gradient;
   };
 
-  // What TransformActivationProbability and TransformActivationBackward compute, a column after the
-  // other: what they share would otherwise wait in registers, for all columns, until act is stored.
+  // Returns what TransformActivationProbability and TransformActivationBackward compute, a column
+  // after the other: what they share would otherwise wait in registers, for all columns, until act
+  // is stored.
   MOEJIT_DEVICE static Transformed transform(const GatedGradientSegment& segment) {
     const ValueSegment gate = unpack_bf16(segment.forward.gate);
     const ValueSegment up = unpack_bf16(segment.forward.up);
@@ -197,7 +198,7 @@ struct GatedGradientTiles {
     return result;
   }
 
-  // Of the tile, this lane's.
+  // Returns this lane's row of the tile.
   MOEJIT_DEVICE static int32_t row_of_turn(int32_t turn) {
     return turn * kRowsPerTurn + ptx::thread_index() / kSegmentLanes;
   }
@@ -229,7 +230,8 @@ struct GatedGradientTiles {
     ptx::commit_async_copies();
     return at.is_real() ? ptx::load(ptx::global(params.probs) + at.row) : 0.0f;
   }
-  // Of the row that was fetched last; stage_rows() knows which of its columns exist.
+  // Returns the segment of the row that was fetched last; stage_rows() knows which of its columns
+  // exist.
   MOEJIT_DEVICE static GatedGradientSegment take_fetched(float prob) {
     ptx::wait_async_copies<0>();
     return {.forward = {.gate = {{ptx::load(ahead(0)), ptx::load(ahead(1))}},
@@ -263,7 +265,7 @@ struct GatedGradientTiles {
     if (lane == 1) staged(kAct).store_scale(row, is_real ? act.scale_inv : 0.0f);
   }
 
-  // Two warps a tile.
+  // Stores the transposed tile with two warps.
   MOEJIT_DEVICE static void store_transposed(const GatedGradientParams& params, int64_t tile_row,
                                              int32_t tile_column) {
     constexpr int32_t kFirst = kTransposesGradient ? kGate : kAct;

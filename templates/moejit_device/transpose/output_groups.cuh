@@ -17,9 +17,9 @@ struct RowTile {
   bool is_past_the_end;  // no later column has rows either
 };
 
-// The rows of the columns from `column` on, a multiple of 128. All lanes of a warp: each looks at
-// one group of 32. Uses counts, offs, output_offs and rows of TransposeParams, or of a record that
-// has them too.
+// Returns the rows of the columns from `column` on, a multiple of 128. All lanes of a warp: each
+// looks at one group of 32. Uses counts, offs, output_offs and rows of TransposeParams, or of a
+// record that has them too.
 template <int32_t kGroups, typename Params>
 MOEJIT_DEVICE RowTile find_row_tile(const Params& params, int64_t column) {
   static_assert(kGroups > 0, "there is at least one group");

@@ -35,7 +35,7 @@ inline constexpr int32_t kMantissaBits<E4m3> = 3;
 template <>
 inline constexpr int32_t kMantissaBits<E5m2> = 2;
 
-// The f16 numbers 2^-shift0 and 2^-shift1, shifts up to 24.
+// Returns the f16 numbers 2^-shift0 and 2^-shift1, shifts up to 24.
 MOEJIT_DEVICE uint32_t f16_powers(int32_t shift0, int32_t shift1) {
   return ptx::f16_pair(ptx::float_from_bits(static_cast<uint32_t>(127 - shift0) << 23),
                        ptx::float_from_bits(static_cast<uint32_t>(127 - shift1) << 23));
@@ -99,7 +99,7 @@ template <typename Format>
 struct ForkCompatRescale {
   static constexpr bool kPassesOverZeroRows = false;
 
-  // The shift in units of the exponent field, in bytes 0 and 2. 128 lowers any field to 0.
+  // Returns the shift in units of the exponent field, in bytes 0 and 2. 128 lowers any field to 0.
   MOEJIT_DEVICE static uint32_t pack(int32_t shift0, int32_t shift1) {
     const int32_t most = 128 / kUnit;
     return static_cast<uint32_t>(smaller(shift0, most) * kUnit) |

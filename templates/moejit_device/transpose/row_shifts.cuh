@@ -36,7 +36,7 @@ MOEJIT_DEVICE uint32_t rank_of(uint32_t bits, bool counts) {
   return (bits & 0x7fffffffu) | (counts ? 0x80000000u : 0u);
 }
 
-// The largest of a warp's, in all lanes.
+// Returns the largest rank of a warp, in all lanes.
 MOEJIT_DEVICE uint32_t largest_rank(uint32_t rank) {
 #pragma unroll
   for (int32_t mask = 16; mask > 0; mask /= 2) rank = larger(rank, ptx::shuffle_xor(rank, mask));

@@ -23,7 +23,7 @@ struct RowsInOrder {
   static constexpr int32_t kBlocks = ceil_div(kColumns, int32_t{128});
   static constexpr int32_t kBandTiles = kBlocks;
 
-  // Rows of this warp from `first` on, `count` of them; the scales of block `block` of columns.
+  // `count` is the rows of this warp from `first` on.
   MOEJIT_DEVICE RowsInOrder(const TransposeParams&, int64_t first, int32_t count)
       : first_(first), count_(count) {}
 

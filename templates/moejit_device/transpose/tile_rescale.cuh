@@ -51,7 +51,7 @@ struct TileRescale {
     rows |= ptx::shuffle_xor(rows, 4);
     rows |= ptx::shuffle_xor(rows, 8 | 1);
     rows |= ptx::shuffle_xor(rows, 16 | 2);
-    // And to the lane whose scales they have: lane g is of group g, for g below 4.
+    // The result also goes to the lane whose scales they are: lane g has group g, for g below 4.
     const int32_t lane = ptx::lane_index();
     return ptx::shuffle(rows, lane / 8) >> (2 * (lane % 8));
   }

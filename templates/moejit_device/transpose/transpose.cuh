@@ -105,7 +105,7 @@ struct Transpose {
     return {row, static_cast<int32_t>(column)};
   }
 
-  // Of warps in the CTA; their barrier is one of its number.
+  // Returns the index of this pair of warps in the CTA, from which their barrier's number follows.
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }
 
   MOEJIT_DEVICE static void move_tile(const TransposeParams& params, const RowTile& rows,
