@@ -148,9 +148,8 @@ class KernelCache {
   std::atomic<bool> is_writable_;
   std::atomic<int> write_error_{0};  // of the last put() that failed
   const CacheSettings settings_;
-  std::array<std::atomic<std::int64_t>, kCounts> counts_{};  // of this process
-  std::array<std::atomic<std::int64_t>, kCounts>
-      flushed_{};  // the part of them that is in the stats
+  std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
+  std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // those in the stats
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
   std::mutex eviction_mutex_;  // only ever tried: a child of fork() may inherit it locked

@@ -9,8 +9,8 @@
 
 namespace moejit::runtime {
 
-// Who accessed memory, and when; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on the
-// actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
+// The accessor of memory, and the time; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on
+// the actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
 // whose epochs number its steps. kWholeWarp marks an access by all lanes of the thread's warp, with
 // which no single lane is ordered.
 using Stamp = uint64_t;

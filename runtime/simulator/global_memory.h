@@ -58,7 +58,7 @@ class Allocations {
   std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
 };
 
-// Who accesses global memory.
+// The thread or agent that accesses global memory.
 struct GlobalActor {
   int32_t cta = 0;
   Actor actor;

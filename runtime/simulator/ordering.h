@@ -9,7 +9,7 @@
 
 namespace moejit::runtime {
 
-// Who acts, and what is ordered before.
+// An actor, and what is ordered before its next access.
 struct Actor {
   Stamp stamp = 0;
   const Clock* clock = nullptr;

@@ -99,6 +99,17 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("cache/a.cpp", "// TODO: later\n")), 1)
         self.assertEqual(self.findings("cache/a.cpp", "// TODO(12): later\n"), [])
 
+    def test_refuses_comments_of_headers_that_begin_as_no_sentence_does(self):
+        for opener in ("Of a row.", "Those of a row.", "Who asks often.", "Likewise.", "The same for rows.", "And back."):
+            found = check_text.openers_of("cache/a.h", f"// Returns a row.\nint a();\n// {opener}\nint b();\n")
+            self.assertEqual(len(found), 1, opener)
+            self.assertIn("cache/a.h:3:", found[0])
+            self.assertEqual(check_text.openers_of("cache/a.cpp", f"// {opener}\n"), [])
+
+    def test_lets_sentences_in_comments_pass(self):
+        for text in ("// Returns a row\n// Of a second line.\n", "// Officers\n", "// Whole rows.\n", "int a;  // of a row\n"):
+            self.assertEqual(check_text.openers_of("cache/a.h", text), [], text)
+
 
 class Performance(unittest.TestCase):
     """The page of a folder with a result as `moejit bench --json` prints it."""

@@ -82,9 +82,8 @@ MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
-// Copy and fill device memory. Copies wait for what was started before on the default stream and
-// are complete, for any stream, when they return; fill does not wait, and is in order with the
-// other work of `stream`.
+// Copy and fill device memory. Copies wait for earlier work of the default stream and are complete
+// when they return; fill does not wait, and is in order with the other work of `stream`.
 MOEJIT_API moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
                                                           const void* source, int64_t bytes);
 MOEJIT_API moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,
@@ -228,7 +227,7 @@ MOEJIT_API moejit_error_code moejit_layer_get_plan_json(const moejit_layer* laye
 MOEJIT_API moejit_error_code moejit_layer_get_plan_text(const moejit_layer* layer, int32_t explain,
                                                         const char** text);
 
-// Who owns a tensor's memory and how long it lives (docs/embedding.md).
+// The owner of a tensor's memory, which decides how long it lives (docs/embedding.md).
 typedef enum moejit_role {
   MOEJIT_ROLE_INPUT = 0,
   MOEJIT_ROLE_WEIGHT = 1,

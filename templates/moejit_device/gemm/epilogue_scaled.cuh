@@ -56,7 +56,7 @@ struct RowColumnFactors {
   }
 };
 
-// The same factors for swapped tiles: rows of A are the columns of the sums.
+// Has the same factors for swapped tiles: rows of A are the columns of the sums.
 template <typename Problem>
 struct SwappedRowColumnFactors {
   template <int32_t kW, typename Params>
