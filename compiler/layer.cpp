@@ -41,8 +41,6 @@ bool computes(const Layer& layer, Gradient gradient) {
 
 bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype::kF32; }
 
-bool is_quantized(const Layer& layer) { return has_scales(layer.recipe.weights); }
-
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
 
 int32_t padded_intermediate(const Layer& layer) {

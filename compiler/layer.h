@@ -90,9 +90,6 @@ bool computes(const Layer& layer, Gradient gradient);
 // Whether backward calls may add to the gradients of weights, and of biases.
 bool adds_gradients(const Layer& layer);
 
-// Whether GEMMs multiply quantised numbers; otherwise bf16 as it comes.
-bool is_quantized(const Layer& layer);
-
 // Parts of I rows in w1, each with I columns of h1: gate and up, or up alone.
 int32_t w1_sections(const Layer& layer);
 

@@ -128,7 +128,7 @@ class SplitLoader {
         "save the model in bfloat16: model.to(torch.bfloat16).save_pretrained(...)");
   }
 
-  bool is_quantized() const { return dtype_ == DType::kF8E4M3; }
+  bool holds_codes() const { return dtype_ == DType::kF8E4M3; }
 
   HostTensor* add(std::string_view name, DType dtype, std::vector<int64_t> shape) {
     HostTensor tensor{dtype, std::move(shape), {}};
@@ -140,13 +140,13 @@ class SplitLoader {
   void make_destinations() {
     const int64_t e = layer_.local_experts, h = layer_.hidden, i = layer_.intermediate;
     const int64_t sections = compiler::w1_sections(layer_);
-    w1_ = add(is_quantized() ? "w1_q" : "w1", dtype_, {e, sections * i, h});
-    w2_ = add(is_quantized() ? "w2_q" : "w2", dtype_, {e, h, i});
+    w1_ = add(holds_codes() ? "w1_q" : "w1", dtype_, {e, sections * i, h});
+    w2_ = add(holds_codes() ? "w2_q" : "w2", dtype_, {e, h, i});
     if (layer_.biases) {
       b1_ = add("b1", DType::kBF16, {e, sections * i});
       b2_ = add("b2", DType::kBF16, {e, h});
     }
-    if (!is_quantized()) return;
+    if (!holds_codes()) return;
     w1_scales_ = add("w1_scale_inv", DType::kF32, {e, sections * scale_blocks(i), scale_blocks(h)});
     w2_scales_ = add("w2_scale_inv", DType::kF32, {e, scale_blocks(h), scale_blocks(i)});
   }
@@ -156,7 +156,7 @@ class SplitLoader {
     std::vector<Part> parts = parts_in(expert, "weight", *w1_, {i, h}, *w2_, {h, i});
     if (layer_.biases)
       std::ranges::move(parts_in(expert, "bias", *b1_, {i}, *b2_, {h}), std::back_inserter(parts));
-    if (!is_quantized()) return parts;
+    if (!holds_codes()) return parts;
     const int64_t hb = scale_blocks(h), ib = scale_blocks(i);
     std::ranges::move(
         parts_in(expert, "weight_scale_inv", *w1_scales_, {ib, hb}, *w2_scales_, {hb, ib}),

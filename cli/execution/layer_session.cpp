@@ -29,11 +29,11 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
   MOEJIT_TRY_ASSIGN(session->layer_, runtime::PreparedLayer::prepare(plan, engine, device));
   session->tokens_ = token_count(inputs);
   MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, session->layer_->sizes(session->tokens_));
-  session->is_quantized_ = has_quantized_weights(inputs);
+  session->came_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role)) continue;
     // No kernel reads weights that came quantized; biases are read.
-    if (tensor.role == TensorRole::kWeight && session->is_quantized_ &&
+    if (tensor.role == TensorRole::kWeight && session->came_quantized_ &&
         !compiler::is_used(plan, tensor, {Phase::kForward}))
       continue;
     if (tensor.is_optional) continue;
@@ -78,7 +78,7 @@ std::vector<TensorRef> LayerSession::refs_of(Phase phase) const {
 }
 
 Result<void> LayerSession::update_weights(runtime::LaunchObserver* observer) {
-  if (is_quantized_) return {};
+  if (came_quantized_) return {};
   return layer_->update_weights(refs_[static_cast<size_t>(Phase::kWeights)], nullptr, observer);
 }
 

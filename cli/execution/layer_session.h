@@ -68,7 +68,7 @@ class LayerSession {
   runtime::Device& device_;
   std::unique_ptr<runtime::PreparedLayer> layer_;
   int64_t tokens_ = 0;
-  bool is_quantized_ = false;
+  bool came_quantized_ = false;
   std::map<std::string, DeviceTensor, std::less<>> tensors_;
   runtime::DeviceMemory workspace_, saved_, deferred_;
   runtime::CallMemory memory_;                           // all three blocks

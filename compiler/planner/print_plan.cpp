@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <iterator>
+#include <tuple>
 
 namespace moejit::compiler {
 namespace {
@@ -34,7 +35,7 @@ std::string offset_text(const TensorPlan& tensor) {
 }
 
 bool is_of(const Layer& layer, const SavedMemory& saved) {
-  return layer.recipe == saved.recipe && layer.recompute == saved.recompute;
+  return std::tie(layer.recipe, layer.recompute) == std::tie(saved.recipe, saved.recompute);
 }
 
 std::string role_text(const TensorPlan& tensor) {

@@ -43,7 +43,7 @@ Result<HuggingFaceOptions> read_options(const moejit_hugging_face_options& given
         fmt::format("option expert_parallel: got {}, wanted at least 1", given.expert_parallel));
   if (given.expert_parallel != 0)
     options.expert_parallel = static_cast<int32_t>(given.expert_parallel);
-  if (given.recipe == nullptr) return options;
+  if (!given.recipe) return options;
   const auto recipe = moejit::compiler::find_recipe(given.recipe);
   if (!recipe) {
     std::vector<std::string_view> names;

@@ -52,7 +52,7 @@ struct PlanHandle {
   mutable LazyText plan_json;
   mutable std::array<LazyText, 2> plan_text;  // without and with the reasons
 
-  // Of what is prepared.
+  // Where the plan is prepared.
   std::shared_ptr<runtime::Device> device;
   DLDevice place{};
 };
