@@ -17,13 +17,13 @@ using compiler::Layer;
 
 // Nanoseconds of one core, measured as docs/simulator.md says.
 constexpr double kPerRandomWeight = 18.5;
-constexpr double kPerByte = 12.0;            // of kernels that only move and quantise
+constexpr double kPerByte = 12.0;            // of kernels that only move and quantize
 constexpr double kPerTransposedByte = 16.5;  // of those that write columns too
 constexpr double kPerTileWeight = 47.0;      // of a grouped GEMM: a weight and a tile of 128 rows
 constexpr double kPerSwappedTileWeight = 18.0;  // where tiles are swapped, a weight and a tile,
 constexpr double kPerSwappedProduct = 0.5;      // and besides each of the tile's rows
 constexpr double kPerGradientProduct = 2.2;     // of wgrad, columns padded to 128
-constexpr double kPerCheckedWeight = 10.5;      // the CPU reference quantises it
+constexpr double kPerCheckedWeight = 10.5;      // the CPU reference quantizes it
 constexpr double kPerCheckedProduct = 5.7;
 constexpr double kMostCheckedProducts = 0x1p33;  // of a GEMM, others are sampled
 constexpr int64_t kGradientColumns = 128;        // that the groups of wgrad are padded to

@@ -18,7 +18,7 @@ struct Complaint {
 
 // Returns the worst complaint about a kernel in ptxas's report (NVRTC's log under
 // --ptxas-options=-v):
-//   any kernel              matrix instructions that ptxas serialised, setmaxnreg that it ignored
+//   any kernel              matrix instructions that ptxas serialized, setmaxnreg that it ignored
 //   with `forbids_spills`   registers that went to local memory
 // None of them makes the results wrong: ptxas calls them "info", and what it takes apart or spills
 // it puts in order again (PTX: accumulators belong to the matrix unit up to wgmma.wait_group, and

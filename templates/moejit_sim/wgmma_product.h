@@ -49,7 +49,7 @@ inline void multiply_block(const double (*a)[kDepth], const Double4 (*b)[2], Dou
   __builtin_memcpy(sums, sum, sizeof(sum));
 }
 
-// Sums of two threads, two neighbouring columns each, plus their products.
+// Sums of two threads, two neighboring columns each, plus their products.
 inline void add_pairs(float* first, float* second, const Double4& products, bool accumulate) {
   Float4 old{};
   if (accumulate) {
@@ -64,7 +64,7 @@ inline void add_pairs(float* first, float* second, const Double4& products, bool
   __builtin_memcpy(second, reinterpret_cast<const float*>(&rounded) + 2, 8);
 }
 
-// Columns 8 * panel and on of one row, which four neighbouring lanes hold (ptx::WgmmaSum).
+// Columns 8 * panel and on of one row, which four neighboring lanes hold (ptx::WgmmaSum).
 inline void add_row(const WgmmaOperands& operands, int32_t row, int32_t panel,
                     const Double4 (&products)[2]) {
   float* const* sums = operands.sums + 32 * (row / 16) + 4 * (row % 8);

@@ -29,13 +29,13 @@ inline int64_t token_count(const ReadyLayer& ready, const Tensor& tensor, const 
   return tensor.size(0);
 }
 
-// The two blocks of quantised weights.
+// The two blocks of quantized weights.
 struct Blocks {
   const Tensor& quantized;
   const Tensor& colwise;
 };
 
-// Adds the quantised weights that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
+// Adds the quantized weights that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
 inline void add_quantized(Call& call, const ReadyLayer& ready, Blocks blocks, uint32_t function) {
   call.add_quantized("quantized", blocks.quantized, ready.quantized, function);
   call.add_quantized("quantized_colwise", blocks.colwise, ready.quantized_colwise, function);

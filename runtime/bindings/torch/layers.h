@@ -26,7 +26,7 @@ struct QuantizedSlice {
   uint32_t used_by = 0;  // of MOEJIT_USED_BY_FORWARD, ...
 };
 
-// One of the two blocks of quantised weights.
+// One of the two blocks of quantized weights.
 struct QuantizedBlock {
   std::vector<QuantizedSlice> slices;
   int64_t bytes = 0;

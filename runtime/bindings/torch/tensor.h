@@ -15,7 +15,7 @@ class Tensor {
   Tensor() = default;
   // Takes over the reference that torch hands an operator in an argument.
   explicit Tensor(Value argument) noexcept : handle_(reinterpret_cast<TensorOpaque*>(argument)) {}
-  // Allocates row-major memory, uninitialised, with torch's allocator.
+  // Allocates row-major memory, uninitialized, with torch's allocator.
   Tensor(std::span<const int64_t> shape, DLDataType dtype, DLDevice device);
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;

@@ -9,7 +9,7 @@
 //   fetch()        from the segment's first column on, of which `columns` exist, a multiple of 16;
 //                  every access of eight lanes is contiguous
 //   max_magnitude  of several segments; NaN counts as nothing
-//   cast()         to 16 bytes of neighbouring columns; all lanes of a warp together
+//   cast()         to 16 bytes of neighboring columns; all lanes of a warp together
 //   byte_column()  the first of them
 //   value_of()     an element as a float, exact
 
@@ -58,7 +58,7 @@ struct Bf16Input {
   }
 };
 
-// Four runs of four columns a lane, 32 columns apart. Four neighbouring lanes exchange words, so
+// Four runs of four columns a lane, 32 columns apart. Four neighboring lanes exchange words, so
 // that each has what all of them read of one run.
 struct F32Input {
   using Element = float;

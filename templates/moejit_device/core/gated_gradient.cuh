@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The gradient of a gated segment, gate and up, and how it is rounded or quantised.
+// The gradient of a gated segment, gate and up, and how it is rounded or quantized.
 
 #include "moejit_device/core/segment.cuh"
 
@@ -39,7 +39,7 @@ MOEJIT_DEVICE Bf16GatedGradient round_gated_gradient(const GatedGradient& gradie
   return {.gate = pack_bf16(gate), .up = pack_bf16(up), .dprob = sum_of_segment(gradient.dprob)};
 }
 
-// e4m3 with one power-of-two scale each for gate and up, of kSegmentsPerScale neighbouring segments
+// e4m3 with one power-of-two scale each for gate and up, of kSegmentsPerScale neighboring segments
 // in the warp. Columns outside the row are zeros.
 //
 // Values meet their probability and their scale as one factor, and give the same bits as one after

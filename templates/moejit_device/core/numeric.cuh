@@ -25,7 +25,7 @@
 
 namespace moejit::device {
 
-// Multiply by `scale` to quantise, by `scale_inv` to recover the value. Powers of two.
+// Multiply by `scale` to quantize, by `scale_inv` to recover the value. Powers of two.
 struct BlockScale {
   float scale;
   float scale_inv;

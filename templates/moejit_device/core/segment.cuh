@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A segment is 128 neighbouring columns of one row: the group of elements that shares a 1x128
-// scale. Eight neighbouring lanes hold it, 16 elements each, so a warp holds four segments and
+// A segment is 128 neighboring columns of one row: the group of elements that shares a 1x128
+// scale. Eight neighboring lanes hold it, 16 elements each, so a warp holds four segments and
 // every access of a warp is contiguous within a segment.
 //
 //   values (fp32 or bf16), two runs of 8:   lane l has columns [8l, 8l + 8) and [64 + 8l, 72 + 8l)
@@ -10,7 +10,7 @@
 //
 // With two runs each 16-byte access to bf16 covers 128 contiguous bytes of a segment. Lanes 2j and
 // 2j + 1 hold the same four runs of 8 in both arrangements, so the change is one exchange between
-// neighbours.
+// neighbors.
 
 #include "moejit_device/core/numeric.cuh"
 #include "moejit_device/ptx/memory.cuh"

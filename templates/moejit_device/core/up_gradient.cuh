@@ -14,7 +14,7 @@ struct UpGradient {
   float dprob;  // sum over this lane's columns
 };
 
-// As it is stored: rounded or quantised.
+// As it is stored: rounded or quantized.
 template <typename Segment>
 struct StoredUpGradient {
   Segment up;

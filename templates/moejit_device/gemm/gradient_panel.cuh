@@ -49,7 +49,7 @@ struct GradientPanel<float> : GradientPanelShape<float> {
 
  private:
   // 16-byte chunk c of row r lies at chunk c ^ (r % 8). Four rows store at once, two chunks each,
-  // and neighbouring rows would meet in the same banks: chunks 2j and 2j + 1 stay a pair under any
+  // and neighboring rows would meet in the same banks: chunks 2j and 2j + 1 stay a pair under any
   // swizzle. So threads of odd rows take their columns in another order, 2j ^ 4.
   template <bool kAdds>
   MOEJIT_DEVICE static void put(ptx::SharedPtr<Bytes16> panel, const float* sums) {

@@ -58,7 +58,7 @@ struct GroupedGemm {
       }
       ptx::fence_mbarrier_init();
     }
-    ptx::sync_cta();  // the mbarriers are initialised
+    ptx::sync_cta();  // the mbarriers are initialized
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();

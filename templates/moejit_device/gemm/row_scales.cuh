@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scales of 1x128 blocks of the rows of both operands, as a row-wise quantiser leaves them: in each
+// Scales of 1x128 blocks of the rows of both operands, as a row-wise quantizer leaves them: in each
 // step every element of the sums has a factor of its own, the scale of its row of A times that of
 // its row of B. Supplied are the scales; to multiply them takes a thread as many instructions as it
 // has sums.

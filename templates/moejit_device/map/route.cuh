@@ -145,7 +145,7 @@ struct Route {
     }
   }
 
-  // Calls visit(position, id, mapped) for the ids of this warp's chunk, 32 neighbours at a time;
+  // Calls visit(position, id, mapped) for the ids of this warp's chunk, 32 neighbors at a time;
   // lanes past the end get kNotRouted. `mapped` is what row_map holds there if kWithMap. Ids that
   // are no expert are kNotRouted too; returns whether this lane saw one that is a mistake.
   template <bool kWithMap, typename Visit>
@@ -209,7 +209,7 @@ struct Route {
   }
 
   // One warp turns the totals into starts; the first CTA writes counts and offs. Each lane has a
-  // run of neighbouring experts.
+  // run of neighboring experts.
   MOEJIT_DEVICE void place_experts() const {
     constexpr int32_t kRun = ceil_div(kLocalExperts, int32_t{32});
     const int32_t first = smaller(ptx::lane_index() * kRun, kLocalExperts);

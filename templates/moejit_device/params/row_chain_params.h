@@ -21,7 +21,7 @@ struct RowChainParams {
   const int32_t* offs;           // [E + 1], likewise
   // Store stages
   void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]
-  float* output_scale_inv;  // [rows, B] where quantised; then kGroupedGatedRows: [P, 2B]
+  float* output_scale_inv;  // [rows, B] where quantized; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
   float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows, kGroupedDprobs

@@ -5,7 +5,7 @@
 
 namespace moejit::device {
 
-// Row-wise quantised rows to an operand of wgrad: C columns, B = ceil(C / 128), P rows, E groups,
+// Row-wise quantized rows to an operand of wgrad: C columns, B = ceil(C / 128), P rows, E groups,
 // Pc output columns. The rows of group e from offs[e] on become the columns from output_offs[e] on.
 // Its other rows, and columns that belong to no group, are left alone; the columns from a group's
 // count to the next multiple of 128 become zeros.

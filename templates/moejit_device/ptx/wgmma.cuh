@@ -44,7 +44,7 @@ MOEJIT_DEVICE MatrixDescriptor mn_major_descriptor(SharedPtr<T> boxes) {
 // A thread's part of the sums of 64 rows and kN columns, in fp32. Element 4j + i is
 //   i 0, 1: row 16 * (warp in the warpgroup) + lane / 4,     column 8j + 2 * (lane % 4) + i
 //   i 2, 3: row 16 * (warp in the warpgroup) + lane / 4 + 8, column 8j + 2 * (lane % 4) + i - 2
-// Neither initialised nor readable before a WGMMA into it is complete.
+// Neither initialized nor readable before a WGMMA into it is complete.
 template <int32_t kN>
 struct WgmmaSum {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256, "WGMMA has 8 to 256 columns");

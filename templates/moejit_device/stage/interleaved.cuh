@@ -2,7 +2,7 @@
 #pragma once
 
 // Segments of rows in which gate and up alternate, element by element. A lane's run of 8 columns is
-// 32 neighbouring bytes there, two accesses.
+// 32 neighboring bytes there, two accesses.
 
 #include "moejit_device/ptx/bytes.cuh"
 #include "moejit_device/stage/position.cuh"

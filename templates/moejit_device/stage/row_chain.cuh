@@ -2,11 +2,11 @@
 #pragma once
 
 // The row chain: load -> transform -> quantize -> store over the segments of a matrix's rows, all
-// in registers. Memory-bound, so what matters is bytes in flight: a warp holds 4 neighbouring
+// in registers. Memory-bound, so what matters is bytes in flight: a warp holds 4 neighboring
 // segments (contiguous memory) and loads kSegmentsInFlight of those sets before it uses the first.
 //
 // The segments of all rows form one list. The CTAs take steps of it in turn, so that those that run
-// together work on neighbours. Their number changes who does what, never a result.
+// together work on neighbors. Their number changes who does what, never a result.
 //
 // Where each row is read once and written many times, reading by turns with writing costs more than
 // the reads. With kRowsPerBurst L2 is asked for so many rows at once, before the CTAs that use them

@@ -11,7 +11,7 @@ namespace moejit::device {
 
 // The gradients of gate and up side by side, and each segment's part of the probability's gradient;
 // pad rows become zeros in all, and their input is not read. Rows from offs[E] on are left alone.
-// Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantised gradients,
+// Uses counts [E], offs [E + 1], output [P, 2C], output_dprobs [P, B] and, for quantized gradients,
 // output_scale_inv [P, 2B], where B = ceil(C / 128). A half of an output row has kPitch columns, of
 // which the last may be zeros that fill it up. With kInterleaved both alternate in bf16 rows.
 // Without kTellsDprobs there are no parts of the probability's gradient, and no output_dprobs.

@@ -31,7 +31,7 @@ struct GroupedRows {
   }
 };
 
-// A quantised segment and, from one of its lanes, its scale.
+// A quantized segment and, from one of its lanes, its scale.
 template <int32_t kColumns>
 MOEJIT_DEVICE void store_quantized(void* matrix, float* scale_inv,
                                    const SegmentPosition<kColumns>& at,
@@ -42,7 +42,7 @@ MOEJIT_DEVICE void store_quantized(void* matrix, float* scale_inv,
   }
 }
 
-// Every row of the input. Uses output [rows, C] and, for quantised segments,
+// Every row of the input. Uses output [rows, C] and, for quantized segments,
 // output_scale_inv [rows, ceil(C / 128)].
 template <int32_t kColumns_>
 struct StoreRows {

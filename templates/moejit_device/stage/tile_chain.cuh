@@ -2,7 +2,7 @@
 #pragma once
 
 // The tile chain: weights in 128x128 tiles with a power-of-two scale each, which kTilesPerScale
-// neighbours in a row of tiles share; fewer at the row's end. A CTA holds these tiles in registers:
+// neighbors in a row of tiles share; fewer at the row's end. A CTA holds these tiles in registers:
 // every eight lanes a row segment, all loads in flight at once. The only exchange is the largest
 // magnitude, through shared memory.
 //

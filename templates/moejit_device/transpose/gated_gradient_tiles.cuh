@@ -2,7 +2,7 @@
 #pragma once
 
 // The gradient of a gated activation and both operands of wgrad that go with it, from one read of
-// gate, up and the gradient of the activation: rows of quantised gradients as the row chain stores
+// gate, up and the gradient of the activation: rows of quantized gradients as the row chain stores
 // them, and the transposes of these and of the activation, which is computed again. The bits are
 // those of the row chains and of the scaling-aware transposes.
 //

@@ -2,7 +2,7 @@
 #pragma once
 
 // The scaling-aware transpose: rows [P, C] with 1x128 scales become columns, with one scale for
-// each 128x128 tile, without quantising anew. The columns lie in blocks of 128, [Pc / 128, C, 128]:
+// each 128x128 tile, without quantizing anew. The columns lie in blocks of 128, [Pc / 128, C, 128]:
 // a tile is 16 KB in one piece. Each row's values are divided by the power of two that is between
 // its scale and the tile's. The rows may be those of tokens, gathered on the way.
 //
@@ -17,7 +17,7 @@
 //                      scales of the rows 64w + 2l and 64w + 2l + 1
 //
 // A pair of warps has one tile, along a band of the row of tiles first: CTAs that run together read
-// neighbouring columns and write neighbouring tiles. No pair takes a second tile: the registers for
+// neighboring columns and write neighboring tiles. No pair takes a second tile: the registers for
 // that are missed where 16 loads are in flight, by a sixth of the speed.
 //
 // Emitted kernels look like this:
