@@ -121,11 +121,12 @@ tl::unexpected<Error> refuse(const JsonView& root, std::string_view key, std::st
 // Fills in the rows that any routing can need, where the description gives no number.
 Result<void> complete(RoutedTokens& tokens, const JsonView& root) {
   if (tokens.max_permuted_rows > 0) return {};
-  tokens.max_permuted_rows =
-      worst_case_permuted_rows({.local_experts = static_cast<int32_t>(tokens.local_experts),
-                                .top_k = static_cast<int32_t>(tokens.top_k),
-                                .splits_alignment = static_cast<int32_t>(tokens.splits_alignment),
-                                .max_tokens = tokens.max_tokens});
+  Layer routed;  // not braced: where memory ends in one, GCC 12 destroys the members before twice
+  routed.local_experts = static_cast<int32_t>(tokens.local_experts);
+  routed.top_k = static_cast<int32_t>(tokens.top_k);
+  routed.splits_alignment = static_cast<int32_t>(tokens.splits_alignment);
+  routed.max_tokens = tokens.max_tokens;
+  tokens.max_permuted_rows = worst_case_permuted_rows(routed);
   if (tokens.max_permuted_rows <= kMaxPermutedRows) return {};
   return refuse(root, "max_tokens",
                 fmt::format("tokens with {} experts each, which may need {} rows", tokens.top_k,

@@ -22,11 +22,13 @@ Result<OperationPlan> plan_operation(const OperationDescription& operation, cons
       std::visit([&](const auto& kind) { return parts_of(kind, target); }, operation));
   const std::string_view name = operation_name(operation);
   parts.kernel.operation = name;
-  OperationPlan plan{{.subject = fmt::format("the operation {}", name),
-                      .target = target,
-                      .bounds = parts.kernel.bounds,
-                      .tensors = std::move(parts.tensors)},
-                     operation};
+  // Not braced: where memory ends in one with a base, GCC 12 destroys the base twice.
+  OperationPlan plan;
+  plan.subject = fmt::format("the operation {}", name);
+  plan.target = target;
+  plan.bounds = parts.kernel.bounds;
+  plan.tensors = std::move(parts.tensors);
+  plan.operation = operation;
   for (TensorPlan& tensor : plan.tensors) complete_tensor(tensor, parts.kernel);
   plan.kernels.push_back(std::move(parts.kernel));
   plan.workspace_bytes = plan_workspace(plan, {});

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
+#include <moejit/moejit_operation.h>
 #include <new>
 
 namespace moejit::testing {
@@ -43,6 +44,27 @@ TEST(CApiAllocationFailures, AreErrorsOfALayer) {
         moejit_layer_destroy(layer);
         layer = nullptr;
       });
+}
+
+TEST(CApiAllocationFailures, AreErrorsOfAnOperation) {
+  const std::string descriptions[] = {
+      R"({"operation": "route", "max_tokens": 64, "top_k": 2, "local_experts": 4})",
+      R"({"operation": "activation_backward_quantize", "local_experts": 4,
+          "max_permuted_rows": 64, "intermediate": 128, "activation": "clamped_swiglu"})",
+      R"({"operation": "grouped_gemm", "local_experts": 4, "max_permuted_rows": 64,
+          "n": 256, "k": 256})"};
+  for (const std::string& json : descriptions) {
+    SCOPED_TRACE(json);
+    moejit_operation* operation = nullptr;
+    expect_errors_alone(
+        [&] {
+          return moejit_operation_create(json.data(), json.size(), "sim", nullptr, &operation);
+        },
+        [&] {
+          moejit_operation_destroy(operation);
+          operation = nullptr;
+        });
+  }
 }
 
 TEST(CApiAllocationFailures, AreErrorsOfAPlanAsJson) {
