@@ -35,7 +35,7 @@ void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTens
     if (!tokens.empty()) tokens[row] = probs[i] == 0.0f ? ~token : token;
   }
   list.floats(tensors, "output_probs", permuted);
-  if (!tokens.empty()) list.integers(tensors, "row_tokens", tokens);
+  if (tensors.has("row_tokens")) list.integers(tensors, "row_tokens", tokens);
 }
 
 // Rows that are stored in the order of tokens, or were loaded so.
