@@ -34,7 +34,7 @@ __all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error
 
 
 def check_status(status: int) -> None:
-    """Raises an error where kernels reported trouble in a status word.
+    """Raises an error if kernels reported trouble in a status word.
 
     Args:
         status: The value of the tensor "status".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain memory of Python objects: bytearray, array, memoryview, and whatever else has a buffer."""
+"""Plain memory of Python objects: bytearray, array, memoryview, and anything else with a buffer."""
 from __future__ import annotations
 
 import ctypes
@@ -31,7 +31,7 @@ _release.restype, _release.argtypes = None, (POINTER(_Buffer),)
 
 
 class Pinned:
-    """The memory of an object with a buffer, which neither moves nor changes its size while this holds it.
+    """The memory of an object with a buffer, which neither moves nor changes size while this object holds it.
 
     Attributes:
         address: Where the first element is.

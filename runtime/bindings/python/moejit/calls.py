@@ -36,7 +36,7 @@ NO_BLOCK = Block(0, 0, None)
 
 
 def read_block(name: str, value: object, device: Device, stream: int) -> Block:
-    """Returns a block that the caller gave: a Memory, or a tensor without gaps.
+    """Returns the caller's block: a Memory, or a tensor without gaps.
 
     Raises:
         Error: "tensor_mismatch": it is on another device, or has gaps.
@@ -105,7 +105,7 @@ class Blocks:
 
 
 class CallRecord:
-    """The record of one call, and all that it points to."""
+    """The record of one call, and everything that it points to."""
 
     def __init__(self, function: str, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
                  saved: Block, deferred: Block, stream: int) -> None:

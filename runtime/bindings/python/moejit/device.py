@@ -33,7 +33,7 @@ class Device(Owner):
 
     @classmethod
     def cuda(cls, ordinal: int | None = None) -> Device:
-        """Opens a GPU: in the calling thread's current context where that is of this GPU, else in its primary context.
+        """Opens a GPU: in the calling thread's current context if that is of this GPU, else in its primary context.
 
         Args:
             ordinal: The GPU's number, as CUDA counts those of this process. None: that of the current context, or the
@@ -48,7 +48,7 @@ class Device(Owner):
 
     @classmethod
     def simulator(cls, *, seed: int = 0, workers: int = 0) -> Device:
-        """Opens the simulator, for tests, not for speed. To prepare layers it needs a C++ compiler.
+        """Opens the simulator, which is for tests, not for speed. To prepare layers it needs a C++ compiler.
 
         Args:
             seed: Decides the order in which the threads of kernels run.
@@ -77,7 +77,7 @@ class Device(Owner):
         """Waits until the kernels on a stream are done.
 
         Raises:
-            Error: "driver", with what an earlier kernel did wrong.
+            Error: "driver", with the failure of an earlier kernel.
         """
         with self._handle.use() as device:
             load().moejit_device_synchronize(device, address_of(stream))
@@ -88,12 +88,12 @@ class Device(Owner):
 
 @functools.lru_cache(maxsize=None)
 def shared_simulator() -> Device:
-    """Returns the simulator of layers that are given no device."""
+    """Returns the simulator for layers that are given no device."""
     return Device.simulator()
 
 
 class Memory(Owner):
-    """Bytes of a device, uses among them as `workspace` and `saved` of calls. Made by Device.allocate().
+    """Bytes of a device, used as `workspace` and `saved` of calls among other things. Made by Device.allocate().
 
     They are freed with this object; on a GPU that waits for the kernels that run.
 

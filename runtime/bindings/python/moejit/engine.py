@@ -40,7 +40,7 @@ class Engine(Owner):
             memory_only: Nothing is read from or written to disk.
             frozen: A kernel that no cache holds is an error, never a compile (MOEJIT_FROZEN).
             packs: Paths of packs to take kernels from after the folder (MOEJIT_PACKS).
-            pack_keys: Key ring that has to have signed the packs (MOEJIT_PACK_KEYS).
+            pack_keys: Key ring with a key that signed each pack (MOEJIT_PACK_KEYS).
             cache_max_bytes, cache_max_files: What the folder may hold (MOEJIT_CACHE_MAX_BYTES, _FILES); no limit:
                 moejit.ANY_AMOUNT.
             cache_network: "read" or "write", of a folder on a network file system (MOEJIT_CACHE_NETWORK).
@@ -78,7 +78,7 @@ class Engine(Owner):
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine did so far: kernels compiled, served by the cache, ..."""
+        """Counts of what the engine did so far: kernels compiled, served by the cache, ..."""
         with self._handle.use() as engine:
             return info_of(EngineInfo, get_info(records.EngineInfo, "moejit_engine_get_info", engine))
 
@@ -88,7 +88,7 @@ class Engine(Owner):
 
 @functools.lru_cache(maxsize=None)
 def shared_engine() -> Engine:
-    """Returns the engine of layers that are given none."""
+    """Returns the engine for layers that are given none."""
     return Engine()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`moejit env` of the Python package: the tool's report, and what Python adds to it."""
+"""`moejit env` of the Python package: the tool's report, and the lines that Python adds."""
 from __future__ import annotations
 
 import dataclasses
@@ -17,7 +17,7 @@ from moejit import frameworks, library
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line: what it is about, whether it is as it should be, and what was found or what to do."""
+    """One line: its subject, whether it is as it should be, and what was found or what to do."""
     name: str
     is_found: bool
     text: str
@@ -50,7 +50,7 @@ def _find_operators() -> Finding:
     if file.is_file():
         return Finding("torch operators", True, str(file))
     return Finding("torch operators", False,
-                   f"there is no {file}: moejit.torch cannot be imported; install the package anew")
+                   f"there is no {file}: moejit.torch cannot be imported; reinstall the package")
 
 
 def _find_transformers() -> Finding:
@@ -78,7 +78,7 @@ def _one_line(error: Exception) -> str:
 
 
 def findings(tools: dict) -> list[Finding]:
-    """Returns what Python adds to a report of the tool, which is given as its JSON."""
+    """Returns the lines that Python adds to a report of the tool, given its JSON."""
     return [_find_package(), _find_python(), _find_nvrtc(tools), _find_torch(), _find_operators(), _find_transformers()]
 
 

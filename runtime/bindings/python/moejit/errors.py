@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What failed calls raise."""
+"""The exception of failed calls."""
 from __future__ import annotations
 
 from moejit import records
 
 
 class Error(RuntimeError):
-    """What every failed call of the library raises.
+    """The exception that every failed call of the library raises.
 
     Attributes:
-        code: Which error it is, a name of docs/errors.md such as "tensor_mismatch". Programs decide by it.
+        code: The error, a name of docs/errors.md such as "tensor_mismatch". Programs decide by it.
         stage: The step that failed: "parse", "plan", "compile", "cache", "load", "launch", ...
         message: One sentence: what is wrong, where, what was got and what is wanted.
         hint: What to do; may be empty.

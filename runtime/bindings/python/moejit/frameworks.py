@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frameworks are installed, without importing them."""
+"""Tells which frameworks are installed, without importing them."""
 from __future__ import annotations
 
 import importlib.metadata
@@ -15,7 +15,7 @@ OLDEST_TRANSFORMERS = (5, 0)
 
 
 def installed_version(name: str) -> str | None:
-    """Returns the version of an installed distribution; None where there is none."""
+    """Returns the version of an installed distribution; None if there is none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -27,7 +27,7 @@ def text_of(version: tuple[int, int]) -> str:
 
 
 def is_new_enough(version: str, oldest: tuple[int, int]) -> bool:
-    """Whether "2.11.0+cu130" is at least (2, 10)."""
+    """Returns whether "2.11.0+cu130" is at least (2, 10)."""
     return tuple(int(part) for part in re.findall(r"\d+", version)) >= oldest
 
 
@@ -39,7 +39,7 @@ def torch_library_path() -> pathlib.Path:
 
 
 def require_torch() -> None:
-    """Says what is missing where torch is, or is too old.
+    """Raises an error if torch is missing or too old.
 
     Raises:
         ImportError: with a sentence and what to do.
@@ -47,7 +47,7 @@ def require_torch() -> None:
     version = installed_version("torch")
     if version is None and importlib.util.find_spec("torch") is None:
         raise ImportError("moejit.torch needs torch, which is not installed\nhint: pip install torch; the rest of the "
-                          "package does without")
+                          "package works without it")
     if version is not None and not is_new_enough(version, OLDEST_TORCH):
         raise ImportError(f"moejit.torch needs torch {text_of(OLDEST_TORCH)} or newer, this is {version}\nhint: pip "
                           "install --upgrade torch")

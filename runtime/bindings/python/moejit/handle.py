@@ -21,7 +21,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 class Handle:
-    """A pointer into the library that is destroyed once, and not before its users are done."""
+    """A pointer into the library that is destroyed once, after its users are done."""
 
     def __init__(self, pointer: int, destroy: Callable[[int], object], what: str) -> None:
         self._pointer, self._destroy, self._what = pointer, destroy, what
@@ -85,7 +85,7 @@ class Owner:
         weakref.finalize(self, handle.close)
 
     def close(self) -> None:
-        """Lets go of the library's object, now or when the last call that uses it returns. May be called again."""
+        """Closes the library's object, now or when the last call that uses it returns. May be called again."""
         self._handle.close()
 
     def __enter__(self: _Self) -> _Self:

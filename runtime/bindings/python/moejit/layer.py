@@ -94,7 +94,7 @@ class Layer(Planned):
         return TensorPlace(place.offset, place.bytes, tuple(place.shape[:len(info.shape)]))
 
     def allocate(self, tokens: int) -> dict[str, Tensor]:
-        """Returns memory for all tensors that are the caller's, filled with zeros, on the layer's device.
+        """Returns memory for all of the caller's tensors, filled with zeros, on the layer's device.
 
         Args:
             tokens: T of the calls that it is for.
@@ -108,12 +108,12 @@ class Layer(Planned):
                 for tensor in self.tensors.values() if tensor.is_callers}
 
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
-        """Quantises w1 and w2 into the tensors of role "quantized", after each change of theirs.
+        """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
 
         Where the recipe has none, such as bf16, nothing happens.
 
         Args:
-            tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantised ones, and optionally "skip_update" U32
+            tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantized ones, and optionally "skip_update" U32
                 [1].
             stream: As for forward().
 
@@ -156,8 +156,8 @@ class Layer(Planned):
         """Computes the gradients of the forward call that filled `saved`, from "dy".
 
         Args:
-            tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and what else `tensors` tells,
-                unchanged since the forward call, whose T it is.
+            tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and what else `tensors`
+                lists, unchanged since the forward call, whose T it is.
             saved: What forward() returned.
             mode: "overwrite", or "add" to what the gradients of the weights hold.
             deferred: A block of sizes(T).deferred_bytes, of layers with "backward_halves". None: a new Memory.
@@ -172,7 +172,7 @@ class Layer(Planned):
 
     def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
                       deferred: object = None, stream: object = None) -> object:
-        """Computes "dx" and "dprobs" alone, of layers with "backward_halves"; backward_weights() does the rest.
+        """Computes "dx" and "dprobs" alone, for layers with "backward_halves"; backward_weights() does the rest.
 
         Args:
             tensors, saved, workspace, stream: As for backward().
@@ -195,7 +195,7 @@ class Layer(Planned):
         Bit for bit they are those of backward().
 
         Args:
-            tensors: "dy" BF16 [T, H], whose shape tells T, the gradients, and what else `tensors` tells.
+            tensors: "dy" BF16 [T, H], whose shape tells T, the gradients, and the others that `tensors` lists.
             saved: What forward() returned.
             deferred: What backward_data() returned.
             mode, workspace, stream: As for backward().
@@ -206,7 +206,7 @@ class Layer(Planned):
         self._run("backward_weights", tensors, workspace, saved, stream, _number_of(mode), deferred=deferred)
 
     def quantize(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
-        """Quantises a rank's own tokens for a dispatch by the host, of layers with "dispatch_calls".
+        """Quantizes a rank's own tokens for a dispatch by the host, for layers with "dispatch_calls".
 
         Args:
             tensors: "x" BF16 [T, H], and "x_q" F8_E4M3 [T, H] and "x_scale_inv" F32 [T, ceil(H/128)], which it writes.
@@ -219,7 +219,7 @@ class Layer(Planned):
 
     def experts(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
-        """Does the rest of forward() for the T rows that ranks have sent, of layers with "dispatch_calls".
+        """Does the rest of forward() for the T rows that ranks have sent, for layers with "dispatch_calls".
 
         Args:
             tensors: Those of forward(), with the rows "x_q" and "x_scale_inv" in place of "x". "y" has a row for each.
@@ -238,12 +238,12 @@ class Layer(Planned):
         return saved
 
     def quantize_grad(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
-        """Quantises "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does "x"."""
+        """Quantizes "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does "x"."""
         self._run("quantize_grad", tensors, None, None, stream)
 
     def experts_grad(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite",
                      workspace: object = None, deferred: object = None, stream: object = None) -> None:
-        """Does the rest of backward() for the rows that experts() had, of layers with "dispatch_calls".
+        """Does the rest of backward() for the rows that experts() had, for layers with "dispatch_calls".
 
         Args:
             tensors: Those of backward(), with the rows "dy_q" and "dy_scale_inv" in place of "dy", in the order of the
@@ -258,13 +258,13 @@ class Layer(Planned):
                   deferred=self._deferred(tensors, deferred, "dy_q"))
 
     def _deferred(self, tensors: Mapping[str, Any], given: object, dy: str = "dy") -> object:
-        """Returns the deferred block of a call: the given one, or a new one where the layer has halves."""
+        """Returns the deferred block of a call: the given one, or a new one if the layer has halves."""
         if given is not None or not self.info.deferred_bytes or not self._is_prepared:
             return given
         return Memory(self._device, self.sizes(self._tokens_of(tensors, dy)).deferred_bytes, is_zeroed=False)
 
     def _tokens_of(self, tensors: Mapping[str, Any], name: str = "x") -> int:
-        """Returns the T of a call, which a tensor tells; max_tokens where the library will say that it is wrong."""
+        """Returns the T of a call from a tensor, or max_tokens if the library will report that tensor as wrong."""
         x = tensors.get(name)
         try:
             shape = x.shape if hasattr(x, "shape") else memoryview(x).shape

@@ -19,7 +19,7 @@ NAME = f"libmoejit.so.{records.ABI_VERSION}"
 
 
 class _Code(c_int32):
-    """What functions return that can fail. (A type of its own, so that ctypes does not turn it into an int.)"""
+    """The result of functions that can fail. (A type of its own, so that ctypes does not turn it into an int.)"""
 
 
 _Record = POINTER
@@ -113,11 +113,11 @@ def load() -> ctypes.CDLL:
         version = library.moejit_abi_version()
     except (OSError, AttributeError) as error:
         raise ImportError(f"moejit: {file} cannot be used: {error}\n"
-                          "hint: the package and its library have to be of one version: install the package anew"
+                          "hint: the package and its library have to be of one version: reinstall the package"
                           ) from error
     if version != records.ABI_VERSION:
         raise ImportError(f"moejit: {file} has the ABI version {version}, wanted {records.ABI_VERSION}\n"
-                          "hint: install the package anew, or take MOEJIT_LIBRARY out of the environment")
+                          "hint: reinstall the package, or take MOEJIT_LIBRARY out of the environment")
     nvrtc.choose()
     return library
 

@@ -17,7 +17,7 @@ _TOOLKIT = "/usr/local/cuda"
 
 
 def find() -> pathlib.Path | None:
-    """Returns the NVRTC among the installed wheels that serves best; None where there is none.
+    """Returns the best NVRTC among the installed wheels; None if there is none.
 
     That of CUDA 13 does. That of CUDA 12 does from 12.4 on, where there is no CUDA toolkit, which the library prefers.
     """
@@ -35,7 +35,7 @@ def _has_toolkit() -> bool:
 
 
 def _release(file: pathlib.Path) -> tuple[int, int]:
-    """Returns major and minor version, which the name of the library of built-in functions beside it tells."""
+    """Returns major and minor version, read off the name of the library of built-in functions beside it."""
     for builtins in file.parent.glob("libnvrtc-builtins.so.*"):
         found = re.fullmatch(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)", builtins.name)
         if found:
@@ -44,7 +44,7 @@ def _release(file: pathlib.Path) -> tuple[int, int]:
 
 
 def choose() -> pathlib.Path | None:
-    """Sets MOEJIT_NVRTC to the NVRTC of a wheel, where it is not set and there is one; returns that."""
+    """Sets MOEJIT_NVRTC to the NVRTC of a wheel, if it is not set and there is one; returns that."""
     if os.environ.get("MOEJIT_NVRTC"):
         return None
     file = find()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records and numbers of the C interface as ctypes has them.
+"""The records and numbers of the C interface, in ctypes.
 
 A field that is added at the end of a C record is one more line here; a test compares all of them with the headers.
 """

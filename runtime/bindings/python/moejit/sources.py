@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON from where callers have it: dicts, texts and files."""
+"""Reads JSON from dicts, texts and files."""
 from __future__ import annotations
 
 import json

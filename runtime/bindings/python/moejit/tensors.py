@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of calls: from frameworks, from numpy, and from plain memory, as the library takes them."""
+"""Tensors of calls: from frameworks, from numpy, and from plain memory, in the form that the library takes."""
 from __future__ import annotations
 
 import ctypes
@@ -81,7 +81,7 @@ class Tensor:
         memoryview(self.memory).cast("B")[:self.size] = memoryview(source).cast("B")
 
     def read(self) -> bytes:
-        """Returns the tensor's bytes. Of a GPU, waits for its default stream."""
+        """Returns the tensor's bytes. On a GPU it waits for the default stream."""
         if isinstance(self.memory, Memory):
             return self.memory.read(self.size)
         return bytes(memoryview(self.memory).cast("B")[:self.size])
@@ -104,7 +104,7 @@ class Tensor:
 
 
 class Given:
-    """A tensor as it was given to a call: what the library reads, and what keeps that in memory."""
+    """A tensor that was given to a call: what the library reads, and what keeps it in memory."""
 
     def __init__(self, tensor: DLTensor, keep: object, is_read_only: bool) -> None:
         self.tensor, self.keep, self.is_read_only = tensor, keep, is_read_only
@@ -115,7 +115,7 @@ class Given:
 
     @property
     def size(self) -> int:
-        """Bytes, of a tensor without gaps."""
+        """Returns the bytes of a tensor without gaps."""
         return math.prod(self.tensor.shape[:self.tensor.ndim]) * self.tensor.dtype.bits * self.tensor.dtype.lanes // 8
 
 
@@ -150,7 +150,7 @@ def read_tensor(name: str, value: object, stream: int) -> Given:
 
 def _make(address: int, dtype: tuple[int, int], shape: Sequence[int], strides: Sequence[int] | None, keep: object,
           is_read_only: bool, place: tuple[int, int] = (DL_CPU, 0)) -> Given:
-    """Strides are in bytes."""
+    """Returns a tensor over memory. Strides are in bytes."""
     code, bits = dtype
     if 0 in shape:
         address = 0  # what has no elements need not be aligned
@@ -173,7 +173,7 @@ def _of_tensor(value: Tensor) -> Given:
 
 
 class Lease:
-    """A memory that is in use: it is not freed before this is gone."""
+    """Memory in use: it is not freed while this object lives."""
 
     def __init__(self, memory: Memory) -> None:
         self._handle = None

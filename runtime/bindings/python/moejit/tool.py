@@ -26,7 +26,7 @@ def tool_path() -> pathlib.Path:
 
 
 def main() -> None:
-    """Becomes the program moejit, with this process' arguments; `env` tells of Python, too."""
+    """Becomes the program moejit, with this process's arguments; `env` also reports on Python."""
     arguments = sys.argv[1:]
     nvrtc.choose()
     try:

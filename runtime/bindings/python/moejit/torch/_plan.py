@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators need of layers' plans."""
+"""The parts of layers' plans that the operators need."""
 from __future__ import annotations
 
 import dataclasses
@@ -17,30 +17,30 @@ _SLICE_ALIGNMENT = 256
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One of the two blocks of quantised weights."""
+    """One of the two blocks of quantized weights."""
     tensors: tuple[TensorInfo, ...]  # each at a multiple of 256 bytes, one behind the other
     recipe: str  # what else decides the bytes of codes and scales
 
     @functools.cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The place of each tensor, and behind them the block's bytes."""
+        """The place of each tensor, and then the block's bytes."""
         sizes = (-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.tensors)
         return tuple(itertools.accumulate(sizes, initial=0))
 
     @property
     def bytes(self) -> int:
-        """What the block has."""
+        """The bytes of the block."""
         return self.offsets[-1]
 
     @functools.cached_property
     def key(self) -> str:
-        """What decides the block's bytes: equal for layers that differ only in their tokens or gradients."""
+        """The value that decides the block's bytes: equal for layers that differ only in their tokens or gradients."""
         return json.dumps([self.recipe, [[tensor.name, tensor.shape] for tensor in self.tensors]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the operators need of a layer's plan on a target."""
+    """The parts of a layer's plan on a target that the operators need."""
     version: str
     target: str
     digest: str
@@ -56,17 +56,17 @@ class Plan:
 
     @functools.cached_property
     def quantized(self) -> Block:
-        """The quantised weights that forward reads, which are the row-wise ones."""
+        """The row-wise quantized weights, which forward reads."""
         return self._block(lambda tensor: "forward" in tensor.used_by)
 
     @functools.cached_property
     def quantized_colwise(self) -> Block:
-        """Those that only backward reads, which are the column-wise ones."""
+        """The column-wise quantized weights, which only backward reads."""
         return self._block(lambda tensor: "forward" not in tensor.used_by)
 
     @functools.cached_property
     def backward_reads_quantized(self) -> bool:
-        """Whether backward reads row-wise weights too, as it does where it computes activations again."""
+        """Whether backward reads row-wise weights too, as it does if it recomputes activations."""
         return any(tensor.used_by - {"update_weights", "forward"} for tensor in self.quantized.tensors)
 
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:

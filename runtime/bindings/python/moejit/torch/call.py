@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of experts: casts, the layer's text for what autograd wants, quantised weights, and the operator."""
+"""One call of experts: casts, the layer's text for what autograd wants, quantized weights, and the operator."""
 from __future__ import annotations
 
 import dataclasses
@@ -24,7 +24,7 @@ _PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 @dataclasses.dataclass(eq=False)
 class ExpertsCall:
-    """What calls of one module have in common. `description` is a layer description, JSON."""
+    """The common part of one module's calls. `description` is a layer description, JSON."""
     description: str
     state: State | None = None
     cache_weights: bool | None = None
@@ -50,7 +50,7 @@ class ExpertsCall:
 
 
 class State:
-    """What a module keeps from call to call, beside its parameters: the quantised weights and the last status word."""
+    """What a module keeps from call to call besides its parameters: the quantized weights and the last status word."""
 
     def __init__(self) -> None:
         self.weights = QuantizedWeights()
@@ -68,7 +68,7 @@ class State:
         return 0 if self.status is None else int(self.status.item())
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
-        """Quantises the weights for calls without gradients. float32 is cast first, as autocast does it."""
+        """Quantizes the weights for calls without gradients. float32 is cast first, as autocast does it."""
         layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
         self.weights.renew(dense(*cast, call.is_transposed), layer)
@@ -81,7 +81,7 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
                  skip_update: torch.Tensor | None = None, is_sharded: bool = False) -> torch.Tensor:
     """Computes the experts of chosen tokens; moejit.torch.experts() tells the arguments.
 
-    `is_sharded` says that the weights' memory is freed behind the call and filled again before backward, as by FSDP.
+    `is_sharded` says that the weights' memory is freed after the call and filled again before backward, as FSDP does.
     """
     x = hidden_states
     if x.dim() != 2:
@@ -143,7 +143,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
 
 
 def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the biases as operators take them: tensors without elements where there are none."""
+    """Returns the biases as operators take them: tensors without elements if there are none."""
     b1, b2 = cast[2:]
     if b1 is not None and b2 is not None:
         return b1, b2
@@ -165,7 +165,7 @@ def _is_exporting() -> bool:
 
 def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtypes: tuple[torch.dtype, ...],
                    skip_update: torch.Tensor | None, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs the call without keeping quantised weights for later calls or for backward."""
+    """Runs the call without keeping quantized weights for later calls or for backward."""
     x, topk_ids, topk_probs, w1, w2, b1, b2 = tensors
     if isinstance(w1, GatheredWeight) != isinstance(w2, GatheredWeight):
         raise RuntimeError("moejit: invalid_value: one of the two weights is gathered as FP8 codes and the other is not"
@@ -258,7 +258,7 @@ def _tell_of_simulator(device: torch.device) -> None:
 
 def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
                is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> Blocks:
-    """Returns the blocks of quantised weights, kept ones where those are known to be right."""
+    """Returns the blocks of quantized weights, kept ones where those are known to be right."""
     if call.state is None:
         return quantize(*dense, layer)
     kept = call.state.weights

@@ -139,14 +139,14 @@ def _is_convertible(module: torch.nn.Module) -> bool:
 
 
 def _but(model: torch.nn.Module) -> str:
-    """Returns what looks like experts and is none, for the error."""
+    """Returns modules that look like experts but are none, for the error."""
     like = [name for name, module in model.named_modules()
             if not _is_convertible(module) and {"gate_up_proj", "down_proj"} <= set(module._parameters)]
     return f"; {', '.join(like)} has such parameters, but a class that takes no implementation" if like else ""
 
 
 def _name(fields: str, max_tokens: int | None, cache_weights: bool | None) -> str:
-    """Returns the name of an implementation, which says all that there is to it."""
+    """Returns the name of an implementation, which contains everything about it."""
     return _PREFIX + json.dumps([fields, max_tokens, cache_weights])
 
 
@@ -163,7 +163,7 @@ def _description(module: torch.nn.Module, fields: str, max_tokens: int | None) -
 
 
 def _check(name: str, module: torch.nn.Module, fields: str, max_tokens: int | None) -> None:
-    """Raises where the layer of a module cannot be planned for the device that it is on."""
+    """Raises if the layer of a module cannot be planned for the device that it is on."""
     parameter = module.down_proj
     if parameter.dtype not in (torch.bfloat16, torch.float32):
         raise RuntimeError(f"moejit: unsupported: {name}: its parameters are {parameter.dtype}, wanted bfloat16, or "

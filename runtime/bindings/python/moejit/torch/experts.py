@@ -23,13 +23,13 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
     Args:
         hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more dimensions in front are fine.
         top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
-        top_k_weights: [T, K] float32 or bf16: what the experts' results are multiplied with.
+        top_k_weights: [T, K] float32 or bf16: the factors of the experts' results.
         gate_up_proj: [E, 2I, H] bf16.
         down_proj: [E, H, I] bf16.
         layer: A layer description as a dict or as JSON. `passes`, `wgrad_dtype`, `backward_halves` and the dtypes of the
             routing are chosen by what the call needs.
-        gate_up_proj_bias: [E, 2I] bf16, where the description says `biases`.
-        down_proj_bias: [E, H] bf16, likewise.
+        gate_up_proj_bias: [E, 2I] bf16, if the description says `biases`.
+        down_proj_bias: [E, H] bf16, if the description says `biases`.
 
     Returns:
         [T, H] bf16, on the same device.
@@ -50,7 +50,7 @@ _call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts wit
 
 
 def _call_of_delayed() -> Callable[..., torch.Tensor]:
-    """Returns what runs a call whose gradients of weights are delayed, if there are any."""
+    """Returns the function for a call with delayed gradients of weights, if it has any."""
     # Dynamo takes is_exporting() for True in each of its graphs.
     is_exported = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     return _call_eagerly if torch.is_grad_enabled() and not is_exported else call_experts
@@ -81,8 +81,8 @@ class Experts(torch.nn.Module):
             their shape, as Megatron and Transformer Engine do.
         delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron and
             Transformer Engine do for pipeline schedules.
-        cache_weights: Whether quantised weights are kept from call to call and renewed where a weight's memory or
-            version changed. None: by calls without gradients, unless torch.distributed is initialised.
+        cache_weights: Whether quantized weights are kept from call to call and renewed where a weight's memory or
+            version changed. None: by calls without gradients, unless torch.distributed is initialized.
         splits_alignment: Rows; by default the smallest that the recipe takes.
         device: Of the parameters.
         dtype: Of the parameters; the library takes bf16.
@@ -136,9 +136,9 @@ class Experts(torch.nn.Module):
             hidden_states: [T, H] bf16; under autocast any float dtype.
             top_k_index: [T, K] int32 or int64; -1: none.
             top_k_weights: [T, K] float32 or bf16.
-            is_first_microbatch: True: the weights are quantised and kept; False: those that were kept are used, so the
+            is_first_microbatch: True: the weights are quantized and kept; False: those that were kept are used, so the
                 weights must not have changed. None: the module decides.
-            skip_update: [1] int32: where it is not 0 when the kernels run, the kept weights are not quantised anew.
+            skip_update: [1] int32: where it is not 0 when the kernels run, the kept weights are not quantized again.
                 For CUDA graphs, which cannot branch on the host.
 
         Returns:
@@ -163,7 +163,7 @@ class Experts(torch.nn.Module):
         return self._call.delayed is not None
 
     def backward_dw(self) -> None:
-        """Computes the gradients of weights and biases of the oldest backward pass that has left them.
+        """Computes the gradients of weights and biases of the oldest backward pass that left them for later.
 
         They are added to `.grad` as backward would do it, with the hooks of the parameters, or to `main_grad`; then the
         hooks of register_wgrad_accumulation_and_reduce_hooks() run, and the memory of that pass is free. To be called
@@ -184,7 +184,7 @@ class Experts(torch.nn.Module):
                                "pass, behind it")
 
     def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
-        """Lets backward_dw() call `hook` when the gradients of a pass are there, as Megatron's DDP wants it.
+        """Lets backward_dw() call `hook` when the gradients of a pass are there, for Megatron's DDP.
 
         Raises:
             RuntimeError: The module was made without delay_wgrad_compute.
@@ -204,20 +204,20 @@ class Experts(torch.nn.Module):
         return self
 
     def _mark_parameters(self) -> None:
-        """Tells Megatron's DDP that the gradients come from backward_dw(). Parameters that are made anew lose the mark."""
+        """Tells Megatron's DDP that the gradients come from backward_dw(). New parameters lose the mark."""
         if self.need_backward_dw():
             for parameter in self.parameters():
                 parameter.skip_backward_post_hook = True
 
     def update_weights(self) -> None:
-        """Quantises the weights now and keeps them for calls without gradients, also in compiled and captured ones.
+        """Quantizes the weights now and keeps them for calls without gradients, also in compiled and captured ones.
 
         To be called after each change of the weights that a compiled or captured call has to see.
         """
         self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj)
 
     def status(self) -> int:
-        """Returns the status word of the last call, 0 where all was well. Waits for the device."""
+        """Returns the status word of the last call, 0 if all was well. Waits for the device."""
         return self._state.status_word()
 
     def explain(self) -> str:

@@ -33,7 +33,7 @@ def cutlass_fused_moe(
         activation_type: enum.IntEnum | int = 3, swizzled_input_sf: bool = True, use_fused_finalize: bool = True,
         profile_ids: list[int] | None = None, workspace_buffer: torch.Tensor | None = None, *,
         recipe: str = "fp8_flow") -> list[torch.Tensor]:
-    """Computes the experts of a layer, forward only; the recipe quantises, not the caller.
+    """Computes the experts of a layer, forward only; the recipe quantizes, not the caller.
 
     Arguments that choose among FlashInfer's kernels and change no result have no effect: `tune_max_num_tokens`,
     `enable_pdl`, `swizzled_input_sf` and `use_fused_finalize`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 with an FP8 all-gather: each rank quantises its experts and sends codes and scales instead of bf16 weights."""
+"""FSDP2 with an FP8 all-gather: each rank quantizes its experts and sends codes and scales instead of bf16 weights."""
 from __future__ import annotations
 
 import json
@@ -21,8 +21,8 @@ _STASH = "_moejit_quantized_shard"
 def enable_fp8_all_gather(module: torch.nn.Module) -> list[str]:
     """Lets FSDP2 gather the weights of experts as FP8 codes and scales: half the bytes, and the same results.
 
-    Each rank quantises the experts that it holds, once for each gathering. Results and gradients have the same bits as
-    those of bf16 weights that are gathered first and quantised then. Parameters stay what they were for optimizers,
+    Each rank quantizes the experts that it holds, once for each gathering. Results and gradients have the same bits as
+    those of bf16 weights that are gathered first and quantized then. Parameters stay what they were for optimizers,
     gradients and state dicts. To be called before fully_shard(), for moejit.torch.Experts and for modules that
     moejit.torch.convert() changed, in `module` and below it. fully_shard() has to shard the experts: dimension 0, and
     their number a multiple of the number of ranks.
@@ -209,7 +209,7 @@ def _wrap_again(module: torch.nn.Module, incompatible: Any) -> None:
 def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns codes and scales of one weight of this rank's experts.
 
-    The library quantises both weights of a layer in one call, and FSDP asks for one after the other. So what the other
+    The library quantizes both weights of a layer in one call, and FSDP asks for one after the other. So what the other
     weight will be asked for is kept until then.
     """
     _check_wrapped(module, ())
@@ -230,7 +230,7 @@ def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[to
 
 
 def _quantize(module: torch.nn.Module, w1: torch.Tensor, w2: torch.Tensor) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Quantises the experts of this rank row-wise; returns codes and scales of both weights."""
+    """Quantizes the experts of this rank row-wise; returns codes and scales of both weights."""
     description, is_transposed = description_of(module)
     fields = json.loads(description) | {"experts": w1.shape[0], "local_experts": w1.shape[0], "top_k": 1}
     layer = call_text(json.dumps(fields), target_of(w1.device), (), "f32")

@@ -74,7 +74,7 @@ def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
 
 def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
                 layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the blocks of quantised weights that backward gets, so that the other one is freed behind forward."""
+    """Returns the blocks of quantized weights that backward gets, so that the other one is freed behind forward."""
     if quantized.numel() == 0 or backward_reads_quantized(layer):
         return quantized, quantized_colwise
     return quantized.new_empty(0), quantized_colwise

@@ -74,7 +74,7 @@ def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torc
 
 def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str,
              used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns w1, w2 and the two blocks of quantised weights as an operator takes them.
+    """Returns w1, w2 and the two blocks of quantized weights as an operator takes them.
 
     Args:
         w1: [E, 2I, H], or [E, H, 2I] where transposed: bf16 or a GatheredWeight.
@@ -98,7 +98,7 @@ def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str
 
 def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
                    name: str) -> torch.Tensor:
-    """Returns a block of quantised weights that the operator `quantize` would have made, without the bf16 weights.
+    """Returns a block of quantized weights that the operator `quantize` would have made, without the bf16 weights.
 
     Column-wise weights are the rows transposed, codes and scales alike, since a scale belongs to 128x128 elements.
 
@@ -121,7 +121,7 @@ def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch
 
 
 def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> dict[str, torch.Tensor]:
-    """Returns the tensors of a block of quantised weights, which share its memory: uint8 for codes, float32 for scales.
+    """Returns the tensors of a block of quantized weights, which share its memory: uint8 for codes, float32 for scales.
 
     Args:
         block: "quantized" or "quantized_colwise", as the operator `quantize` returns them.
@@ -134,7 +134,7 @@ def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> 
 
 @torch.compiler.assume_constant_result
 def _layout(layer: str, name: str) -> tuple[int, tuple[tuple, ...]]:
-    """Returns the bytes of a block of quantised weights, and of each tensor its name, whether it has scales, its shape,
+    """Returns the bytes of a block of quantized weights, and of each tensor its name, whether it has scales, its shape,
     the halves of its last dimension, gate and up, and its place in the block."""
     block = getattr(plan_of(layer), name)
     return block.bytes, tuple((tensor.name, tensor.dtype == "F32", tensor.shape,
@@ -174,7 +174,7 @@ class GatheredFunction(torch.autograd.Function):
     """One forward call and its backward call, between which no copy of the weights is kept.
 
     FSDP frees the memory of gathered weights behind forward and fills it again before backward. So only the parameters
-    themselves are saved, and backward makes its quantised weights of them anew: the same bytes.
+    themselves are saved, and backward makes its quantized weights of them anew: the same bytes.
     """
 
     @staticmethod

@@ -90,7 +90,7 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
     Args:
         delayed: Gets one entry in each backward call.
         tensors: What the operator `forward` takes: x, topk_ids, topk_probs, w1, w2, b1, b2, and the two blocks of
-            quantised weights.
+            quantized weights.
         weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: there is none.
         gradient_dtypes: Of their gradients.
         parameters: Those whose main gradients are added to; None: autograd gets the gradients.

@@ -59,7 +59,7 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
 
 
 def implementation(fields: str, max_tokens: int | None, cache_weights: bool | None) -> functools.partial:
-    """Returns what transformers calls in the place of a module's forward. `fields` are of a description, JSON."""
+    """Returns a function to call instead of a module's forward. `fields` are those of a description, JSON."""
     return functools.partial(_experts, fields, max_tokens, cache_weights)
 
 
@@ -74,7 +74,7 @@ def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] |
 
 
 def keep_weights(module: torch.nn.Module) -> None:
-    """Quantises the weights of a module that options_of() knows, and keeps them in its state."""
+    """Quantizes the weights of a module that options_of() knows, and keeps them in its state."""
     fields, max_tokens, cache_weights = options_of(module)
     if cache_weights is False:
         return
@@ -91,7 +91,7 @@ def _first_weights(module: torch.nn.Module) -> torch.Tensor:
 
 def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
              hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
-    """Runs in the place of a module's forward."""
+    """Runs instead of a module's forward."""
     w1 = _first_weights(module)
     b1 = b2 = None
     if module.has_bias:
@@ -115,7 +115,7 @@ def _bound(hidden_states: torch.Tensor, max_tokens: int | None) -> int:
 
 def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
              cache_weights: bool | None) -> ExpertsCall:
-    """Returns what calls of the module have in common, which the module remembers."""
+    """Returns the common part of the module's calls, which the module remembers."""
     if torch.compiler.is_compiling():
         return make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
     if "_moejit_state" not in module.__dict__:
@@ -129,16 +129,16 @@ def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, 
 
 
 def _foreign(module: torch.nn.Module) -> str:
-    """Returns what the layer does with ids above those of this rank's experts, which are experts of other ranks.
+    """Returns how the layer treats ids above those of this rank's experts, which are experts of other ranks.
 
-    Before transformers 5.18 nothing says whether there are such.
+    Before transformers 5.18 nothing says whether there are any.
     """
     return "ignore" if getattr(module, "_is_expert_parallel", True) else "report"
 
 
 def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
               cache_weights: bool | None, state: State | None) -> ExpertsCall:
-    """Returns what calls of a module have in common; raises where no layer description expresses the module."""
+    """Returns the common part of a module's calls; raises if no layer description expresses the module."""
     if getattr(module, "has_post_expert_norm", False):
         raise RuntimeError(f"moejit: unsupported: {type(module).__name__} has a norm behind each expert, which no layer "
                            "description expresses\nhint: leave this model at another experts implementation")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer texts: what operators get as their last argument."""
+"""Layer texts: the last argument of operators."""
 from __future__ import annotations
 
 import functools
@@ -89,7 +89,7 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
 @torch.compiler.assume_constant_result
 def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str,
               topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32", has_halves: bool = False) -> str:
-    """Returns the text of a layer as one call wants it.
+    """Returns the text of a layer for one call.
 
     Args:
         description: A layer description, JSON.
@@ -105,7 +105,7 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
 
 @torch.compiler.assume_constant_result
 def backward_reads_quantized(layer: str) -> bool:
-    """Tells whether backward reads the row-wise weights too, as it does where it computes activations again."""
+    """Tells whether backward reads the row-wise weights too, as it does if it recomputes activations."""
     return plan_of(layer).backward_reads_quantized
 
 
@@ -117,5 +117,5 @@ def _block_keys(layer: str) -> tuple[str, str]:
 
 @torch.compiler.assume_constant_result
 def block_keys(layer: str) -> tuple[str, str]:
-    """Returns what decides the bytes of the two blocks of quantised weights, row-wise and column-wise."""
+    """Returns the values that decide the bytes of the two blocks of quantized weights, row-wise and column-wise."""
     return _block_keys(layer)

@@ -9,7 +9,7 @@ import torch
 
 def take_main_grads(parameters: Sequence[torch.Tensor | None],
                     like: torch.Tensor) -> tuple[list[torch.Tensor], tuple[str, ...], bool]:
-    """Returns what a call adds to, sets `grad_added_to_main_grad`, and tells what the parameters get as gradients.
+    """Returns a call's main gradients and the kinds of gradients that autograd gets; sets `grad_added_to_main_grad`.
 
     Args:
         parameters: gate_up_proj, down_proj and their biases; None: there is none.

@@ -18,7 +18,7 @@ _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I6
 def _load() -> None:
     path = torch_library_path()
     if not path.exists():
-        raise ImportError(f"moejit.torch: {path} is missing\nhint: install the package anew, or give the library's path "
+        raise ImportError(f"moejit.torch: {path} is missing\nhint: reinstall the package, or give the library's path "
                           "in MOEJIT_TORCH_LIBRARY")
     if hasattr(torch.ops.moejit, "forward"):
         raise ImportError(f"moejit.torch: the operators of moejit are registered already, so {path} was not loaded: "
@@ -44,7 +44,7 @@ def _check_devices(**tensors: torch.Tensor) -> None:
 
 
 def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tensor) -> None:
-    """Checks what the library would refuse when the call runs. Sizes that are symbols are left to it."""
+    """Checks what the library would refuse when the call runs, except sizes that are symbols."""
     _check_devices(**tensors)
     for name, tensor in tensors.items():
         wanted = planned.tensors.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions in the shapes of serving libraries share: forward calls whose weights belong to somebody else."""
+"""Shared by the functions in the shapes of serving libraries: forward calls with weights of another owner."""
 from __future__ import annotations
 
 import functools
@@ -38,7 +38,7 @@ def refuse_unless(function: str, wanted: dict[str, tuple[object, object]], hint:
 
 
 def forget(w1: torch.Tensor) -> None:
-    """Lets the next call quantise weights anew that were changed unseen, by `parameter.data.copy_()` for example.
+    """Lets the next call quantize weights again that were changed unseen, by `parameter.data.copy_()` for example.
 
     Args:
         w1: The tensor that calls get as the first weights.
@@ -67,7 +67,7 @@ def _description(activation: str, layout: str, recipe: str, experts: int, top_k:
 def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
         b1: torch.Tensor | None, b2: torch.Tensor | None, *, activation: Activation, layout: str = "concat",
         recipe: str = "fp8_flow") -> torch.Tensor:
-    """Computes experts without gradients. Weights are quantised once and kept until they change or go.
+    """Computes experts without gradients. Weights are quantized once and kept until they change or go.
 
     Args:
         x: [T, H] bf16.

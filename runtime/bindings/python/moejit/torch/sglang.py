@@ -21,7 +21,7 @@ def fused_experts(
         w1_zp: torch.Tensor | None = None, w2_zp: torch.Tensor | None = None, a1_scale: torch.Tensor | None = None,
         a2_scale: torch.Tensor | None = None, block_shape: list[int] | None = None, *,
         recipe: str = "fp8_flow") -> torch.Tensor:
-    """Computes the experts of a layer, forward only; the recipe quantises, not the caller.
+    """Computes the experts of a layer, forward only; the recipe quantizes, not the caller.
 
     Args:
         hidden_states: [T, H] bf16; with `inplace` of the config the result is copied to it.

@@ -10,12 +10,12 @@ from moejit.torch.gathered import is_sharded
 
 
 def update_weights(model: torch.nn.Module) -> None:
-    """Quantises the weights of all experts of a model now and keeps them for calls without gradients.
+    """Quantizes the weights of all experts of a model now and keeps them for calls without gradients.
 
-    A compiled or captured call has no other way to know that weights are what they were, and quantises them each time.
+    A compiled or captured call cannot tell otherwise that weights are unchanged, and quantizes them each time.
     To be called before a model is compiled or captured, and after each change of its weights that these calls have to
     see: an optimizer's step, load_state_dict(), another model in its place. The kept weights stay in the same memory,
-    so nothing is compiled or captured anew. Weights that changed without it are not seen by compiled calls.
+    so nothing is compiled or captured again. Weights that changed without it are not seen by compiled calls.
 
     Args:
         model: A model with moejit.torch.Experts, with modules that moejit.torch.convert() changed, or with an

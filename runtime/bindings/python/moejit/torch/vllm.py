@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, serving.Activation] = {
 class MoejitExperts(mk.FusedMoEExpertsModular):
     """Experts with bf16 weights, for the place of `fused_experts` in vLLM's modular kernel.
 
-    Weights are w1 [E, 2I, H] and w2 [E, H, I], as vLLM loads them, and are quantised by the first call after loading.
+    Weights are w1 [E, 2I, H] and w2 [E, H, I], as vLLM loads them, and are quantized by the first call after loading.
     vLLM's choice of a backend does not know the class: make the kernel with it.
 
     Raises:
@@ -66,7 +66,7 @@ class MoejitExperts(mk.FusedMoEExpertsModular):
         return True
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Forgets what was made of the layer's weights before."""
+        """Forgets what was made of the layer's earlier weights."""
         serving.forget(layer.w13_weight)
 
     def finalize_weight_and_reduce_impl(self) -> mk.TopKWeightAndReduce:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised weights that a module keeps from call to call."""
+"""Quantized weights that a module keeps from call to call."""
 from __future__ import annotations
 
 import torch
@@ -11,7 +11,7 @@ Blocks = tuple[torch.Tensor, torch.Tensor]
 
 
 def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> Blocks:
-    """Returns two new blocks of quantised weights: the row-wise ones and the column-wise ones.
+    """Returns two new blocks of quantized weights: the row-wise ones and the column-wise ones.
 
     Args:
         w1: [E, 2I, H] bf16.
@@ -25,15 +25,15 @@ def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> Blocks:
 
 
 def made_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[int, int, int, int]:
-    """Returns what changes where a weight is replaced or written to."""
+    """Returns a value that changes when a weight is replaced or written to."""
     return w1.data_ptr(), w1._version, w2.data_ptr(), w2._version
 
 
 class QuantizedWeights:
-    """The blocks of quantised weights of one module, with what they were made of.
+    """The blocks of quantized weights of one module, with what they were made of.
 
-    They are no buffers: state dicts, `module.to()` and copies of the module leave them alone, and they are made anew
-    where the weights are others.
+    They are no buffers: state dicts, `module.to()` and copies of the module leave them alone, and they are made again
+    when the weights change.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class QuantizedWeights:
         return QuantizedWeights, ()
 
     def forget(self) -> None:
-        """Lets the next inference call quantise anew. The memory stays, since graphs may use it."""
+        """Lets the next inference call quantize again. The memory stays, since graphs may use it."""
         self.made_of = None
 
     def fits(self, w1: torch.Tensor, layer: str) -> bool:
@@ -57,7 +57,7 @@ class QuantizedWeights:
 
     def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: tuple[torch.Tensor, torch.Tensor],
                 layer: str) -> Blocks:
-        """Returns the blocks, made anew where a weight was replaced or changed in place since.
+        """Returns the blocks, made again if a weight was replaced or changed in place since.
 
         While a CUDA graph is captured, such blocks are the graph's own, and nothing new is kept.
 
@@ -76,7 +76,7 @@ class QuantizedWeights:
 
     def renew(self, dense: tuple[torch.Tensor, torch.Tensor], layer: str,
               skip_update: torch.Tensor | None = None) -> Blocks:
-        """Quantises into the blocks that are there, or new ones, and returns them.
+        """Quantizes into the blocks that are there, or new ones, and returns them.
 
         Args:
             dense: w1 [E, 2I, H] and w2 [E, H, I], bf16.
