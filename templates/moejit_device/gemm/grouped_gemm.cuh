@@ -178,8 +178,8 @@ struct GroupedGemm {
     ptx::store(clocks + 1, ptx::load(clocks + 1) + ptx::global_nanoseconds());
   }
 
-  // For every kW there is a body of its own, so what they share stands outside. Reads the tile anew
-  // for the epilogue: in the main loop registers are scarce.
+  // For every kW there is a body of its own, so what they share stands outside. Reads the tile
+  // again for the epilogue: in the main loop registers are scarce.
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE static void compute(const GemmTile& due, const Params& params, int32_t warpgroup,
                                     const Queue& queue, Scales& scales, StageReader<Stages>& reader,

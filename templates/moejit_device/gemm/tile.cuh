@@ -30,7 +30,7 @@ static_assert(sizeof(GemmTile) == 48, "three accesses of 16 bytes");
 // Where the part of a tile starts that a math warpgroup computes.
 struct WarpgroupPart {
   int32_t row;           // in the tile
-  int32_t column;        // likewise
+  int32_t column;        // in the tile
   bool is_tail = false;  // all rows of the tile, and half of its columns
 };
 

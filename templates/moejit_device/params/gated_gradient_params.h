@@ -18,7 +18,7 @@ struct GatedGradientParams {
   const int32_t* offs;              // [E + 1]
   const int32_t* output_offs;       // [E + 1], multiples of 128; may be offs
   void* output;                     // e4m3 [P, 2C'], the gradients of gate and up, where wanted
-  float* output_scale_inv;          // [P, 2B], likewise
+  float* output_scale_inv;          // [P, 2B], where wanted
   float* output_dprobs;             // [P, B], parts of the probability's gradient, where wanted
   uint8_t* output_colwise;          // e4m3 [Pc / 128, 2C', 128], the same gradients, if wanted
   float* output_colwise_scale_inv;  // [2B, Pc / 128], of each 128x128 tile

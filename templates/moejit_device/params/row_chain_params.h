@@ -18,7 +18,7 @@ struct RowChainParams {
                                  // or bf16
   const int32_t* row_map;        // [T, K], kCombinedRows and kPermuted stores
   const int32_t* counts;         // [E], grouped and permuted stores
-  const int32_t* offs;           // [E + 1], likewise
+  const int32_t* offs;           // [E + 1], grouped and permuted stores
   // Store stages
   void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]
   float* output_scale_inv;  // [rows, B] where quantized; then kGroupedGatedRows: [P, 2B]
@@ -26,12 +26,12 @@ struct RowChainParams {
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
   float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows, kGroupedDprobs
   void* kept_output;        // [T, C], kRowsAndPermuted: the rows before permutation
-  float* kept_scale_inv;    // [T, B], likewise
+  float* kept_scale_inv;    // [T, B], kRowsAndPermuted
   int64_t rows;             // of the input: T, or P where groups say which rows exist
   // Gradients of the probabilities
-  const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: a row's, block by block
-  void* dprobs;                // [T, K] f32 or bf16, likewise: the sums of the blocks
-  const float* bias_dprobs;    // [P], likewise where asked for: added behind the blocks
+  const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: of a row, by block
+  void* dprobs;                // [T, K] f32 or bf16, kRowsAndProbs: sums of the blocks
+  const float* bias_dprobs;    // [P], kRowsAndProbs if asked for: added after the blocks
   CallTokens call;
 };
 

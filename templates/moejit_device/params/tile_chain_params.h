@@ -11,7 +11,7 @@ namespace moejit::device {
 // written too.
 struct TileChainParams {
   const Bf16* input;                // [matrices, R, C]
-  E4m3* output;                     // likewise
+  E4m3* output;                     // [matrices, R, C]
   float* output_scale_inv;          // [matrices, S, Cb]
   int64_t matrices;                 // may be 0
   E4m3* output_colwise;             // [matrices, C, R']: the same bytes, transposed, and zeros that

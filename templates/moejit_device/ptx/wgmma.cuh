@@ -102,7 +102,7 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
-// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16: likewise, over whole rows or boxes.
+// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16, in the same way, over whole rows or boxes.
 template <Major kA, Major kB, int32_t kN>
 MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                     bool accumulate) {

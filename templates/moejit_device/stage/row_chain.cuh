@@ -47,17 +47,17 @@
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
-//   activation_backward_quantize (likewise):
+//   activation_backward_quantize (kColumns is the intermediate size):
 //     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformActivationBackward,
 //                             Quantize1x128<kEpsilonBits>,
 //                             StoreGroupedGatedRows<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
 //   of activations without a gate:
-//     LoadUpRows, LoadUpGradientRows and StoreGroupedUpRows in the place of those of gated rows.
-//   of either where a probability has no gradient to be told of, one more argument of the store
+//     LoadUpRows, LoadUpGradientRows and StoreGroupedUpRows instead of those of gated rows.
+//   of either if no gradient of the probabilities is wanted, one more argument of the store
 //   stage:
 //     StoreGroupedGatedRows<kColumns, kLocalExperts, kColumns, kInterleaved, kTellsDprobs>
-//   activation_dprobs, where nothing but that is wanted:
+//   activation_dprobs, if nothing else is wanted:
 //     using Kernel = RowChain<LoadGatedGradientRows<kColumns>, TransformActivationBackward,
 //                             QuantizeNone, StoreGroupedDprobs<kColumns, kLocalExperts>, kThreads,
 //                             kSegmentsInFlight>;
@@ -65,7 +65,7 @@
 //     using Kernel = RowChain<LoadUnchangedRows<kColumns>, TransformIdentity, QuantizeKeep,
 //                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, Bf16>,
 //                             kThreads, kSegmentsInFlight>;
-//     and QuantizeNone in the place of Quantize1x128.
+//     and QuantizeNone instead of Quantize1x128.
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
@@ -74,7 +74,7 @@
 //                             StoreRowsAndProbs<kColumns, kTopK, kDprobsColumns>, kThreads,
 //                             kSegmentsInFlight>;
 //
-//   Quantize1x128Pairs<kEpsilonBits> in the place of Quantize1x128 where scale blocks share scales.
+//   Quantize1x128Pairs<kEpsilonBits> instead of Quantize1x128 if scale blocks share scales.
 //
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
 //     Kernel::run(params);

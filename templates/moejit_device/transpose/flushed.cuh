@@ -2,7 +2,8 @@
 #pragma once
 
 // Values that were not 0 and became 0: counted, or not. A thread has one counter of its own.
-// kThreadsPerSm: how many threads an SM should hold; who counts has words twice, before and after.
+// kThreadsPerSm: how many threads an SM should hold; one that counts holds words twice, before and
+// after.
 
 #include "moejit_device/params/transpose_params.h"
 #include "moejit_device/ptx/memory.cuh"

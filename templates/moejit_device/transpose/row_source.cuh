@@ -7,7 +7,7 @@
 //   RowsInOrder     they lie side by side
 //   GatheredRows    each is the row of its token, which row_tokens names; rows that were permuted
 //                   as zeros, whose tokens it gives as ~token, are zeros here too
-//   GatheredRowsOfAll  likewise, but zeros none
+//   GatheredRowsOfAll  as GatheredRows, but no row is made zeros
 //
 // kBandTiles is how many tiles side by side are moved before those of the next rows. Rows in order
 // are read once, best from end to end. Of gathered rows every expert of a token reads a part: in a
