@@ -96,8 +96,8 @@ void KernelCache::discard(const Digest& key, std::string_view reason) {
   const int error = is_writable() ? folder_.quarantine(name_of(key), key.hex()) : EROFS;
   warn_once("entry " + key.hex(),
             fmt::format("cache entry {} is not used: {}; {}", folder_.path_of(name_of(key)), reason,
-                        error == 0 ? "it was moved to quarantine/ and is made anew"
-                                   : "its kernel is made anew"));
+                        error == 0 ? "it was moved to quarantine/ and will be made again"
+                                   : "its kernel will be made again"));
 }
 
 bool KernelCache::put(const Digest& key, std::string_view metadata,
@@ -116,7 +116,7 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
     if (std::ranges::equal(there->payload, payload)) return true;
     add(Count::kNondeterministic);
     warn_once("nondeterministic",
-              fmt::format("cache entry {}: what was made anew under its key has other bytes, which "
+              fmt::format("cache entry {}: a new compile under its key has other bytes, which "
                           "must not be; the new one is kept",
                           folder_.path_of(name_of(key))));
   }

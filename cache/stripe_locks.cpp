@@ -98,7 +98,7 @@ Result<std::unique_ptr<StripeLocks>> StripeLocks::open(const std::string& folder
     return unusable(folder, fmt::format("its mode is {:04o}: other users may write to it",
                                         status.st_mode & 07777U));
   if (const auto system = network_file_system_of(opened.get()); !system.empty())
-    return unusable(folder, fmt::format("it is on {}, a file system of a network, whose locks "
+    return unusable(folder, fmt::format("it is on {}, a network file system, whose locks "
                                         "cannot be relied on",
                                         system));
   return std::unique_ptr<StripeLocks>(new StripeLocks(folder, std::move(opened)));

@@ -180,7 +180,7 @@ void KernelStore::report_bad_pack(const std::string& path, const compiler::Kerne
     damaged_.emplace(source.entry, path);
     if (!warned_.insert(path).second) return;
   }
-  if (warn_) warn_(fmt::format("{}; what it should have is looked for elsewhere", message));
+  if (warn_) warn_(fmt::format("{}; its kernels are looked up elsewhere", message));
 }
 
 bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {

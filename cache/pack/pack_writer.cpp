@@ -21,7 +21,7 @@ Result<void> check(std::span<const Entry> entries) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     if (i > 0 && entry.key <= entries[i - 1].key)
-      return invalid(fmt::format("entry {} is not behind the one before", entry.key.hex()));
+      return invalid(fmt::format("entry {} is not after the one before", entry.key.hex()));
     if (std::ssize(entry.metadata) > kLargestMetadata ||
         std::ssize(entry.payload) > kLargestPayload)
       return invalid(fmt::format("entry {} is larger than a pack may hold", entry.key.hex()));

@@ -51,7 +51,7 @@ void add_cache_looks(CLI::App& cache, Action& action) {
       ->allow_extra_args(false);
   why_app.add_option(
       "--pack-keys", why->pack_keys,
-      "Key ring: file or folder of public keys, one of which has to have signed a pack");
+      "Key ring: file or folder of public keys; one of them must have signed each pack");
   why_app.add_flag("--frozen", why->is_frozen, "Look as a frozen process does");
   std::shared_ptr<CacheDiffCommand> diff;
   CLI::App& diff_app = add_cache_command(
@@ -66,14 +66,15 @@ void add_cache_upkeep(CLI::App& cache, Action& action) {
   add_cache_command(cache, action, "verify", "Check every byte of every entry",
                     "  moejit cache verify\n", &run_cache_verify, all);
   std::shared_ptr<CacheGcCommand> gc;
-  CLI::App& gc_app = add_cache_command(
-      cache, action, "gc", "Remove what was used longest ago beyond the limits, and leftovers",
-      "  moejit cache gc\n  moejit cache gc --max-bytes 512M --max-files 1000\n", &run_cache_gc,
-      gc);
+  CLI::App& gc_app =
+      add_cache_command(cache, action, "gc",
+                        "Remove the least recently used entries beyond the limits, and leftovers",
+                        "  moejit cache gc\n  moejit cache gc --max-bytes 512M --max-files 1000\n",
+                        &run_cache_gc, gc);
   gc_app.add_option("--max-bytes", gc->max_bytes,
                     "Instead of MOEJIT_CACHE_MAX_BYTES: 512M, 4G, none");
   gc_app.add_option("--max-files", gc->max_files, "Instead of MOEJIT_CACHE_MAX_FILES");
-  add_cache_command(cache, action, "stats", "Print sizes, limits, and what was counted so far",
+  add_cache_command(cache, action, "stats", "Print sizes, limits and counters",
                     "  moejit cache stats\n", &run_cache_stats, all);
   std::shared_ptr<CacheClearCommand> clear;
   add_cache_command(cache, action, "clear", "Remove every kernel", "  moejit cache clear --yes\n",

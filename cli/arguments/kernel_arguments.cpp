@@ -50,7 +50,7 @@ void add_cache_options(CLI::App& sub, CacheOptions& cache) {
       ->allow_extra_args(false)
       ->excludes("--no-cache");
   sub.add_option("--pack-keys", cache.pack_keys,
-                 "Key ring: file or folder of public keys, one of which has to have signed a pack");
+                 "Key ring: file or folder of public keys; one of them must have signed each pack");
 }
 
 void add_build(CLI::App& app, Action& action) {
@@ -140,7 +140,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->excludes(gemms)
       ->capture_default_str();
   sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
-  sub->add_option("--repeat", command->repeat, "Cool launches whose median counts")
+  sub->add_option("--repeat", command->repeat, "Cool launches, of which the median is reported")
       ->capture_default_str();
   sub->add_option("--hot-seconds", command->hot_seconds,
                   "How long each kernel is launched back to back, at least")

@@ -13,7 +13,7 @@ CLI::App* add_pack_command(CLI::App& pack, Command& command, const std::string& 
 }
 
 constexpr const char* kKeysHelp =
-    "Key ring that has to have signed it; default: MOEJIT_PACK_KEYS, else owner and mode count";
+    "Key ring with a key that signed it; default: MOEJIT_PACK_KEYS, else owner and mode count";
 
 void add_pack_readers(CLI::App& pack, Action& action) {
   const auto add = [&](const std::string& name, const std::string& summary, auto* run) {

@@ -162,7 +162,7 @@ Result<ExpertGroup> choose_expert_group(const ShardSet& shards, const Checkpoint
         Stage::kFile, ErrorCode::kInvalidValue,
         fmt::format("{}: {} groups of experts have the layer number {}: {}", shards.description(),
                     fitting.size(), *options.layer_number, prefixes_text(fitting)),
-        "say which with --prefix in the place of --layer");
+        "say which with --prefix instead of --layer");
   return fail(Stage::kFile, ErrorCode::kInvalidValue,
               fmt::format("{}: {} layers have experts: {}", shards.description(), fitting.size(),
                           prefixes_text(fitting)),

@@ -120,7 +120,7 @@ class FusedLoader {
         fmt::format("{}: tensor {} has gate and up in an order that the file does not tell",
                     shards_.description(),
                     quote_for_message(group_.stem + std::string(first()), 200)),
-        "--gate-up-layout concat where gate comes first, interleaved where they alternate; or put "
+        "use --gate-up-layout concat if gate comes first, interleaved if they alternate; or put "
         "the model's config.json beside the file");
   }
 

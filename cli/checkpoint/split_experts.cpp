@@ -92,7 +92,7 @@ class SplitLoader {
     return mismatch(fmt::format("have tensors called {} ..., wanted gate_proj.weight, "
                                 "up_proj.weight and down_proj.weight, or w1, w3 and w2",
                                 quote_for_message(*group_.parts.begin())),
-                    "other formats of quantised weights are not read: save the model in bfloat16");
+                    "other formats of quantized weights are not read: save the model in bfloat16");
   }
 
   // The file must not have what the description leaves out, or results would be silently wrong.

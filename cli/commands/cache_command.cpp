@@ -163,7 +163,7 @@ Result<void> run_cache_verify(const CacheCommand& command, Terminal& terminal) {
       Stage::kCache, ErrorCode::kCacheCorrupt,
       fmt::format("{} of {} cache entries failed verification, the first is {}: {}",
                   count_damaged(listing), listing.entries.size(), first->path, first->problem),
-      "the next run or build that needs them makes them anew");
+      "the next run or build that needs them makes them again");
 }
 
 }  // namespace moejit::cli

@@ -96,7 +96,7 @@ Result<void> run_cache_gc(const CacheGcCommand& command, Terminal& terminal) {
                     open_cache(command.cache, terminal, CacheAccess::kWrite, settings));
   const cache::Collected collected = opened->collect_garbage();
   if (!collected.is_within_limits)
-    terminal.note("what is left beyond the limits was used in the last 10 minutes");
+    terminal.note("the excess over the limits was used in the last 10 minutes");
   if (command.cache.is_json) {
     terminal.print(dump({{"cache", opened->folder()},
                          {"evicted", collected.evicted_files},

@@ -112,7 +112,7 @@ Result<void> run_pack_verify(const PackCommand& command, Terminal& terminal) {
   return fail(Stage::kCache, ErrorCode::kCacheCorrupt,
               fmt::format("pack {}: {} problem{}, the first is {}", pack->path(), problems.size(),
                           problems.size() == 1 ? "" : "s", problems.front()),
-              "copy it again, or build it anew");
+              "copy it again, or rebuild it");
 }
 
 }  // namespace moejit::cli

@@ -48,7 +48,7 @@ Result<void> add_folder(const std::string& path, const Terminal& terminal,
     if (!info.problem.empty())
       return fail(Stage::kCache, ErrorCode::kCacheCorrupt,
                   fmt::format("cache entry {}: {}", info.path, info.problem),
-                  "the next run or build that needs it makes it anew");
+                  "the next run or build that needs it makes it again");
     if (auto entry = folder->get(info.key)) entries.push_back(std::move(*entry));
   }
   return {};

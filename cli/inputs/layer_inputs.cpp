@@ -150,8 +150,8 @@ Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options
   }
   if (has_quantized_weights(inputs) && compiler::find_tensor(plan, "dy") != nullptr)
     return fail(Stage::kFile, ErrorCode::kUnsupported,
-                "the weights are quantised already, wanted bf16 for a backward pass",
-                "dgrad multiplies with columns of the weights, which are quantised from w1 and w2");
+                "the weights are quantized already, wanted bf16 for a backward pass",
+                "dgrad multiplies with columns of the weights, which are quantized from w1 and w2");
   if (has_quantized_weights(inputs))
     for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
       MOEJIT_TRY(check_shared_scales(plan.layer, name, inputs.find(name)->second));

@@ -18,7 +18,7 @@ struct Signature {
 // Files that people have instead of a safetensors file, by how they begin.
 constexpr std::array kSignatures = {
     Signature{"version https://git-lfs",
-              {"a Git LFS pointer in the place of the data", "fetch the data: git lfs pull"}},
+              {"a Git LFS pointer instead of the data", "fetch the data: git lfs pull"}},
     Signature{"PK\x03\x04", {"a ZIP archive, as torch.save writes it", kSaveAsSafetensors}},
     Signature{"\x80\x02",
               {"a Python pickle, as old versions of torch.save write it", kSaveAsSafetensors}},

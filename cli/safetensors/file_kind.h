@@ -8,7 +8,7 @@ namespace moejit::cli {
 
 // What a file that is no safetensors file seems to be, and what to do with it.
 struct FileKind {
-  std::string_view what;  // "a Git LFS pointer in the place of the data"
+  std::string_view what;  // "a Git LFS pointer instead of the data"
   std::string_view hint;
 };
 

@@ -78,11 +78,11 @@ Result<std::vector<KernelDisassembly>> disassemble(std::span<const std::byte> cu
                                 folder.path()));
   std::vector<KernelDisassembly> kernels = split_disassembly(result.output);
   if (result.exit_code == 0 && !kernels.empty()) return kernels;
-  return fail(Stage::kCompile, ErrorCode::kCompileFailed,
-              fmt::format("{} ended with exit code {} and told {} kernels, wanted 0 and at least 1",
-                          program.string(), result.exit_code, kernels.size()),
-              "set MOEJIT_DISASSEMBLER to nvdisasm or cuobjdump of CUDA 12.4 or newer",
-              result.output);
+  return fail(
+      Stage::kCompile, ErrorCode::kCompileFailed,
+      fmt::format("{} ended with exit code {} and listed {} kernels, wanted 0 and at least 1",
+                  program.string(), result.exit_code, kernels.size()),
+      "set MOEJIT_DISASSEMBLER to nvdisasm or cuobjdump of CUDA 12.4 or newer", result.output);
 }
 
 Result<std::string> disassembler_description() {

@@ -137,8 +137,8 @@ tl::unexpected<Error> fault(const NvrtcApi& api, const KernelSource& source, Nvr
                 "let fewer kernels be compiled at a time: MOEJIT_COMPILE_JOBS", std::string(log));
   if (result == kNvrtcBuiltinOperationFailure)
     return fail(Stage::kCompile, ErrorCode::kCompilerMissing, message,
-                fmt::format("libnvrtc-builtins.so.{}.{} has to lie beside {}", api.major, api.minor,
-                            api.path),
+                fmt::format("libnvrtc-builtins.so.{}.{} has to be in the folder of {}", api.major,
+                            api.minor, api.path),
                 std::string(log));
   return fail(Stage::kCompile, ErrorCode::kCompilerFault, message, "try again", std::string(log));
 }

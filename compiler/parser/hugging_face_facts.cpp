@@ -32,8 +32,8 @@ constexpr std::array kFacts = std::to_array<HuggingFaceFact>({
      "how the shared experts' result joins that of the layer, where there are any; average means "
      "half of their sum"},
     {"zero_expert_num", "",
-     "so many experts behind the others return the token as it is: give -1 in topk_ids for them, "
-     "and add the token times the probability behind the layer"},
+     "this many experts after the others return the token unchanged: give -1 in topk_ids for them, "
+     "and add the token times the probability after the layer"},
     {"moe_token_dropout", "",
      "at inference the model multiplies the experts' results by 1 less this: multiply topk_probs"},
     {"first_k_dense_replace", "", kDenseNote},
@@ -54,7 +54,7 @@ constexpr std::array kFacts = std::to_array<HuggingFaceFact>({
      "of dense and shared MLPs; where the experts have biases too, set biases to true"},
     {"use_bias", "",
      "of dense and shared MLPs; where the experts have biases too, set biases to true"},
-    {"quantization_config", "", "the checkpoint's weights are quantised"},
+    {"quantization_config", "", "the checkpoint's weights are quantized"},
 });
 
 constexpr std::array kExpertFormulaKeys = std::to_array<std::string_view>(

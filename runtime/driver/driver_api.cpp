@@ -129,7 +129,7 @@ ErrorCode code_of(CUresult result) {
 const char* hint_for(CUresult result) {
   switch (result) {
     case CUDA_ERROR_NOT_INITIALIZED:
-      return "a process made by fork() cannot use the GPU of its parent: start workers anew";
+      return "a process made by fork() cannot use the GPU of its parent: start new workers";
     case CUDA_ERROR_DEINITIALIZED:
       return "the process is ending: finish work on the GPU before main() returns";
     case CUDA_ERROR_ILLEGAL_ADDRESS:

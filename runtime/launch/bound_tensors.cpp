@@ -63,7 +63,7 @@ std::string names_of(const Plan& plan, const TensorSet& wanted) {
 tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
                                    std::string_view name) {
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-              fmt::format("tensor {}: {} has none of this name that a caller gives, "
+              fmt::format("tensor {}: {} has no caller's tensor of this name, "
                           "wanted {}",
                           name, plan.subject, names_of(plan, wanted)));
 }

@@ -64,7 +64,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
                 fmt::format("the frozen cache has no kernel {} for {}: its entry in pack {} is "
                             "damaged",
                             source.entry, to_string(source.target), *pack),
-                "copy the pack again, or build it anew; moejit pack verify lists all problems");
+                "copy the pack again, or rebuild it; moejit pack verify lists all problems");
   // A compiler is not opened just for a message.
   std::optional<Digest> key;
   if (compiler::is_toolchain_at_hand(source.target))

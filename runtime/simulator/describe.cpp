@@ -34,7 +34,7 @@ std::string Cta::describe(Conflict conflict, const char* verb, uint32_t bytes) c
           "wait_async_copies has completed",
           what, actor_of(other.stamp), other.site);
     case Conflict::kMbarrier:
-      return fmt::format("{} is part of the mbarrier that was initialised at {}", what, other.site);
+      return fmt::format("{} is part of the mbarrier that was initialized at {}", what, other.site);
     case Conflict::kNotFenced:
       return fmt::format(
           "{} was written by thread {} at {}, which called no fence_proxy_async between its write "

@@ -47,8 +47,8 @@ Mbarrier& Cta::mbarrier_at(uint32_t address, const char* verb, sim::Site site) {
   const uint32_t offset = shared_offset(address, 8, verb, site);
   Mbarrier* barrier = mbarriers_.find(offset);
   if (barrier == nullptr) {
-    report(site,
-           fmt::format("{} the mbarrier at offset {}, which nobody has initialised", verb, offset));
+    report(site, fmt::format("{} the mbarrier at offset {}, which no thread has initialized", verb,
+                             offset));
   }
   if (!actor().is_after(barrier->initialised)) {
     report(site, fmt::format("{} the mbarrier at offset {}, which thread {} initialised at {} with "

@@ -254,7 +254,7 @@ class Builds(PackTest):
         self.assertEqual(done.returncode, 4, error)
         self.assertRegex(error, "warning: pack .*: entry .* checksum does not match")
         self.assertRegex(error, "has no kernel .* for sim: its entry in pack .*/sim.moejitpack is damaged")
-        self.assertIn("hint: copy the pack again, or build it anew; moejit pack verify", error)
+        self.assertIn("hint: copy the pack again, or rebuild it; moejit pack verify", error)
         self.assertNotIn("make it beforehand", error)
         # Where the next pack has it, it is nobody's concern.
         shutil.copy(path, self.folder / "bad.moejitpack")

@@ -176,7 +176,7 @@ class SimulatedRuns(tool.ToolTest):
         path = self.write("in.safetensors", safetensors(tensors))
         done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("the weights are quantised already", done.stderr)
+        self.assertIn("the weights are quantized already", done.stderr)
         done = self.run_tool("run", TINY, "--pass", "sideways")
         self.assertEqual(done.returncode, 2)
 

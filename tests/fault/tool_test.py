@@ -47,7 +47,7 @@ class ToolTest(faults.FaultTest):
                                           MOEJIT_RUN_DIR=self.home / "run")
         self.assertEqual(result, wanted)
         self.assertEqual(len(warnings), 1, warnings)
-        self.assertIn("it is on NFS, a file system of a network", warnings[0])
+        self.assertIn("it is on NFS, a network file system", warnings[0])
 
 
 if __name__ == "__main__":

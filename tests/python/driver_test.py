@@ -83,7 +83,7 @@ class OnGpu(PackageTest):
             try:
                 moejit.Device.cuda()
             except moejit.Error as error:
-                os._exit("start workers anew" not in error.hint)
+                os._exit("start new workers" not in error.hint)
             os._exit(2)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
 

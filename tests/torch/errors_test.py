@@ -10,7 +10,7 @@ from moejit.torch import Experts, experts
 
 DEVICE_NAME = str(torch.empty(0, device=DEVICE).device)
 MISMATCH = "moejit: tensor_mismatch: tensor "
-NO_BIASES = (r"tensor b1: the layer has none of this name that a caller gives, wanted x, |"
+NO_BIASES = (r"tensor b1: the layer has no caller's tensor of this name, wanted x, |"
              r'got "db1" of a layer without biases\nhint: add "biases": true')
 DESCRIPTION = r"wanted a layer description\nhint: give it as a dict, or as JSON"
 

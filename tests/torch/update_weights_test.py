@@ -61,7 +61,7 @@ class KeptWeights(unittest.TestCase):
         update_weights(model)
         assert_same_bits(self, [self.run_without_gradients(compiled)], [self.run_without_gradients(module)])
         self.assertFalse(torch.equal(self.run_without_gradients(compiled), want))
-        self.assertEqual(len(self.graphs), 1, "compiled anew")
+        self.assertEqual(len(self.graphs), 1, "compiled again")
         self.assertEqual(module._moejit_state.weights.blocks[0].data_ptr(), block, "captured graphs read there")
 
     def test_without_it_each_call_of_a_graph_quantises(self):

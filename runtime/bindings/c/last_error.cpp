@@ -68,7 +68,7 @@ moejit_error_code set_out_of_memory() noexcept { return set_view(kOutOfMemory); 
 moejit_error_code set_error(Error error) noexcept {
   if (is_at_the_end)
     return set_view(
-        view_of(error, "the thread or the process is ending, where errors have no text", "", ""));
+        view_of(error, "the thread or the process is ending, so errors have no text", "", ""));
   LastError& last = last_error();
   try {
     last.message = c_text(error.message);

@@ -58,7 +58,7 @@ TEST_F(CacheTest, MovesACorruptEntryAsideAndWarnsOnce) {
   EXPECT_EQ(files_in(folder_ / "cache/v2/quarantine"), 1u);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_EQ(warnings_[0], fmt::format("cache entry {} is not used: its checksum does not match; it "
-                                      "was moved to quarantine/ and is made anew",
+                                      "was moved to quarantine/ and will be made again",
                                       path_of(kKey).string()));
   EXPECT_TRUE(cache->put(kKey, "{}", payload(1000)));
   EXPECT_TRUE(cache->get(kKey));

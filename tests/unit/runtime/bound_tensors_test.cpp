@@ -126,15 +126,15 @@ TEST_F(BoundTensorsTest, ChecksAnOptionalTensorThatIsGiven) {
 TEST_F(BoundTensorsTest, NamesATensorThatThePlanDoesNotHave) {
   tensors_.push_back({"z", DType::kBF16, x_shape_, memory_.data()});
   expect_error(ErrorCode::kTensorMismatch,
-               "tensor z: the layer small has none of this name that a caller gives, wanted x, "
+               "tensor z: the layer small has no caller's tensor of this name, wanted x, "
                "topk_ids, y");
   tensors_.back().name = "x_q";
   expect_error(ErrorCode::kTensorMismatch,
-               "tensor x_q: the layer small has none of this name that a caller gives, wanted x, "
+               "tensor x_q: the layer small has no caller's tensor of this name, wanted x, "
                "topk_ids, y");
   plan_.subject = "the layer";
   expect_error(ErrorCode::kTensorMismatch,
-               "tensor x_q: the layer has none of this name that a caller gives, wanted x, "
+               "tensor x_q: the layer has no caller's tensor of this name, wanted x, "
                "topk_ids, y");
 }
 

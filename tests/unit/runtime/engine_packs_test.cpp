@@ -132,8 +132,8 @@ TEST_F(EnginePacks, WithDamageGiveWayToTheNextAndTellOnce) {
   EXPECT_EQ(both->counters().corrupt, 1);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_EQ(warnings_[0],
-            fmt::format("pack {}: entry {}: its checksum does not match; what it should have is "
-                        "looked for elsewhere",
+            fmt::format("pack {}: entry {}: its checksum does not match; its kernels are "
+                        "looked up elsewhere",
                         path("bad.moejitpack"), compiler::kernel_key(source_)->digest.hex()));
 }
 
