@@ -6,19 +6,34 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+// Returns whether the kernel has an argument or a tensor map of this tensor with such an access.
+template <typename Holds>
+bool accesses(const KernelPlan& kernel, std::string_view tensor, Holds holds) {
+  const auto matches = [&](const auto& argument) {
+    return argument.tensor == tensor && holds(argument.access);
+  };
+  return std::ranges::any_of(kernel.arguments, matches) ||
+         std::ranges::any_of(kernel.tensor_maps, matches);
+}
+
+}  // namespace
+
 bool touches(const KernelPlan& kernel, std::string_view tensor) {
-  return std::ranges::count(kernel.arguments, tensor, &KernelArgument::tensor) > 0 ||
-         std::ranges::count(kernel.tensor_maps, tensor, &TensorMapPlan::tensor) > 0;
+  return accesses(kernel, tensor, [](Access) { return true; });
+}
+
+bool reads(Access access) { return access != Access::kWrite; }
+
+bool reads(const KernelPlan& kernel, std::string_view tensor) {
+  return accesses(kernel, tensor, [](Access access) { return reads(access); });
 }
 
 bool writes(Access access) { return access != Access::kRead; }
 
 bool writes(const KernelPlan& kernel, std::string_view tensor) {
-  const auto is_written = [&](const auto& argument) {
-    return argument.tensor == tensor && writes(argument.access);
-  };
-  return std::ranges::any_of(kernel.arguments, is_written) ||
-         std::ranges::any_of(kernel.tensor_maps, is_written);
+  return accesses(kernel, tensor, [](Access access) { return writes(access); });
 }
 
 bool is_of_part(const KernelPlan& kernel, const CallPart& part) {

@@ -190,6 +190,8 @@ struct PlanOptions {
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
 
+bool reads(Access access);
+bool reads(const KernelPlan& kernel, std::string_view tensor);
 bool writes(Access access);
 bool writes(const KernelPlan& kernel, std::string_view tensor);
 

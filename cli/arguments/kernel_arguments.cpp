@@ -86,23 +86,26 @@ void add_build(CLI::App& app, Action& action) {
 
 void add_run(CLI::App& app, Action& action) {
   const auto command = add_command<RunCommand>(
-      app, action, "run", "Run a layer on given or random tokens",
+      app, action, "run", "Run a layer or an operation on given or random tokens",
       "  moejit run layer.json --check\n"
+      "  moejit run operation.json --tokens 64 --check\n"
       "  moejit run layer.json --pass backward --check\n"
       "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
       "  moejit run layer.json --weights FOLDER --layer 3\n"
       "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
       run_run);
   CLI::App* sub = app.get_subcommand("run");
-  sub->add_option("LAYER", command->layer, "Layer description")->required();
+  sub->add_option("LAYER", command->layer, "Description of a layer or of an operation")->required();
   sub->add_option("--target", command->target, kRunTargetHelp)->capture_default_str();
   sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
       ->check(CLI::IsMember({"forward", "backward"}))
       ->capture_default_str();
   add_cache_options(*sub, command->cache);
   InputOptions& inputs = command->inputs;
-  CLI::Option* input = sub->add_option("--input", inputs.input_path,
-                                       "safetensors file with x, topk_ids, topk_probs, w1, w2; dy");
+  CLI::Option* input =
+      sub->add_option("--input", inputs.input_path,
+                      "safetensors file with x, topk_ids, topk_probs, w1, w2; dy; of an "
+                      "operation with all that it reads");
   sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
       ->excludes(input);
   sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
@@ -120,15 +123,17 @@ void add_run(CLI::App& app, Action& action) {
 
 void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   const auto command = add_command<BenchCommand>(
-      app, action, "bench", "Time each kernel of a layer on the GPU, or grouped GEMMs without one",
+      app, action, "bench",
+      "Time each kernel of a layer, or an operation, or grouped GEMMs, on the GPU",
       "  moejit bench layer.json\n"
+      "  moejit bench operation.json\n"
       "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
       "  moejit bench layer.json --pass training\n"
       "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
       run_bench);
   command->command_line = command_line;
   CLI::App* sub = app.get_subcommand("bench");
-  sub->add_option("LAYER", command->layer, "Layer description");
+  sub->add_option("LAYER", command->layer, "Description of a layer or of an operation");
   CLI::Option* gemms =
       sub->add_option("--gemms", command->gemms, "File of GEMM cases (docs/cli.md)");
   sub->add_option("--case", command->cases, "Only the case of this name; may be repeated")

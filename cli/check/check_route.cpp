@@ -2,17 +2,14 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/routing_tensors.h"
 
-#include <fmt/core.h>
-
 namespace moejit::cli {
 namespace {
 
-TensorCheck check_saved_tokens(std::string_view name, int64_t got, int64_t tokens) {
-  TensorCheck check{.tensor = std::string(name), .has_passed = got == tokens, .compared = 1};
-  check.verdict = check.has_passed ? "exact" : "1 of 1 differ";
-  if (!check.has_passed) check.message = fmt::format("got {}, wanted {}", got, tokens);
-  check.differing = check.has_passed ? 0 : 1;
-  return check;
+// Compares the bits that routing sets.
+void check_status(const KernelTensors& tensors, const reference::Route& route, CheckList& list) {
+  constexpr uint32_t kOfRoute = reference::kBadExpertId | reference::kRowOverflow;
+  const uint32_t got = tensors.view<uint32_t>("status").front() & kOfRoute;
+  list.add(check_number(tensors.name("status"), got, route.status));
 }
 
 }  // namespace
@@ -36,9 +33,10 @@ void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors,
                        static_cast<int32_t>(reference::block_count(count) * reference::kBlock));
     list.integers(tensors, "colwise_offs", starts);
   }
+  if (tensors.has("status")) check_status(tensors, route, list);
   if (tensors.has("saved_tokens"))
-    list.add(check_saved_tokens(tensors.name("saved_tokens"),
-                                tensors.view<int64_t>("saved_tokens").front(), tokens));
+    list.add(check_number(tensors.name("saved_tokens"),
+                          tensors.view<int64_t>("saved_tokens").front(), tokens));
 }
 
 }  // namespace moejit::cli

@@ -2,10 +2,11 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/check/transposed_rows.h"
 #include "cli/tensors/colwise_slices.h"
-#include "runtime/reference/cast_transpose.h"
 #include "runtime/reference/transpose.h"
+#include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -48,8 +49,9 @@ reference::QuantizedRows gathered_rows(const compiler::TransposeSpec& spec,
 
 }  // namespace
 
-void check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
-                      std::string_view role, CheckList& list, const compiler::TransposeSpec& spec) {
+uint64_t check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
+                          std::string_view role, CheckList& list,
+                          const compiler::TransposeSpec& spec) {
   const HostTensor codes = join_column_blocks(tensors.at(role));
   const std::string scales_role = fmt::format("{}_scale_inv", role);
   const int64_t columns = codes.shape[1], tiles = columns / kBlock;
@@ -80,18 +82,46 @@ void check_transposed(const KernelTensors& tensors, const reference::QuantizedRo
   list.add(check_of(name, testing::compare_e4m3({name, columns}, bytes, wanted.bytes)));
   list.add(
       check_of(scales_name, testing::compare_f32({scales_name, tiles}, scales, wanted.scale_inv)));
+  return wanted.flushed;
 }
+
+namespace {
+
+bool is_power_of_two_or_0(float value) {
+  int exponent = 0;
+  return value == 0.0f || std::frexp(value, &exponent) == 0.5f;
+}
+
+// Compares the bit that a scale of a group's row sets.
+void check_scale_status(const KernelTensors& tensors, const reference::QuantizedRows& rows,
+                        CheckList& list) {
+  const std::vector<uint8_t> is_real = reference::real_rows(tensors.route());
+  const int64_t blocks = block_count(rows.cols);
+  bool is_bad = false;
+  for (size_t i = 0; i < rows.scale_inv.size(); ++i) {
+    const size_t row = i / static_cast<size_t>(blocks);
+    is_bad |= row < is_real.size() && is_real[row] != 0 && !is_power_of_two_or_0(rows.scale_inv[i]);
+  }
+  const bool got = (tensors.view<uint32_t>("status").front() & device::kStatusBadScale) != 0;
+  list.add(check_number(tensors.name("status"), got ? 1 : 0, is_bad ? 1 : 0));
+}
+
+}  // namespace
 
 void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input")) return;
-  check_transposed(tensors,
-                   spec.source == compiler::RowSource::kInOrder ? tensors.rows("input")
-                                                                : gathered_rows(spec, tensors),
-                   "output", list, spec);
+  const reference::QuantizedRows rows = spec.source == compiler::RowSource::kInOrder
+                                            ? tensors.rows("input")
+                                            : gathered_rows(spec, tensors);
+  const uint64_t flushed = check_transposed(tensors, rows, "output", list, spec);
+  if (tensors.has("flushed")) {
+    const HostTensor* const before = tensors.before("flushed");
+    const int64_t old = before == nullptr ? 0 : elements<int64_t>(*before).front();
+    list.add(check_number(tensors.name("flushed"), tensors.view<int64_t>("flushed").front(),
+                          old + static_cast<int64_t>(flushed)));
+  }
+  if (tensors.has("status")) check_scale_status(tensors, rows, list);
 }
-
-// Its tensors are in a list in device memory, which no plan names.
-void check_kernel(const compiler::MultiCastTransposeSpec&, const KernelTensors&, CheckList&) {}
 
 }  // namespace moejit::cli

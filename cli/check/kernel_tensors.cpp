@@ -15,6 +15,11 @@ std::string_view KernelTensors::name(std::string_view role) const {
   return {};
 }
 
+const HostTensor* KernelTensors::before(std::string_view role) const {
+  const auto found = inputs_.find(name(role));
+  return found == inputs_.end() ? nullptr : &found->second;
+}
+
 const HostTensor* KernelTensors::find_named(std::string_view name) const {
   for (const TensorMap* const tensors : {&results_, &inputs_})
     if (const auto found = tensors->find(name); found != tensors->end()) return &found->second;

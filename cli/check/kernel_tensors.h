@@ -31,6 +31,9 @@ class KernelTensors {
   bool has(std::string_view role) const { return find(role) != nullptr; }
   const HostTensor& at(std::string_view role) const { return *find(role); }
 
+  // Returns what the role's tensor held before the kernel added to it; null where it is not known.
+  const HostTensor* before(std::string_view role) const;
+
   // Returns a tensor of any name; null where its contents are not known.
   const HostTensor* find_named(std::string_view name) const;
 

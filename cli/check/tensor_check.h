@@ -26,6 +26,9 @@ TensorCheck check_of(std::string_view tensor, const testing::Comparison& compari
 // Returns the check of a comparison with bounds, with a verdict such as "0.12 of the bound".
 TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison);
 
+// Returns the check of a tensor of one number.
+TensorCheck check_number(std::string_view tensor, int64_t got, int64_t wanted);
+
 // Returns what follows the verdict of a check of some alone: " (512 of 4096 rows)"; empty where all
 // were compared.
 std::string sampled_text(int64_t compared, int64_t all, std::string_view what);

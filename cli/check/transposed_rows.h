@@ -4,14 +4,16 @@
 #include "cli/check/kernel_tensors.h"
 #include "compiler/kernel_spec.h"
 
+#include <cstdint>
 #include <string_view>
 
 namespace moejit::cli {
 
 // Compares an operand of wgrad, the codes of this role and their scales, with the transpose of
-// rows. Columns that belong to no group are never written: they are passed over.
-void check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
-                      std::string_view role, CheckList& list,
-                      const compiler::TransposeSpec& spec = {});
+// rows. Columns that belong to no group are never written: they are passed over. Returns how many
+// values became 0.
+uint64_t check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
+                          std::string_view role, CheckList& list,
+                          const compiler::TransposeSpec& spec = {});
 
 }  // namespace moejit::cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_gemms.h"
+#include "cli/commands/bench_operation.h"
 #include "cli/commands/bench_report.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
@@ -55,8 +56,7 @@ Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& 
   return {};
 }
 
-Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
+Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Terminal& terminal) {
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY(check_bench_options(command));
@@ -85,9 +85,13 @@ Result<void> bench_layer(const BenchCommand& command, Terminal& terminal) {
 Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
   if (command.layer.empty() == command.gemms.empty())
     return fail(Stage::kCommand, ErrorCode::kUsage,
-                "wanted either a layer description or --gemms FILE",
+                "wanted a layer description, that of an operation, or --gemms FILE",
                 "moejit bench LAYER.json, or moejit bench --gemms GEMMS.json");
-  return command.gemms.empty() ? bench_layer(command, terminal) : bench_gemms(command, terminal);
+  if (!command.gemms.empty()) return bench_gemms(command, terminal);
+  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
+  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+    return bench_layer(command, std::move(*layer), terminal);
+  return bench_operation(command, std::get<compiler::OperationDescription>(description), terminal);
 }
 
 }  // namespace moejit::cli

@@ -12,7 +12,6 @@ namespace moejit::cli {
 namespace {
 
 using compiler::KernelPlan;
-using compiler::LayerPlan;
 
 // One kernel's line.
 struct Line {
@@ -39,7 +38,7 @@ struct Line {
   double util_hot() const { return share_of_peak(hot.microseconds, hot.megahertz); }
 };
 
-std::vector<Line> lines_of(const LayerPlan& plan, const BenchReport& report) {
+std::vector<Line> lines_of(const compiler::Plan& plan, const BenchReport& report) {
   std::vector<Line> lines;
   for (size_t i = 0; i < plan.kernels.size(); ++i)
     lines.push_back({.kernel = &plan.kernels[i],
@@ -76,9 +75,24 @@ nlohmann::ordered_json json_of(const Line& line) {
   return json;
 }
 
+// Returns for example ", 64 tokens, 112 routed rows, 176 with pad rows".
+std::string rows_text(const compiler::CallRows& rows) {
+  std::string text;
+  if (rows.tokens > 0) text += fmt::format(", {} tokens", rows.tokens);
+  if (rows.padded > 0)
+    text += fmt::format(", {} routed rows, {} with pad rows", rows.routed, rows.padded);
+  return text;
+}
+
+std::string description_of(const DescribedPlan& plan) {
+  if (const auto* const layer = std::get_if<compiler::LayerPlan>(&plan))
+    return compiler::to_json(layer->layer);
+  return compiler::to_json(std::get<compiler::OperationPlan>(plan).operation);
+}
+
 }  // namespace
 
-std::string bench_table(const LayerPlan& plan, const BenchReport& report) {
+std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"kernel"},
                {"cool", kRight},
@@ -93,7 +107,7 @@ std::string bench_table(const LayerPlan& plan, const BenchReport& report) {
                {"util", kRight},
                {"TFLOP/s hot", kRight},
                {"util", kRight}});
-  for (const Line& line : lines_of(plan, report)) {
+  for (const Line& line : lines_of(base_of(plan), report)) {
     std::vector<std::string> cells = {line.kernel->operation,
                                       time_text(line.cool.microseconds),
                                       clock_text(line.cool.megahertz),
@@ -112,13 +126,15 @@ std::string bench_table(const LayerPlan& plan, const BenchReport& report) {
     table.add(std::move(cells));
   }
   return fmt::format(
-             "layer \"{}\", target {}, {} tokens, {} routed rows, {} with pad rows\n"
+             "{} \"{}\", target {}{}\n"
              "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n\n",
-             plan.layer.name, report.run.target, report.rows.tokens, report.rows.routed,
-             report.rows.padded, report.copy_bytes_per_second * 1e-9) +
-         table.text() +
-         fmt::format("\nforward pass, hot: {} at {} MHz\n", time_text(report.forward.microseconds),
-                     clock_text(report.forward.megahertz)) +
+             kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
+             report.copy_bytes_per_second * 1e-9) +
+         table.text() + "\n" +
+         (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
+                                       time_text(report.forward->microseconds),
+                                       clock_text(report.forward->megahertz))
+                         : "") +
          (report.step ? fmt::format("forward and backward pass, hot: {} at {} MHz\n",
                                     time_text(report.step->microseconds),
                                     clock_text(report.step->megahertz))
@@ -126,11 +142,11 @@ std::string bench_table(const LayerPlan& plan, const BenchReport& report) {
          counters_text(report.run.counters) + "\n";
 }
 
-std::string bench_json(const LayerPlan& plan, const BenchReport& report) {
+std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   nlohmann::ordered_json json;
-  json["layer"] = plan.layer.name;
-  json["description"] = nlohmann::ordered_json::parse(compiler::to_json(plan.layer));
-  json["target"] = compiler::to_string(plan.target);
+  json[std::string(kind_of(plan))] = name_of(plan);
+  json["description"] = nlohmann::ordered_json::parse(description_of(plan));
+  json["target"] = compiler::to_string(base_of(plan).target);
   add_run(json, report.run);
   json["tokens"] = report.rows.tokens;
   json["routed_tokens"] = report.rows.routed_tokens;
@@ -138,14 +154,16 @@ std::string bench_json(const LayerPlan& plan, const BenchReport& report) {
   json["padded_rows"] = report.rows.padded;
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
-  for (const Line& line : lines_of(plan, report)) json["kernels"].push_back(json_of(line));
-  json["forward_hot_us"] = report.forward.microseconds;
-  json["forward_hot_mhz"] = report.forward.megahertz;
+  for (const Line& line : lines_of(base_of(plan), report)) json["kernels"].push_back(json_of(line));
+  if (report.forward) {
+    json["forward_hot_us"] = report.forward->microseconds;
+    json["forward_hot_mhz"] = report.forward->megahertz;
+  }
   if (report.step) {
     json["step_hot_us"] = report.step->microseconds;
     json["step_hot_mhz"] = report.step->megahertz;
-    json["workspace_bytes"] = plan.workspace_bytes;
-    json["saved_bytes"] = plan.saved_bytes;
+    json["workspace_bytes"] = base_of(plan).workspace_bytes;
+    json["saved_bytes"] = base_of(plan).saved_bytes;
   }
   json["compiled"] = report.run.counters.compiled;
   json["from_cache"] = report.run.counters.from_cache;

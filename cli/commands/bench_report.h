@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/commands/bench_run.h"
+#include "cli/commands/layer_file.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/measure_layer.h"
 
@@ -10,17 +11,17 @@
 
 namespace moejit::cli {
 
-// The results of `moejit bench` on a layer.
+// The results of `moejit bench` on a layer or an operation.
 struct BenchReport {
   BenchRun run;
   compiler::CallRows rows;
   double copy_bytes_per_second = 0.0;
   measure::KernelTimes times;
-  measure::HotRun forward;
-  std::optional<measure::HotRun> step;  // forward and backward, if both were measured
+  std::optional<measure::HotRun> forward;  // of a layer: all of its kernels
+  std::optional<measure::HotRun> step;     // forward and backward, if both were measured
 };
 
-std::string bench_table(const compiler::LayerPlan& plan, const BenchReport& report);
-std::string bench_json(const compiler::LayerPlan& plan, const BenchReport& report);
+std::string bench_table(const DescribedPlan& plan, const BenchReport& report);
+std::string bench_json(const DescribedPlan& plan, const BenchReport& report);
 
 }  // namespace moejit::cli

@@ -64,15 +64,22 @@ Result<InputText> read_description(const std::string& path) {
 
 }  // namespace
 
-Result<compiler::Layer> read_layer(const std::string& path) {
+Result<Description> read_layer_or_operation(const std::string& path) {
   MOEJIT_TRY_ASSIGN(const InputText input, read_description(path));
-  if (compiler::describes_operation(input.text))
-    return fail(
-        Stage::kCommand, ErrorCode::kUnsupported,
-        fmt::format("{} describes an operation, and this command takes layers alone", input.name),
-        "plan, emit, build and inspect take operations; programs run them "
-        "(docs/operations-api.md)");
-  return compiler::parse_layer(input.text, input.name);
+  if (compiler::describes_operation(input.text)) {
+    MOEJIT_TRY_ASSIGN(auto operation, compiler::parse_operation(input.text, input.name));
+    return operation;
+  }
+  MOEJIT_TRY_ASSIGN(compiler::Layer layer, compiler::parse_layer(input.text, input.name));
+  return layer;
+}
+
+Result<compiler::Layer> read_layer(const std::string& path) {
+  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
+  if (auto* const layer = std::get_if<compiler::Layer>(&description)) return std::move(*layer);
+  return fail(Stage::kCommand, ErrorCode::kUnsupported,
+              fmt::format("{} describes an operation, and this command takes layers alone", path),
+              "plan, emit, build, run, bench, inspect and cache why take operations");
 }
 
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
@@ -93,6 +100,10 @@ const compiler::Plan& base_of(const DescribedPlan& plan) {
   return std::visit([](const auto& kind) -> const compiler::Plan& { return kind; }, plan);
 }
 
+std::string_view kind_of(const DescribedPlan& plan) {
+  return std::holds_alternative<compiler::LayerPlan>(plan) ? "layer" : "operation";
+}
+
 std::string name_of(const DescribedPlan& plan) {
   if (const auto* const layer = std::get_if<compiler::LayerPlan>(&plan)) return layer->layer.name;
   return std::string(operation_name(std::get<compiler::OperationPlan>(plan).operation));
@@ -101,14 +112,13 @@ std::string name_of(const DescribedPlan& plan) {
 Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
                                           const compiler::PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
-  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path));
-  if (compiler::describes_operation(input.text)) {
-    MOEJIT_TRY_ASSIGN(const auto operation, compiler::parse_operation(input.text, input.name));
-    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan, compiler::plan_operation(operation, parsed));
+  MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(path));
+  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description)) {
+    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan, compiler::plan_operation(*operation, parsed));
     return plan;
   }
-  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(input.text, input.name));
-  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan, compiler::plan_layer(layer, parsed, options));
+  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan,
+                    compiler::plan_layer(std::get<compiler::Layer>(description), parsed, options));
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include "compiler/operation.h"
 
 #include <string>
+#include <string_view>
 #include <variant>
 
 namespace moejit::cli {
@@ -17,8 +18,15 @@ struct InputText {
 };
 Result<InputText> read_input_text(const std::string& path, int64_t max_bytes);
 
-// Reads and parses a layer description, "-" from standard input. Errors: those of the file, and all
-// of parse_layer().
+// What a file describes.
+using Description = std::variant<compiler::Layer, compiler::OperationDescription>;
+
+// Reads and parses the description of a layer or of an operation, "-" from standard input. Errors:
+// those of the file, and all of parse_layer() or parse_operation().
+Result<Description> read_layer_or_operation(const std::string& path);
+
+// Reads and parses the description of a layer. Errors: as above, and kUnsupported: it is that of an
+// operation.
 Result<compiler::Layer> read_layer(const std::string& path);
 
 // Makes the description of a model's configuration: of the file, or of config.json in the folder.
@@ -26,11 +34,12 @@ Result<compiler::Layer> read_layer(const std::string& path);
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                                                       const compiler::HuggingFaceOptions& options);
 
-// The plan of what a file describes: a layer or an operation.
+// The plan of a description.
 using DescribedPlan = std::variant<compiler::LayerPlan, compiler::OperationPlan>;
 
-// Returns what both have, and the name of either: the layer's, or the operation's.
+// Return what both have, which of them it is ("layer", "operation"), and its name.
 const compiler::Plan& base_of(const DescribedPlan& plan);
+std::string_view kind_of(const DescribedPlan& plan);
 std::string name_of(const DescribedPlan& plan);
 
 // Reads the description of a layer or of an operation and plans it for a target by name. Options

@@ -2,6 +2,7 @@
 #include "cli/check/check_plan.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/run_operation.h"
 #include "cli/commands/run_report.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
@@ -86,23 +87,6 @@ Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& 
   return write_safetensors(command.output, results);
 }
 
-// Judges the run at its end: it returns errors only if they were asked for.
-Result<void> judge(const RunCommand& command, const RunReport& report, const Terminal& terminal) {
-  const std::string status = status_text(report.status);
-  if (!status.empty()) {
-    if (command.is_strict)
-      return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, status,
-                  "correct topk_ids, or raise max_permuted_rows");
-    terminal.warn(status);
-  }
-  for (const TensorCheck& check : report.checks)
-    if (!check.has_passed)
-      return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
-                  fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
-                              check.message.empty() ? check.verdict : check.message));
-  return {};
-}
-
 std::vector<compiler::Phase> phases_of(const RunCommand& command) {
   using enum compiler::Phase;
   if (is_backward(command)) return {kWeights, kForward, kBackward};
@@ -161,11 +145,7 @@ Result<std::optional<SimulatedTime>> estimate(const RunCommand& command,
   return time;
 }
 
-}  // namespace
-
-Result<void> run_run(const RunCommand& command, Terminal& terminal) {
-  MOEJIT_TRY(check_options(command));
-  MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(command.layer));
+Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Terminal& terminal) {
   const std::vector<compiler::Pass> described = layer.passes;
   layer.passes = {compiler::Pass::kForward};
   if (is_backward(command)) layer.passes.push_back(compiler::Pass::kBackward);
@@ -193,8 +173,17 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
                     run_session(command, inputs, *session, *target.device, progress, report));
   MOEJIT_TRY(write_output(command, plan, results));
   report.counters = engine->counters();
-  terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report, terminal.width()));
-  return judge(command, report, terminal);
+  return finish_run(plan, report, command, terminal);
+}
+
+}  // namespace
+
+Result<void> run_run(const RunCommand& command, Terminal& terminal) {
+  MOEJIT_TRY(check_options(command));
+  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
+  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+    return run_layer(command, std::move(*layer), terminal);
+  return run_operation(command, std::get<compiler::OperationDescription>(description), terminal);
 }
 
 }  // namespace moejit::cli

@@ -3,7 +3,7 @@
 
 #include "cli/execution/open_engine.h"
 #include "compiler/support/table.h"
-#include "runtime/reference/route.h"
+#include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -13,16 +13,27 @@ namespace moejit::cli {
 namespace {
 
 using compiler::KernelPlan;
-using compiler::LayerPlan;
 
-bool has_bad_id(uint32_t status) { return (status & reference::kBadExpertId) != 0; }
-bool has_overflow(uint32_t status) { return (status & reference::kRowOverflow) != 0; }
+struct StatusBit {
+  uint32_t bit;
+  const char* name;  // in JSON
+  const char* meaning;
+  const char* hint;
+};
+constexpr StatusBit kStatusBits[] = {
+    {device::kStatusBadExpertId, "bad_expert_id",
+     "tensor \"topk_ids\" has expert ids out of range, not routed", "correct topk_ids"},
+    {device::kStatusRowOverflow, "row_overflow",
+     "more permuted rows than max_permuted_rows, the rest dropped", "raise max_permuted_rows"},
+    {device::kStatusBadScale, "bad_scale",
+     "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0",
+     "correct input_scale_inv"}};
 
 // Returns whether the kernel makes the tensor: it is the first that touches it other than as an
-// input.
+// input. What the plan does not name is of a list, whose operation has one kernel.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   const compiler::TensorPlan* planned = compiler::find_tensor(plan, tensor);
-  return planned != nullptr && planned->first_use == static_cast<int32_t>(kernel);
+  return planned == nullptr || planned->first_use == static_cast<int32_t>(kernel);
 }
 
 std::vector<const TensorCheck*> checks_of(const compiler::Plan& plan, const RunReport& report,
@@ -50,6 +61,22 @@ std::string verdicts_text(const std::vector<const TensorCheck*>& checks) {
   return text;
 }
 
+std::string status_hint(uint32_t status) {
+  std::string text;
+  for (const StatusBit& bit : kStatusBits)
+    if ((status & bit.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(bit.hint);
+  return text;
+}
+
+// Returns for example ", 64 tokens, 176 permuted rows".
+std::string sizes_text(const RunReport& report) {
+  std::string text;
+  if (report.tokens) text += fmt::format(", {} tokens", *report.tokens);
+  if (report.rows) text += fmt::format(", {} permuted rows", *report.rows);
+  if (report.columns) text += fmt::format(", {} columns", *report.columns);
+  return text;
+}
+
 bool is_simulated(const compiler::Plan& plan) {
   return plan.target.kind == compiler::TargetKind::kSim;
 }
@@ -58,14 +85,13 @@ bool is_simulated(const compiler::Plan& plan) {
 
 std::string status_text(uint32_t status) {
   std::string text;
-  if (has_bad_id(status)) text = "tensor \"topk_ids\" has expert ids out of range, not routed";
-  if (has_overflow(status))
-    text += std::string(text.empty() ? "" : "; ") +
-            "more permuted rows than max_permuted_rows, the rest dropped";
+  for (const StatusBit& bit : kStatusBits)
+    if ((status & bit.bit) != 0) text += (text.empty() ? "" : "; ") + std::string(bit.meaning);
   return text;
 }
 
-std::string text_of(const LayerPlan& plan, const RunReport& report, int32_t width) {
+std::string text_of(const DescribedPlan& described, const RunReport& report, int32_t width) {
+  const compiler::Plan& plan = base_of(described);
   std::vector<Table::Column> columns = {
       {"kernel"}, {is_simulated(plan) ? "time in the simulator" : "time", Table::Align::kRight}};
   if (report.is_checked) columns.push_back({"against the reference"});
@@ -81,8 +107,8 @@ std::string text_of(const LayerPlan& plan, const RunReport& report, int32_t widt
   }
   const auto passed = std::ranges::count_if(report.checks, &TensorCheck::has_passed);
   std::string text =
-      fmt::format("layer \"{}\", target {}, {} tokens, {} permuted rows\n\n{}", plan.layer.name,
-                  report.target, report.tokens, report.rows, table.text(width));
+      fmt::format("{} \"{}\", target {}{}\n\n{}", kind_of(described), name_of(described),
+                  report.target, sizes_text(report), table.text(width));
   text += fmt::format("\ntotal {}", time_text(total));
   if (report.is_checked)
     text += fmt::format(", check {}: {} of {} tensors agree",
@@ -92,16 +118,18 @@ std::string text_of(const LayerPlan& plan, const RunReport& report, int32_t widt
   return text + fmt::format("\n{}\n", counters_text(report.counters));
 }
 
-std::string json_of(const LayerPlan& plan, const RunReport& report) {
+std::string json_of(const DescribedPlan& described, const RunReport& report) {
+  const compiler::Plan& plan = base_of(described);
   nlohmann::ordered_json json;
-  json["layer"] = plan.layer.name;
+  json[std::string(kind_of(described))] = name_of(described);
   json["target"] = compiler::to_string(plan.target);
   json["device"] = report.target;
-  json["tokens"] = report.tokens;
-  json["rows"] = report.rows;
-  json["status"] = {{"word", report.status},
-                    {"bad_expert_id", has_bad_id(report.status)},
-                    {"row_overflow", has_overflow(report.status)}};
+  if (report.tokens) json["tokens"] = *report.tokens;
+  if (report.rows) json["rows"] = *report.rows;
+  if (report.columns) json["columns"] = *report.columns;
+  json["status"] = {{"word", report.status}};
+  for (const StatusBit& bit : kStatusBits)
+    json["status"][bit.name] = (report.status & bit.bit) != 0;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const measure::KernelTimer::Sample& sample : report.times)
     json["kernels"].push_back({{"operation", plan.kernels[sample.kernel_index].operation},
@@ -126,6 +154,22 @@ std::string json_of(const LayerPlan& plan, const RunReport& report) {
   json["from_cache"] = report.counters.from_cache;
   json["from_packs"] = report.counters.from_packs;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
+                        const RunCommand& command, Terminal& terminal) {
+  terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report, terminal.width()));
+  if (const std::string status = status_text(report.status); !status.empty()) {
+    if (command.is_strict)
+      return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, status, status_hint(report.status));
+    terminal.warn(status);
+  }
+  for (const TensorCheck& check : report.checks)
+    if (!check.has_passed)
+      return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
+                  fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
+                              check.message.empty() ? check.verdict : check.message));
+  return {};
 }
 
 }  // namespace moejit::cli

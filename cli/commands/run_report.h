@@ -2,10 +2,13 @@
 #pragma once
 
 #include "cli/check/tensor_check.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/layer_file.h"
 #include "runtime/engine.h"
 #include "runtime/measure/kernel_timer.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +16,10 @@ namespace moejit::cli {
 
 // What `moejit run` reports at its end.
 struct RunReport {
-  std::string target;  // and why it was chosen
-  int64_t tokens = 0;
-  int64_t rows = 0;  // offs[E]
+  std::string target;              // and why it was chosen
+  std::optional<int64_t> tokens;   // T, where there is one
+  std::optional<int64_t> rows;     // likewise offs[E], or P where nothing tells it
+  std::optional<int64_t> columns;  // likewise C
   uint32_t status = 0;
   std::vector<measure::KernelTimer::Sample> times;
   bool is_checked = false;
@@ -28,7 +32,12 @@ struct RunReport {
 std::string status_text(uint32_t status);
 
 // Returns a table of kernels, or JSON; both end with the counters of the engine.
-std::string text_of(const compiler::LayerPlan& plan, const RunReport& report, int32_t width = 0);
-std::string json_of(const compiler::LayerPlan& plan, const RunReport& report);
+std::string text_of(const DescribedPlan& plan, const RunReport& report, int32_t width = 0);
+std::string json_of(const DescribedPlan& plan, const RunReport& report);
+
+// Prints the report, and judges the run: a status word that is set is a warning or, if `is_strict`,
+// the error kDeviceStatus; a tensor that differs is the error kCheckFailed.
+Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
+                        const RunCommand& command, Terminal& terminal);
 
 }  // namespace moejit::cli

@@ -38,7 +38,9 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
       continue;
     if (tensor.is_optional) continue;
     const auto content = inputs.find(tensor.name);
-    MOEJIT_TRY(session->add_tensor(tensor, content == inputs.end() ? nullptr : &content->second));
+    MOEJIT_TRY(session->tensors_.add(tensor.name, tensor.dtype,
+                                     actual_shape(tensor, {.tokens = session->tokens_}),
+                                     content == inputs.end() ? nullptr : &content->second));
   }
   MOEJIT_TRY_ASSIGN(session->workspace_, DeviceMemory::allocate(device, sizes.workspace_bytes));
   MOEJIT_TRY_ASSIGN(session->saved_, DeviceMemory::allocate(device, sizes.saved_bytes));
@@ -54,26 +56,11 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
   return session;
 }
 
-Result<void> LayerSession::add_tensor(const TensorPlan& plan, const HostTensor* content) {
-  DeviceTensor tensor{plan, actual_shape(plan, {.tokens = tokens_}), {}};
-  const int64_t bytes = element_count(tensor.shape) * compiler::size_bytes(plan.dtype);
-  MOEJIT_TRY_ASSIGN(tensor.memory, DeviceMemory::allocate(device_, bytes));
-  if (content != nullptr && !content->bytes.empty()) {
-    const int64_t piece = static_cast<int64_t>(content->bytes.size());
-    auto* start = static_cast<std::byte*>(tensor.memory.address());
-    for (int64_t done = 0; done < bytes; done += piece)
-      MOEJIT_TRY(device_.copy_to_device(start + done, content->bytes.data(),
-                                        std::min(piece, bytes - done)));
-  }
-  tensors_.emplace(plan.name, std::move(tensor));
-  return {};
-}
-
 std::vector<TensorRef> LayerSession::refs_of(Phase phase) const {
   std::vector<TensorRef> refs;
-  for (const auto& [name, tensor] : tensors_)
-    if (compiler::is_used(plan(), tensor.plan, {phase}))
-      refs.push_back({name, tensor.plan.dtype, tensor.shape, tensor.memory.address()});
+  for (const TensorPlan& tensor : plan().tensors)
+    if (tensors_.has(tensor.name) && compiler::is_used(plan(), tensor, {phase}))
+      refs.push_back(tensors_.ref(tensor.name));
   return refs;
 }
 
@@ -94,9 +81,9 @@ Result<void> LayerSession::backward(compiler::GradientMode mode,
 }
 
 Result<void> LayerSession::clear_status() {
-  const auto status = tensors_.find("status");
-  if (status == tensors_.end()) return {};
-  return device_.fill(status->second.memory.address(), std::byte{0}, sizeof(uint32_t), nullptr);
+  void* const status = tensors_.address_of("status");
+  if (status == nullptr) return {};
+  return device_.fill(status, std::byte{0}, sizeof(uint32_t), nullptr);
 }
 
 measure::LayerCall LayerSession::call() {
@@ -112,11 +99,9 @@ Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {
                                                                        : workspace_;
     return static_cast<std::byte*>(block.address()) + layer_->layout().at(tokens_).offset[slot];
   }
-  const auto found = tensors_.find(tensor.name);
-  if (found == tensors_.end())
-    return fail(Stage::kLaunch, ErrorCode::kInternal,
-                fmt::format("tensor \"{}\" is not on the device", tensor.name));
-  return found->second.memory.address();
+  if (tensors_.has(tensor.name)) return tensors_.address_of(tensor.name);
+  return fail(Stage::kLaunch, ErrorCode::kInternal,
+              fmt::format("tensor \"{}\" is not on the device", tensor.name));
 }
 
 Result<void> LayerSession::copy_out(const TensorPlan& tensor, int64_t offset_bytes,

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tensors/host_tensor.h"
-#include "runtime/device_memory.h"
+#include "cli/execution/device_tensors.h"
 #include "runtime/measure/measure_layer.h"
 #include "runtime/prepared_layer.h"
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace moejit::cli {
@@ -49,15 +45,8 @@ class LayerSession {
   Result<HostTensor> read(const compiler::TensorPlan& tensor);
 
  private:
-  struct DeviceTensor {
-    compiler::TensorPlan plan;
-    std::vector<int64_t> shape;
-    runtime::DeviceMemory memory;
-  };
-
-  explicit LayerSession(runtime::Device& device) : device_(device) {}
+  explicit LayerSession(runtime::Device& device) : device_(device), tensors_(device) {}
   Result<void> clear_status();
-  Result<void> add_tensor(const compiler::TensorPlan& plan, const HostTensor* content);
   std::vector<runtime::TensorRef> refs_of(compiler::Phase phase) const;
   // Returns offs[E] of the last call. Error kInternal if it is not between 0 and P.
   Result<int64_t> permuted_rows();
@@ -69,7 +58,7 @@ class LayerSession {
   std::unique_ptr<runtime::PreparedLayer> layer_;
   int64_t tokens_ = 0;
   bool came_quantized_ = false;
-  std::map<std::string, DeviceTensor, std::less<>> tensors_;
+  DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_, deferred_;
   runtime::CallMemory memory_;                           // all three blocks
   std::array<std::vector<runtime::TensorRef>, 3> refs_;  // arguments of calls, by phase

@@ -48,6 +48,7 @@ HostTensor scales_of(const HostTensor& tiles, int64_t rows, const Slice& slice) 
 
 HostTensor join_column_blocks(const HostTensor& blocks) {
   const int64_t columns = blocks.shape[0] * kTile;
+  if (columns == 0) return {blocks.dtype, {blocks.shape[1], 0}, {}};
   return make_tensor(blocks.dtype, {blocks.shape[1], columns},
                      reference::from_column_blocks(copy_elements<uint8_t>(blocks), columns));
 }

@@ -143,7 +143,7 @@ class Descriptions(tool.ToolTest):
         self.assertTrue((self.folder / "sources/tiny/route.cu").is_file())
         built = self.succeed_json("build", route, "--target", "sim", "--variants", "all", "--cache-dir", "kernels")
         self.assertEqual(built["compiled"], 1)
-        refused = self.run_tool("run", route, "--target", "sim")
+        refused = self.run_tool("layer", route)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("describes an operation", refused.stderr)
         wrong = self.write("wrong.json", {"operation": "route", "max_tokens": 4, "local_experts": 2, "top_k": 0})

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/bench_operation.h"
+
+#include "cli/commands/bench_report.h"
+#include "cli/execution/open_engine.h"
+#include "cli/execution/operation_session.h"
+#include "cli/inputs/operation_inputs.h"
+#include "cli/terminal/shell_word.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::OperationPlan;
+using measure::ClockProbe;
+using measure::ClockSample;
+using measure::GpuMonitor;
+
+// Returns what the last launch told of its clock, or a probe behind it; waits for it.
+Result<ClockSample> read_clock(const OperationSession& session, ClockProbe& probe) {
+  if (session.tensors().has("elapsed")) {
+    MOEJIT_TRY_ASSIGN(const HostTensor elapsed, session.tensors().read("elapsed"));
+    return elements<ClockSample>(elapsed).front();
+  }
+  MOEJIT_TRY(probe.run());
+  MOEJIT_TRY_ASSIGN(const std::vector<ClockSample> samples, probe.take_samples());
+  return samples.back();
+}
+
+Result<void> measure_all(const BenchCommand& command, OperationSession& session,
+                         runtime::Engine& engine, runtime::Device& device, GpuMonitor* monitor,
+                         BenchReport& report) {
+  MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
+  MOEJIT_TRY_ASSIGN(measure::CacheSweep sweep, measure::CacheSweep::create(engine, device));
+  MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
+                    measure::measure_copy_bytes_per_second(device, command.repeat));
+  const auto launch = [&] { return session.run(); };
+  MOEJIT_TRY_ASSIGN(
+      const measure::CoolRun cool,
+      run_cool(
+          launch, [&] { return read_clock(session, probe); }, sweep, device, command.repeat));
+  const bool is_told = session.tensors().has("elapsed");
+  MOEJIT_TRY_ASSIGN(measure::HotRun hot, run_hot(launch, device, is_told ? nullptr : &probe,
+                                                 command.hot_seconds, monitor));
+  if (is_told) {
+    MOEJIT_TRY_ASSIGN(const ClockSample clock, read_clock(session, probe));
+    hot.megahertz = clock.megahertz();
+  }
+  report.times = {{cool}, {hot}};
+  return {};
+}
+
+InputOptions input_options(const BenchCommand& command, const OperationPlan& plan) {
+  InputOptions options{.tokens = command.tokens, .seed = command.seed};
+  if (const auto size = call_size(plan); size && !options.tokens) options.tokens = size->value;
+  return options;
+}
+
+}  // namespace
+
+Result<void> bench_operation(const BenchCommand& command,
+                             const compiler::OperationDescription& operation, Terminal& terminal) {
+  if (command.pass != "forward")
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--pass {} is for layers, and {} describes the operation {}",
+                            command.pass, command.layer, operation_name(operation)),
+                "leave --pass out");
+  MOEJIT_TRY(check_bench_options(command));
+  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
+  runtime::Device& device = *target.device;
+  MOEJIT_TRY_ASSIGN(const OperationPlan plan, compiler::plan_operation(operation, device.target()));
+  CacheOptions cache = command.cache;
+  cache.build_arguments = shell_word(command.layer);
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const OperationCall call,
+                    load_operation_call(plan, input_options(command, plan)));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,
+                    OperationSession::create(plan, *engine, device, call, true));
+  const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
+  BenchReport report{.run = describe_run(command, target, monitor.get()), .rows = call.rows};
+  MOEJIT_TRY(measure_all(command, *session, *engine, device, monitor.get(), report));
+  report.run.counters = engine->counters();
+  terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
+  return {};
+}
+
+}  // namespace moejit::cli

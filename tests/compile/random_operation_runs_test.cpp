@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random operations give what the CPU reference gives, in the simulator and, where there is one, on
+// a GPU; each tensor that they write is compared, and damage in it is seen.
+//
+// RANDOM_OPERATIONS=200 runs those of seeds 1 to 200, RANDOM_OPERATIONS_FROM=201 later ones.
+
+#include "cli/check/check_plan.h"
+#include "cli/execution/open_target.h"
+#include "cli/execution/operation_session.h"
+#include "cli/inputs/random_operation_call.h"
+#include "tests/support/matchers.h"
+#include "tests/support/random_operation.h"
+#include "tests/support/seeded_random.h"
+#include "tests/support/test_engine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+using cli::TensorCheck;
+using cli::TensorMap;
+using compiler::OperationPlan;
+
+int64_t number_of(const char* variable, int64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// Returns T, P or C of a call: mostly the bound, sometimes few or none.
+int64_t size_of_call(const OperationPlan& plan, uint64_t seed) {
+  const auto bound = cli::call_size(plan);
+  if (!bound) return 0;
+  SeededRandom random(~seed);
+  return random.in_percent(60) ? bound->value : random.between(0, bound->value);
+}
+
+std::vector<TensorCheck> check(const OperationPlan& plan, const TensorMap& inputs,
+                               const TensorMap& results) {
+  const compiler::Phase phases[] = {compiler::Phase::kForward};
+  return cli::check_plan(plan, phases, inputs, results);
+}
+
+bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tensor) {
+  return std::ranges::any_of(
+      checks, [&](const TensorCheck& one) { return one.tensor == tensor && !one.has_passed; });
+}
+
+// Flips a bit of the exponent of the first element, which belongs to a group where there is one.
+void expect_damage_is_seen(const OperationPlan& plan, const cli::OperationCall& call,
+                           TensorMap results) {
+  for (auto& [name, tensor] : results) {
+    if (tensor.bytes.empty()) continue;
+    const auto highest = static_cast<std::size_t>(compiler::size_bytes(tensor.dtype)) - 1;
+    std::byte& byte = name == "status" ? tensor.bytes.front() : tensor.bytes[highest];
+    const std::byte kept = byte;
+    byte ^= name == "status" ? std::byte{0x04} | std::byte{0x02} : std::byte{0x41};
+    EXPECT_TRUE(has_failed(check(plan, call.inputs, results), name)) << name;
+    byte = kept;
+  }
+}
+
+void expect_right(uint64_t seed, const std::string& json, const OperationPlan& plan,
+                  runtime::Device& device) {
+  SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
+  cli::OperationCall call = cli::random_operation_call(plan, size_of_call(plan, seed), seed);
+  const auto session = cli::OperationSession::create(plan, test_engine(), device, call);
+  ASSERT_TRUE(succeeded(session));
+  ASSERT_TRUE(succeeded((*session)->run()));
+  auto results = (*session)->results();
+  ASSERT_TRUE(succeeded(results));
+  cli::cut_rows(plan, call, call.inputs);
+  cli::cut_rows(plan, call, *results);
+  const std::vector<TensorCheck> checks = check(plan, call.inputs, *results);
+  for (const TensorCheck& one : checks)
+    EXPECT_TRUE(one.has_passed) << one.tensor << ": " << one.verdict << ", " << one.message;
+  const bool has_rows = call.rows.routed > 0 || !call.inputs.contains("offs");
+  if (has_rows && call.dims.tokens + call.rows.padded > 0)
+    expect_damage_is_seen(plan, call, *results);
+}
+
+void run_random_operations(const std::string& target, int64_t count) {
+  const auto opened = cli::open_target(target, 1, "");
+  if (!opened) GTEST_SKIP() << to_string(opened.error());
+  const auto first = static_cast<uint64_t>(number_of("RANDOM_OPERATIONS_FROM", 1));
+  const auto end = first + static_cast<uint64_t>(number_of("RANDOM_OPERATIONS", count));
+  int64_t taken = 0;
+  for (uint64_t seed = first; seed < end; ++seed) {
+    const std::string json = random_operation(seed);
+    const auto plan = compiler::parse_operation(json, "operation").and_then([&](const auto& one) {
+      return compiler::plan_operation(one, opened->device->target());
+    });
+    if (plan) {
+      ++taken;
+      expect_right(seed, json, *plan, *opened->device);
+    } else {
+      fmt::print("refused: seed {}: {}\n", seed, to_string(plan.error()));
+    }
+  }
+  fmt::print("random operations on {}: {} of {} taken and run\n", target, taken, end - first);
+  EXPECT_GT(taken, 0);
+}
+
+TEST(RandomOperationRuns, AgreeWithTheReferenceInTheSimulator) { run_random_operations("sim", 24); }
+TEST(RandomOperationRuns, AgreeWithTheReferenceOnAGpu) { run_random_operations("cuda", 60); }
+
+}  // namespace
+}  // namespace moejit::testing

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/random_operation.h"
+
+#include "tests/support/seeded_random.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <string_view>
+#include <vector>
+
+namespace moejit::testing {
+namespace {
+
+class OperationMaker {
+ public:
+  explicit OperationMaker(uint64_t seed) : random_(seed) {}
+
+  std::string json() {
+    constexpr void (OperationMaker::*kKinds[])() = {&OperationMaker::quantize,
+                                                    &OperationMaker::quantize_weights,
+                                                    &OperationMaker::route,
+                                                    &OperationMaker::permute_pad,
+                                                    &OperationMaker::permute_pad,
+                                                    &OperationMaker::unpermute,
+                                                    &OperationMaker::activation,
+                                                    &OperationMaker::activation,
+                                                    &OperationMaker::transpose,
+                                                    &OperationMaker::multi_cast_transpose,
+                                                    &OperationMaker::grouped_gemm,
+                                                    &OperationMaker::grouped_gemm,
+                                                    &OperationMaker::contraction_grouped_gemm};
+    (this->*random_.pick(kKinds))();
+    return fmt::format("{{{}}}", fmt::join(fields_, ", "));
+  }
+
+ private:
+  void add(std::string_view key, std::string_view value) {
+    fields_.push_back(fmt::format("\"{}\": {}", key, value));
+  }
+  void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
+  void add_flag(std::string_view key) { add(key, random_.in_percent(50) ? "true" : "false"); }
+  template <std::size_t kCount>
+  void add_choice(std::string_view key, const char* const (&values)[kCount]) {
+    add(key, fmt::format("\"{}\"", random_.pick(values)));
+  }
+  void name(std::string_view value) { add("operation", fmt::format("\"{}\"", value)); }
+
+  // A multiple of 16, mostly one of those that people have.
+  int64_t width() {
+    constexpr int64_t kUsual[] = {16, 64, 128, 144, 192, 256, 320, 384, 512, 1024};
+    return random_.in_percent(70) ? random_.pick(kUsual) : 16 * random_.between(1, 40);
+  }
+  int64_t rows() {
+    constexpr int64_t kUsual[] = {16, 64, 192, 256, 512};
+    return random_.pick(kUsual);
+  }
+  void add_experts() { add("local_experts", random_.between(1, 9)); }
+
+  void add_routed_tokens() {
+    constexpr int64_t kAlignments[] = {1, 8, 16, 128};
+    add("max_tokens", random_.between(1, 150));
+    add("top_k", random_.between(1, 8));
+    add_experts();
+    add("splits_alignment", random_.pick(kAlignments));
+  }
+
+  void quantize() {
+    name("quantize");
+    add("max_tokens", random_.between(1, 150));
+    add("columns", width());
+    add("scale_sharing_k", random_.between(1, 2));
+  }
+
+  void quantize_weights() {
+    name("quantize_weights");
+    const int64_t sections = random_.between(1, 2);
+    add("local_experts", random_.between(1, 3));
+    add("sections", sections);
+    add("rows", sections * 16 * random_.between(1, 20));
+    add("columns", width());
+    add("scale_sharing_k", random_.between(1, 2));
+    add_flag("colwise");
+    if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
+  }
+
+  void route() {
+    name("route");
+    add_routed_tokens();
+    add_choice("topk_ids_dtype", {"i32", "i64"});
+    add_choice("foreign_experts", {"report", "ignore"});
+    add_flag("colwise_offs");
+  }
+
+  void permute_pad() {
+    const bool quantizes = random_.in_percent(50), is_gradient = random_.in_percent(40);
+    name(fmt::format("{}permute_pad{}", quantizes ? "quantize_" : "", is_gradient ? "_grad" : ""));
+    add_routed_tokens();
+    add("columns", width());
+    if (!quantizes) add_choice("format", {"fp8", "bf16"});
+    if (quantizes) add("scale_sharing_k", random_.between(1, 2));
+    if (quantizes) add_flag("keep_rows");
+    if (is_gradient) return;
+    add_choice("topk_probs_dtype", {"f32", "bf16"});
+    add_flag("row_tokens");
+  }
+
+  void unpermute() {
+    const bool is_gradient = random_.in_percent(50);
+    name(is_gradient ? "unpermute_grad" : "unpermute");
+    add_routed_tokens();
+    add("columns", width());
+    if (!is_gradient) return;
+    add("dprobs_columns", random_.between(1, 6));
+    add_flag("bias_dprobs");
+    add_choice("topk_probs_dtype", {"f32", "bf16"});
+  }
+
+  void activation() {
+    constexpr const char* kActivations[] = {"\"swiglu\"", "\"geglu\"", "\"relu_squared\"",
+                                            "{\"preset\": \"clamped_swiglu\", \"limit\": 3.5}",
+                                            "{\"expression\": \"tanh(gate) * up\"}"};
+    const bool is_gradient = random_.in_percent(50), quantizes = random_.in_percent(50);
+    name(fmt::format("activation{}{}", is_gradient ? "_backward" : "",
+                     quantizes ? "_quantize" : ""));
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("intermediate", width());
+    add("activation", random_.pick(kActivations));
+    if (is_gradient) add_flag("dprobs");
+    if (!quantizes && random_.in_percent(30)) add("gate_up_layout", "\"interleaved\"");
+    if (quantizes && !is_gradient) add("scale_sharing_k", random_.between(1, 2));
+  }
+
+  void transpose() {
+    name("transpose");
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("columns", width());
+    add_choice("dtype", {"f8_e4m3", "f8_e5m2"});
+    add_choice("rule", {"ideal", "fork_compat"});
+    add_flag("count_flushed");
+  }
+
+  void multi_cast_transpose() {
+    name("multi_cast_transpose");
+    constexpr int64_t kSizes[] = {0, 1, 16, 48, 80, 128, 130, 256};
+    std::vector<std::string> sizes;
+    for (int64_t i = random_.between(1, 5); i > 0; --i) {
+      const int64_t height = random_.pick(kSizes);
+      sizes.push_back(fmt::format("[{}, {}]", height, random_.pick(kSizes)));
+    }
+    add("sizes", fmt::format("[{}]", fmt::join(sizes, ", ")));
+    add_choice("input_dtype", {"bf16", "f32"});
+    add_choice("output_dtype", {"f8_e4m3", "f8_e5m2"});
+  }
+
+  void grouped_gemm() {
+    name("grouped_gemm");
+    const int64_t scales = random_.between(0, 3), sections = random_.between(1, 2);
+    constexpr const char* kScales[] = {"row_block", "tensor", "row_column", "none"};
+    add("scales", fmt::format("\"{}\"", kScales[scales]));
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("sections", sections);
+    add("n", sections * 16 * random_.between(1, 20));
+    add("k", 64 * random_.between(1, 6));
+    if (scales == 0) add("scale_sharing_k", random_.between(1, 2));
+    if (scales == 1 && random_.in_percent(50)) add("accumulation", "\"fast\"");
+    if (scales == 3) add_choice("b_major", {"k", "mn"});
+    if (scales == 0 || scales == 3) add_choice("bias", {"none", "columns", "columns_times_prob"});
+  }
+
+  void contraction_grouped_gemm() {
+    name("contraction_grouped_gemm");
+    add_experts();
+    add("max_columns", 128 * random_.between(1, 6));
+    add("rows", width());
+    add("n", width());
+    add_choice("scales", {"tile", "row", "none"});
+    add_choice("output", {"f32", "f32_add", "bf16"});
+  }
+
+  SeededRandom random_;
+  std::vector<std::string> fields_;
+};
+
+}  // namespace
+
+std::string random_operation(uint64_t seed) { return OperationMaker(seed).json(); }
+
+}  // namespace moejit::testing
