@@ -9,10 +9,9 @@
 #include <string_view>
 
 namespace moejit::testing {
-namespace {
 
 // Tests run in any folder, so the path is absolute.
-std::string cache_folder() {
+std::string test_cache_folder() {
   const char* const chosen = std::getenv("TEST_CACHE");  // NOLINT(concurrency-mt-unsafe)
   if (chosen == nullptr || *chosen == '\0') return MOEJIT_BINARY_DIR "/test-kernels";
   if (std::string_view(chosen) == "off") return {};
@@ -20,10 +19,8 @@ std::string cache_folder() {
   return std::filesystem::absolute(chosen, ignored).string();
 }
 
-}  // namespace
-
 Result<std::unique_ptr<runtime::Engine>> make_test_engine() {
-  if (const std::string folder = cache_folder(); !folder.empty()) {
+  if (const std::string folder = test_cache_folder(); !folder.empty()) {
     auto engine = runtime::Engine::create({.cache_dir = folder,
                                            .packs = std::vector<std::string>{},
                                            .cache_max_bytes = cache::kUnlimited,

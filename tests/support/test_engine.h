@@ -6,8 +6,12 @@
 #include "runtime/engine.h"
 
 #include <memory>
+#include <string>
 
 namespace moejit::testing {
+
+// Returns the folder of the tests' own kernel cache, an absolute path; empty where TEST_CACHE=off.
+std::string test_cache_folder();
 
 // Creates an engine whose kernels outlive the process: they are kept in the tests' own cache
 // folder, TEST_CACHE, by default `test-kernels` in the build folder. A kernel's key covers its

@@ -3,8 +3,8 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
+#include "tests/gpu/c_operation.h"
 #include "tests/support/matchers.h"
-#include "tests/unit/c_api/sim_operation.h"
 
 namespace moejit::testing {
 namespace {
@@ -13,6 +13,8 @@ constexpr int64_t kTokens = 37, kTopK = 2, kExperts = 4, kColumns = 256, kBlocks
 constexpr int64_t kRows = (kTokens * kTopK + kExperts * 15) / 16 * 16;
 constexpr reference::LayerShape kShape{
     .experts = kExperts, .top_k = kTopK, .hidden = kColumns, .alignment = 16, .max_rows = kRows};
+
+using OperationOverTokens = COperationTest;
 
 struct Routed {
   std::vector<int32_t> ids = reference::random_routing(kTokens, kExperts, kTopK, 1);
@@ -32,19 +34,19 @@ std::vector<Element> first_rows(std::vector<Element> values, const Routed& route
   return values;
 }
 
-void give_route(SimOperation& operation, const Routed& routed, bool has_groups = true) {
+void give_route(COperation& operation, const Routed& routed, bool has_groups = true) {
   operation.give("row_map", {kTokens, kTopK}, routed.route.row_map);
   if (!has_groups) return;
   operation.give("counts", {kExperts}, routed.route.counts);
   operation.give("offs", {kExperts + 1}, routed.route.offs);
 }
 
-void want_rows(SimOperation& operation, bool is_fp8) {
+void want_rows(COperation& operation, bool is_fp8) {
   operation.want("output", {kRows, kColumns});
   if (is_fp8) operation.want("output_scale_inv", {kRows, kBlocks});
 }
 
-void expect_rows(const SimOperation& operation, const Routed& routed,
+void expect_rows(const COperation& operation, const Routed& routed,
                  const reference::QuantizedRows& wanted) {
   EXPECT_TRUE(matches(compare_e4m3({"output", kColumns},
                                    first_rows(operation.read<uint8_t>("output"), routed, kColumns),
@@ -54,8 +56,8 @@ void expect_rows(const SimOperation& operation, const Routed& routed,
       first_rows(operation.read<float>("output_scale_inv"), routed, kBlocks), wanted.scale_inv)));
 }
 
-TEST(OperationOverTokens, Quantizes) {
-  SimOperation operation(example_operation("quantize"));
+TEST_F(OperationOverTokens, Quantizes) {
+  COperation operation(example_operation("quantize"));
   const auto input = reference::special_activations(kTokens, kColumns, 3);
   operation.give("input", {kTokens, kColumns}, input);
   operation.want("output", {kTokens, kColumns});
@@ -67,8 +69,8 @@ TEST(OperationOverTokens, Quantizes) {
                                   wanted.scale_inv)));
 }
 
-TEST(OperationOverTokens, QuantizesWeightsInBothOrientations) {
-  SimOperation operation(example_operation("quantize_weights"));
+TEST_F(OperationOverTokens, QuantizesWeightsInBothOrientations) {
+  COperation operation(example_operation("quantize_weights"));
   const auto input = reference::random_weights(kExperts, 256, kColumns, 4);
   operation.give("input", {kExperts, 256, kColumns}, input);
   operation.want("output", {kExperts, 256, kColumns});
@@ -88,8 +90,8 @@ TEST(OperationOverTokens, QuantizesWeightsInBothOrientations) {
                           operation.read<float>("output_colwise_scale_inv"), colwise.scale_inv)));
 }
 
-TEST(OperationOverTokens, Routes) {
-  SimOperation operation(example_operation("route"));
+TEST_F(OperationOverTokens, Routes) {
+  COperation operation(example_operation("route"));
   const Routed routed;
   operation.give("topk_ids", {kTokens, kTopK}, routed.ids);
   operation.want("counts", {kExperts});
@@ -103,8 +105,8 @@ TEST(OperationOverTokens, Routes) {
   EXPECT_EQ(operation.read<uint32_t>("status"), (std::vector<uint32_t>{0}));
 }
 
-TEST(OperationOverTokens, PermutesRowsInFp8WithTheirProbabilities) {
-  SimOperation operation(example_operation("permute_pad"));
+TEST_F(OperationOverTokens, PermutesRowsInFp8WithTheirProbabilities) {
+  COperation operation(example_operation("permute_pad"));
   const Routed routed;
   const auto input = reference::quantize_1x128(bf16_rows(kTokens, 5), kTokens, kColumns);
   operation.give("input", {kTokens, kColumns}, input.q);
@@ -121,8 +123,8 @@ TEST(OperationOverTokens, PermutesRowsInFp8WithTheirProbabilities) {
                                   wanted.probs)));
 }
 
-TEST(OperationOverTokens, PermutesRowsInBf16) {
-  SimOperation operation(example_operation("permute_pad", "fp8", "bf16"));
+TEST_F(OperationOverTokens, PermutesRowsInBf16) {
+  COperation operation(example_operation("permute_pad", "fp8", "bf16"));
   const Routed routed;
   const auto input = bf16_rows(kTokens, 6);
   operation.give("input", {kTokens, kColumns}, input);
@@ -136,8 +138,8 @@ TEST(OperationOverTokens, PermutesRowsInBf16) {
       reference::permute_pad_bf16(input, kColumns, routed.probs, routed.route, kTopK))));
 }
 
-TEST(OperationOverTokens, QuantizesAndPermutesRows) {
-  SimOperation operation(example_operation("quantize_permute_pad"));
+TEST_F(OperationOverTokens, QuantizesAndPermutesRows) {
+  COperation operation(example_operation("quantize_permute_pad"));
   const Routed routed;
   const auto input = bf16_rows(kTokens, 7);
   operation.give("input", {kTokens, kColumns}, input);
@@ -152,12 +154,12 @@ TEST(OperationOverTokens, QuantizesAndPermutesRows) {
                   .data);
 }
 
-TEST(OperationOverTokens, PermutesTheRowsOfAGradient) {
+TEST_F(OperationOverTokens, PermutesTheRowsOfAGradient) {
   const Routed routed;
   const auto input = bf16_rows(kTokens, 8);
-  SimOperation bf16(example_operation("permute_pad_grad"));
-  SimOperation fp8(example_operation("quantize_permute_pad_grad"));
-  for (SimOperation* operation : {&bf16, &fp8}) {
+  COperation bf16(example_operation("permute_pad_grad"));
+  COperation fp8(example_operation("quantize_permute_pad_grad"));
+  for (COperation* operation : {&bf16, &fp8}) {
     operation->give("input", {kTokens, kColumns}, input);
     give_route(*operation, routed);
     want_rows(*operation, operation == &fp8);
@@ -171,20 +173,20 @@ TEST(OperationOverTokens, PermutesTheRowsOfAGradient) {
                                      routed.route, kTopK));
 }
 
-TEST(OperationOverTokens, SumsRowsAndGradientsOfProbabilities) {
+TEST_F(OperationOverTokens, SumsRowsAndGradientsOfProbabilities) {
   const Routed routed;
   const auto input = bf16_rows(kRows, 9);
   const std::vector<float> blocks = reference::random_probs(kRows, 1, 10);
-  SimOperation forward(example_operation("unpermute"));
-  SimOperation backward(example_operation("unpermute_grad"));
-  for (SimOperation* operation : {&forward, &backward}) {
+  COperation forward(example_operation("unpermute"));
+  COperation backward(example_operation("unpermute_grad"));
+  for (COperation* operation : {&forward, &backward}) {
     operation->give("input", {kRows, kColumns}, input);
     give_route(*operation, routed, false);
     operation->want("output", {kTokens, kColumns});
   }
   backward.give("dprobs_blocks", {kRows, 1}, blocks);
   backward.want("dprobs", {kTokens, kTopK});
-  for (SimOperation* operation : {&forward, &backward}) {
+  for (COperation* operation : {&forward, &backward}) {
     ASSERT_TRUE(is_ok(operation->run()));
     EXPECT_TRUE(matches(
         compare_bf16({"output", kColumns}, operation->read<uint16_t>("output"),
@@ -194,8 +196,8 @@ TEST(OperationOverTokens, SumsRowsAndGradientsOfProbabilities) {
                                   reference::unpermute_dprobs(blocks, routed.route.row_map, 1))));
 }
 
-TEST(OperationOverTokens, NeedsAsManyRowsAsARoutingMayNeed) {
-  SimOperation operation(example_operation("unpermute"));
+TEST_F(OperationOverTokens, NeedsAsManyRowsAsARoutingMayNeed) {
+  COperation operation(example_operation("unpermute"));
   const Routed routed;
   operation.give("input", {kRows - 16, kColumns}, bf16_rows(kRows - 16, 9));
   give_route(operation, routed, false);

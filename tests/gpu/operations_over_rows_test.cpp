@@ -11,8 +11,8 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/transpose.h"
 #include "runtime/reference/weight_gradient.h"
+#include "tests/gpu/c_operation.h"
 #include "tests/support/matchers.h"
-#include "tests/unit/c_api/sim_operation.h"
 
 namespace moejit::testing {
 namespace {
@@ -30,7 +30,7 @@ struct Groups {
       route.offs.push_back(route.offs.back() + (count + alignment - 1) / alignment * alignment);
     route.row_map.assign(66, -1);
   }
-  void give_to(SimOperation& operation) const {
+  void give_to(COperation& operation) const {
     operation.give("counts", {kExperts}, route.counts);
     operation.give("offs", {kExperts + 1}, route.offs);
   }
@@ -63,9 +63,9 @@ std::vector<uint16_t> bf16_of(const std::vector<float>& values) {
 constexpr const char kSwiglu[] = "swiglu", kRelu[] = "relu_squared";
 constexpr int64_t kColumns = 128;
 
-class OperationOverRows : public ::testing::Test {
+class OperationOverRows : public COperationTest {
  protected:
-  void give_inputs(SimOperation& operation) const {
+  void give_inputs(COperation& operation) const {
     operation.give("input", {kRows, kColumns}, h1_);
     operation.give("probs", {kRows}, probs_);
     groups_.give_to(operation);
@@ -77,8 +77,8 @@ class OperationOverRows : public ::testing::Test {
 };
 
 TEST_F(OperationOverRows, ActivatesAndQuantizes) {
-  SimOperation bf16(example_operation("activation", kSwiglu, kRelu));
-  SimOperation fp8(example_operation("activation_quantize", kSwiglu, kRelu));
+  COperation bf16(example_operation("activation", kSwiglu, kRelu));
+  COperation fp8(example_operation("activation_quantize", kSwiglu, kRelu));
   give_inputs(bf16);
   give_inputs(fp8);
   bf16.want("output", {kRows, kColumns});
@@ -102,9 +102,9 @@ TEST_F(OperationOverRows, ActivatesAndQuantizes) {
 }
 
 TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
-  SimOperation bf16(example_operation("activation_backward", kSwiglu, kRelu));
-  SimOperation fp8(example_operation("activation_backward_quantize", kSwiglu, kRelu));
-  for (SimOperation* operation : {&bf16, &fp8}) {
+  COperation bf16(example_operation("activation_backward", kSwiglu, kRelu));
+  COperation fp8(example_operation("activation_backward_quantize", kSwiglu, kRelu));
+  for (COperation* operation : {&bf16, &fp8}) {
     give_inputs(*operation);
     operation->give("gradient", {kRows, kColumns}, dact_);
     operation->want("output", {kRows, kColumns});
@@ -128,7 +128,7 @@ TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
                                    groups_.rows_of(bf16.read<uint16_t>("output"), kColumns),
                                    bf16_of(exact.up))));
   const std::vector<float> dprobs(wanted.dprobs_blocks.begin(), wanted.dprobs_blocks.end());
-  for (const SimOperation* operation : {&bf16, &fp8})
+  for (const COperation* operation : {&bf16, &fp8})
     EXPECT_TRUE(matches(compare_f32(
         {"output_dprobs"}, groups_.rows_of(operation->read<float>("output_dprobs"), 1), dprobs)));
 }
@@ -136,7 +136,7 @@ TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
 // The group of 37 rows begins at row 32 and at column 128; nothing ends at the last column.
 TEST_F(OperationOverRows, TransposesWithScales) {
   constexpr int64_t kWidth = 256, kOutput = 512;
-  SimOperation operation(example_operation("transpose"));
+  COperation operation(example_operation("transpose"));
   const auto input =
       reference::quantize_1x128(reference::random_activations(kRows, kWidth, 3), kRows, kWidth);
   const std::vector<int32_t> starts = {0, 128, 128, 256, 384};
@@ -165,7 +165,7 @@ TEST_F(OperationOverRows, MultipliesWithTheMatrixOfEachGroup) {
                                                     groups_.route.rows(), kK);
   const auto b =
       reference::quantize_128x128(small_numbers(kExperts * kN * kK, 5), kExperts, kN, kK, 1);
-  SimOperation operation(example_operation("grouped_gemm"));
+  COperation operation(example_operation("grouped_gemm"));
   operation.give("a", {kRows, kK}, a.q);
   operation.give("a_scale_inv", {kRows, 2}, a.scale_inv);
   operation.give("b", {kExperts, kN, kK}, b.q);
@@ -180,7 +180,7 @@ TEST_F(OperationOverRows, MultipliesWithTheMatrixOfEachGroup) {
 TEST_F(OperationOverRows, MultipliesInBf16) {
   constexpr int64_t kK = 256, kN = 256;
   const auto a = small_numbers(kRows * kK, 6), b = small_numbers(kExperts * kN * kK, 7);
-  SimOperation operation(example_operation("grouped_gemm", "row_block", "none"));
+  COperation operation(example_operation("grouped_gemm", "row_block", "none"));
   operation.give("a", {kRows, kK}, a);
   operation.give("b", {kExperts, kN, kK}, b);
   groups_.give_to(operation);
@@ -196,7 +196,7 @@ TEST_F(OperationOverRows, MultipliesInBf16) {
 TEST_F(OperationOverRows, MultipliesOverTheTokensOfEachGroup) {
   constexpr int64_t kA = 256, kB = 128, kTokens = 384;
   const Groups groups(128);
-  SimOperation operation(example_operation("contraction_grouped_gemm"));
+  COperation operation(example_operation("contraction_grouped_gemm"));
   // Columns that belong to no token are zeros.
   const auto operand = [&](int64_t rows, uint64_t seed) {
     auto values = small_numbers(rows * kTokens, seed);
@@ -223,7 +223,7 @@ TEST_F(OperationOverRows, MultipliesOverTheTokensOfEachGroup) {
 
 // Without tokens nothing is read, but every gradient is written.
 TEST_F(OperationOverRows, GivesZerosWithoutTokens) {
-  SimOperation operation(example_operation("contraction_grouped_gemm"));
+  COperation operation(example_operation("contraction_grouped_gemm"));
   operation.want("a", {0, 256, 128});
   operation.want("b", {0, 128, 128});
   operation.want("a_scale_inv", {2, 0});
@@ -235,51 +235,45 @@ TEST_F(OperationOverRows, GivesZerosWithoutTokens) {
   EXPECT_EQ(operation.read<float>("d"), std::vector<float>(kExperts * 256 * 128, 0.0F));
 }
 
-TEST(OperationOverLists, CastsAndTransposesEveryTensor) {
-  SimOperation operation(example_operation("multi_cast_transpose"));
+using OperationOverLists = COperationTest;
+
+TEST_F(OperationOverLists, CastsAndTransposesEveryTensor) {
+  COperation operation(example_operation("multi_cast_transpose"));
   struct Item {
-    int64_t rows, columns;
-    void *input = nullptr, *output = nullptr, *colwise = nullptr, *scale = nullptr, *amax = nullptr;
+    moejit_cast_transpose_tensor tensor = {};
     std::vector<float> values = {};
   };
-  std::vector<Item> items = {{256, 256}, {128, 384}, {48, 80}};
+  std::vector<Item> items;
   std::vector<moejit_cast_transpose_tensor> list;
   std::vector<int64_t> ends;
-  const auto place = [](const void* data, int64_t bytes) {
-    void* address = nullptr;
-    EXPECT_TRUE(is_ok(moejit_device_allocate(SimOperation::device(), bytes, &address)));
-    if (data == nullptr) return address;
-    EXPECT_TRUE(is_ok(moejit_device_copy_to_device(SimOperation::device(), address, data, bytes)));
-    return address;
-  };
-  for (Item& item : items) {
-    const int64_t count = item.rows * item.columns;
-    const auto input = reference::random_activations(item.rows, item.columns, 10);
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{256, 256}, {128, 384}, {48, 80}}) {
+    const int64_t count = rows * columns;
+    const auto input = reference::random_activations(rows, columns, 10);
+    Item& item = items.emplace_back();
     for (const uint16_t bits : input) item.values.push_back(reference::float_from_bf16(bits));
-    const float scale = 4.0F, none = 0.0F;
-    item.input = place(input.data(), 2 * count);
-    item.output = place(nullptr, count);
-    item.colwise = place(nullptr, count);
-    item.scale = place(&scale, 4);
-    item.amax = place(&none, 4);
-    list.push_back({item.input, static_cast<uint8_t*>(item.output),
-                    static_cast<uint8_t*>(item.colwise), static_cast<const float*>(item.scale),
-                    static_cast<float*>(item.amax), nullptr, item.rows, item.columns});
-    ends.push_back((ends.empty() ? 0 : ends.back()) +
-                   (item.rows + 127) / 128 * ((item.columns + 127) / 128));
+    item.tensor = {.input = operation.give_memory(input),
+                   .output = static_cast<uint8_t*>(operation.want_memory(count)),
+                   .output_colwise = static_cast<uint8_t*>(operation.want_memory(count)),
+                   .scale = static_cast<float*>(operation.give_memory(std::vector<float>{4.0F})),
+                   .amax = static_cast<float*>(operation.give_memory(std::vector<float>{0.0F})),
+                   .scale_inv = nullptr,
+                   .rows = rows,
+                   .columns = columns};
+    list.push_back(item.tensor);
+    ends.push_back((ends.empty() ? 0 : ends.back()) + (rows + 127) / 128 * ((columns + 127) / 128));
   }
   operation.give("tensors", {3, 8}, list);
   operation.give("tile_ends", {3}, ends);
   ASSERT_TRUE(is_ok(operation.run()));
   for (const Item& item : items) {
-    const auto wanted = reference::cast_transpose(item.values, item.rows, item.columns, 4.0F,
+    const moejit_cast_transpose_tensor& tensor = item.tensor;
+    const auto wanted = reference::cast_transpose(item.values, tensor.rows, tensor.columns, 4.0F,
                                                   reference::Fp8Format::kE4m3);
-    const auto count = static_cast<std::size_t>(item.rows * item.columns);
-    EXPECT_EQ(std::memcmp(item.output, wanted.bytes.data(), count), 0);
-    EXPECT_EQ(std::memcmp(item.colwise, wanted.colwise.data(), count), 0);
-    EXPECT_EQ(*static_cast<const float*>(item.amax), wanted.amax);
-    for (void* address : {item.input, item.output, item.colwise, item.scale, item.amax})
-      moejit_device_release(SimOperation::device(), address);
+    const int64_t count = tensor.rows * tensor.columns;
+    EXPECT_EQ(COperation::read_at<uint8_t>(tensor.output, count), wanted.bytes);
+    EXPECT_EQ(COperation::read_at<uint8_t>(tensor.output_colwise, count), wanted.colwise);
+    EXPECT_EQ(COperation::read_at<float>(tensor.amax, 4), std::vector<float>{wanted.amax});
   }
 }
 

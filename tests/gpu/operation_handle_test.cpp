@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/c_api/sim_operation.h"
+#include "tests/gpu/c_operation.h"
 
 #include <set>
 
@@ -93,9 +93,9 @@ TEST(OperationHandle, RefusesWhatIsWrong) {
 }
 
 TEST(OperationHandle, ChecksTheTensorsOfACall) {
-  SimOperation operation(example_operation("quantize"));
+  COperation operation(example_operation("quantize"));
   EXPECT_TRUE(is_error(
-      moejit_operation_prepare(operation.get(), SimOperation::engine(), SimOperation::device()),
+      moejit_operation_prepare(operation.get(), COperation::engine(), COperation::device()),
       MOEJIT_ERROR_INVALID_VALUE, "the operation quantize is prepared already"));
   EXPECT_TRUE(is_error(operation.run(), MOEJIT_ERROR_MISSING_TENSOR,
                        "tensor input is missing, wanted BF16 [T <= 64, 256]"));
