@@ -4,7 +4,7 @@
 #include "cli/inputs/random_operation_call.h"
 #include "cli/safetensors/safetensors_file.h"
 #include "cli/tensors/routing_tensors.h"
-#include "runtime/launch/check_tensor.h"
+#include "runtime/check_tensor.h"
 #include "runtime/reference/route.h"
 
 #include <algorithm>

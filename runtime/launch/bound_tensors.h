@@ -4,7 +4,7 @@
 #include "compiler/memory_layout.h"
 #include "compiler/plan.h"
 #include "runtime/call.h"
-#include "runtime/launch/check_tensor.h"
+#include "runtime/check_tensor.h"
 
 #include <array>
 #include <bitset>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/launch/check_tensor.h"
+#include "runtime/check_tensor.h"
 
 #include "compiler/call_dims.h"
 
