@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/c_operation.h"
 
+#include <map>
 #include <set>
 
 namespace moejit::testing {
@@ -68,6 +69,56 @@ TEST(OperationHandle, DescribesItsTensors) {
   EXPECT_TRUE(is_error(moejit_operation_find_tensor(operation, "c", &tensor),
                        MOEJIT_ERROR_MISSING_TENSOR, "the operation grouped_gemm has no tensor c"));
   moejit_operation_destroy(operation);
+}
+
+// Three tokens have 6 rows, and in each of four experts up to 15 pad rows: 66, of which groups fill
+// whole ones of 16.
+TEST(OperationHandle, TellsWhatACallNeeds) {
+  moejit_operation* operation = nullptr;
+  ASSERT_TRUE(is_ok(create(example_operation("permute_pad", "fp8", "bf16"), &operation)));
+  auto info = record<moejit_operation_info>();
+  ASSERT_TRUE(is_ok(moejit_operation_get_info(operation, &info)));
+  auto place = record<moejit_tensor_place>();
+  for (std::size_t i = 0; i < info.tensor_count; ++i) {
+    auto tensor = record<moejit_tensor_info>();
+    ASSERT_TRUE(is_ok(moejit_operation_get_tensor(operation, i, &tensor)));
+    ASSERT_TRUE(is_ok(moejit_operation_get_tensor_place(operation, i, 3, &place)));
+    EXPECT_EQ(place.offset, -1);
+    if (std::string(tensor.name) != "output") continue;
+    EXPECT_EQ(place.shape[0], 64);
+    EXPECT_EQ(place.shape[1], 256);
+    EXPECT_EQ(place.bytes, 2 * 64 * 256);
+  }
+  EXPECT_TRUE(is_error(moejit_operation_get_tensor_place(operation, 0, 65, &place),
+                       MOEJIT_ERROR_INVALID_VALUE, "65 tokens"));
+  EXPECT_TRUE(is_error(moejit_operation_get_tensor_place(operation, info.tensor_count, 3, &place),
+                       MOEJIT_ERROR_INVALID_VALUE, "tensors"));
+  moejit_operation_destroy(operation);
+}
+
+TEST(OperationHandle, NamesTheOutputsThatCallsAddTo) {
+  const std::string adding = example_operation("contraction_grouped_gemm", "\"output\": \"f32\"",
+                                               "\"output\": \"f32_add\"");
+  for (const auto& [json, wanted] : std::map<std::string, std::string>{
+           {example_operation("route"), "status "},
+           {example_operation("contraction_grouped_gemm"), ""},
+           {adding, "d "},
+           {example_operation("transpose", "}", ", \"count_flushed\": true}"), "flushed status "},
+           {example_operation("unpermute"), ""}}) {
+    SCOPED_TRACE(json);
+    moejit_operation* operation = nullptr;
+    ASSERT_TRUE(is_ok(create(json, &operation)));
+    auto info = record<moejit_operation_info>();
+    ASSERT_TRUE(is_ok(moejit_operation_get_info(operation, &info)));
+    std::string updated;
+    for (std::size_t i = 0; i < info.tensor_count; ++i) {
+      auto tensor = record<moejit_tensor_info>();
+      ASSERT_TRUE(is_ok(moejit_operation_get_tensor(operation, i, &tensor)));
+      if (tensor.is_updated != 0) updated += std::string(tensor.name) + " ";
+    }
+    EXPECT_EQ(updated, wanted);
+    moejit_operation_destroy(operation);
+  }
 }
 
 TEST(OperationHandle, RefusesWhatIsWrong) {

@@ -256,14 +256,14 @@ typedef struct moejit_tensor_info {
   const char* const* symbols;  // their names in docs/glossary.md; of a caller's tensor those called
                                // "T" may be smaller in a call, the others have exactly this size
   int64_t bytes;               // with every dimension at its bound
-  int64_t offset;              // in `saved`, `workspace` or `deferred` in a call over max_tokens
-                               // tokens, a multiple of 256; -1: the caller's
+  int64_t offset;              // in the call's block at max_tokens; -1: it is the caller's
   DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
   int32_t ndim;
   moejit_role role;
   uint32_t used_by;
   uint32_t is_optional;              // 1: a call may leave it out
   uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
+  uint32_t is_updated;  // 1: calls read what this output holds: bits are or-ed in, values added
 } moejit_tensor_info;
 
 // Tell about a tensor of the plan: by its index, below tensor_count; or by its name,

@@ -73,6 +73,14 @@ MOEJIT_API moejit_error_code moejit_operation_find_tensor(const moejit_operation
                                                           const char* name,
                                                           moejit_tensor_info* info);
 
+// Tells the shape and bytes of a tensor, by its index, in a call over `tokens` tokens, or as many
+// rows or columns where the tensors have no T: of outputs, what to allocate. P and C are the most
+// that such a call may need. MOEJIT_ERROR_INVALID_VALUE: no such tensor; tokens less than 0, or
+// more than max_tokens.
+MOEJIT_API moejit_error_code moejit_operation_get_tensor_place(const moejit_operation* operation,
+                                                               size_t index, int64_t tokens,
+                                                               moejit_tensor_place* place);
+
 // Compiles and loads the kernels, with the rules and errors of moejit_layer_prepare().
 MOEJIT_API moejit_error_code moejit_operation_prepare(moejit_operation* operation,
                                                       moejit_engine* engine, moejit_device* device);

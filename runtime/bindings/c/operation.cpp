@@ -147,6 +147,13 @@ moejit_error_code moejit_operation_get_tensor(const moejit_operation* operation,
               [&] { return describe_tensor(*operation->plan, *operation, index, info); });
 }
 
+moejit_error_code moejit_operation_get_tensor_place(const moejit_operation* operation, size_t index,
+                                                    int64_t tokens, moejit_tensor_place* place) {
+  return tell(operation, place, "place", "moejit_operation_get_tensor_place", [&] {
+    return moejit::bindings::describe_place(*operation->plan, *operation, index, tokens, place);
+  });
+}
+
 moejit_error_code moejit_operation_find_tensor(const moejit_operation* operation, const char* name,
                                                moejit_tensor_info* info) {
   constexpr const char* kFunction = "moejit_operation_find_tensor";

@@ -27,6 +27,15 @@ moejit_role role_of(TensorRole role) {
   return MOEJIT_ROLE_WORKSPACE;
 }
 
+// Tells whether a call reads what the caller put into an output.
+bool is_updated(const Plan& plan, const TensorPlan& tensor) {
+  if (tensor.role != TensorRole::kOutput) return false;
+  const auto first = std::ranges::find_if(plan.kernels, [&](const compiler::KernelPlan& kernel) {
+    return touches(kernel, tensor.name) && kernel.gradient_mode != compiler::GradientMode::kAdd;
+  });
+  return first != plan.kernels.end() && reads(*first, tensor.name);
+}
+
 }  // namespace
 
 CallerTensor caller_tensor(const TensorPlan& tensor) {
@@ -62,7 +71,8 @@ Result<void> describe_tensor(const Plan& plan, const PlanHandle& handle, std::si
                        .role = role_of(tensor.role),
                        .used_by = known.used_by,
                        .is_optional = tensor.is_optional ? 1u : 0u,
-                       .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u},
+                       .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
+                       .is_updated = is_updated(plan, tensor) ? 1u : 0u},
                       info, "moejit_tensor_info");
 }
 
@@ -75,6 +85,21 @@ Result<void> describe_tensor(const Plan& plan, const PlanHandle& handle, std::st
   return fail(Stage::kPlan, ErrorCode::kMissingTensor,
               fmt::format("{} has no tensor {}", plan.subject, name),
               fmt::format("{}() lists them", list_function));
+}
+
+Result<void> describe_place(const compiler::Plan& plan, const PlanHandle& handle, std::size_t index,
+                            int64_t tokens, moejit_tensor_place* place) {
+  MOEJIT_TRY(check_index(plan, index));
+  MOEJIT_TRY(handle.layout.sizes(tokens));  // which checks T
+  const compiler::TensorPlan& tensor = plan.tensors[index];
+  const compiler::CallLayout call = handle.layout.at(tokens);
+  moejit_tensor_place result{.offset = block_offset(tensor) < 0 ? -1 : call.offset[index],
+                             .bytes = size_bytes(tensor.dtype)};
+  for (std::size_t i = 0; i < std::min(tensor.shape.size(), std::size(result.shape)); ++i) {
+    result.shape[i] = size_in_call(tensor.shape[i], call.dims);
+    result.bytes *= result.shape[i];
+  }
+  return write_record(Stage::kPlan, result, place, "moejit_tensor_place");
 }
 
 }  // namespace moejit::bindings

@@ -69,4 +69,9 @@ Result<void> describe_tensor(const compiler::Plan& plan, const PlanHandle& handl
                              std::string_view name, std::string_view list_function,
                              moejit_tensor_info* info);
 
+// Tells the place of a tensor of the handle's plan in a call over T tokens. Errors: those of
+// moejit_layer_get_tensor_place().
+Result<void> describe_place(const compiler::Plan& plan, const PlanHandle& handle, std::size_t index,
+                            int64_t tokens, moejit_tensor_place* place);
+
 }  // namespace moejit::bindings

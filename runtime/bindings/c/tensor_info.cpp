@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
-#include "runtime/bindings/c/records.h"
-
-#include <algorithm>
 
 namespace {
 
 using moejit::Result;
 using moejit::Stage;
-using moejit::bindings::check_index;
 using moejit::bindings::describe_tensor;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
-using moejit::compiler::TensorPlan;
 
 Result<void> check_arguments(const moejit_layer* layer, const moejit_tensor_info* info,
                              const char* function) {
@@ -38,17 +33,7 @@ moejit_error_code moejit_layer_get_tensor_place(const moejit_layer* layer, size_
   return guarded(Stage::kPlan, [&]() -> Result<void> {
     if (layer == nullptr) return null_argument(Stage::kPlan, "layer", kFunction);
     if (place == nullptr) return null_argument(Stage::kPlan, "place", kFunction);
-    MOEJIT_TRY(check_index(layer->plan, index));
-    MOEJIT_TRY(layer->layout.sizes(tokens));  // which checks T
-    const TensorPlan& plan = layer->plan.tensors[index];
-    const moejit::compiler::CallLayout call = layer->layout.at(tokens);
-    moejit_tensor_place result{.offset = block_offset(plan) < 0 ? -1 : call.offset[index],
-                               .bytes = size_bytes(plan.dtype)};
-    for (std::size_t i = 0; i < std::min(plan.shape.size(), std::size(result.shape)); ++i) {
-      result.shape[i] = size_in_call(plan.shape[i], call.dims);
-      result.bytes *= result.shape[i];
-    }
-    return moejit::bindings::write_record(Stage::kPlan, result, place, "moejit_tensor_place");
+    return moejit::bindings::describe_place(layer->plan, *layer, index, tokens, place);
   });
 }
 

@@ -49,6 +49,7 @@ class TensorInfo:
     role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched"
     used_by: frozenset[str]  # the names of methods of Layer: "update_weights", "forward", ...; or "run", of Operation
     is_optional: bool  # calls may leave it out
+    is_updated: bool  # calls read what this output holds: bits are or-ed in, values added
 
     @property
     def is_callers(self) -> bool:
@@ -69,4 +70,4 @@ def tensor_info_of(record: records.TensorInfo) -> TensorInfo:
         symbols=tuple(symbol.decode() for symbol in record.symbols[:record.ndim]), bytes=record.bytes,
         offset=record.offset, role=records.ROLES[record.role],
         used_by=frozenset(name for name, bit in records.USED_BY.items() if record.used_by & bit),
-        is_optional=bool(record.is_optional))
+        is_optional=bool(record.is_optional), is_updated=bool(record.is_updated))

@@ -73,6 +73,7 @@ FUNCTIONS = {
     "moejit_operation_get_plan_json": (_Code, (_Handle, POINTER(c_char_p))),
     "moejit_operation_get_plan_text": (_Code, (_Handle, c_int32, POINTER(c_char_p))),
     "moejit_operation_get_tensor": (_Code, (_Handle, c_size_t, _Record(records.TensorInfo))),
+    "moejit_operation_get_tensor_place": (_Code, (_Handle, c_size_t, c_int64, _Record(records.TensorPlace))),
     "moejit_operation_find_tensor": (_Code, (_Handle, c_char_p, _Record(records.TensorInfo))),
     "moejit_operation_prepare": (_Code, (_Handle, _Handle, _Handle)),
     "moejit_operation_run": (_Code, (_Handle, _Record(records.Call))),

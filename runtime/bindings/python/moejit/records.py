@@ -203,6 +203,8 @@ class TensorInfo(Record):
         ("role", ctypes.c_int),
         ("used_by", c_uint32),
         ("is_optional", c_uint32),
+        ("is_optional_in_backward", c_uint32),
+        ("is_updated", c_uint32),
     ]
 
 
