@@ -12,8 +12,7 @@ from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, In
                      relative_error)
 from moejit import Layer
 from moejit.torch import Experts, ops
-from moejit.torch.call import _no_elements
-from moejit.torch.layers import target_of
+from moejit.torch.devices import no_elements, target_of
 
 
 class Recomputation(unittest.TestCase):
@@ -203,7 +202,7 @@ class Module(unittest.TestCase):
         assert_same_bits(self, got[3:], want[3:])
 
     def test_training_after_a_first_call_in_inference_mode(self):
-        _no_elements.cache_clear()  # what stands for absent biases
+        no_elements.cache_clear()  # what stands for absent biases
         module, inputs = Experts(E, H, I, K, max_tokens=MAX_TOKENS, device=DEVICE), Inputs()
         with torch.inference_mode():
             want = module(inputs.x, inputs.ids, inputs.probs)

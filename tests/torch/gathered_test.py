@@ -7,7 +7,8 @@ import torch
 from support import DEVICE, assert_same_bits
 from moejit.torch import Experts, fsdp, ops
 from moejit.torch.gathered import GatheredWeight, block_of_codes, parts_of_block
-from moejit.torch.layers import call_text, target_of
+from moejit.torch.devices import target_of
+from moejit.torch.layers import call_text
 
 RANKS, EXPERTS = 2, 4
 LAYERS = [{},

@@ -17,7 +17,7 @@ warnings.filterwarnings("ignore", message="moejit: CPU tensors run in the simula
 torch.set_num_threads(2)
 
 from moejit.torch import experts, layer_text, ops
-from moejit.torch.layers import target_of
+from moejit.torch.devices import target_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = torch.device(os.environ.get("MOEJIT_TEST_DEVICE", "cpu"))

@@ -30,20 +30,26 @@ class Text {
   StringOpaque* handle_;
 };
 
-// The arguments of an operator: tensors, then flags, then the layer's text. Owns all of them before
-// it reads the first, so that none leaks if one cannot be read. Throws if a tensor with elements is
-// on another device than the first one.
+// The arguments of an operator: tensors, then flags, then the text of a plan. Owns all of them
+// before it reads the first, so that none leaks if one cannot be read.
 template <std::size_t kTensors, std::size_t kFlags = 0>
 class Arguments {
  public:
-  Arguments(const Value* stack, const std::array<const char*, kTensors>& names)
+  // Takes them over. Tensors are to be described before they are used.
+  explicit Arguments(const Value* stack)
       : tensors_(take(stack, std::make_index_sequence<kTensors>())),
         flags_(stack + kTensors),
-        text_(stack[kTensors + kFlags]) {
-    for (std::size_t i = 0; i < kTensors; ++i) {
-      tensors_[i].describe(names[i]);
-      if (tensors_[i].element_count() > 0) check_device(names[i], tensors_[i], tensors_[0]);
-    }
+        text_(stack[kTensors + kFlags]) {}
+  // Takes them over and describes the tensors.
+  Arguments(const Value* stack, const std::array<const char*, kTensors>& names) : Arguments(stack) {
+    for (std::size_t i = 0; i < kTensors; ++i) describe(i, names[i]);
+  }
+
+  // Reads the facts of a tensor, whose name is `name` in errors. Throws if it has elements and is
+  // on another device than the first one.
+  void describe(std::size_t index, const char* name) {
+    tensors_[index].describe(name);
+    if (tensors_[index].element_count() > 0) check_device(name, tensors_[index], tensors_[0]);
   }
 
   const std::array<Tensor, kTensors>& tensors() const { return tensors_; }

@@ -25,14 +25,10 @@ void check_block(const Tensor& block, const char* name, int64_t bytes) {
 
 void fill_shape(const PlannedTensor& planned, int64_t tokens, std::array<int64_t, 4>& shape) {
   for (std::size_t i = 0; i < planned.shape.size(); ++i)
-    shape[i] = planned.is_token_dim[i] ? tokens : planned.shape[i];
+    shape[i] = planned.call_dims[i] == CallDim::kTokens ? tokens : planned.shape[i];
 }
 
 std::atomic<bool> fills_blocks_of_gpus = false;
-
-bool fills_blocks(DLDevice device) {
-  return device.device_type == kDLCPU || fills_blocks_of_gpus.load(std::memory_order_relaxed);
-}
 
 }  // namespace
 
@@ -56,6 +52,15 @@ void* current_stream(DLDevice device) {
 
 void fill_blocks_of_gpus(bool fills) { fills_blocks_of_gpus = fills; }
 
+bool fills_blocks(DLDevice device) {
+  return device.device_type == kDLCPU || fills_blocks_of_gpus.load(std::memory_order_relaxed);
+}
+
+Tensor make_empty(DLDevice device) {
+  const int64_t none = 0;
+  return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
+}
+
 Tensor make_block(int64_t bytes, DLDevice device) {
   Tensor block({&bytes, 1}, kBytes, device);
   if (fills_blocks(device) && bytes > 0) block.zero();
@@ -64,8 +69,7 @@ Tensor make_block(int64_t bytes, DLDevice device) {
 
 Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device) {
   const PlannedTensor* planned = ready.find_output(name);
-  const int64_t none = 0;
-  if (planned == nullptr) return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
+  if (planned == nullptr) return make_empty(device);
   std::array<int64_t, 4> shape{};
   fill_shape(*planned, tokens, shape);
   return Tensor({shape.data(), planned->shape.size()}, planned->dtype, device);

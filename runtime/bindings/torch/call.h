@@ -62,6 +62,12 @@ Tensor make_block(int64_t bytes, DLDevice device);
 
 void fill_blocks_of_gpus(bool fills);
 
+// Whether results on this device begin as zeros.
+bool fills_blocks(DLDevice device);
+
+// Returns a tensor without elements, which stands for an absent one.
+Tensor make_empty(DLDevice device);
+
 // Returns the layer's output of this name for a call over so many tokens, uninitialized; a tensor
 // without elements if the plan has no such output.
 Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device);

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/c/moejit.h"
+#include "runtime/bindings/torch/planned_tensor.h"
 
-#include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
 namespace moejit::torch {
-
-// A tensor of the plan: `shape` for as many tokens as the layer takes.
-struct PlannedTensor {
-  std::string name;
-  DLDataType dtype{};
-  std::vector<int64_t> shape;
-  std::array<bool, 4> is_token_dim{};  // whether a dimension is T
-};
 
 // A quantized weight in its block, at a multiple of 256 bytes.
 struct QuantizedSlice {

@@ -8,7 +8,7 @@
 namespace moejit::torch {
 
 // An operator of the namespace `moejit`: its schema, and its kernel for CPU and CUDA tensors.
-// Tensors come first and the layer's text last: DTensor of torch 2.11 takes nothing else. No
+// Tensors come first and the plan's text last: DTensor of torch 2.11 takes nothing else. No
 // argument is optional, since torch passes optionals differently from 2.13 on: absent biases, and
 // everything else that is absent, are tensors without elements.
 struct Operator {
@@ -23,5 +23,9 @@ extern const std::array<Operator, 5> kOperators;
 // "dprobs", it reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without
 // elements.
 extern const std::array<Operator, 3> kHalvesOperators;
+// The operator that runs any operation with outputs. Its inputs are those of the operation in the
+// plan's order without optional ones, then tensors without elements; its results are the outputs
+// likewise.
+extern const std::array<Operator, 1> kOperationOperators;
 
 }  // namespace moejit::torch

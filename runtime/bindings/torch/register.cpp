@@ -40,11 +40,16 @@ const char* register_operators() noexcept {
   // of one operator end the process later.
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
-  if (!define(schemas, kOperators) || !define(schemas, kHalvesOperators)) return kRefused;
+  const auto all = {std::span<const Operator>(kOperators),
+                    std::span<const Operator>(kHalvesOperators),
+                    std::span<const Operator>(kOperationOperators)};
+  for (const std::span<const Operator> operators : all)
+    if (!define(schemas, operators)) return kRefused;
   for (const char* key : {"CPU", "CUDA"}) {
     LibraryOpaque* kernels = nullptr;
     if (aoti_torch_library_init_impl("moejit", key, "", 0, &kernels) != 0) return kRefused;
-    if (!implement(kernels, kOperators) || !implement(kernels, kHalvesOperators)) return kRefused;
+    for (const std::span<const Operator> operators : all)
+      if (!implement(kernels, operators)) return kRefused;
   }
   return nullptr;
 }

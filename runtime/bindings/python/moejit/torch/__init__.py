@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixture-of-Experts layers as PyTorch operators, function and module."""
+"""Mixture-of-Experts layers as PyTorch operators, function and module, and their single steps."""
 from moejit.frameworks import require_torch as _require_torch
 
 _require_torch()
 
+from moejit.torch._operation import operation_text
+from moejit.torch.activation import activation
 from moejit.torch.convert import convert, explain
 from moejit.torch.experts import Experts, experts
+from moejit.torch.grouped_gemm import grouped_gemm
 from moejit.torch.hf import register_hf
 from moejit.torch.layers import layer_text
+from moejit.torch.operations import operation
+from moejit.torch.permute import Routing, permute_pad, route, unpermute
 from moejit.torch.update import update_weights
 
-__all__ = ["Experts", "convert", "experts", "explain", "layer_text", "register_hf", "update_weights"]
+__all__ = ["Experts", "Routing", "activation", "convert", "experts", "explain", "grouped_gemm", "layer_text",
+           "operation", "operation_text", "permute_pad", "register_hf", "route", "unpermute", "update_weights"]

@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Callable
 
-from moejit import library
 from moejit.info import TensorInfo
 from moejit.layer import Layer
 
@@ -41,7 +40,6 @@ class Block:
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The parts of a layer's plan on a target that the operators need."""
-    version: str
     target: str
     digest: str
     json: str  # with every field
@@ -89,7 +87,7 @@ def plan(json_text: str, target: str) -> Plan:
     """
     with Layer(json_text, target) as layer:
         info = layer.info
-        return Plan(version=library.version(), target=target, digest=info.plan_digest, json=json.dumps(layer.description),
+        return Plan(target=target, digest=info.plan_digest, json=json.dumps(layer.description),
                     max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_fixed_bytes,
                     saved_bytes_per_token=info.saved_bytes_per_token, deferred_bytes=info.deferred_bytes,
                     deferred_fixed_bytes=info.deferred_fixed_bytes,

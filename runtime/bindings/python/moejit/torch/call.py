@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import warnings
 from collections.abc import Sequence
 
 import torch
 
 from moejit.torch import ops
+from moejit.torch.devices import no_elements, target_of, tell_of_simulator
 from moejit.torch.function import ExpertsFunction, MainGradFunction
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text, target_of
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text
 from moejit.torch.main_grads import take_main_grads
 from moejit.torch.weights import Blocks, QuantizedWeights, made_of, quantize
 
@@ -43,7 +42,7 @@ class ExpertsCall:
         key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad_dtype, has_halves)
         layer = self.layers.get(key)
         if layer is None:
-            _tell_of_simulator(x.device)
+            tell_of_simulator(x.device, 5)
             layer = self.layers[key] = call_text(self.description, target_of(x.device), gradients, wgrad_dtype,
                                                  _ID_DTYPES[topk_ids.dtype], _PROB_DTYPES[topk_probs.dtype], has_halves)
         return layer
@@ -148,14 +147,8 @@ def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch
     if b1 is not None and b2 is not None:
         return b1, b2
     is_plain = type(x) is torch.Tensor and not torch.compiler.is_compiling()
-    none = _no_elements(x.device) if is_plain else x.new_empty(0)
+    none = no_elements(x.device) if is_plain else x.new_empty(0)
     return none if b1 is None else b1, none if b2 is None else b2
-
-
-@functools.lru_cache(maxsize=None)
-def _no_elements(device: torch.device) -> torch.Tensor:
-    with torch.inference_mode(False):  # tensors of inference mode cannot be kept for backward
-        return torch.empty(0, dtype=torch.bfloat16, device=device)
 
 
 def _is_exporting() -> bool:
@@ -244,16 +237,6 @@ def _wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
     if call.fuse_wgrad_accumulation:
         return "f32"
     return "f32" if _gradient_dtype(weight) == torch.float32 else "bf16"
-
-
-_has_told_of_simulator = False
-
-
-def _tell_of_simulator(device: torch.device) -> None:
-    global _has_told_of_simulator
-    if device.type == "cpu" and not _has_told_of_simulator:
-        _has_told_of_simulator = True
-        warnings.warn("moejit: CPU tensors run in the simulator, which is for tests and not for speed", stacklevel=6)
 
 
 def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,

@@ -10,8 +10,9 @@ import torch
 
 from moejit.layer import Layer
 from moejit.torch import hf
+from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts, splits_alignment_of
-from moejit.torch.layers import call_text, target_of
+from moejit.torch.layers import call_text
 
 _FLAGS = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
 _ROUTING_KEYS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts",

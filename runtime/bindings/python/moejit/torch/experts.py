@@ -10,9 +10,10 @@ import torch
 from moejit.layer import Layer
 from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import as_json, target_of
+from moejit.torch.layers import as_json
 
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,

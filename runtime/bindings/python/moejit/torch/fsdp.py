@@ -11,9 +11,10 @@ from torch.utils._pytree import tree_map_only
 
 from moejit.torch import ops
 from moejit.torch.convert import description_of
+from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import GatheredWeight, dense, parts_of_block
-from moejit.torch.layers import call_text, plan_of, target_of
+from moejit.torch.layers import call_text, plan_of
 
 _STASH = "_moejit_quantized_shard"
 

@@ -8,28 +8,22 @@ from typing import Any
 
 import torch
 
-from moejit.torch import _plan
+from moejit.torch import _plan, texts
 
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
 
 
-def target_of(device: torch.device) -> str:
-    """Returns the target that tensors on a device are computed on: the simulator for the CPU."""
-    return "sim" if device.type == "cpu" else "cuda:sm_90a"
-
-
 @torch.compiler.assume_constant_result
-def as_json(description: dict[str, Any]) -> str:
-    """Returns a description as JSON. torch.compile does not trace the making of it."""
+def as_json(description: dict[str, Any] | str) -> str:
+    """Returns a description, or a value in one, as JSON. torch.compile does not trace the making of it."""
     return json.dumps(description)
 
 
 @functools.lru_cache(maxsize=None)
 def _layer_text(description: str, target: str) -> str:
     planned = _plan.plan(description, target)
-    canonical = json.dumps(json.loads(planned.json), separators=(",", ":"))
-    return f"moejit {planned.version} {planned.target} {planned.digest} {canonical}"
+    return texts.make(planned.target, planned.digest, planned.json)
 
 
 def layer_text(description: dict[str, Any] | str, target: str = "sim") -> str:
@@ -55,16 +49,9 @@ def plan_of(layer: str) -> _plan.Plan:
     Raises:
         RuntimeError: The text is none, or is of another version of the library.
     """
-    words = layer.split(" ", 4)
-    if len(words) != 5 or words[0] != "moejit":
-        raise RuntimeError(f'moejit: argument layer: it begins with "{layer[:60]}", wanted "moejit VERSION TARGET '
-                           'DIGEST JSON"\nhint: make it with moejit.torch.layer_text()')
-    planned = _plan.plan(words[4], words[2])
-    if (words[1], words[3]) != (planned.version, planned.digest):
-        raise RuntimeError(f"moejit: the compiled graph is stale: it was made with moejit {words[1]} for the plan "
-                           f"{words[3]}, this is moejit {planned.version} with the plan {planned.digest}\n"
-                           "hint: compile or export the model again; torch keeps compiled graphs in "
-                           "TORCHINDUCTOR_CACHE_DIR")
+    text = texts.read(layer, "layer")
+    planned = _plan.plan(text.json, text.target)
+    texts.check_is_current(text, planned.digest)
     return planned
 
 

@@ -8,11 +8,15 @@ import os
 import torch
 
 from moejit.frameworks import torch_library_path
+from moejit.info import TensorInfo
 from moejit.library import load
 from moejit.torch import _plan
+from moejit.torch._operation import plan_of as operation_plan_of
 from moejit.torch.layers import plan_of
 
-_DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32}
+_DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
+           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+_MOST_OUTPUTS = 6
 
 
 def _load() -> None:
@@ -50,25 +54,32 @@ def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tens
         wanted = planned.tensors.get(name)
         if wanted is None or wanted.dtype not in _DTYPES or used_by not in wanted.used_by:
             continue
-        if tensor.dtype != _DTYPES[wanted.dtype]:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its dtype is {tensor.dtype}, wanted "
-                               f"{_DTYPES[wanted.dtype]}")
-        sizes = [tokens if symbol == "T" else size for symbol, size in zip(wanted.symbols, wanted.shape)]
-        if len(sizes) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
-                                             for got, size in zip(tensor.shape, sizes)):
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its shape is {list(tensor.shape)}, wanted "
-                               f"{sizes}")
+        _check_type(tensor, wanted, {"T": tokens})
     if isinstance(tokens, int) and tokens > planned.max_tokens:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor {next(iter(tensors))}: it has {tokens} tokens, wanted at "
                            f"most {planned.max_tokens}, which is max_tokens of the layer")
+
+
+def _check_type(tensor: torch.Tensor, wanted: TensorInfo, of_call: dict[str, int]) -> None:
+    if tensor.dtype != _DTYPES[wanted.dtype]:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {wanted.name}: its dtype is {tensor.dtype}, wanted "
+                           f"{_DTYPES[wanted.dtype]}")
+    sizes = _shape(wanted, of_call)
+    if len(sizes) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
+                                         for got, size in zip(tensor.shape, sizes)):
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {wanted.name}: its shape is {list(tensor.shape)}, wanted "
+                           f"{sizes}")
+
+
+def _shape(tensor: TensorInfo, of_call: dict[str, int]) -> list[int]:
+    return [of_call.get(symbol, size) for symbol, size in zip(tensor.symbols, tensor.shape)]
 
 
 def _output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> torch.Tensor:
     tensor = planned.tensors.get(name)
     if tensor is None:
         return like.new_empty(0, dtype=torch.float32)
-    sizes = [tokens if symbol == "T" else size for symbol, size in zip(tensor.symbols, tensor.shape)]
-    return like.new_empty(sizes, dtype=_DTYPES[tensor.dtype])
+    return like.new_empty(_shape(tensor, {"T": tokens}), dtype=_DTYPES[tensor.dtype])
 
 
 def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
@@ -136,10 +147,22 @@ def _backward_weights_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quan
     _check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
 
 
+def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
+    planned = operation_plan_of(operation)
+    given = dict(zip([info.name for info in planned.inputs], (in0, in1, in2, in3, in4, in5, in6, in7)))
+    _check_devices(**given)
+    sizes = planned.sizes(tuple(given.values()))
+    for info, tensor in zip(planned.inputs, given.values()):
+        _check_type(tensor, info, sizes)
+    outputs = [in0.new_empty(_shape(info, sizes), dtype=_DTYPES[info.dtype]) for info in planned.outputs]
+    return *outputs, *[in0.new_empty(0, dtype=torch.float32) for _ in range(_MOST_OUTPUTS - len(outputs))]
+
+
 _load()
 for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
-                     ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add)):
+                     ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
+                     ("operation", _operation)):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
 # The overloads themselves: a call through torch.ops.moejit.forward resolves them every time.
@@ -151,3 +174,4 @@ backward_add = torch.ops.moejit.backward_add.default
 backward_data = torch.ops.moejit.backward_data.default
 backward_weights = torch.ops.moejit.backward_weights.default
 backward_weights_add = torch.ops.moejit.backward_weights_add.default
+operation = torch.ops.moejit.operation.default

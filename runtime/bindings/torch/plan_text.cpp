@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/layer_text.h"
+#include "runtime/bindings/torch/plan_text.h"
 
 #include "runtime/bindings/torch/failure.h"
 
@@ -18,24 +18,25 @@ std::string_view take_word(std::string_view& text) {
 
 }  // namespace
 
-LayerText read_layer_text(std::string_view text) {
+PlanText read_plan_text(std::string_view text, std::string_view argument) {
   constexpr std::size_t kShown = 60;
   std::string_view rest = text;
   const std::string_view mark = take_word(rest);
-  LayerText read;
+  PlanText read;
   read.version = take_word(rest);
   read.target = take_word(rest);
   read.digest = take_word(rest);
   read.json = rest;
   if (mark != "moejit" || read.json.empty())
     fail(MOEJIT_ERROR_INVALID_VALUE,
-         "argument layer: it begins with \"" + std::string(text.substr(0, kShown)) +
+         "argument " + std::string(argument) + ": it begins with \"" +
+             std::string(text.substr(0, kShown)) +
              "\", wanted \"moejit VERSION TARGET DIGEST JSON\"",
-         "make it with moejit.torch.layer_text()");
+         "make it with moejit.torch." + std::string(argument) + "_text()");
   return read;
 }
 
-void check_is_current(const LayerText& text, std::string_view version, std::string_view digest) {
+void check_is_current(const PlanText& text, std::string_view version, std::string_view digest) {
   if (text.version == version && text.digest == digest) return;
   fail(MOEJIT_ERROR_INVALID_VALUE,
        "the compiled graph is stale: it was made with moejit " + std::string(text.version) +

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single steps of a layer on tensors of torch: any operation, by its description."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from moejit.torch import ops
+from moejit.torch._operation import call_text, constant_text, names_of
+from moejit.torch.devices import no_elements, target_of, tell_of_simulator
+from moejit.torch.layers import as_json
+
+_FEWEST = 256
+_MOST_INPUTS = 8
+
+
+def operation(description: dict[str, Any] | str, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Runs an operation and returns its outputs by name. It has no gradient.
+
+    Optional tensors are left out. Outputs that a call adds to begin as zeros.
+
+    Args:
+        description: The description of an operation, a dict or JSON (docs/operations-api.md).
+        inputs: Its inputs by name, on one device.
+
+    Raises:
+        RuntimeError: The description is wrong, an input is missing or has another shape or dtype, or the operation has
+            no outputs of its own (multi_cast_transpose).
+    """
+    text = constant_text(description if isinstance(description, str) else as_json(description),
+                         target_of(_first(inputs).device))
+    return _run(text, inputs)
+
+
+def run(fields: dict[str, Any], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Runs an operation whose description has these fields, with constants as values. Later calls plan nothing."""
+    return _run(call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs)
+
+
+def _run(text: str, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    wanted, outputs = names_of(text)
+    missing = [name for name in wanted if name not in inputs]
+    extra = [name for name in inputs if name not in wanted]
+    if missing or extra or len(wanted) > _MOST_INPUTS or not outputs:
+        _refuse(wanted, outputs, missing, extra)
+    first = inputs[wanted[0]]
+    is_plain = type(first) is torch.Tensor and not torch.compiler.is_compiling()
+    if is_plain:
+        tell_of_simulator(first.device, 4)
+    none = no_elements(first.device) if is_plain else first.new_empty(0)
+    given = [inputs[name].contiguous() for name in wanted]
+    results = ops.operation(*given, *[none] * (_MOST_INPUTS - len(given)), text)
+    return dict(zip(outputs, results))
+
+
+def _first(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    for tensor in inputs.values():
+        return tensor
+    raise RuntimeError("moejit: missing_tensor: the operation got no inputs\n"
+                       "hint: docs/operations-api.md lists the tensors of each operation")
+
+
+def _refuse(wanted: tuple[str, ...], outputs: tuple[str, ...], missing: list[str], extra: list[str]) -> None:
+    if missing:
+        raise RuntimeError(f"moejit: missing_tensor: tensor {missing[0]}: it is missing, wanted {', '.join(wanted)}")
+    if extra:
+        raise RuntimeError(f"moejit: invalid_value: the operation has no input {extra[0]}, it has {', '.join(wanted)}")
+    raise RuntimeError("moejit: unsupported: the operation writes into tensors that its inputs point to\n"
+                       "hint: run it with moejit.Operation, whose calls get the outputs' memory too")
+
+
+def constant(size: int) -> int:
+    """Returns a size as a constant: under torch.compile range() makes a guard of a symbol, which int() does not."""
+    return len(range(size)) if torch.compiler.is_compiling() else size
+
+
+def bound(size: int, given: int | None) -> int:
+    """Returns the bound of a description: what was given, else the next power of two, from 256 on.
+
+    Under torch.compile the comparisons become guards.
+    """
+    if given is not None:
+        return given
+    result = _FEWEST
+    while result < size:
+        result *= 2
+    return result

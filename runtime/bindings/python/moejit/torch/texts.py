@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON", of a layer or an operation."""
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from moejit import library
+
+
+class Text(NamedTuple):
+    """The parts of a text. The version and the digest are those of the library that planned the description."""
+    version: str
+    target: str
+    digest: str
+    json: str
+
+
+def make(target: str, digest: str, description: str) -> str:
+    """Returns the text of a description, JSON with every field, and its plan."""
+    canonical = json.dumps(json.loads(description), separators=(",", ":"))
+    return f"moejit {library.version()} {target} {digest} {canonical}"
+
+
+def read(text: str, argument: str) -> Text:
+    """Returns the parts of an argument, "layer" or "operation".
+
+    Raises:
+        RuntimeError: It is no such text.
+    """
+    words = text.split(" ", 4)
+    if len(words) != 5 or words[0] != "moejit":
+        raise RuntimeError(f'moejit: argument {argument}: it begins with "{text[:60]}", wanted "moejit VERSION TARGET '
+                           f'DIGEST JSON"\nhint: make it with moejit.torch.{argument}_text()')
+    return Text(*words[1:])
+
+
+def check_is_current(text: Text, digest: str) -> None:
+    """Checks that a text has this version of the library and the digest of its plan.
+
+    Raises:
+        RuntimeError: It is of another one.
+    """
+    version = library.version()
+    if (text.version, text.digest) != (version, digest):
+        raise RuntimeError(f"moejit: the compiled graph is stale: it was made with moejit {text.version} for the plan "
+                           f"{text.digest}, this is moejit {version} with the plan {digest}\n"
+                           "hint: compile or export the model again; torch keeps compiled graphs in "
+                           "TORCHINDUCTOR_CACHE_DIR")

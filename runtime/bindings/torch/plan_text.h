@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace moejit::torch {
+
+// The last argument of every operator: "moejit VERSION TARGET DIGEST JSON". The JSON is the
+// description of a layer or an operation with every field. VERSION and DIGEST are those of the
+// library that planned it, so a compiled graph that was kept on disk says which library's sizes it
+// holds.
+struct PlanText {
+  std::string_view version;
+  std::string_view target;
+  std::string_view digest;
+  std::string_view json;
+};
+
+// Reads the text of an argument of this name, "layer" or "operation"; throws if it is malformed.
+// The views point into `text`.
+PlanText read_plan_text(std::string_view text, std::string_view argument);
+
+// Throws a sentence that calls the compiled graph stale if version or digest of the text are not
+// these.
+void check_is_current(const PlanText& text, std::string_view version, std::string_view digest);
+
+}  // namespace moejit::torch

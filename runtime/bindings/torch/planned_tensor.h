@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/c/moejit.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moejit::torch {
+
+// A dimension whose size follows from the call.
+enum class CallDim : uint8_t { kNone, kTokens, kRows, kColumns, kColumnBlocks };
+
+// A tensor of the plan: `shape` for as many tokens as calls may have.
+struct PlannedTensor {
+  std::size_t index = 0;  // in the plan
+  std::string name;
+  DLDataType dtype{};
+  std::vector<int64_t> shape;
+  std::array<CallDim, 4> call_dims{};
+  bool is_updated = false;  // calls read what this output holds
+};
+
+PlannedTensor planned(const moejit_tensor_info& info, std::size_t index);
+
+}  // namespace moejit::torch
