@@ -90,17 +90,18 @@ class Operations(unittest.TestCase):
         fields = {"max_tokens": 64, "top_k": K, "local_experts": E, "splits_alignment": 16}
         routing, short = (route(inputs.ids, E, splits_alignment=16, max_permuted_rows=most) for most in (None, 48))
         rows = torch.randn(144, H, device=DEVICE).bfloat16()
-        for description, given in (
-                ({"operation": "route", **fields, "topk_ids_dtype": "i64"}, (inputs.ids,)),
-                ({"operation": "quantize", "max_tokens": 64, "columns": H}, (inputs.dy,)),
-                ({"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16"},
+        for outputs, description, given in (
+                (4, {"operation": "route", **fields, "topk_ids_dtype": "i64"}, (inputs.ids,)),
+                (2, {"operation": "quantize", "max_tokens": 64, "columns": H}, (inputs.dy,)),
+                (1, {"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16"},
                  (inputs.dy, routing.row_map, routing.counts, routing.offs)),
-                ({"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16", "max_permuted_rows": 48},
+                (1, {"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16",
+                     "max_permuted_rows": 48},
                  (inputs.dy, short.row_map, short.counts, short.offs)),
-                ({"operation": "unpermute", **fields, "columns": H}, (rows, routing.row_map))):
+                (1, {"operation": "unpermute", **fields, "columns": H}, (rows, routing.row_map))):
             with self.subTest(description["operation"]):
                 text = operation_text(description, target_of(DEVICE))
-                torch.library.opcheck(ops.operation, (*given, *[none] * (8 - len(given)), text))
+                torch.library.opcheck(ops.operation[outputs], (*given, *[none] * (8 - len(given)), text))
 
 
 class Gradients(unittest.TestCase):
@@ -246,9 +247,9 @@ class Refusals(unittest.TestCase):
                 operation(given, **tensors)
         none = torch.empty(0, device=DEVICE)
         with self.assertRaisesRegex(RuntimeError, "argument operation: it begins with \"no text\""):
-            ops.operation(x, *[none] * 7, "no text")
-        with self.assertRaisesRegex(RuntimeError, "input 1: the operation has 1 inputs"):
-            ops.operation(x, x, *[none] * 6, operation_text(description, target_of(DEVICE)))
+            ops.operation[2](x, *[none] * 7, "no text")
+        with self.assertRaisesRegex(RuntimeError, "it has 1 inputs and 2 outputs, wanted at most 8 and 1"):
+            ops.operation[1](x, *[none] * 7, operation_text(description, target_of(DEVICE)))
 
     def test_functions_say_what_they_want(self):
         inputs = Inputs()

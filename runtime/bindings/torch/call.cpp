@@ -56,9 +56,15 @@ bool fills_blocks(DLDevice device) {
   return device.device_type == kDLCPU || fills_blocks_of_gpus.load(std::memory_order_relaxed);
 }
 
-Tensor make_empty(DLDevice device) {
-  const int64_t none = 0;
-  return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
+void clear(const Tensor& tensor, moejit_device* device) {
+  const int64_t bytes = tensor.element_count() * tensor.dl().dtype.bits / 8;
+  if (bytes == 0) return;
+  // Not by torch, which takes longer, and on the CPU would set many bytes with OpenMP, which waits
+  // forever for its threads after fork().
+  if (tensor.device().device_type == kDLCPU)
+    std::memset(tensor.dl().data, 0, static_cast<std::size_t>(bytes));
+  else
+    check(moejit_device_fill(device, tensor.dl().data, 0, bytes, current_stream(tensor.device())));
 }
 
 Tensor make_block(int64_t bytes, DLDevice device) {
@@ -69,7 +75,8 @@ Tensor make_block(int64_t bytes, DLDevice device) {
 
 Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device) {
   const PlannedTensor* planned = ready.find_output(name);
-  if (planned == nullptr) return make_empty(device);
+  const int64_t none = 0;
+  if (planned == nullptr) return Tensor({&none, 1}, {kDLFloat, 32, 1}, device);
   std::array<int64_t, 4> shape{};
   fill_shape(*planned, tokens, shape);
   return Tensor({shape.data(), planned->shape.size()}, planned->dtype, device);
@@ -77,11 +84,7 @@ Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DL
 
 Tensor make_status(const ReadyLayer& ready, DLDevice device) {
   Tensor status = make_output(ready, "status", 0, device);
-  const auto bytes = static_cast<int64_t>(sizeof(uint32_t));
-  if (device.device_type == kDLCPU)
-    std::memset(status.dl().data, 0, sizeof(uint32_t));
-  else
-    check(moejit_device_fill(ready.device, status.dl().data, 0, bytes, current_stream(device)));
+  clear(status, ready.device);
   return status;
 }
 

@@ -65,8 +65,8 @@ void fill_blocks_of_gpus(bool fills);
 // Whether results on this device begin as zeros.
 bool fills_blocks(DLDevice device);
 
-// Returns a tensor without elements, which stands for an absent one.
-Tensor make_empty(DLDevice device);
+// Sets every byte of a tensor on the device to 0, in order with the current stream.
+void clear(const Tensor& tensor, moejit_device* device);
 
 // Returns the layer's output of this name for a call over so many tokens, uninitialized; a tensor
 // without elements if the plan has no such output.

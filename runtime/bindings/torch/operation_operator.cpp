@@ -14,7 +14,6 @@ namespace moejit::torch {
 namespace {
 
 constexpr std::size_t kMostInputs = 8;
-constexpr std::size_t kMostOutputs = 6;
 
 // The sizes that a call's inputs tell.
 class CallSizes {
@@ -45,59 +44,65 @@ class CallSizes {
   std::array<std::optional<int64_t>, 5> told_;  // by CallDim; of kNone it means nothing
 };
 
-Tensor make_output(const ReadyOperation& ready, const PlannedTensor& planned,
-                   const CallSizes& sizes, DLDevice device) {
-  moejit_tensor_place place{};
-  place.struct_size = sizeof place;
-  check(moejit_operation_get_tensor_place(ready.operation, planned.index, sizes.tokens(), &place));
+// Returns the shape of an output: the inputs' sizes, and where they tell none the most that the
+// call may need.
+std::array<int64_t, 4> shape_of(const ReadyOperation& ready, const PlannedTensor& planned,
+                                const CallSizes& sizes) {
+  std::array<int64_t, 4> shape{};
   for (std::size_t i = 0; i < planned.shape.size(); ++i) {
     const CallDim dim = planned.call_dims[i];
-    if (dim != CallDim::kNone) place.shape[i] = sizes.of(dim).value_or(place.shape[i]);
+    const std::optional<int64_t> told = dim == CallDim::kNone ? planned.shape[i] : sizes.of(dim);
+    if (told) {
+      shape[i] = *told;
+      continue;
+    }
+    moejit_tensor_place place{};
+    place.struct_size = sizeof place;
+    check(
+        moejit_operation_get_tensor_place(ready.operation, planned.index, sizes.tokens(), &place));
+    shape[i] = place.shape[i];
   }
-  Tensor output({place.shape, planned.shape.size()}, planned.dtype, device);
-  if (output.element_count() > 0 && (planned.is_updated || fills_blocks(device))) output.zero();
+  return shape;
+}
+
+Tensor make_output(const ReadyOperation& ready, const PlannedTensor& planned,
+                   const CallSizes& sizes, DLDevice device) {
+  const std::array<int64_t, 4> shape = shape_of(ready, planned, sizes);
+  Tensor output({shape.data(), planned.shape.size()}, planned.dtype, device);
+  if (planned.is_updated || fills_blocks(device)) clear(output, ready.device);
   return output;
 }
 
-// Throws if the operation does not fit the operator, or the call has other inputs.
-void check_inputs(const ReadyOperation& ready, const std::array<Tensor, kMostInputs>& given) {
-  if (ready.inputs.size() > kMostInputs || ready.outputs.size() > kMostOutputs ||
-      ready.outputs.empty())
-    fail(MOEJIT_ERROR_UNSUPPORTED, "argument operation: torch's operator does not take it",
-         "run it with moejit.Operation, whose calls get the outputs' memory too");
-  for (std::size_t i = ready.inputs.size(); i < kMostInputs; ++i)
-    if (given[i].element_count() > 0)
-      fail(MOEJIT_ERROR_TENSOR_MISMATCH,
-           "input " + std::to_string(i) + ": the operation has " +
-               std::to_string(ready.inputs.size()) + " inputs",
-           "give tensors without elements for the rest");
+// Throws if the operation is none of those that an operator with so many results runs.
+void check_fits(const ReadyOperation& ready, std::size_t outputs) {
+  if (ready.inputs.size() <= kMostInputs && ready.outputs.size() == outputs) return;
+  fail(MOEJIT_ERROR_UNSUPPORTED,
+       "argument operation: it has " + std::to_string(ready.inputs.size()) + " inputs and " +
+           std::to_string(ready.outputs.size()) + " outputs, wanted at most " +
+           std::to_string(kMostInputs) + " and " + std::to_string(outputs),
+       "call the overload for its outputs; moejit.Operation takes what none of them does");
 }
 
+template <std::size_t kOutputs>
 void operation(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<kMostInputs> in(stack);
   in.describe(0, "of the first input");
   const DLDevice device = in.tensors()[0].device();
   const ReadyOperation& ready = ready_operation(in.text(), device);
-  for (std::size_t i = 0; i < kMostInputs; ++i)
-    in.describe(i, i < ready.inputs.size() ? ready.inputs[i].name.c_str() : "behind the inputs");
-  check_inputs(ready, in.tensors());
-
-  std::array<moejit_tensor, kMostInputs + kMostOutputs> tensors{};
+  check_fits(ready, kOutputs);
+  std::array<moejit_tensor, kMostInputs + kOutputs> tensors{};
   std::size_t count = 0;
   CallSizes sizes;
   for (std::size_t i = 0; i < ready.inputs.size(); ++i) {
-    const Tensor& input = in.tensors()[i];
-    sizes.read(ready.inputs[i], input);
-    tensors[count++] = {ready.inputs[i].name.c_str(), &input.dl()};
+    const char* name = ready.inputs[i].name.c_str();
+    if (i > 0) in.describe(i, name);
+    sizes.read(ready.inputs[i], in.tensors()[i]);
+    tensors[count++] = {name, &in.tensors()[i].dl()};
   }
-  std::array<Tensor, kMostOutputs> outputs;
-  for (std::size_t i = 0; i < kMostOutputs; ++i) {
-    if (i < ready.outputs.size()) {
-      outputs[i] = make_output(ready, ready.outputs[i], sizes, device);
-      tensors[count++] = {ready.outputs[i].name.c_str(), &outputs[i].dl()};
-    } else {
-      outputs[i] = make_empty(device);
-    }
+  std::array<Tensor, kOutputs> outputs;
+  for (std::size_t i = 0; i < kOutputs; ++i) {
+    outputs[i] = make_output(ready, ready.outputs[i], sizes, device);
+    tensors[count++] = {ready.outputs[i].name.c_str(), &outputs[i].dl()};
   }
   moejit_call call{};
   call.struct_size = sizeof call;
@@ -105,16 +110,29 @@ void operation(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_coun
   call.tensor_count = count;
   call.stream = current_stream(device);
   check(moejit_operation_run(ready.operation, &call));
-  for (std::size_t i = 0; i < kMostOutputs; ++i) stack[i] = outputs[i].release();
+  for (std::size_t i = 0; i < kOutputs; ++i) stack[i] = outputs[i].release();
 }
 
 }  // namespace
 
-const std::array<Operator, 1> kOperationOperators = {{
-    {"operation",
-     "operation(Tensor in0, Tensor in1, Tensor in2, Tensor in3, Tensor in4, Tensor in5, "
-     "Tensor in6, Tensor in7, str operation) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-     operation},
+#define MOEJIT_INPUTS                                                                     \
+  "(Tensor in0, Tensor in1, Tensor in2, Tensor in3, Tensor in4, Tensor in5, Tensor in6, " \
+  "Tensor in7, str operation) -> "
+
+const std::array<Operator, 6> kOperationOperators = {{
+    {"operation.outputs1", "operation.outputs1" MOEJIT_INPUTS "Tensor", operation<1>},
+    {"operation.outputs2", "operation.outputs2" MOEJIT_INPUTS "(Tensor, Tensor)", operation<2>},
+    {"operation.outputs3", "operation.outputs3" MOEJIT_INPUTS "(Tensor, Tensor, Tensor)",
+     operation<3>},
+    {"operation.outputs4", "operation.outputs4" MOEJIT_INPUTS "(Tensor, Tensor, Tensor, Tensor)",
+     operation<4>},
+    {"operation.outputs5",
+     "operation.outputs5" MOEJIT_INPUTS "(Tensor, Tensor, Tensor, Tensor, Tensor)", operation<5>},
+    {"operation.outputs6",
+     "operation.outputs6" MOEJIT_INPUTS "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+     operation<6>},
 }};
+
+#undef MOEJIT_INPUTS
 
 }  // namespace moejit::torch

@@ -23,9 +23,9 @@ extern const std::array<Operator, 5> kOperators;
 // "dprobs", it reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without
 // elements.
 extern const std::array<Operator, 3> kHalvesOperators;
-// The operator that runs any operation with outputs. Its inputs are those of the operation in the
-// plan's order without optional ones, then tensors without elements; its results are the outputs
-// likewise.
-extern const std::array<Operator, 1> kOperationOperators;
+// The operator that runs any operation with outputs, an overload for each number of them, since a
+// result costs time even if it is absent. Its inputs are those of the operation in the plan's
+// order, without optional ones, and then any tensors; its results are the outputs likewise.
+extern const std::array<Operator, 6> kOperationOperators;
 
 }  // namespace moejit::torch

@@ -91,7 +91,7 @@ def _text(description: str, target: str) -> str:
 
 
 def operation_text(description: dict[str, Any] | str, target: str = "sim") -> str:
-    """Returns the text that the operator torch.ops.moejit.operation gets as its last argument.
+    """Returns the text that the overloads of torch.ops.moejit.operation get as its last argument.
 
     Args:
         description: The description of an operation as a dict or as JSON (docs/operations-api.md).

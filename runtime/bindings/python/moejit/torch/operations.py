@@ -40,18 +40,16 @@ def run(fields: dict[str, Any], inputs: dict[str, torch.Tensor]) -> dict[str, to
 
 def _run(text: str, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     wanted, outputs = names_of(text)
-    missing = [name for name in wanted if name not in inputs]
-    extra = [name for name in inputs if name not in wanted]
-    if missing or extra or len(wanted) > _MOST_INPUTS or not outputs:
-        _refuse(wanted, outputs, missing, extra)
+    if inputs.keys() != set(wanted) or len(wanted) > _MOST_INPUTS or not outputs:
+        _refuse(wanted, inputs)
     first = inputs[wanted[0]]
     is_plain = type(first) is torch.Tensor and not torch.compiler.is_compiling()
     if is_plain:
         tell_of_simulator(first.device, 4)
     none = no_elements(first.device) if is_plain else first.new_empty(0)
     given = [inputs[name].contiguous() for name in wanted]
-    results = ops.operation(*given, *[none] * (_MOST_INPUTS - len(given)), text)
-    return dict(zip(outputs, results))
+    results = ops.operation[len(outputs)](*given, *[none] * (_MOST_INPUTS - len(given)), text)
+    return {outputs[0]: results} if len(outputs) == 1 else dict(zip(outputs, results))
 
 
 def _first(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -61,11 +59,13 @@ def _first(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
                        "hint: docs/operations-api.md lists the tensors of each operation")
 
 
-def _refuse(wanted: tuple[str, ...], outputs: tuple[str, ...], missing: list[str], extra: list[str]) -> None:
-    if missing:
-        raise RuntimeError(f"moejit: missing_tensor: tensor {missing[0]}: it is missing, wanted {', '.join(wanted)}")
-    if extra:
-        raise RuntimeError(f"moejit: invalid_value: the operation has no input {extra[0]}, it has {', '.join(wanted)}")
+def _refuse(wanted: tuple[str, ...], inputs: dict[str, torch.Tensor]) -> None:
+    for name in wanted:
+        if name not in inputs:
+            raise RuntimeError(f"moejit: missing_tensor: tensor {name}: it is missing, wanted {', '.join(wanted)}")
+    for name in inputs:
+        if name not in wanted:
+            raise RuntimeError(f"moejit: invalid_value: the operation has no input {name}, it has {', '.join(wanted)}")
     raise RuntimeError("moejit: unsupported: the operation writes into tensors that its inputs point to\n"
                        "hint: run it with moejit.Operation, whose calls get the outputs' memory too")
 

@@ -16,7 +16,7 @@ from moejit.torch.layers import plan_of
 
 _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
            "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
-_MOST_OUTPUTS = 6
+_OUTPUTS = range(1, 7)  # the overloads of the operator that runs operations
 
 
 def _load() -> None:
@@ -155,14 +155,14 @@ def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
     for info, tensor in zip(planned.inputs, given.values()):
         _check_type(tensor, info, sizes)
     outputs = [in0.new_empty(_shape(info, sizes), dtype=_DTYPES[info.dtype]) for info in planned.outputs]
-    return *outputs, *[in0.new_empty(0, dtype=torch.float32) for _ in range(_MOST_OUTPUTS - len(outputs))]
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 _load()
 for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
                      ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
-                     ("operation", _operation)):
+                     *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
 # The overloads themselves: a call through torch.ops.moejit.forward resolves them every time.
@@ -174,4 +174,4 @@ backward_add = torch.ops.moejit.backward_add.default
 backward_data = torch.ops.moejit.backward_data.default
 backward_weights = torch.ops.moejit.backward_weights.default
 backward_weights_add = torch.ops.moejit.backward_weights_add.default
-operation = torch.ops.moejit.operation.default
+operation = {count: getattr(torch.ops.moejit.operation, f"outputs{count}") for count in _OUTPUTS}
