@@ -194,6 +194,15 @@ class Gradients(unittest.TestCase):
                                       (want, *torch.autograd.grad(want, (a, b), dd.float()))):
                     self.assertLessEqual(relative_error(one, other), limit)
 
+    def test_without_gradients_the_results_are_the_same(self):
+        for recipe in ("bf16", "fp8_flow"):
+            inputs = Inputs()
+            want = layer_by_steps(inputs, recipe)
+            with torch.no_grad():
+                got = layer_by_steps(inputs, recipe)
+            self.assertTrue(want.requires_grad and not got.requires_grad)
+            assert_same_bits(self, [got], [want])
+
     def test_what_is_frozen_gets_no_gradient_and_costs_no_call(self):
         inputs = Inputs()
         inputs.w1.requires_grad_(False)

@@ -8,7 +8,7 @@ import torch
 
 from moejit.torch._operation import has_gate
 from moejit.torch.layers import as_json
-from moejit.torch.operations import bound, constant, run
+from moejit.torch.operations import apply, bound, constant, run
 from moejit.torch.permute import Routing
 
 
@@ -26,7 +26,7 @@ def activation(gate_up: torch.Tensor, row_probs: torch.Tensor, routing: Routing,
     Returns:
         bf16 [P, I].
     """
-    return _Activation.apply(gate_up, row_probs, *routing[:2], as_json(activation), gate_up_layout)
+    return apply(_Activation, gate_up, row_probs, *routing[:2], as_json(activation), gate_up_layout)
 
 
 class _Activation(torch.autograd.Function):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moejit.torch.operations import bound, constant, run
+from moejit.torch.operations import apply, bound, constant, run
 from moejit.torch.permute import Routing
 
 
@@ -29,7 +29,7 @@ def grouped_gemm(a: torch.Tensor, b: torch.Tensor, routing: Routing, *, format: 
     if b.dim() != 3 or a.dim() != 2:
         raise RuntimeError(f"moejit: tensor_mismatch: tensors a and b: they are {list(a.shape)} and {list(b.shape)}, "
                            "wanted [P, k] and [E, n, k]")
-    return _FORMATS[format].apply(a, b, *routing[:2], routing.colwise_offs, routing.splits_alignment)
+    return apply(_FORMATS[format], a, b, *routing[:2], routing.colwise_offs, routing.splits_alignment)
 
 
 def _gemm(a: torch.Tensor, b: torch.Tensor, counts: torch.Tensor, offs: torch.Tensor, n: int, scales: str,

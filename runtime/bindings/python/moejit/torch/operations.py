@@ -70,6 +70,24 @@ def _refuse(wanted: tuple[str, ...], inputs: dict[str, torch.Tensor]) -> None:
                        "hint: run it with moejit.Operation, whose calls get the outputs' memory too")
 
 
+class _NoContext:
+    """Stands for autograd's context where nothing is differentiated."""
+    needs_input_grad = (False,) * 16
+
+    def save_for_backward(self, *_: Any) -> None:
+        pass
+
+    mark_non_differentiable = set_materialize_grads = save_for_backward
+
+
+def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """Runs a function; through autograd, which takes as long as the rest of a call, only if an argument needs it."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() and any(
+            isinstance(argument, torch.Tensor) and argument.requires_grad for argument in arguments):
+        return function.apply(*arguments)
+    return function.forward(_NoContext(), *arguments)
+
+
 def constant(size: int) -> int:
     """Returns a size as a constant: under torch.compile range() makes a guard of a symbol, which int() does not."""
     return len(range(size)) if torch.compiler.is_compiling() else size

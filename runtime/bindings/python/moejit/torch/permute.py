@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from moejit.torch.operations import bound, constant, run
+from moejit.torch.operations import apply, bound, constant, run
 
 ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
 PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -77,7 +77,7 @@ def permute_pad(x: torch.Tensor, topk_probs: torch.Tensor, routing: Routing) -> 
     Returns:
         The rows, bf16 [P, H], and their probabilities, float32 [P]; pad rows have 0.
     """
-    return _PermutePad.apply(x, topk_probs, *routing)
+    return apply(_PermutePad, x, topk_probs, *routing)
 
 
 class _PermutePad(torch.autograd.Function):
@@ -121,7 +121,7 @@ def unpermute(rows: torch.Tensor, routing: Routing) -> torch.Tensor:
     Returns:
         bf16 [T, H].
     """
-    return _Unpermute.apply(rows, *routing)
+    return apply(_Unpermute, rows, *routing)
 
 
 class _Unpermute(torch.autograd.Function):
