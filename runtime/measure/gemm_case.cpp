@@ -51,23 +51,22 @@ compiler::DType operands_of(const GemmCase& gemm) {
                                                     : compiler::DType::kF8E4M3;
 }
 
-compiler::GroupedGemmSpec problem_of(const GemmCase& gemm) {
-  return {.operands = operands_of(gemm),
-          .scales = gemm.scales,
-          .accumulation = gemm.accumulation,
-          .local_experts = gemm.groups,
-          .sections = gemm.sections,
-          .section_n = gemm.n / gemm.sections,
-          .k = gemm.k,
-          .blocks_per_promotion = gemm.scale_sharing_k};
-}
-
-compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm) {
-  return {.scales = gemm.gradient_scales,
-          .output = gemm.output,
-          .local_experts = gemm.groups,
-          .rows = gemm.rows,
-          .n = gemm.n};
+compiler::OperationDescription operation_of(const GemmCase& gemm, int64_t rows) {
+  if (gemm.operation == GemmOperation::kGroupedGemm)
+    return compiler::GroupedGemmOperation{.local_experts = gemm.groups,
+                                          .max_permuted_rows = rows,
+                                          .sections = gemm.sections,
+                                          .n = gemm.n,
+                                          .k = gemm.k,
+                                          .scales = gemm.scales,
+                                          .accumulation = gemm.accumulation,
+                                          .scale_sharing_k = gemm.scale_sharing_k};
+  return compiler::ContractionGroupedGemmOperation{.local_experts = gemm.groups,
+                                                   .max_columns = rows,
+                                                   .rows = gemm.rows,
+                                                   .n = gemm.n,
+                                                   .scales = gemm.gradient_scales,
+                                                   .output = gemm.output};
 }
 
 }  // namespace moejit::measure

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/plan.h"
+#include "compiler/operation.h"
 
 #include <cstdint>
 #include <string>
@@ -57,8 +57,7 @@ GemmGroups make_groups(const GemmCase& gemm);
 // E4m3, or bf16 where a row-grouped GEMM has no scales.
 compiler::DType operands_of(const GemmCase& gemm);
 
-// What the planner takes of a row-grouped GEMM and of a contraction-grouped one.
-compiler::GroupedGemmSpec problem_of(const GemmCase& gemm);
-compiler::ContractionGroupedGemmSpec gradient_problem_of(const GemmCase& gemm);
+// Returns the operation that computes the case over groups of so many rows, or columns, in all.
+compiler::OperationDescription operation_of(const GemmCase& gemm, int64_t rows);
 
 }  // namespace moejit::measure

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/measure/gemm_operands.h"
 
-#include "compiler/launch.h"
+#include "runtime/measure/operation_run.h"
 #include "runtime/measure/random_values.h"
-#include "runtime/measure/run_once.h"
-#include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
-#include "templates/moejit_device/params/row_chain_params.h"
-#include "templates/moejit_device/params/tile_chain_params.h"
-
-#include <array>
 
 namespace moejit::measure {
 namespace {
@@ -18,24 +12,16 @@ using runtime::NamedMemory;
 
 int64_t blocks_of(int64_t elements) { return (elements + 127) / 128; }
 
-compiler::KernelPlan quantize_a(const GemmCase& gemm) {
-  return {.operation = "quantize_a",
-          .spec = compiler::RowChainSpec{.quantize = gemm.scale_sharing_k == 2
-                                                         ? compiler::QuantizeStage::k1x128Pairs
-                                                         : compiler::QuantizeStage::k1x128,
-                                         .store = compiler::StoreStage::kGroupedRows,
-                                         .columns = gemm.k,
-                                         .local_experts = gemm.groups,
-                                         .epsilon = reference::kActivationEps}};
+compiler::QuantizeOperation quantize_a(const GemmCase& gemm, int64_t rows) {
+  return {.max_tokens = rows, .columns = gemm.k, .scale_sharing_k = gemm.scale_sharing_k};
 }
 
-compiler::KernelPlan quantize_b(const GemmCase& gemm) {
-  return {.operation = "quantize_b",
-          .spec = compiler::TileChainSpec{.sections = gemm.sections,
-                                          .section_rows = gemm.n / gemm.sections,
-                                          .columns = gemm.k,
-                                          .tiles_per_scale = gemm.scale_sharing_k,
-                                          .threads = 256 * gemm.scale_sharing_k}};
+compiler::QuantizeWeightsOperation quantize_b(const GemmCase& gemm) {
+  return {.local_experts = gemm.groups,
+          .sections = gemm.sections,
+          .rows = gemm.n,
+          .columns = gemm.k,
+          .scale_sharing_k = gemm.scale_sharing_k};
 }
 
 bool has_blocks(const GemmCase& gemm) { return gemm.scales == compiler::GemmScales::kRowBlock; }
@@ -62,11 +48,11 @@ class OperandMaker {
     MOEJIT_TRY_ASSIGN(operands_.a, random_values("a", groups_.rows() * gemm_.k, 2 * seed_));
     MOEJIT_TRY_ASSIGN(operands_.b,
                       random_values("b", int64_t{gemm_.groups} * gemm_.n * gemm_.k, 2 * seed_ + 1));
+    MOEJIT_TRY(clear_pad_rows());
     if (has_blocks(gemm_)) {
       MOEJIT_TRY(quantize_rows());
       MOEJIT_TRY(quantize_matrices());
     } else {
-      MOEJIT_TRY(clear_pad_rows());
       MOEJIT_TRY(make_end_scales());
     }
     return std::move(operands_);
@@ -80,47 +66,35 @@ class OperandMaker {
     return values;
   }
 
-  // Quantises the numbers in operands_.a.
   Result<void> quantize_rows() {
     const int64_t rows = groups_.rows();
-    const NamedMemory values = std::move(operands_.a);
-    MOEJIT_TRY_ASSIGN(operands_.a, allocate_named(device_, "a", rows * gemm_.k));
-    MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
-                      allocate_named(device_, "a_scale_inv", 4 * rows * blocks_of(gemm_.k)));
-    const device::RowChainParams params{.input = values.address(),
-                                        .counts = operands_.counts.as<const int32_t>(),
-                                        .offs = operands_.offs.as<const int32_t>(),
-                                        .output = operands_.a.address(),
-                                        .output_scale_inv = operands_.a_scale_inv.as<float>(),
-                                        .rows = rows};
-    const std::array regions = {values.region(), operands_.counts.region(), operands_.offs.region(),
-                                operands_.a.region(true), operands_.a_scale_inv.region(true)};
-    const compiler::KernelPlan kernel = quantize_a(gemm_);
-    const int64_t ctas = compiler::busy_ctas(std::get<compiler::RowChainSpec>(kernel.spec), rows);
-    return run_once(engine_, device_, kernel, ctas, params, regions);
+    return quantize(quantize_a(gemm_, rows), "a", rows * blocks_of(gemm_.k), operands_.a,
+                    operands_.a_scale_inv, "a_scale_inv");
   }
 
-  // Those in operands_.b.
   Result<void> quantize_matrices() {
     const int64_t scales = int64_t{gemm_.groups} * gemm_.sections *
                            blocks_of(gemm_.n / gemm_.sections) * blocks_of(gemm_.k);
-    const NamedMemory values = std::move(operands_.b);
-    MOEJIT_TRY_ASSIGN(operands_.b, allocate_named(device_, "b", values.bytes / 2));
-    MOEJIT_TRY_ASSIGN(operands_.b_scale_inv, allocate_named(device_, "b_scale_inv", 4 * scales));
-    const device::TileChainParams params{.input = values.as<const device::Bf16>(),
-                                         .output = operands_.b.as<device::E4m3>(),
-                                         .output_scale_inv = operands_.b_scale_inv.as<float>(),
-                                         .matrices = gemm_.groups};
-    const std::array regions = {values.region(), operands_.b.region(true),
-                                operands_.b_scale_inv.region(true)};
-    const compiler::KernelPlan kernel = quantize_b(gemm_);
-    const int64_t ctas =
-        compiler::busy_ctas(std::get<compiler::TileChainSpec>(kernel.spec), gemm_.groups);
-    return run_once(engine_, device_, kernel, ctas, params, regions);
+    return quantize(quantize_b(gemm_), "b", scales, operands_.b, operands_.b_scale_inv,
+                    "b_scale_inv");
+  }
+
+  // Replaces bf16 values by their codes, and makes their scales.
+  Result<void> quantize(const compiler::OperationDescription& operation, std::string_view name,
+                        int64_t scales, NamedMemory& values, NamedMemory& scale_inv,
+                        std::string_view scales_name) {
+    values.name = "input";
+    MOEJIT_TRY_ASSIGN(NamedMemory codes, allocate_named(device_, "output", values.bytes / 2));
+    MOEJIT_TRY_ASSIGN(scale_inv, allocate_named(device_, "output_scale_inv", 4 * scales));
+    MOEJIT_TRY(run_operation(operation, engine_, device_, {&values, &codes, &scale_inv}));
+    values = std::move(codes);
+    values.name = name;
+    scale_inv.name = scales_name;
+    return {};
   }
 
   Result<void> clear_pad_rows() {
-    const int64_t row_bytes = compiler::size_bytes(operands_of(gemm_)) * gemm_.k;
+    const int64_t row_bytes = compiler::size_bytes(random_dtype(gemm_)) * gemm_.k;
     for (size_t group = 0; group < groups_.counts.size(); ++group) {
       const int64_t end = groups_.offs[group] + groups_.counts[group];
       const int64_t pad_rows = groups_.offs[group + 1] - end;
@@ -177,8 +151,10 @@ Result<std::vector<compiler::KernelSource>> operand_sources(const GemmCase& gemm
                                                             const compiler::Target& target) {
   std::vector<compiler::KernelSource> sources = {random_values_source(random_dtype(gemm), target)};
   if (!has_blocks(gemm)) return sources;
-  for (const compiler::KernelPlan& kernel : {quantize_a(gemm), quantize_b(gemm)}) {
-    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, emit_kernel(kernel, target));
+  for (const compiler::OperationDescription& operation :
+       {compiler::OperationDescription(quantize_a(gemm, make_groups(gemm).rows())),
+        compiler::OperationDescription(quantize_b(gemm))}) {
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, source_of(operation, target));
     sources.push_back(std::move(source));
   }
   return sources;

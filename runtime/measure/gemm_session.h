@@ -5,13 +5,10 @@
 #include "runtime/measure/cool_run.h"
 #include "runtime/measure/gemm_operands.h"
 #include "runtime/measure/hot_run.h"
-#include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
-#include "templates/moejit_device/params/grouped_gemm_params.h"
+#include "runtime/measure/operation_run.h"
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <variant>
 #include <vector>
 
 namespace moejit::measure {
@@ -30,7 +27,7 @@ class GemmSession {
 
   const GemmCase& gemm() const { return gemm_; }
   const GemmGroups& groups() const { return groups_; }
-  const compiler::KernelPlan& kernel() const { return kernel_; }
+  const compiler::KernelPlan& kernel() const { return run_.kernel(); }
   const GemmOperands& operands() const { return operands_; }
   // BF16 [P, n]; of a contraction-grouped GEMM BF16 or F32 [E, rows, n].
   const runtime::NamedMemory& result() const { return d_; }
@@ -41,7 +38,7 @@ class GemmSession {
   Result<void> reset_result();
 
   // Queues one launch on the default stream. All give the same result, but those that add to it.
-  Result<void> launch();
+  Result<void> launch() { return run_.launch(); }
   // What the last launch counted; waits for it.
   Result<ClockSample> elapsed();
   // `count` elements of one of the memories above from element `first` on; waits for all launches.
@@ -56,20 +53,13 @@ class GemmSession {
 
  private:
   explicit GemmSession(runtime::Device& device) : device_(device) {}
-  template <typename Params>
-  Result<Params> common_params();
-  Result<void> fill_row_grouped_params();
-  Result<void> fill_contraction_grouped_params();
 
   runtime::Device& device_;
   GemmCase gemm_;
   GemmGroups groups_;
-  compiler::KernelPlan kernel_;
-  std::unique_ptr<runtime::LoadedKernel> loaded_;
   GemmOperands operands_;
   runtime::NamedMemory d_, elapsed_;
-  std::variant<device::GroupedGemmParams, device::ContractionGroupedGemmParams> params_;
-  std::array<runtime::MemoryRegion, 8> regions_;
+  OperationRun run_;
 };
 
 // As the kernels of a layer are measured (measure_layer.h); the clock of the hot run is that of its

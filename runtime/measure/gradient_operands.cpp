@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/measure/gradient_operands.h"
 
+#include "runtime/measure/operation_run.h"
 #include "runtime/measure/random_values.h"
 #include "runtime/measure/run_once.h"
-#include "runtime/reference/quantize.h"
 #include "templates/moejit_device/params/measure_params.h"
-#include "templates/moejit_device/params/row_chain_params.h"
-#include "templates/moejit_device/params/tile_chain_params.h"
 
 #include <array>
 
@@ -20,23 +18,15 @@ struct QuantizedMatrix {
   NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [rows, C / 128]
 };
 
-compiler::TileChainSpec quantize_tiles_spec(int32_t rows, int64_t columns) {
-  return {.section_rows = rows, .columns = static_cast<int32_t>(columns)};
-}
-
-compiler::RowChainSpec quantize_rows_spec(int64_t columns) {
-  return {.columns = static_cast<int32_t>(columns), .epsilon = reference::kActivationEps};
-}
-
 bool has_tiles(const GemmCase& gemm) {
   return gemm.gradient_scales == compiler::GradientScales::kTile;
 }
 
-// Quantises a matrix of that many rows.
-compiler::KernelPlan quantizing_kernel(const GemmCase& gemm, int32_t rows, int64_t columns) {
+// Returns the operation that quantises a matrix.
+compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, int64_t columns) {
   if (has_tiles(gemm))
-    return {.operation = "quantize_tiles", .spec = quantize_tiles_spec(rows, columns)};
-  return {.operation = "quantize_rows", .spec = quantize_rows_spec(columns)};
+    return compiler::QuantizeWeightsOperation{.local_experts = 1, .rows = rows, .columns = columns};
+  return compiler::QuantizeOperation{.max_tokens = rows, .columns = columns};
 }
 
 class GradientOperandMaker {
@@ -64,41 +54,20 @@ class GradientOperandMaker {
                                         int32_t rows, uint64_t seed) {
     const int64_t scale_rows = has_tiles(gemm_) ? (int64_t{rows} + 127) / 128 : rows;
     MOEJIT_TRY_ASSIGN(const NamedMemory values,
-                      allocate_named(device_, "values", 2 * rows * columns()));
+                      allocate_named(device_, "input", 2 * rows * columns()));
     MOEJIT_TRY(random_.fill(values.address(), rows * columns(), seed));
     MOEJIT_TRY(zero_pad_columns(values, rows, groups_, operands_.counts, operands_.offs, engine_,
                                 device_));
-    MOEJIT_TRY_ASSIGN(const NamedMemory codes, allocate_named(device_, "codes", rows * columns()));
+    MOEJIT_TRY_ASSIGN(const NamedMemory codes, allocate_named(device_, "output", rows * columns()));
     QuantizedMatrix matrix;
     MOEJIT_TRY_ASSIGN(matrix.q, allocate_named(device_, name, rows * columns()));
-    MOEJIT_TRY_ASSIGN(matrix.scale_inv,
-                      allocate_named(device_, scales_name, 4 * scale_rows * (columns() / 128)));
-    MOEJIT_TRY(has_tiles(gemm_) ? quantize_tiles(values, rows, codes, matrix.scale_inv)
-                                : quantize_rows(values, rows, codes, matrix.scale_inv));
+    MOEJIT_TRY_ASSIGN(matrix.scale_inv, allocate_named(device_, "output_scale_inv",
+                                                       4 * scale_rows * (columns() / 128)));
+    MOEJIT_TRY(run_operation(quantizing(gemm_, rows, columns()), engine_, device_,
+                             {&values, &codes, &matrix.scale_inv}));
+    matrix.scale_inv.name = scales_name;
     MOEJIT_TRY(put_in_column_blocks(codes, rows, columns(), matrix.q, engine_, device_));
     return matrix;
-  }
-
-  Result<void> quantize_tiles(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
-                              const NamedMemory& scale_inv) {
-    const device::TileChainParams params{.input = values.as<const device::Bf16>(),
-                                         .output = codes.as<device::E4m3>(),
-                                         .output_scale_inv = scale_inv.as<float>(),
-                                         .matrices = 1};
-    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
-    return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
-                    compiler::busy_ctas(quantize_tiles_spec(rows, columns()), 1), params, regions);
-  }
-
-  Result<void> quantize_rows(const NamedMemory& values, int32_t rows, const NamedMemory& codes,
-                             const NamedMemory& scale_inv) {
-    const device::RowChainParams params{.input = values.address(),
-                                        .output = codes.address(),
-                                        .output_scale_inv = scale_inv.as<float>(),
-                                        .rows = rows};
-    const std::array regions = {values.region(), codes.region(true), scale_inv.region(true)};
-    return run_once(engine_, device_, quantizing_kernel(gemm_, rows, columns()),
-                    compiler::busy_ctas(quantize_rows_spec(columns()), rows), params, regions);
   }
 
   const GemmCase& gemm_;
@@ -127,7 +96,7 @@ Result<std::vector<compiler::KernelSource>> gradient_operand_sources(
   const int64_t columns = make_groups(gemm).rows();
   for (const int32_t rows : {gemm.rows, gemm.n}) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source,
-                      emit_kernel(quantizing_kernel(gemm, rows, columns), target));
+                      source_of(quantizing(gemm, rows, columns), target));
     sources.push_back(std::move(source));
   }
   return sources;

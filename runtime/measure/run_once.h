@@ -39,16 +39,6 @@ Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
   return device.synchronize(nullptr);
 }
 
-// The same for one that the planner describes.
-template <typename Params>
-Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
-                      const compiler::KernelPlan& kernel, int64_t ctas, const Params& params,
-                      std::span<const runtime::MemoryRegion> regions) {
-  MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, device.target()));
-  return run_once(engine, device, source, compiler::launch_shape(kernel.spec), ctas, params,
-                  regions);
-}
-
 // The same for a measuring_kernel() whose CTAs are kMeasureThreads, a warp for each row.
 template <typename Params>
 Result<void> run_on_rows(runtime::Engine& engine, runtime::Device& device, std::string_view name,

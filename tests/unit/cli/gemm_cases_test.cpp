@@ -2,6 +2,7 @@
 #include "cli/commands/gemm_cases.h"
 
 #include "compiler/support/file.h"
+#include "runtime/measure/gemm_session.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -44,11 +45,13 @@ TEST(GemmCases, ReadEveryField) {
                                       .k = 64,
                                       .sections = 3,
                                       .scale_sharing_k = 2}));
-  const compiler::GroupedGemmSpec problem = problem_of(cases->front());
-  EXPECT_EQ(
-      problem,
-      (compiler::GroupedGemmSpec{
-          .local_experts = 8, .sections = 3, .section_n = 32, .k = 64, .blocks_per_promotion = 2}));
+  EXPECT_EQ(operation_of(cases->front(), 800),
+            compiler::OperationDescription(compiler::GroupedGemmOperation{.local_experts = 8,
+                                                                          .max_permuted_rows = 800,
+                                                                          .sections = 3,
+                                                                          .n = 96,
+                                                                          .k = 64,
+                                                                          .scale_sharing_k = 2}));
 }
 
 TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
@@ -66,12 +69,14 @@ TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
                                       .rows = 48,
                                       .gradient_scales = compiler::GradientScales::kRow,
                                       .output = compiler::GradientOutput::kF32Add}));
-  EXPECT_EQ(gradient_problem_of(cases->front()),
-            (compiler::ContractionGroupedGemmSpec{.scales = compiler::GradientScales::kRow,
-                                                  .output = compiler::GradientOutput::kF32Add,
-                                                  .local_experts = 8,
-                                                  .rows = 48,
-                                                  .n = 96}));
+  EXPECT_EQ(operation_of(cases->front(), 1024),
+            compiler::OperationDescription(compiler::ContractionGroupedGemmOperation{
+                .local_experts = 8,
+                .max_columns = 1024,
+                .rows = 48,
+                .n = 96,
+                .scales = compiler::GradientScales::kRow,
+                .output = compiler::GradientOutput::kF32Add}));
 }
 
 struct Wrong {
@@ -146,17 +151,17 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(GemmCases, HaveBf16OperandsWithoutScales) {
   const auto cases = parse_gemm_cases(one(R"(, "n": 48, "scales": "none")"), "gemms.json");
   ASSERT_TRUE(succeeded(cases));
-  EXPECT_EQ(problem_of(cases->front()).scales, compiler::GemmScales::kNone);
-  EXPECT_EQ(problem_of(cases->front()).operands, compiler::DType::kBF16);
+  EXPECT_EQ(cases->front().scales, compiler::GemmScales::kNone);
+  EXPECT_EQ(operands_of(cases->front()), compiler::DType::kBF16);
   const auto others = parse_gemm_cases(
       one(R"(, "n": 48, "scales": "row_column", "accumulation": "fast")"), "gemms.json");
   ASSERT_TRUE(succeeded(others));
-  EXPECT_EQ(problem_of(others->front()).scales, compiler::GemmScales::kRowColumn);
-  EXPECT_EQ(problem_of(others->front()).operands, compiler::DType::kF8E4M3);
-  EXPECT_EQ(problem_of(others->front()).accumulation, compiler::GemmAccumulation::kFast);
+  EXPECT_EQ(others->front().scales, compiler::GemmScales::kRowColumn);
+  EXPECT_EQ(operands_of(others->front()), compiler::DType::kF8E4M3);
+  EXPECT_EQ(others->front().accumulation, compiler::GemmAccumulation::kFast);
 }
 
-TEST(GemmCases, OfTheDocsParse) {
+TEST(GemmCases, OfTheDocsParseAndHaveKernels) {
   for (const char* name : {"hopper.json", "hopper_wgrad.json"}) {
     const std::string path = std::string(MOEJIT_SOURCE_DIR) + "/docs/examples/gemms/" + name;
     const auto text = read_text_file(path);
@@ -164,6 +169,8 @@ TEST(GemmCases, OfTheDocsParse) {
     const auto cases = parse_gemm_cases(*text, path);
     ASSERT_TRUE(succeeded(cases));
     EXPECT_GE(cases->size(), 20u);
+    for (const GemmCase& gemm : *cases)
+      EXPECT_TRUE(succeeded(measure::GemmSession::sources(gemm, {}))) << gemm.name;
   }
 }
 
