@@ -9,7 +9,7 @@
 
 namespace moejit::compiler {
 
-// Two finite numbers of bf16 at which something computed in fp32 is not finite.
+// Two finite bf16 numbers at which a formula computed in fp32 is not finite.
 struct BadPoint {
   float gate = 0.0f;
   float up = 0.0f;
@@ -17,21 +17,21 @@ struct BadPoint {
   bool operator==(const BadPoint&) const = default;
 };
 
-// The point nearest to 0 among those that are tried: every finite bf16 number as gate beside a few
-// of up, and the other way round, and all pairs of powers of two. Near: by the larger of the two
-// magnitudes, then by the smaller.
+// Returns the bad point nearest to 0 among those that are tried; none if all results are finite.
+// Tried are every finite bf16 number as gate beside a few values of up, the other way round, and
+// all pairs of powers of two. The distance is the larger of the two magnitudes, then the smaller.
 std::optional<BadPoint> find_bad_point(const Expression& formula);
 
-// What moejit makes of an activation.
+// What `moejit` reports about one formula of an activation.
 struct FormulaReport {
   std::string name;  // "value", "d / d gate" where there is one, "d / d up"
-  std::string text;  // empty where it has more than a few hundred operations
+  std::string text;  // empty if the formula has more than a few hundred operations
   std::optional<BadPoint> bad_point;
 };
 struct ActivationReport {
   std::vector<FormulaReport> formulas;
-  std::string value_code;     // as forward kernels have it
-  std::string gradient_code;  // and backward kernels
+  std::string value_code;     // the code in forward kernels
+  std::string gradient_code;  // the code in backward kernels
 };
 ActivationReport report(const Activation& activation);
 

@@ -7,23 +7,24 @@
 
 namespace moejit::compiler {
 
-// Bounds calls before their routing is known. The sizes of tensors in a call over T tokens follow
-// from it, and the CTAs that have work.
+// Bounds calls before their routing is known. The sizes of tensors in a call over T tokens and the
+// number of CTAs that have work follow from it.
 struct CallBounds {
   int64_t max_tokens = 0;
   int32_t top_k = 1;
-  int32_t groups = 0;            // of permuted rows: experts of this rank
+  int32_t groups = 0;            // groups of permuted rows: the experts of this rank
   int32_t splits_alignment = 1;  // each group begins at a multiple of it
   int64_t max_permuted_rows = 0;
-  int64_t list_length = 0;    // tensors of a list, where a kernel has one
-  int64_t list_tiles = 0;     // 128x128 tiles of them all
-  int64_t list_elements = 0;  // likewise
+  int64_t list_length = 0;    // tensors in the kernel's list; 0 if it has no list
+  int64_t list_tiles = 0;     // 128x128 tiles of all tensors of the list
+  int64_t list_elements = 0;  // elements of all tensors of the list
   bool operator==(const CallBounds&) const = default;
 };
 
 CallBounds call_bounds(const Layer& layer);
 
-// A dimension whose size follows from the tokens of a call. A tensor has at most one of them.
+// A dimension whose size follows from the tokens of a call. A tensor has at most one such
+// dimension.
 enum class CallDim {
   kTokens,        // T
   kRows,          // P

@@ -8,7 +8,7 @@
 
 namespace moejit::compiler {
 
-// Where a compiler's time went, in seconds.
+// Seconds that a compiler spent in each of its phases.
 struct CompilePhases {
   double front_end = 0;  // parses and instantiates templates
   double optimizer = 0;  // makes PTX
@@ -16,22 +16,22 @@ struct CompilePhases {
   bool operator==(const CompilePhases&) const = default;
 };
 
-// What one call of a compiler took, in seconds. The wall times, `total` and the phases, are longer
-// where the compiler has to share its core; `cpu` is not. Absent is what the compiler does not
-// tell.
+// Seconds that one call of a compiler took. The wall times `total` and `phases` grow if the
+// compiler has to share its core; `cpu` does not. A field is absent if the compiler does not tell
+// it.
 struct CompileTime {
   double total = 0;
   std::optional<double> cpu;
   std::optional<CompilePhases> phases;
 };
 
-// A kernel that was compiled just now. Time and loss are no part of the binary: equal sources make
-// equal binaries.
+// A kernel that was compiled just now. Time and loss are not part of the binary, so that equal
+// sources make equal binaries.
 struct CompiledKernel {
   KernelBinary binary;
   CompileTime time;
   // Why the kernel is slow although its results are right (compiler/nvrtc/assembler_report.h), as
-  // the error kCompileFailed that it is to who wants no such kernel. Absent where nothing is known.
+  // the error kCompileFailed that compile_kernel() returns for it. Absent if no loss is known.
   std::optional<Error> loss = std::nullopt;
 };
 

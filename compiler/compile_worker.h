@@ -5,10 +5,10 @@
 
 namespace moejit::compiler {
 
-// The other side of CompileOptions::worker, for the program `moejit`: reads one kernel from
-// standard input, compiles it with NVRTC, and writes the machine code or the compiler's error to
-// standard output. It ends with `parent`, the process that asked. Errors: of reading and writing
-// only.
+// Serves CompileOptions::worker in the program `moejit`: reads one kernel from standard input,
+// compiles it with NVRTC, and writes the machine code or the compiler's error to standard output.
+// The process ends when `parent`, the process that asked, ends. Errors: only those of reading and
+// writing.
 Result<void> serve_compile_worker(int parent);
 
 }  // namespace moejit::compiler

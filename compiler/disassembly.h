@@ -14,22 +14,22 @@
 
 namespace moejit::compiler {
 
-// The machine code of one kernel as text (SASS), a line per instruction.
+// The machine code of one kernel as text (SASS), one line per instruction.
 struct KernelDisassembly {
   std::string entry;
   std::string text;
 };
 
-// The kernels of a cubin in file order, by nvdisasm or cuobjdump of a CUDA toolkit, which runs as a
-// process of its own (docs/environment.md says where it is looked for). Errors: kCompilerMissing
-// where there is none; kCompileFailed with the tool's output in `detail`.
+// Returns the kernels of a cubin in file order. nvdisasm or cuobjdump of a CUDA toolkit
+// disassembles them in a process of its own (docs/environment.md says where it is looked for).
+// Errors: kCompilerMissing if there is none; kCompileFailed with the tool's output in `detail`.
 Result<std::vector<KernelDisassembly>> disassemble(std::span<const std::byte> cubin);
 
-// The disassembler's path, for people. Error kCompilerMissing.
+// Returns the disassembler's path, for people. Error kCompilerMissing.
 Result<std::string> disassembler_description();
 
-// How often each instruction occurs in a disassembly, under its mnemonic without modifiers:
-// "QGMMA", "LDL", ... Labels, directives and encodings do not count.
+// Number of times that each instruction occurs in a disassembly, under its mnemonic without
+// modifiers: "QGMMA", "LDL", ... Labels, directives and encodings do not count.
 using InstructionCounts = std::map<std::string, int64_t, std::less<>>;
 InstructionCounts count_instructions(std::string_view disassembly);
 

@@ -13,8 +13,8 @@
 
 namespace moejit::compiler {
 
-// What a node of an expression computes from its operands. Those from kSilu on are short for
-// others: see expand().
+// What a node of an expression computes from its operands. Operators from kSilu on are short for
+// expressions of the others: see expand().
 enum class Operator {
   kNumber,
   kVariable,
@@ -26,7 +26,7 @@ enum class Operator {
   kFma,             // a * b + c with one rounding
   kWhereLess,       // a < b ? c : d
   kWhereLessEqual,  // a <= b ? c : d
-  kMin,             // NaN where one is NaN, as kMax and kRelu
+  kMin,             // NaN if an operand is NaN, as are kMax and kRelu
   kMax,
   kRelu,
   kAbs,
@@ -36,7 +36,7 @@ enum class Operator {
   kLog,
   kSqrt,
   kErf,
-  kErfc,  // 1 - erf, without the loss where erf is near 1
+  kErfc,  // 1 - erf, without the loss of precision where erf is near 1
   kSilu,
   kGelu,
   kGeluTanh,
@@ -45,7 +45,7 @@ enum class Operator {
 };
 
 // A formula as an immutable tree and a plain value: copies share their nodes, equal trees are
-// equal. The operators below leave out what numbers make needless; make() keeps what it is given.
+// equal. The operators below simplify their result; make() keeps what it is given.
 class Expression {
  public:
   Expression(double number);  // NOLINT: formulas mix numbers and expressions
@@ -57,12 +57,13 @@ class Expression {
   const std::string& name() const;  // of kVariable, else empty
   const std::vector<Expression>& operands() const;
 
-  int64_t size() const;  // nodes of the tree, copies counted; at most 2^40
+  int64_t size() const;  // nodes of the tree, shared nodes counted at each use; at most 2^40
 
   bool is_number() const { return op() == Operator::kNumber; }
   bool is_number(double value) const { return is_number() && number() == value; }
   bool operator==(const Expression& other) const;
-  // The same for copies; different expressions may be equal all the same.
+  // Returns an address that is equal for copies. Two expressions with different addresses may still
+  // be equal.
   const void* identity() const { return node_.get(); }
 
  private:
@@ -76,37 +77,38 @@ Expression operator+(const Expression& a, const Expression& b);
 Expression operator-(const Expression& a, const Expression& b);
 Expression operator*(const Expression& a, const Expression& b);
 Expression operator/(const Expression& a, const Expression& b);
-// One operation, simplified like the operators above: what has numbers alone is computed, in
-// double; 0 and 1 vanish as terms and factors (0 * x is 0 for any x); a division by a power of two
-// becomes a product; a product with one branch 0 is taken into the branch. No other rounding of a
-// formula changes.
+// Makes one operation, simplified as by the operators above: operations on numbers alone are
+// computed in double; 0 and 1 vanish as terms and factors (0 * x is 0 for any x); a division by a
+// power of two becomes a product; a product with a choice that has a branch 0 is moved into its
+// branches. The rounding of the formula does not change otherwise.
 Expression simplified(Operator op, std::vector<Expression> operands);
 Expression simplify(const Expression& expression);
 
-// Reads a formula: numbers, the names of `variables` and `constants`, + - * / with the usual
-// precedence, parentheses, and the functions of function_names(). kInvalidValue with the column,
-// what was got, what was wanted, and the nearest name.
+// The names that a formula may use, beside the functions of function_names().
 struct FormulaNames {
   std::vector<std::string_view> variables;
   std::map<std::string, double, std::less<>> constants;
 };
+// Reads a formula: numbers, the names of `variables` and `constants`, + - * / with the usual
+// precedence, parentheses, and the functions of function_names(). Error kInvalidValue with the
+// column, what was got, what was wanted, and the nearest name.
 Result<Expression> parse_expression(std::string_view text, const FormulaNames& names);
 std::vector<std::string_view> function_names();
 
-// Text that parse_expression() reads back to an equal tree.
+// Returns text that parse_expression() reads back to an equal tree.
 std::string to_string(const Expression& expression);
 
-// The same without Operator::kSilu and those behind it.
+// Returns an equivalent expression without Operator::kSilu and the operators behind it.
 Expression expand(const Expression& expression);
 
-// The derivative with respect to a variable, expanded and simplified. At kinks it is PyTorch's:
-// relu and abs have 0 at 0; min and max with a number, and so clamp, have there the derivative of
-// the other operand; where two operands that are no numbers are equal, half of each. NaN stays NaN
-// where the operand's derivative does not depend on the branch.
+// Returns the derivative with respect to a variable, expanded and simplified. At kinks it is
+// PyTorch's: relu and abs have 0 at 0; min and max with a number, and so clamp, have the derivative
+// of the other operand; if two operands that are not numbers are equal, each gives half. NaN stays
+// NaN where the operand's derivative does not depend on the branch.
 Expression differentiate(const Expression& expression, std::string_view variable);
 
-// Expressions as a list of assignments, in which operands come before what uses them and equal
-// parts are computed once.
+// One step of a list of assignments, in which operands come before their uses and equal parts are
+// computed once.
 struct Assignment {
   Operator op = Operator::kNumber;
   double number = 0.0;
@@ -120,14 +122,14 @@ struct StraightLine {
 };
 StraightLine straight_line(std::span<const Expression> expressions);
 
-// Values of the results in double. Every variable must have a value.
+// Evaluates the results in double. Every variable must have a value.
 using Values = std::map<std::string, double, std::less<>>;
 std::vector<double> evaluate(const StraightLine& code, const Values& variables);
 double evaluate(const Expression& expression, const Values& variables);
 
-// The value of the first result, and how far from it, to first order, the same in fp32 may be: each
-// operation rounded once, functions as far off as those of kernels. Overflow and subnormal numbers
-// apart.
+// The value of the first result, and, to first order, a bound on how far its fp32 value may be from
+// it: each operation is rounded once, and functions have the errors that they have in kernels.
+// Overflow and subnormal numbers are not covered.
 struct BoundedValue {
   double value = 0.0;
   double error = 0.0;

@@ -5,9 +5,9 @@
 
 namespace moejit::compiler {
 
-// Returns the field of a layer description that, where it is false, has other kernels do what the
-// kernel of this entry does: "fuse_activation" for "moejit_gemm_fc1_activation_quantize_...". Empty
-// for kernels that no field takes apart.
+// Returns the field of a layer description that, if it is false, replaces the kernel of this entry
+// by other kernels: "fuse_activation" for "moejit_gemm_fc1_activation_quantize_...". Empty for
+// kernels that no field takes apart.
 std::string_view field_that_fuses(std::string_view entry);
 
 }  // namespace moejit::compiler

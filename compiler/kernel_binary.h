@@ -14,8 +14,8 @@
 
 namespace moejit::compiler {
 
-// What a kernel costs per thread and CTA, read from the binary; spills from the assembler's
-// report. Absent for simulator binaries.
+// What a kernel costs per thread and CTA, read from the binary; the spills are from the assembler's
+// report. Simulator binaries have none.
 struct ResourceUsage {
   int32_t registers = 0;            // per thread
   int32_t static_shared_bytes = 0;  // per CTA, without the dynamic part
@@ -26,7 +26,7 @@ struct ResourceUsage {
   bool operator==(const ResourceUsage&) const = default;
 };
 
-// Bytes that a loader takes: a cubin (ELF) for CUDA, a shared object for the simulator.
+// Machine code that a loader takes: a cubin (ELF) for CUDA, a shared object for the simulator.
 struct KernelBinary {
   std::string entry;
   Target target;
@@ -35,12 +35,12 @@ struct KernelBinary {
   bool operator==(const KernelBinary&) const = default;
 };
 
-// Names of the kernels in a cubin, in file order. Any bytes may be given. Error kInternal: not a
-// well-formed ELF image.
+// Returns the names of the kernels in a cubin, in file order. Any bytes may be given. Error
+// kInternal: the bytes are not a well-formed ELF image.
 Result<std::vector<std::string>> cubin_entries(std::span<const std::byte> cubin);
 
-// Registers, static shared memory, stack and code size of one kernel of a cubin. Spills are not in
-// a cubin. Error kInternal: malformed, or no such kernel. Any bytes may be given.
+// Returns registers, static shared memory, stack and code size of one kernel of a cubin; spills are
+// not in a cubin. Any bytes may be given. Error kInternal: malformed, or no such kernel.
 Result<ResourceUsage> cubin_resource_usage(std::span<const std::byte> cubin,
                                            std::string_view entry);
 

@@ -13,8 +13,8 @@ namespace {
 // Raised when the meaning of a field, or of what is stored under a key, changes.
 constexpr int kSchema = 1;
 
-// Raised when a kernel wants to be launched in another way although neither its source nor a record
-// changes: meaning of the number of CTAs.
+// Raised when a kernel has to be launched in another way although neither its source nor a record
+// changes, such as with another meaning of the number of CTAs.
 constexpr int kLaunchAbi = 2;
 
 const std::string& launch_abi() {

@@ -12,17 +12,19 @@
 namespace moejit::compiler {
 
 // Identity of a kernel's machine code: everything that can change its bytes or how it is launched,
-// and nothing else - no paths, hosts, times, environment, driver version or name of a GPU. Equal
-// on all machines.
+// and nothing else: no paths, hosts, times, environment, driver version or name of a GPU. It is
+// equal on all machines.
 struct KernelKey {
   Digest digest;
-  std::vector<HashedField> fields;  // what went in, in order; the text as its digest
+  std::vector<HashedField> fields;  // the hashed fields in order; the source's text as its digest
 };
 
-// Error kCompilerMissing: the toolchain that would compile the source is part of the key.
+// Returns the key of a source. The toolchain that would compile it is part of the key: error
+// kCompilerMissing if there is none.
 Result<KernelKey> kernel_key(const KernelSource& source);
 
-// The same for a toolchain told by "name=value" fields, see toolchain_identity().
+// Returns the key of a source for a toolchain given by "name=value" fields, see
+// toolchain_identity().
 KernelKey kernel_key(const KernelSource& source, std::span<const std::string> toolchain);
 
 }  // namespace moejit::compiler

@@ -8,8 +8,8 @@
 
 namespace moejit::compiler {
 
-// One kernel as CUDA text. The same text serves every target; `target` says whose headers it is
-// compiled with. Equal specs and targets give equal bytes.
+// One kernel as CUDA text. Every target compiles the same text; `target` says with whose headers.
+// Equal specs and targets give equal bytes.
 struct KernelSource {
   std::string entry;  // name of the extern "C" entry: moejit_<operation>_<types>_<tile>_<8 hex>
   std::string text;

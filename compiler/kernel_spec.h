@@ -25,7 +25,8 @@ using KernelSpec =
                  ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec, ColumnSumsSpec,
                  RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec>;
 
-// The spec in one line of "name=value" words, stable: "row_chain load=rows quantize=1x128 ...".
+// Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
+// quantize=1x128 ...".
 std::string to_string(const KernelSpec& spec);
 
 }  // namespace moejit::compiler

@@ -131,7 +131,7 @@ std::string named_layer(const Layer& layer) {
 int64_t worst_case_permuted_rows(const Layer& layer) {
   const int64_t rows = layer.max_tokens * layer.top_k;
   const int64_t alignment = layer.splits_alignment;
-  // A group without rows is not padded, so no more groups than rows have a tail.
+  // A group without rows is not padded, so at most as many groups as rows have a padded end.
   const int64_t padded_groups = std::min<int64_t>(layer.local_experts, rows);
   return (rows + padded_groups * (alignment - 1)) / alignment * alignment;
 }

@@ -15,28 +15,29 @@ namespace moejit::compiler {
 enum class Pass { kForward, kBackward };
 enum class Recompute { kNone, kMoeExpert };
 
-// Element type of dw1 and dw2. What is bf16 is overwritten by every call: added to, it would be
-// rounded each time.
+// Element type of dw1 and dw2. Every call overwrites bf16 gradients: adding to them would round
+// them each time.
 enum class WgradDtype { kF32, kBf16 };
 
 // Element types of topk_ids, and of topk_probs and dprobs.
 enum class TopkIdsDtype { kI32, kI64 };
 enum class TopkProbsDtype { kF32, kBf16 };
 
-// What an expert id at or above local_experts is.
+// How an expert id at or above local_experts is treated.
 enum class ForeignExperts {
-  kReport,  // a mistake, which the status word tells; the choice is not routed
-  kIgnore,  // an expert of another rank, as -1 is
+  kReport,  // as a mistake: the status word reports it, and the choice is not routed
+  kIgnore,  // as an expert of another rank, like the id -1
 };
 
-// What backward can compute, in the order in which lists have them.
+// Gradients that backward can compute, in the order in which lists have them.
 enum class Gradient { kDx, kDprobs, kDw1, kDw2, kDb1, kDb2 };
 
-// What travels between ranks before the experts see it. kNone: the tokens given to the layer are
-// already those that the local experts serve, so quantize and permute_pad may be one kernel.
+// Format of the rows that travel between ranks before the experts see them. kNone: the tokens given
+// to the layer are already those that the local experts serve, so quantize and permute_pad may be
+// one kernel.
 enum class Dispatch { kNone, kFp8 };
 
-// How the rows of gate and up lie in w1, in dw1, and in the columns of what has both.
+// Order of the rows of gate and up in w1 and dw1, and of their columns in tensors that have both.
 enum class GateUpLayout {
   kConcat,       // all of gate, then all of up
   kInterleaved,  // they alternate, gate first
@@ -53,27 +54,28 @@ struct Layer {
   int32_t intermediate = 0;    // I: multiple of 16
   Activation activation = {};  // swiglu
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
-  bool biases = false;         // each expert adds b1 to h1 and b2 to its result
+  bool biases = false;         // whether each expert adds b1 to h1 and b2 to its result
   std::string dtype = "bf16";  // of x, weights and y
   TopkIdsDtype topk_ids_dtype = TopkIdsDtype::kI32;
-  TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // of dprobs too
+  TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // dtype of dprobs too
   ForeignExperts foreign_experts = ForeignExperts::kReport;
   Recipe recipe = Recipe::kFp8Flow;
-  int32_t block_size = 128;        // contraction elements of a scale block
-  int32_t scale_sharing_k = 1;     // scale blocks that follow each other there and share a scale
+  int32_t block_size = 128;     // contraction elements of a scale block
+  int32_t scale_sharing_k = 1;  // neighboring scale blocks along the contraction that share a scale
   int32_t splits_alignment = 128;  // each expert's rows start at a multiple of this
   int64_t max_tokens = 0;          // largest T of one call
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
   Dispatch dispatch = Dispatch::kNone;
-  bool dispatch_calls = false;  // the host dispatches rows itself, between calls
+  bool dispatch_calls = false;  // whether the host dispatches rows itself, between calls
   std::vector<Pass> passes = {Pass::kForward};
-  std::vector<Gradient> gradients = {};  // that backward computes, ordered; empty: all there are
-  bool backward_halves = false;          // backward may be called in two halves
+  std::vector<Gradient> gradients = {};  // computed by backward, ordered; empty: all there are
+  bool backward_halves = false;          // whether backward may be called in two halves
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
-  bool fuse_activation = true;  // the activation may be part of the kernel that multiplies with w1
-  bool fuse_transpose = true;   // backward may permute and transpose x and dy in one kernel
-  // The activation's gradient may be transposed, with the activation, by the kernel that makes it.
+  bool fuse_activation = true;  // whether the kernel of fc1 may contain the activation
+  bool fuse_transpose = true;   // whether backward may permute and transpose x and dy in one kernel
+  // Whether the kernel that makes the activation's gradient may transpose it, along with the
+  // activation.
   bool fuse_activation_transpose = true;
 
   bool operator==(const Layer&) const = default;
@@ -81,23 +83,25 @@ struct Layer {
 
 bool has_backward(const Layer& layer);
 
-// Returns every gradient that the layer has, asked for or not: those of biases where it has biases.
+// Returns every gradient that the layer has, requested or not; db1 and db2 only if it has biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
 // Returns the gradients that backward computes, in their order; none without backward.
 std::vector<Gradient> gradients_of(const Layer& layer);
 bool computes(const Layer& layer, Gradient gradient);
 
-// Whether backward calls may add to the gradients of weights, and of biases.
+// Returns whether backward calls may add to the gradients of weights and biases.
 bool adds_gradients(const Layer& layer);
 
-// Parts of I rows in w1, each with I columns of h1: gate and up, or up alone.
+// Returns how many parts of I rows w1 has, each with I columns of h1: 2 for gate and up, 1 for up
+// alone.
 int32_t w1_sections(const Layer& layer);
 
-// I': columns of each half, gate and up, of what is contracted over both: I, or rounded up to
-// multiples of 128 where scale blocks may not lie in both halves. Zeros fill it up.
+// Returns I', the columns of each half, gate and up, of operands that are contracted over both
+// halves. It is I, or I rounded up to a multiple of 128 if no scale block may lie in both halves.
+// Zeros fill up the columns between.
 int32_t padded_intermediate(const Layer& layer);
 
-// Returns what a sentence calls a layer: "the layer NAME", or "the layer" where it has no name.
+// Returns the name of a layer in sentences: "the layer NAME", or "the layer" if it has no name.
 std::string named_layer(const Layer& layer);
 
 std::string_view to_string(Pass pass);
@@ -110,14 +114,14 @@ std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(GateUpLayout layout);
 
-// The largest P that any routing can need: every token's K choices local, as many groups as can be
-// padded to the alignment: [max_tokens * top_k + min(local_experts, max_tokens * top_k) *
-// (splits_alignment - 1)], rounded down to a multiple of splits_alignment (all group starts are
-// such multiples, and a group without rows takes none).
+// Returns the largest P that any routing can need: all K choices of every token are local, and as
+// many groups as possible are padded to the alignment: [max_tokens * top_k + min(local_experts,
+// max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of splits_alignment.
+// All group starts are such multiples, and a group without rows takes no rows.
 int64_t worst_case_permuted_rows(const Layer& layer);
 
-// The layer as JSON text that parse_layer() reads back to an equal record; all fields written
-// (`gradients` where there is a backward pass), stable order, ends with a newline.
+// Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
+// fields (`gradients` only with a backward pass) in a stable order and ends with a newline.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -14,11 +14,11 @@
 
 namespace moejit::compiler {
 
-// Descriptions of single operations, each of which is a plan of its own: what a layer does step by
-// step, for programs that want one of the steps. docs/operations-api.md describes fields and
-// tensors; parse_operation() guarantees the ranges that are stated there.
+// Descriptions of single operations. Each operation is one step of a layer with a plan of its own,
+// for programs that want only this step. docs/operations-api.md describes fields and tensors;
+// parse_operation() guarantees the ranges stated there.
 
-// Quantises rows of tokens: e4m3, one power-of-two scale for each row and 128 columns.
+// Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns.
 struct QuantizeOperation {
   int64_t max_tokens = 0;
   int64_t columns = 0;
@@ -26,25 +26,25 @@ struct QuantizeOperation {
   bool operator==(const QuantizeOperation&) const = default;
 };
 
-// Quantises the matrices of all experts: e4m3, one power-of-two scale for each 128x128 tile.
+// Quantizes the matrices of all experts to e4m3, with one power-of-two scale for each 128x128 tile.
 struct QuantizeWeightsOperation {
   int64_t local_experts = 0;
-  int64_t sections = 1;  // equal parts of the rows, at each of which tiles restart
-  int64_t rows = 0;      // of all sections
+  int64_t sections = 1;  // equal parts of the rows; tiles restart at each part
+  int64_t rows = 0;      // of all sections together
   int64_t columns = 0;
   int64_t scale_sharing_k = 1;
-  GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // of two sections
-  bool colwise = false;                                 // writes the transposed matrices too
+  GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // of the rows, if sections is 2
+  bool colwise = false;  // whether the transposed matrices are written too
   bool operator==(const QuantizeWeightsOperation&) const = default;
 };
 
-// What routing a call's tokens to this rank's experts depends on.
+// Sizes that decide how a call's tokens are routed to this rank's experts.
 struct RoutedTokens {
   int64_t max_tokens = 0;
   int64_t top_k = 0;
   int64_t local_experts = 0;
   int64_t splits_alignment = 128;
-  int64_t max_permuted_rows = 0;  // 0 while it is not known
+  int64_t max_permuted_rows = 0;  // 0: not known yet
   bool operator==(const RoutedTokens&) const = default;
 };
 
@@ -53,7 +53,7 @@ struct RouteOperation {
   RoutedTokens tokens;
   TopkIdsDtype topk_ids_dtype = TopkIdsDtype::kI32;
   ForeignExperts foreign_experts = ForeignExperts::kReport;
-  bool colwise_offs = false;  // tells where groups of columns start, too
+  bool colwise_offs = false;  // whether the starts of groups of columns are written too
   bool operator==(const RouteOperation&) const = default;
 };
 
@@ -63,48 +63,49 @@ enum class RowFormat {
   kFp8,  // e4m3 with a scale for each row and 128 columns
 };
 
-// Copies the rows of tokens to expert order, or those of a gradient, which take no probabilities
-// along.
+// Copies the rows of tokens, or the rows of a gradient, to expert order. A gradient has no
+// probabilities to copy.
 struct PermutePadOperation {
   RoutedTokens tokens;
   int64_t columns = 0;
-  RowFormat format = RowFormat::kFp8;  // of what is stored
-  bool quantizes = false;              // on the way, where the input is bf16 and the output fp8
+  RowFormat format = RowFormat::kFp8;  // of the stored rows
+  bool quantizes = false;              // whether bf16 input is quantized to fp8 output on the way
   bool is_gradient = false;
-  int64_t experts = 0;          // of the whole model, which decides about speed alone
-  int64_t scale_sharing_k = 1;  // where it quantises
-  bool keeps_rows = false;      // where it quantises: stores them in the order of tokens too
-  bool row_tokens = false;      // tells whose row each one is
+  int64_t experts = 0;          // of the whole model; affects speed only
+  int64_t scale_sharing_k = 1;  // if it quantizes
+  bool keeps_rows = false;  // if it quantizes: whether rows are also stored in the order of tokens
+  bool row_tokens = false;  // whether the token of each row is written
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;
   bool operator==(const PermutePadOperation&) const = default;
 };
 
-// Sums the rows of each token back into one; of a gradient, collects those of probabilities too.
+// Sums the rows of each token back into one. For a gradient it also collects the gradients of the
+// probabilities.
 struct UnpermuteOperation {
   RoutedTokens tokens;
   int64_t columns = 0;
   bool is_gradient = false;
-  int64_t dprobs_columns = 0;  // of a gradient: parts of a row's gradient of its probability
-  bool bias_dprobs = false;    // and what biases add to it
+  int64_t dprobs_columns = 0;  // for a gradient: parts of the gradient of a row's probability
+  bool bias_dprobs = false;    // for a gradient: whether biases add a part to it
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;
   bool operator==(const UnpermuteOperation&) const = default;
 };
 
-// Makes the activation of permuted rows times their probabilities, or its gradients.
+// Computes the activation of permuted rows times their probabilities, or its gradients.
 struct ActivationOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
   int64_t intermediate = 0;
-  RowFormat format = RowFormat::kFp8;  // of what is stored
+  RowFormat format = RowFormat::kFp8;  // of the stored rows
   bool is_gradient = false;
   Activation activation = {};
-  int64_t scale_sharing_k = 1;                          // of fp8 that is no gradient
-  GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // of columns in bf16
-  bool dprobs = true;  // of a gradient: tells parts of those of the probabilities
+  int64_t scale_sharing_k = 1;                          // of fp8 rows, unless is_gradient
+  GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // order of the columns in bf16
+  bool dprobs = true;  // for a gradient: whether parts of the probabilities' gradients are written
   bool operator==(const ActivationOperation&) const = default;
 };
 
-// Transposes quantised rows into an operand of wgrad, with one scale for each 128x128 tile.
+// Transposes quantized rows into an operand of wgrad, with one scale for each 128x128 tile.
 struct TransposeOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
@@ -128,7 +129,7 @@ struct GroupedGemmOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
   int64_t sections = 1;
-  int64_t n = 0;  // of all sections
+  int64_t n = 0;  // of all sections together
   int64_t k = 0;
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
@@ -138,10 +139,10 @@ struct GroupedGemmOperation {
   bool operator==(const GroupedGemmOperation&) const = default;
 };
 
-// Multiplies over the tokens of each group: the gradient of its expert's matrix.
+// Multiplies over the tokens of each group, which gives the gradient of its expert's matrix.
 struct ContractionGroupedGemmOperation {
   int64_t local_experts = 0;
-  int64_t max_columns = 0;  // C: tokens, those among them that fill groups up
+  int64_t max_columns = 0;  // C: columns of tokens, with the pad columns that fill groups up
   int64_t rows = 0;
   int64_t n = 0;
   GradientScales scales = GradientScales::kTile;
@@ -164,22 +165,22 @@ struct OperationPlan : Plan {
 // Returns the value of the description's "operation": "quantize", "permute_pad_grad", ...
 std::string_view operation_name(const OperationDescription& operation);
 
-// Tells whether a text is meant as the description of an operation: an object with "operation".
-// False for what is no JSON.
+// Returns whether a text is meant as the description of an operation: an object with "operation".
+// False for text that is not JSON.
 bool describes_operation(std::string_view json);
 
 // Reads the description of an operation (docs/operations-api.md), with the errors of parse_layer().
 Result<OperationDescription> parse_operation(std::string_view json, std::string_view source_name);
 
-// Returns the description as JSON that parse_operation() reads back to an equal record, all fields
-// written, in stable order, with a newline at the end.
+// Returns the description as JSON that parse_operation() reads back to an equal record. It has all
+// fields in a stable order and ends with a newline.
 std::string to_json(const OperationDescription& operation);
 
-// Plans an operation: its kernel, as a layer gets it for the same problem, and the caller's
-// tensors. Pure. Errors: parts of the problem that do not go together (kUnsupported).
+// Plans an operation: the kernel that a layer gets for the same problem, and the caller's tensors.
+// Is pure. Errors: parts of the problem that do not go together (kUnsupported).
 Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target);
 
-// Return the same of such a plan as of a layer's (compiler/compiler.h).
+// Return for an operation's plan what the functions of compiler/compiler.h return for a layer's.
 std::string print_plan(const OperationPlan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const OperationPlan& plan);
 std::string plan_digest(const OperationPlan& plan);

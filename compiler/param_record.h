@@ -11,21 +11,21 @@
 
 namespace moejit::compiler {
 
-// A pointer or a tensor map of a parameter record (templates/moejit_device/params), by its field's
-// name, which KernelArgument::role and TensorMapPlan::role give.
+// A pointer or a tensor map in a parameter record (templates/moejit_device/params). `role` is the
+// name of its field, as in KernelArgument::role and TensorMapPlan::role.
 struct RecordTensor {
   std::string_view role;
   std::size_t offset = 0;
   Access access = Access::kRead;
 };
 
-// A number likewise, by the name that KernelNumber::role gives it.
+// A number in a parameter record. `role` is the name of its field, as in KernelNumber::role.
 struct RecordNumber {
   std::string_view role;
   std::size_t offset = 0;
 };
 
-// What the host has to know of a kernel's parameter record.
+// What the host has to know about a kernel's parameter record.
 struct ParamRecord {
   std::string_view name;
   std::size_t bytes = 0;
@@ -36,10 +36,10 @@ struct ParamRecord {
 
 const ParamRecord& param_record(const KernelSpec& spec);
 
-// Returns the layouts of all records as text, which is another one whenever a field moves.
+// Returns the layouts of all records as text, which changes whenever a field moves.
 std::string param_record_layouts();
 
-// Gives each argument and tensor map of a kernel its access, as the record and the spec tell.
+// Sets the access of each argument and tensor map of a kernel, as the record and the spec tell.
 void set_access(KernelPlan& kernel);
 
 }  // namespace moejit::compiler

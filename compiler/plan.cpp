@@ -8,7 +8,8 @@ namespace moejit::compiler {
 
 namespace {
 
-// Returns whether the kernel has an argument or a tensor map of this tensor with such an access.
+// Returns whether the kernel has an argument or a tensor map of this tensor with an access that
+// satisfies `holds`.
 template <typename Holds>
 bool accesses(const KernelPlan& kernel, std::string_view tensor, Holds holds) {
   const auto matches = [&](const auto& argument) {

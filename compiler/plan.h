@@ -19,27 +19,27 @@ namespace moejit::compiler {
 // ---------------------------------------------------------------------------------------------
 // Tensors
 
-// Who owns a tensor's memory and how long it lives.
+// Owner and lifetime of a tensor's memory.
 enum class TensorRole {
   kInput,       // the caller's, read by calls: x, topk_ids, topk_probs; dy
   kWeight,      // the caller's, read when weights change: w1, w2; b1, b2; skip_update
-  kQuantized,   // the caller's cache of quantised weights: w1_q, w1_scale_inv, ...
+  kQuantized,   // the caller's cache of quantized weights: w1_q, w1_scale_inv, ...
   kDispatched,  // the caller's, written by quantize on one rank and read by experts on another: x_q
   kOutput,      // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
-  kSaved,       // a slice of what the caller keeps from a forward to its backward call
-  kDeferred,    // a slice of what the caller keeps from a backward call's data half to its other
+  kSaved,       // a slice of the block that the caller keeps from a forward to its backward call
+  kDeferred,    // a slice of the block that the caller keeps from the data half to the weights half
   kWorkspace,   // a slice of the workspace handed to every call
 };
 
-// How the elements of a tensor lie in memory; part of the tensor's type, never inferred.
+// Order of a tensor's elements in memory; part of the tensor's type, never inferred.
 enum class Layout {
   kRowMajor,       // data, last dimension contiguous
   kScalesCompact,  // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
   kScalesTiles,    // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
 };
 
-// One dimension: its size at run time is `value`, or for symbols that change per call (T, P, C) at
-// most `value`. `symbol` is what listings show: "T", "K", "P", "ceil(H/128)", ...
+// One dimension of a tensor. Its size at run time is `value`, or at most `value` for symbols that
+// change per call (T, P, C). `symbol` is what listings show: "T", "K", "P", "ceil(H/128)", ...
 struct Dim {
   std::string symbol;
   int64_t value = 0;
@@ -52,21 +52,23 @@ struct TensorPlan {
   std::vector<Dim> shape;
   Layout layout = Layout::kRowMajor;
   TensorRole role = TensorRole::kWorkspace;
-  bool is_optional = false;              // calls may leave it out; their kernels then get null
-  bool is_optional_in_backward = false;  // likewise backward calls, but not the others
-  int64_t bytes = 0;                     // with every dimension at its bound, as offsets are
+  bool is_optional = false;  // whether calls may leave it out; their kernels then get null
+  bool is_optional_in_backward = false;  // whether backward calls, but no others, may leave it out
+  int64_t bytes = 0;                     // with every dimension at its bound, as for the offsets
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
-  int64_t saved_offset = -1;      // likewise of kSaved tensors
-  int64_t deferred_offset = -1;   // likewise of kDeferred tensors
-  int32_t first_use = -1;         // index into Plan::kernels of the first and last kernel that
-  int32_t last_use = -1;  // touches it; workspace that no phase has in use together may overlap
+  int64_t saved_offset = -1;      // of kSaved tensors, multiple of 256; -1 for the others
+  int64_t deferred_offset = -1;   // of kDeferred tensors, multiple of 256; -1 for the others
+  // Indices into Plan::kernels of the first and the last kernel that touch it. Workspace tensors
+  // that no phase uses at the same time may overlap.
+  int32_t first_use = -1;
+  int32_t last_use = -1;
   bool operator==(const TensorPlan&) const = default;
 };
 
 // ---------------------------------------------------------------------------------------------
 // Kernels
 
-// When a kernel runs.
+// The calls that launch a kernel.
 enum class Phase {
   kWeights,  // once after the weights changed
   kForward,
@@ -74,21 +76,22 @@ enum class Phase {
 };
 
 // The halves of the backward pass of layers with backward_halves, in this order. The data half
-// gives dx and dprobs, the weights half the gradients of weights and biases.
+// computes dx and dprobs, the weights half the gradients of weights and biases.
 enum class BackwardHalf { kData, kWeights };
 
-// The calls of a pass of layers with dispatch_calls, in this order. The host moves the rows that
-// the one leaves to the ranks whose experts they go to, where the other takes them.
+// The calls of a pass of layers with dispatch_calls, in this order. Between them the host moves the
+// rows that kQuantize leaves to the ranks of their experts, where kExperts reads them.
 enum class DispatchCall { kQuantize, kExperts };
 
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
 
-// Tells what a kernel does with a tensor.
+// What a kernel does with a tensor.
 enum class Access { kRead, kWrite, kReadWrite };
 
-// `role` is the field of the kernel's parameter record (templates/moejit_device/params), `tensor`
-// the name in Plan::tensors bound to it. Fields without an argument are null.
+// An argument of a kernel. `role` is the field of the kernel's parameter record
+// (templates/moejit_device/params), `tensor` the name in Plan::tensors that is bound to it. Fields
+// without an argument are null.
 struct KernelArgument {
   std::string role;
   std::string tensor;
@@ -96,22 +99,22 @@ struct KernelArgument {
   bool operator==(const KernelArgument&) const = default;
 };
 
-// A tensor as tensor copies see it, and the box that one copy moves. Innermost dimension first;
-// dimensions from `rank` on are unused.
+// A tensor as tensor copies (TMA) see it, and the box that one copy moves. The innermost dimension
+// is first; dimensions from `rank` on are unused.
 struct TensorBox {
   DType dtype = DType::kU8;
   int32_t rank = 2;                               // 2, 3 or 4
   std::array<int64_t, 4> dims{1, 1, 1, 1};        // elements
   std::array<int64_t, 3> strides_bytes{0, 0, 0};  // of dimensions 1 to 3; multiples of 16
   std::array<int32_t, 4> box{1, 1, 1, 1};         // elements, at most 256 each
-  bool is_swizzled = false;                       // rows of 128 bytes, 128-byte swizzle
-  // The dimension that is the tensor's T, P or C, as large as that is in a call; -1: none. `dims`
-  // has the largest.
+  bool is_swizzled = false;  // whether rows of 128 bytes have the 128-byte swizzle
+  // Index of the dimension that is the tensor's T, P or C and follows its size in a call; -1: none.
+  // `dims` has the largest size.
   int32_t call_dim = -1;
   bool operator==(const TensorBox&) const = default;
 };
 
-// A tensor map in a kernel's parameter record: `role` is the field, `tensor` the name in
+// A tensor map in a kernel's parameter record. `role` is the field, `tensor` the name in
 // Plan::tensors whose address it gets.
 struct TensorMapPlan {
   std::string role;
@@ -121,8 +124,8 @@ struct TensorMapPlan {
   bool operator==(const TensorMapPlan&) const = default;
 };
 
-// A number of a kernel's parameter record: `role` is its field. It is a dimension of the call, or
-// else `value`.
+// A number in a kernel's parameter record, in the field `role`. It is a dimension of the call, or
+// `value` if `dim` is absent.
 struct KernelNumber {
   std::string role;
   std::optional<CallDim> dim;
@@ -135,34 +138,34 @@ struct KernelNumber {
 struct LaunchShape {
   int32_t threads = 0;
   int64_t max_ctas = 1;      // CTAs that the largest input keeps busy
-  int32_t ctas_per_sm = 0;   // of persistent kernels, at most; 0: not persistent
-  int32_t shared_bytes = 0;  // dynamic
+  int32_t ctas_per_sm = 0;   // limit for persistent kernels; 0: not persistent
+  int32_t shared_bytes = 0;  // dynamic shared memory of a CTA
   bool operator==(const LaunchShape&) const = default;
 };
 
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   Phase phase = Phase::kForward;
-  std::optional<BackwardHalf> half = {};           // of kBackward, where the layer has halves
-  std::optional<DispatchCall> dispatch_call = {};  // where the layer has dispatch_calls
-  std::optional<GradientMode> gradient_mode;       // launched by backward calls of this mode alone
+  std::optional<BackwardHalf> half = {};           // for kBackward, if the layer has halves
+  std::optional<DispatchCall> dispatch_call = {};  // if the layer has dispatch_calls
+  std::optional<GradientMode> gradient_mode;       // if only backward calls of this mode launch it
   KernelSpec spec;
-  CallBounds bounds;  // of the calls that launch it
+  CallBounds bounds;  // of the calls that launch the kernel
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
   std::vector<TensorMapPlan> tensor_maps;
   std::vector<KernelNumber> numbers;
-  int64_t min_bytes = 0;             // least traffic with every bound reached; design section 9
-  int64_t multiply_adds = 0;         // likewise
+  int64_t min_bytes = 0;             // least traffic, with every bound reached; design section 9
+  int64_t multiply_adds = 0;         // with every bound reached
   std::vector<std::string> reasons;  // a sentence for each choice
   bool operator==(const KernelPlan&) const = default;
 };
 
-// What preparing and running a list of kernels takes.
+// Everything needed to prepare and run a list of kernels.
 struct Plan {
-  std::string subject;  // what errors call it: "the layer tiny", "the operation quantize"
+  std::string subject;  // name in errors: "the layer tiny", "the operation quantize"
   Target target;
-  CallBounds bounds;  // of its calls
+  CallBounds bounds;  // of the plan's calls
   std::vector<TensorPlan> tensors;
   std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward, then backward
   int64_t workspace_bytes = 0;
@@ -180,10 +183,10 @@ struct LayerPlan : Plan {
 };
 
 struct PlanOptions {
-  // Every intermediate stays readable after a call: nothing shares workspace, and tensors that a
-  // fused kernel would keep in registers are written too (x_q of quantize_permute_pad).
+  // Whether every intermediate stays readable after a call: no tensors share workspace, and tensors
+  // that a fused kernel would keep in registers are written too (x_q of quantize_permute_pad).
   bool keep_intermediates = false;
-  // Grouped GEMMs tell how long they ran, and the caller gives each an output for it:
+  // Whether grouped GEMMs measure how long they run. The caller gives each an output for it:
   // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same.
   bool measure_gemms = false;
 };
@@ -195,7 +198,7 @@ bool reads(const KernelPlan& kernel, std::string_view tensor);
 bool writes(Access access);
 bool writes(const KernelPlan& kernel, std::string_view tensor);
 
-// What a call runs: a phase, or the part of it that is given.
+// The kernels that a call runs: those of a phase, or of the given part of it.
 struct CallPart {
   Phase phase = Phase::kForward;
   std::optional<BackwardHalf> half = {};
@@ -203,31 +206,32 @@ struct CallPart {
   bool operator==(const CallPart&) const = default;
 };
 
-// Whether a call of this part launches the kernel.
+// Returns whether a call of this part launches the kernel.
 bool is_of_part(const KernelPlan& kernel, const CallPart& part);
 
-// Whether a call of this part touches a tensor.
+// Returns whether a call of this part touches a tensor.
 bool is_used(const Plan& plan, const TensorPlan& tensor, const CallPart& part);
 
-// Whether a call of this half takes a tensor for its shape alone: the weights half takes dy, which
-// its kernels need not read, since something has to tell T.
+// Returns whether a call of this half takes a tensor for its shape alone. The weights half takes dy
+// so that it knows T, even if its kernels do not read dy.
 bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
                        std::optional<BackwardHalf> half);
 
-// Where a tensor lies in its block in a call over max_tokens tokens; -1: it is the caller's.
+// Returns the offset of a tensor in its block in a call over max_tokens tokens; -1 for tensors of
+// callers.
 int64_t block_offset(const TensorPlan& tensor);
 
-// Whether a call of this phase may leave a tensor out.
+// Returns whether a call of this phase may leave a tensor out.
 bool is_optional(const TensorPlan& tensor, Phase phase);
 
-// A tensor of the plan by name, or null.
+// Returns a tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 
-// What to do about a tensor of this name that came with another dtype than the plan's: the field of
-// a description that plans it with this one. Empty where there is none.
+// Returns a hint for a tensor that came with the dtype `got` instead of the plan's: the field of a
+// description that plans it with `got`. Empty if there is no such field.
 std::string dtype_hint(std::string_view tensor, DType got);
 
-// Whether tensors of this role have memory of the caller's, rather than a slice of a block.
+// Returns whether tensors of this role are in the caller's memory, not in a slice of a block.
 bool is_callers(TensorRole role);
 
 std::string_view to_string(TensorRole role);

@@ -10,16 +10,16 @@
 
 namespace moejit::compiler {
 
-// What elements share a scale.
+// The elements that share a scale.
 enum class ScaleOf {
-  kNone,     // elements are the numbers themselves
+  kNone,     // no scales: elements are the numbers themselves
   k1x128,    // 128 elements of a row
-  k128x128,  // a tile, of which a row's or column's scale follows as well
+  k128x128,  // a tile; each of its rows and columns has the same scale
 };
 
-// How a scale follows from the largest magnitude of its elements.
+// The rule for a scale, given the largest magnitude of its elements.
 enum class ScaleRule {
-  kPowerOfTwo,  // the largest power of two that keeps them in range (docs/recipes.md)
+  kPowerOfTwo,  // the largest power of two that keeps the elements in range (docs/recipes.md)
 };
 
 // The number format of a class of tensors, with its scales.
@@ -27,24 +27,25 @@ struct Format {
   DType dtype = DType::kBF16;
   ScaleOf scale = ScaleOf::kNone;
   ScaleRule rule = ScaleRule::kPowerOfTwo;
-  float epsilon = 0.0f;  // the smallest amax that is scaled for
+  float epsilon = 0.0f;  // the smallest amax that a scale is computed for
 
   bool operator==(const Format&) const = default;
 };
 
 constexpr bool has_scales(const Format& format) { return format.scale != ScaleOf::kNone; }
 
-// A row of the table of recipes: the format of each class of tensors that GEMMs multiply. All that
-// planning does for a recipe follows from its row; docs/recipes.md has the formulas.
+// A row of the table of recipes: the format of each class of tensors that GEMMs multiply.
+// Everything that planning does for a recipe follows from its row; docs/recipes.md has the
+// formulas.
 struct Recipe {
   std::string_view name;
-  Format tokens = {};           // x and its permuted rows, by which fc1 multiplies
-  Format activations = {};      // act, by which fc2 multiplies
+  Format tokens = {};           // x and its permuted rows, the rows of fc1
+  Format activations = {};      // act, the rows of fc2
   Format weights = {};          // of fprop
   Format gradients = {};        // dy, its permuted rows, and dh1: what dgrad multiplies
   Format weights_colwise = {};  // of dgrad
-  Format wgrad_operands = {};   // both, along the tokens
-  bool has_kernels = true;      // false: a name that is known, and refused
+  Format wgrad_operands = {};   // of both operands, whose contraction runs along the tokens
+  bool has_kernels = true;      // false: the name is known but refused
 
   bool operator==(const Recipe&) const = default;
 
@@ -52,8 +53,8 @@ struct Recipe {
       kNvfp4;
 };
 
-// The smallest amax that FP8-Flow-MoE's quantiser of activations and gradients scales for: a row of
-// zeros gets the scale 2^-42 and cannot raise its neighbours'.
+// The smallest amax that FP8-Flow-MoE's quantizer of activations and gradients computes a scale
+// for: a row of zeros gets the scale 2^-42 and cannot raise the scales of its neighbors.
 inline constexpr float kActivationEpsilon = 1e-10f;
 
 inline constexpr Format kRows1x128{
@@ -82,7 +83,7 @@ inline constexpr std::array kRecipes = {
 
 constexpr std::string_view to_string(const Recipe& recipe) { return recipe.name; }
 
-// Returns the recipe of that name; none where there is none.
+// Returns the recipe with this name; none if there is none.
 inline std::optional<Recipe> find_recipe(std::string_view name) {
   const auto* const found = std::ranges::find(kRecipes, name, &Recipe::name);
   return found == kRecipes.end() ? std::nullopt : std::optional(*found);

@@ -14,17 +14,18 @@ enum class TargetKind {
   kSim,   // the host C++ compiler makes a shared object for the simulator
 };
 
-// What a kernel is compiled for. Planning and compiling need only this record, no device.
+// The platform that a kernel is compiled for. Planning and compiling need only this record, no
+// device.
 struct Target {
   TargetKind kind = TargetKind::kCuda;
   std::string arch = "sm_90a";           // "host" for the simulator
-  int32_t shared_memory_bytes = 232448;  // most dynamic shared memory a CTA may ask for
+  int32_t shared_memory_bytes = 232448;  // most dynamic shared memory that a CTA may ask for
   int32_t max_threads_per_cta = 1024;
 
   bool operator==(const Target&) const = default;
 };
 
-// "cuda:sm_90a" and "sim". Unknown names are an error that lists the known ones.
+// Convert "cuda:sm_90a" and "sim". An unknown name is an error that lists the known ones.
 Result<Target> parse_target(std::string_view name);
 std::string to_string(const Target& target);
 

@@ -7,17 +7,17 @@
 
 namespace moejit::compiler {
 
-// What a call asks of its kernels: rows of experts, with and without the pad rows among them.
+// Rows of experts in a call, with and without the pad rows among them.
 struct CallRows {
   int64_t tokens = 0;         // T
   int64_t routed = 0;         // sum of counts
   int64_t padded = 0;         // offs[E]
-  int64_t routed_tokens = 0;  // those of the T that have a row
+  int64_t routed_tokens = 0;  // tokens among the T that have a row
 };
 
-// Least traffic and arithmetic of a kernel for such a call: each input read once, each output
-// written once; pad rows are written, never read or multiplied. A memory-bound kernel is judged by
-// these bytes over its time.
+// Least traffic and arithmetic of a kernel: each input is read once, each output is written once;
+// pad rows are written, never read or multiplied. A memory-bound kernel is judged by these bytes
+// over its time.
 struct Work {
   int64_t min_bytes = 0;
   int64_t multiply_adds = 0;

@@ -12,7 +12,7 @@ namespace moejit::compiler {
 // What the scales of a contraction-grouped GEMM belong to; its contraction runs along the tokens.
 enum class GradientScales {
   kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
-  kRow,   // 1x128 scales of the rows of both, as quantising each on its own leaves them
+  kRow,   // 1x128 scales of the rows of both, as quantizing each on its own leaves them
   kNone,  // bf16 operands have none, and are read as they lie: MN-major, a token a row
 };
 // What becomes of a weight gradient.

@@ -56,7 +56,7 @@ struct GroupedGemmSpec {
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
   int32_t tile_rows = 128;           // 16, 32 or 64 where swapped
-  float epsilon = 0.0f;              // smallest amax of an epilogue that quantises
+  float epsilon = 0.0f;              // smallest amax of an epilogue that quantizes
   int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
   int32_t blocks_per_promotion = 1;  // stages that are one partial sum; 1 where gated
   Activation activation = {};        // of an epilogue that activates

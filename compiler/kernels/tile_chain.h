@@ -8,9 +8,9 @@
 
 namespace moejit::compiler {
 
-// Quantises matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
+// Quantizes matrices in 128x128 tiles, one CTA per tile. Each matrix is `sections` stacked parts
 // of `section_rows` rows; tiles restart at each part (gate and up of w1). `tiles_per_scale`
-// neighbours in a row of tiles share their scale. With `writes_colwise` the same launch writes
+// neighbors in a row of tiles share their scale. With `writes_colwise` the same launch writes
 // bytes and scales transposed too: the operand of dgrad, whose contraction runs along the rows.
 // There each of several sections is filled up with zeros to a multiple of 128. Interleaved, the
 // rows of the sections alternate in the input, and there alone.

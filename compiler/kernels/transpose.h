@@ -24,7 +24,7 @@ enum class RowSource {
 
 // Turns q [P, columns] with compact power-of-two scales into [columns, Pc], an operand of wgrad
 // with one scale for each 128x128 tile: each group's rows become columns that start at a multiple
-// of 128. No value is quantised twice: bytes are multiplied by powers of two.
+// of 128. No value is quantized twice: bytes are multiplied by powers of two.
 struct TransposeSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2
   TransposeRule rule = TransposeRule::kIdeal;

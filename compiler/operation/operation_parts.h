@@ -78,7 +78,7 @@ void read_groups(PartsBuilder& parts, int64_t local_experts);
 
 CallBounds bounds_of(const RoutedTokens& tokens);
 
-// Returns the format of rows, with the quantiser's smallest amax.
+// Returns the format of rows, with the quantizer's smallest amax.
 Format format_of(RowFormat format);
 
 }  // namespace moejit::compiler

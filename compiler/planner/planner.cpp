@@ -51,7 +51,7 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
   return reasons;
 }
 
-// Returns what is done, in order, with neighbours joined and nothing that nobody needs.
+// Returns what is done, in order, with neighbors joined and nothing that nobody needs.
 Graph fused_graph(const Layer& layer, const PlanOptions& options,
                   std::vector<std::string>& reasons) {
   const std::vector<std::string> outputs = layer_outputs(layer);

@@ -30,7 +30,7 @@ struct QuantizeWeights {
 struct QuantizeRows {
   int32_t columns = 0;
   Format format = {};
-  int32_t blocks_per_scale = 1;  // neighbours in a row that share theirs
+  int32_t blocks_per_scale = 1;  // neighbors in a row that share theirs
   std::string_view reason = {};  // why there is such a cast
 };
 
