@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kBlockColumns = 128;
 
-// T tokens have T * K rows, and every expert adds pad rows at most. What a plan has at max_tokens,
-// or a call without tokens, may be more.
+// Bounds a size by a line: T tokens have T * K rows, and every expert adds at most `alignment` - 1
+// pad rows. The fixed part also covers the size at max_tokens and the size in a call without
+// tokens, which may be larger.
 LinearBound bound_of(const CallBounds& bounds, int64_t CallDims::*size, int64_t alignment) {
   const int64_t most = call_dims(bounds, bounds.max_tokens).*size;
   const int64_t pad_rows = bounds.groups * (alignment - 1);
@@ -39,7 +40,7 @@ int64_t most_experts(const CallBounds& bounds, int64_t tokens) {
 int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens) {
   const int64_t alignment = bounds.splits_alignment;
   const int64_t rows = tokens * bounds.top_k + most_experts(bounds, tokens) * (alignment - 1);
-  // Groups begin at multiples of the alignment.
+  // Every group begins at a multiple of the alignment.
   return std::min(rows / alignment * alignment, bounds.max_permuted_rows);
 }
 
@@ -77,7 +78,7 @@ CallDims call_dims(const CallBounds& bounds, int64_t tokens) {
   if (tokens == bounds.max_tokens)
     return {
         .tokens = tokens, .rows = bounds.max_permuted_rows, .columns = gradient_columns(bounds)};
-  // Kernels that run without tokens, too, have tensor maps, which cannot be empty.
+  // Tensor maps cannot be empty, and some kernels run in calls without tokens too.
   const int64_t some = std::max<int64_t>(tokens, 1);
   return {.tokens = tokens,
           .rows = most_permuted_rows(bounds, some),

@@ -6,8 +6,8 @@
 
 namespace moejit::compiler {
 
-// Whether operands, scales, accumulation and epilogue of a problem go together. Errors: they do not
-// (kUnsupported; the message says which, the hint what does).
+// Checks that operands, scales, accumulation and epilogue of a problem go together. Error
+// kUnsupported: the message says which do not, the hint which do.
 Result<void> check_grouped_gemm(const GroupedGemmSpec& problem);
 
 }  // namespace moejit::compiler

@@ -13,11 +13,11 @@ std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan) {
       Layer layer = plan.layer;
       layer.recipe = recipe;
       layer.recompute = recompute;
-      if (!has_scales(recipe.tokens)) {  // it has no such choices
+      if (!has_scales(recipe.tokens)) {  // bf16 does not have these choices
         layer.scale_sharing_k = 1;
         layer.dispatch = Dispatch::kNone;
         layer.dispatch_calls = false;
-        // Its wgrad takes rows 64 at a time.
+        // wgrad in bf16 takes 64 rows at a time.
         const int32_t alignment = (layer.splits_alignment + 63) / 64 * 64;
         layer.splits_alignment = alignment;
         layer.max_permuted_rows = (layer.max_permuted_rows + alignment - 1) / alignment * alignment;

@@ -5,12 +5,13 @@
 
 namespace moejit::compiler {
 
-// Gives a kernel whose spec, arguments and tensor maps are set what its launch needs, and counts
-// its work: for calls within the bounds, of which the largest has max_tokens tokens with all their
-// choices here.
+// Sets what the launch of a kernel needs and counts its work; spec, arguments and tensor maps are
+// set already. The launch suits calls within the bounds; the work is that of a call over max_tokens
+// tokens with all their choices on this rank.
 void complete_kernel(KernelPlan& kernel, const CallBounds& bounds);
 
-// Returns the bounds of calls over no tokens but so many rows, or columns, in groups.
+// Returns the bounds of calls over no tokens but `rows` permuted rows, or columns, in `groups`
+// groups.
 CallBounds bounds_of_rows(int64_t rows, int64_t groups, int32_t splits_alignment = 1);
 
 }  // namespace moejit::compiler

@@ -13,14 +13,14 @@ namespace {
 constexpr int32_t kTileRows = 128;
 constexpr int32_t kScaleBlock = 128;
 constexpr int32_t kPanelRows = 64;
-constexpr int32_t kPanelBytes = 128;  // of a row
+constexpr int32_t kPanelBytes = 128;  // of one row of a panel
 
 DType element_of(GradientOutput output) {
   return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-// A box ends with the matrix of its group and section. Sections whose rows alternate are a
-// dimension of their own.
+// Returns the box of D, which ends with the matrix of its group and section. Sections whose rows
+// alternate are a dimension of their own.
 TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
   const DType element = element_of(spec.output);
   const int64_t row_bytes = spec.n * size_bytes(element);
@@ -41,14 +41,14 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
           .is_swizzled = true};
 }
 
-// Tokens of a group from which L2 adds everything, and below which most old values are loaded.
-// The bounds are those that were best on an H200, with 8 experts of 4096 x 7168 and 128 of 1536 x
-// 2048 (docs/performance/tried.md).
+// Thresholds for the mean tokens of a group: from kMany on L2 adds everything; below kFew most old
+// values are loaded. These values were best on an H200, with 8 experts of 4096 x 7168 and 128
+// experts of 1536 x 2048 (docs/performance/tried.md).
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
 
-// An operand of wgrad, its columns in blocks of 128: [columns / 128, rows, 128]. In bf16 it is
-// [columns, rows] with a token a row, and boxes are MN-major.
+// Returns the box of an operand of wgrad with its columns in blocks of 128: [columns / 128, rows,
+// 128]. In bf16 it is [columns, rows] with one token a row, and boxes are MN-major.
 TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t rows,
                                int64_t columns, int32_t box_rows) {
   if (operands_of(spec) == DType::kBF16) {
@@ -79,8 +79,9 @@ ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpe
   return spec;
 }
 
-// Factors, sums and partial sums of 192 columns are more than a thread's registers. Of 128, a whole
-// tile can be staged. The shares that are loaded are those of wide tiles.
+// Tiles have 128 columns, since factors, sums and partial sums of 192 columns need more registers
+// than a thread has. With 128 columns a whole tile can be staged. The shares of loaded panels are
+// those of wide tiles.
 ContractionGroupedGemmSpec choose_tiles_of_row_scales(ContractionGroupedGemmSpec spec,
                                                       int64_t mean_columns) {
   spec.narrow_tiles = (spec.n + spec.narrow_columns - 1) / spec.narrow_columns;

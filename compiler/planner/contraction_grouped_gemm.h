@@ -9,18 +9,17 @@
 
 namespace moejit::compiler {
 
-// Completes a spec whose problem is set (scales, output, local_experts, rows, n, and sections and
-// section_rows where A's rows come in several): chooses the
-// column tiles and how tiles leave. `mean_columns`: tokens of a group to expect, which decide about
-// speed alone.
+// Completes a spec whose problem is set (scales, output, local_experts, rows, n; also sections and
+// section_rows if A's rows are in several sections): chooses the column tiles and how tiles are
+// stored. `mean_columns`, the expected tokens of a group, affects speed only.
 ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns);
 
-// Sentences for what choose_tiles() made of a problem.
+// Returns sentences that explain the choices of choose_tiles().
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec, int64_t mean_columns);
 
-// The tensor maps of a contraction-grouped GEMM's parameter record for A [columns / 128, rows,
-// 128], B [columns / 128, n, 128] and D [E, rows, n]; `columns` is a multiple of 128. In bf16 A is
-// [columns, rows] and B [columns, n].
+// Returns the tensor maps of a contraction-grouped GEMM's parameter record for A [columns / 128,
+// rows, 128], B [columns / 128, n, 128] and D [E, rows, n]; `columns` is a multiple of 128. In bf16
+// A is [columns, rows] and B [columns, n].
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors);
 

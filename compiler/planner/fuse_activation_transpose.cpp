@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-// The operations that may be one, as far as the graph has them.
+// The operations that may be joined; null if the graph does not have one.
 struct Candidates {
   const Operation* backward = nullptr;  // the activation's gradient
   const Operation* transpose_dh1 = nullptr;
@@ -31,7 +31,7 @@ bool has_pads_at_the_end_of_tiles(const Layer& layer) {
   return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
 }
 
-// Returns why they stay apart, or nothing.
+// Returns why the operations stay apart, or an empty string.
 std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (found.transpose_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward == nullptr) return "nothing needs dh1";
@@ -101,7 +101,7 @@ void fuse_activation_transpose(Graph& graph, const Layer& layer,
   std::vector<std::string> replaced = {found.backward->name, found.transpose_act->name};
   if (found.transpose_dh1 != nullptr) replaced.push_back(found.transpose_dh1->name);
   std::erase_if(graph.operations, [&](const Operation& operation) {
-    // act is not made again for its transpose
+    // The joined operation transposes act, so nothing needs to make act again.
     const bool makes_act = operation.phase == Phase::kBackward && defines(operation, act);
     return makes_act || std::ranges::count(replaced, operation.name) > 0;
   });

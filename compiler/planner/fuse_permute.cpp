@@ -11,7 +11,7 @@ using Operations = std::vector<Operation>;
 
 bool is_quantize(const Operation& operation) { return kind_of<QuantizeRows>(operation) != nullptr; }
 
-// Puts each operation that quantizes rows into the one of its phase that permutes them.
+// Joins each operation that quantizes rows with the operation of its phase that permutes them.
 void join_quantize(Operations& operations) {
   for (auto quantize = operations.begin(); quantize != operations.end();) {
     const auto permutes = [&](const Operation& operation) {
@@ -51,15 +51,15 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
 
 namespace {
 
-// Returns how many rows a largest call routes at most, without pad rows.
+// Returns how many rows the largest call routes at most, without pad rows.
 int64_t routed_rows(const Layer& layer) {
   return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows);
 }
 
-// Returns the bytes a column that are not moved if both transposes gather: tokens are read instead
-// of permuted rows. Without dispatch x_q and dy_q are written for that, and read. With
-// recomputation x is permuted once more, but the permuted rows need not be saved, which is what it
-// is for.
+// Returns how many bytes per column are saved if both transposes gather rows: they read tokens
+// instead of permuted rows. Without dispatch, x_q and dy_q must be written for this, and read. With
+// recomputation x is permuted once more, but the permuted rows need not be saved, which is the
+// purpose of recomputation.
 int64_t bytes_not_moved(const Layer& layer) {
   const int64_t tokens = layer.max_tokens;
   const int64_t written = layer.dispatch == Dispatch::kNone ? 2 * tokens : 0;
@@ -69,10 +69,10 @@ int64_t bytes_not_moved(const Layer& layer) {
 bool may_gather(const Layer& layer) {
   if (!layer.fuse_transpose) return false;
   if (layer.recompute == Recompute::kMoeExpert) return routed_rows(layer) > layer.max_tokens;
-  return bytes_not_moved(layer) >= 0;  // at no more traffic, less is saved
+  return bytes_not_moved(layer) >= 0;  // with equal traffic, less memory is saved for backward
 }
 
-// Returns the operation that permuted what a transpose reads, or null.
+// Returns the operation that permuted the input of a transpose, or null.
 const Operation* find_permute(const Graph& graph, const Operation& operation) {
   if (kind_of<Transpose>(operation) == nullptr) return nullptr;
   const std::string& rows = read_of(operation, "input").tensor;
@@ -83,7 +83,7 @@ const Operation* find_permute(const Graph& graph, const Operation& operation) {
 
 bool permutes_x(const Operation& permute) { return find_write(permute, "output_probs") != nullptr; }
 
-// Lets the operation that permutes x tell whose row each is.
+// Makes the operation that permutes x write the token of each row.
 void tell_tokens(Graph& graph) {
   for (Operation& operation : graph.operations)
     if (kind_of<PermutePad>(operation) != nullptr && permutes_x(operation))
@@ -91,18 +91,18 @@ void tell_tokens(Graph& graph) {
           {.role = "row_tokens", .tensor = "row_tokens", .is_optional = true});
 }
 
-// Lets a transpose fetch each row from its token.
+// Makes a transpose fetch each row from its token.
 void gather(Operation& transpose, const Operation& permute) {
   const Port rows = read_of(without_quantize(permute), "input");
   *std::ranges::find(transpose.reads, "input", &Port::role) = rows;
   transpose.reads.push_back({.role = "row_tokens", .tensor = "row_tokens"});
   transpose.name = fmt::format("permute_{}", transpose.name);
-  // A row of x is zeros where its probability is; a gradient's is not.
+  // A row of x is zeros if its probability is 0; a row of a gradient is not.
   std::get<Transpose>(transpose.kind).source =
       permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
 }
 
-// Permutes x again for what backward computes again.
+// Adds an operation that permutes x again for what backward recomputes.
 void permute_again(Graph& graph) {
   Operations& operations = graph.operations;
   const auto permute = std::ranges::find_if(operations, [](const Operation& operation) {

@@ -5,7 +5,7 @@ namespace moejit::compiler {
 namespace {
 
 struct FusedKernel {
-  std::string_view entry;  // its beginning
+  std::string_view entry;  // the beginning of the entry
   std::string_view field;
 };
 constexpr FusedKernel kFusedKernels[] = {

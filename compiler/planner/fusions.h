@@ -8,17 +8,18 @@
 
 namespace moejit::compiler {
 
-// Each fusion joins operations where that saves traffic and nothing else needs the tensor between
-// them, and adds a sentence to `reasons` whether it does so or not. They are made in this order.
+// Each fusion joins operations if that saves traffic and no other operation needs the tensor
+// between them. It adds a sentence to `reasons` in either case. The planner calls them in this
+// order.
 
-// Joins quantize and permute_pad, of x and of dy.
+// Joins quantize and permute_pad, for x and for dy.
 void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Lets wgrad's operands be made of the tokens' rows, gathered, and not of permuted ones, which are
-// then made again where the backward pass needs them.
+// Makes the operands of wgrad from gathered rows of tokens instead of permuted rows. If the
+// backward pass needs the permuted rows otherwise, it permutes them again.
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Joins the activation's gradient and the transposes of what it and the activation make.
+// Joins the activation's gradient with the transposes of its result and of the activation.
 void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins gemm_fc1 and the activation.

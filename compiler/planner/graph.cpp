@@ -6,7 +6,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Walks a graph from its end, and collects the operations that somebody needs.
+// Walks a graph from its end, and collects the operations whose results are needed.
 class Pruning {
  public:
   Pruning(const std::vector<std::string>& outputs, bool keeps_intermediates)
@@ -31,7 +31,7 @@ class Pruning {
   }
 
  private:
-  // Returns whether it is asked for, or read before something else gives it other values.
+  // Returns whether the tensor is an output, or is read before another operation redefines it.
   bool is_wanted(std::string_view tensor) const {
     if (std::ranges::count(outputs_, tensor) > 0) return true;
     for (auto next = later_.rbegin(); next != later_.rend(); ++next) {
@@ -43,7 +43,7 @@ class Pruning {
 
   const std::vector<std::string>& outputs_;
   bool keeps_intermediates_;
-  std::vector<Operation> later_;  // last one first
+  std::vector<Operation> later_;  // the last operation first
 };
 
 }  // namespace

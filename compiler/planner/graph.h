@@ -16,49 +16,50 @@ struct Value {
   DType dtype = DType::kBF16;
   std::vector<Dim> shape;
   Layout layout = Layout::kRowMajor;
-  std::optional<TensorRole> role = {};  // of a caller's; what operations leave each other has none
+  std::optional<TensorRole> role = {};  // set only for values that callers own
   bool is_optional = false;
   bool is_optional_in_backward = false;
 };
 
-// What a plan does: operations in the order in which they run, and the values that they may touch.
-// Values that none touches are no tensors of the plan.
+// The operations of a plan in the order in which they run, and the values that they may touch. A
+// value that no operation touches is not a tensor of the plan.
 struct Graph {
   std::vector<Value> values;
   std::vector<Operation> operations;
-  bool gathers_tokens = false;  // wgrad's operands are made of tokens, not of permuted rows
+  bool gathers_tokens = false;  // whether wgrad's operands are made from rows of tokens
 };
 
-// Returns the first operation of a phase that gives the tensor its values, or null.
+// Returns the first operation of a phase that defines the tensor's values, or null.
 const Operation* find_writer(const Graph& graph, std::string_view tensor, Phase phase);
 
 // Returns whether backward reads the tensor as forward left it.
 bool is_saved(const Graph& graph, std::string_view tensor);
 
-// Leaves out operations that nobody needs for these outputs, and optional writes that nobody reads,
-// but for intermediates where these are kept; what is left of an operation may be a lesser one.
+// Removes the operations that these outputs do not need, and optional writes that nobody reads;
+// with `keeps_intermediates` writes of intermediates stay. An operation that lost a write may
+// become a simpler one (narrow()).
 void prune(Graph& graph, const std::vector<std::string>& outputs, bool keeps_intermediates);
 
-// Gives each backward operation its half and puts the data half first: it has what dx and dprobs
-// need, and what is computed again.
+// Gives each backward operation its half and moves the data half to the front. The data half has
+// everything that dx and dprobs need, and all recomputation.
 void part_backward(Graph& graph);
 
-// Gives each operation its call: what quantizes rows of tokens runs where the tokens are, the rest
-// where the experts are.
+// Gives each operation its call: operations that quantize rows of tokens run on the tokens' rank,
+// the others on the experts' rank.
 void part_dispatch(Graph& graph);
 
-// Gives what the data half computes again and leaves the weights half a name of its own,
-// "recomputed_<name>": that of the forward pass is in the workspace.
+// Renames tensors that the data half recomputes and leaves to the weights half to
+// "recomputed_<name>", because the tensor of that name in the forward pass is in the workspace.
 void name_recomputed(Graph& graph);
 
-// Lets each backward operation check the T of its call.
+// Makes each backward operation check the T of its call.
 void add_token_checks(Graph& graph);
 
-// Lets each GEMM tell how long it ran (PlanOptions::measure_gemms).
+// Makes each GEMM measure how long it runs (PlanOptions::measure_gemms).
 void add_elapsed(Graph& graph);
 
-// Refuses a graph in which an operation reads what no operation before it writes and no caller
-// gives, or in which it touches what is no value (kInternal).
+// Checks that operations read only tensors that an earlier operation writes or a caller gives, and
+// touch only values of the graph. Error kInternal.
 Result<void> validate(const Graph& graph);
 
 // Returns the tensors that the operations touch, in the order of their values. A tensor that no

@@ -18,10 +18,10 @@ void for_each_tensor(const std::vector<Port>& ports, const Visit& visit) {
   }
 }
 
-// What operations leave those of later calls.
+// Names of the tensors that operations touch, and of those they leave for later calls.
 struct Kept {
   Names touched, saved, deferred;
-  Names of_forward;  // everything that it writes
+  Names of_forward;  // everything that the forward pass writes
 };
 
 Kept find_kept(const Graph& graph) {
@@ -89,7 +89,7 @@ void part_dispatch(Graph& graph) {
 void add_token_checks(Graph& graph) {
   for (Operation& operation : graph.operations) {
     if (operation.phase != Phase::kBackward) continue;
-    // The T of a rank's own tokens is not that of the rows that it gets.
+    // A rank's own tokens and the rows that it receives differ in T.
     if (operation.dispatch_call == DispatchCall::kQuantize) continue;
     operation.reads.push_back({.role = "saved_tokens", .tensor = "saved_tokens"});
     operation.writes.push_back({.role = "tokens_status", .tensor = "status", .is_repeated = true});
@@ -99,7 +99,7 @@ void add_token_checks(Graph& graph) {
 void add_elapsed(Graph& graph) {
   for (Operation& operation : graph.operations) {
     if (!is_gemm(operation)) continue;
-    // A GEMM of the forward pass that is computed again multiplies the same operands.
+    // A GEMM of the forward pass that backward recomputes multiplies the same operands.
     const bool is_again = operation.phase == Phase::kBackward &&
                           std::ranges::any_of(graph.operations, [&](const Operation& other) {
                             return other.phase == Phase::kForward && is_gemm(other) &&

@@ -15,11 +15,12 @@ namespace {
 
 constexpr int32_t kScaleBlock = 128;
 constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
-constexpr int32_t kSwappedBoxRows = 16;  // of A, as many boxes as a tile has rows for
-constexpr int32_t kPanelRows = 64;       // a panel of D is what one copy stores
+constexpr int32_t kSwappedBoxRows = 16;  // of A; a tile has as many boxes as its rows need
+constexpr int32_t kPanelRows = 64;       // rows of a panel of D, which one copy stores
 constexpr int32_t kPanelColumns = 64;
 
-// A matrix [rows, k] of operands in boxes of `box_rows` rows and one step of the contraction.
+// Returns the box of a matrix of operands [rows, k]: `box_rows` rows by one step of the
+// contraction.
 TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
   const int64_t element = size_bytes(operands);
   return {.dtype = operands,
@@ -30,7 +31,7 @@ TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows)
           .is_swizzled = true};
 }
 
-// D as [rows, sections, section_n], so that a box ends with its section.
+// Returns the box of D as [rows, sections, section_n], so that a box ends with its section.
 TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
   const int64_t section_bytes = spec.section_n * size_bytes(DType::kBF16);
   return {.dtype = DType::kBF16,
@@ -42,7 +43,7 @@ TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
           .call_dim = 2};
 }
 
-// Q as [rows, section_n], a scale block wide.
+// Returns the box of Q as [rows, section_n], one scale block wide.
 TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
   return {.dtype = DType::kF8E4M3,
           .rank = 2,
@@ -55,7 +56,7 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
 
-// Makes one section of all where no scale block lies in two.
+// Joins all sections into one if no scale block lies in two of them.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   if (!has_blocks(problem) || problem.section_n % kScaleBlock == 0) {
     problem.section_n *= problem.sections;
@@ -64,13 +65,13 @@ GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   return problem;
 }
 
-// Makes partial sums that meet no scale as long as those of cuBLASLt and CUTLASS are: 128 products.
+// Makes partial sums without scales 128 products long, as those of cuBLASLt and CUTLASS are.
 GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
   if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
   return problem;
 }
 
-// As many stages as fit into shared memory, but no more than `most`.
+// Sets as many stages as fit into shared memory, but at most `most`.
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
   spec.stages = most;
   while (launch_shape(spec).shared_bytes > Target{}.shared_memory_bytes) --spec.stages;
@@ -146,7 +147,7 @@ ColumnTiles choose_column_tiles(int64_t columns) {
   const GroupedGemmSpec kWidths;
   ColumnTiles best;
   auto best_cost = std::tuple(INT64_MAX, INT64_MAX);
-  // Three narrow tiles are two wide ones.
+  // At most two narrow tiles are tried: three are as wide as two wide ones.
   for (int64_t narrow = 0; narrow < 3; ++narrow) {
     const int64_t left = std::max<int64_t>(0, columns - narrow * kWidths.narrow_columns);
     const int64_t wide = (left + kWidths.wide_columns - 1) / kWidths.wide_columns;

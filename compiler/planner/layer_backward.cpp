@@ -5,7 +5,8 @@
 
 namespace moejit::compiler {
 
-// Each gradient is used up before the next one is made, so that they can share memory.
+// Each gradient is read for the last time before later ones are made, so that they can share
+// memory.
 void LayerGraphBuilder::backward() {
   phase_ = Phase::kBackward;
   if (layer_.recompute == Recompute::kMoeExpert) {
@@ -31,8 +32,8 @@ void LayerGraphBuilder::backward() {
          std::move(reads), {optional(port("output", "dx")), optional(port("dprobs", "dprobs"))});
 }
 
-// Of the GEMMs that read gradients the contraction runs along rows of weights, whose scale blocks
-// share no scale. Unpermute is a plain sum: its gradient knows no probability.
+// Scale blocks of gradients share no scale, because the GEMMs that read gradients contract along
+// the rows of the weights. Unpermute is a plain sum, so its gradient contains no probability.
 void LayerGraphBuilder::permute_dy(const Format& format) {
   if (has_scales(format) && !writes(data_name("dy", format)))
     append("quantize_dy",
@@ -49,8 +50,8 @@ void LayerGraphBuilder::permute_dy(const Format& format) {
          {optional(port("output", "grad_permuted", format))});
 }
 
-// dA = dD * B[e], contracted along the rows of the forward GEMM's B: of a transposed copy, or in
-// bf16 of B itself.
+// Appends dA = dD * B[e], which contracts along the rows of the forward GEMM's B: it reads a
+// transposed copy of B, or in bf16 B itself.
 void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                               std::string_view gradients, int32_t columns, int32_t k,
                               std::string_view output) {
@@ -67,7 +68,7 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
 }
 
 void LayerGraphBuilder::activation_backward(const Format& format) {
-  // Done again in another format, it is for the rows alone.
+  // If this runs again for another format, only the rows are needed.
   const bool tells_dprobs = !writes("dprobs_blocks");
   Operation& operation = append(
       has_scales(format) ? "activation_backward_quantize" : "activation_backward",
@@ -169,7 +170,7 @@ void LayerGraphBuilder::fc2_bias_grad() {
   });
 }
 
-// In bf16 the columns of dh1 have the order of b1, whatever it is.
+// In bf16 the columns of dh1 have the order of b1, so they form a single section.
 void LayerGraphBuilder::fc1_bias_grad() {
   const bool has_sections = has_scales(recipe_.gradients);
   const int32_t columns = w1_sections(layer_) * layer_.intermediate;

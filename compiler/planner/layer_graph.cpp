@@ -74,7 +74,7 @@ void LayerGraphBuilder::permute_x(const Format& format) {
              with_groups({port("input", "x", format), port("probs", "topk_probs"),
                           port("row_map", "row_map")}),
              {port("output", "permuted", format), port("output_probs", "permuted_probs")});
-  // Done again, it is for the rows alone.
+  // If backward permutes again, only the rows are needed, not the probabilities.
   permute.writes.back().is_repeated = phase_ == Phase::kBackward;
 }
 
@@ -107,7 +107,7 @@ void LayerGraphBuilder::activate(const Format& format) {
          {port("output", "act", format)});
 }
 
-// The probability is in act already, but not in b2.
+// act already contains the probability, but b2 does not.
 void LayerGraphBuilder::gemm_fc2() {
   GroupedGemmSpec problem{.local_experts = layer_.local_experts,
                           .section_n = layer_.hidden,

@@ -8,12 +8,12 @@
 
 namespace moejit::compiler {
 
-// Returns what the passes of a layer do: weights, forward, backward, each as if nothing could be
-// fused, and with every gradient that the layer has. Formats of the recipe say which casts there
-// are.
+// Returns the operations of a layer's weights, forward and backward phases, without any fusion and
+// with every gradient that the layer has. The formats of the recipe decide which casts there are.
 Graph layer_graph(const Layer& layer);
 
-// Returns the tensors for which all that is done: y and the gradients that the layer computes.
+// Returns the tensors that a plan computes for callers: y and the gradients that the layer
+// computes.
 std::vector<std::string> layer_outputs(const Layer& layer);
 
 }  // namespace moejit::compiler

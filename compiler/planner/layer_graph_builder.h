@@ -12,7 +12,7 @@
 namespace moejit::compiler {
 
 // Appends operations in the order in which they run. A function that makes rows in some format
-// returns their port, for whoever reads them.
+// returns their port, for the operations that read them.
 class LayerGraphBuilder {
  public:
   explicit LayerGraphBuilder(const Layer& layer) : layer_(layer), recipe_(layer.recipe) {
@@ -41,7 +41,7 @@ class LayerGraphBuilder {
     ports.push_back(port("offs", "offs"));
     return ports;
   }
-  // Returns the port of where the columns of wgrad's operands start.
+  // Returns the port of the offsets at which groups of wgrad's columns start.
   Port column_starts(std::string role) const {
     return port(std::move(role), has_colwise_offs(layer_) ? "colwise_offs" : "offs");
   }
@@ -59,8 +59,8 @@ class LayerGraphBuilder {
         graph_.operations, [&](const Operation& operation) { return defines(operation, tensor); });
   }
   bool is_interleaved() const { return layer_.gate_up_layout == GateUpLayout::kInterleaved; }
-  // Returns whether columns of h1 and dh1 have the order of w1's rows, which is multiplied as it
-  // comes.
+  // Returns whether the columns of h1 and dh1 alternate like w1's rows, because w1 is multiplied in
+  // its given order.
   bool has_interleaved_h1() const { return is_interleaved() && !has_scales(recipe_.weights); }
   int32_t h1_columns() const { return w1_sections(layer_) * padded_intermediate(layer_); }
 
@@ -84,7 +84,7 @@ class LayerGraphBuilder {
   void fc1_wgrad();
   void wgrad(std::string_view name, ContractionGroupedGemmSpec problem, const Port& a,
              const Port& b, std::string_view output);
-  // Appends an operation once for each of the modes that backward calls may have.
+  // Appends an operation once for each gradient mode that backward calls may have.
   template <typename Append>
   void for_each_mode(const Append& append);
 

@@ -38,7 +38,7 @@ Dim blocks_of(std::string symbol, const Dim& dim) {
   return {std::move(symbol), (dim.value + kScaleBlock - 1) / kScaleBlock};
 }
 
-// The dimensions that a layer's tensors have.
+// The dimensions of a layer's tensors.
 struct LayerDims {
   explicit LayerDims(const Layer& layer)
       : t{"T", layer.max_tokens},
@@ -60,7 +60,7 @@ struct LayerDims {
   Dim p, c, hb, ib, h1b;
 
  private:
-  // Returns the dimension of gate and up, or of up alone.
+  // Returns the dimension of gate and up together, or of up alone.
   static Dim sections_of(const Layer& layer, const Dim& one) {
     if (w1_sections(layer) == 1) return one;
     return {"2" + one.symbol, 2 * one.value};
@@ -74,7 +74,7 @@ class ValueList {
  public:
   explicit ValueList(const Recipe& recipe) : recipe_(recipe) {}
 
-  // Adds a value that operations leave each other; callers' values get their role.
+  // Adds a value that operations pass to each other; callers' values get a role as well.
   Value& add(std::string name, DType dtype, std::vector<Dim> shape) {
     values_.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
     return values_.back();
@@ -82,7 +82,7 @@ class ValueList {
   void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape) {
     add(std::move(name), dtype, std::move(shape)).role = role;
   }
-  // Adds matrices of weights and the scales of their tiles, where this format has scales.
+  // Adds matrices of weights and the scales of their tiles, if the format has scales.
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
                  std::vector<Dim> scales_shape) {
     if (!has_scales(format)) return;
@@ -98,7 +98,7 @@ class ValueList {
     scales.layout = Layout::kScalesCompact;
     scales.role = role;
   }
-  // Adds such rows, and the same in bf16.
+  // Adds rows with scales as add_rows() does, and rows of the same shape in bf16.
   void add_rows_and_bf16(std::string_view name, const Dim& rows, const Dim& columns,
                          const Dim& blocks) {
     add_rows(name, rows, columns, blocks);
@@ -136,19 +136,20 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb});
   list.add_tiles("w2", layer.recipe.weights, {d.e, d.h, d.i}, {d.e, d.hb, d.ib});
   list.add("y", kBF16, kOutput, {d.t, d.h});
-  // Forward calls need it, backward calls may do without.
+  // Forward calls need the status word; backward calls may leave it out.
   Value& status = list.add("status", kU32, {Dim{"1", 1}});
   status.role = kOutput;
   status.is_optional_in_backward = has_backward(layer);
 }
 
-// Returns whose rows are that the host dispatches; nobody's, where it does not.
+// Returns the role of the rows that the host dispatches; none if the host dispatches no rows.
 std::optional<TensorRole> dispatched_role(const Layer& layer) {
   return layer.dispatch_calls ? std::optional(kDispatched) : std::nullopt;
 }
 
 void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
-  list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at the same place for any T
+  list.add("saved_tokens", kI64, kSaved,
+           {Dim{"1", 1}});  // first, so that its place is the same for any T
   list.add_rows("x", d.t, d.h, d.hb, dispatched_role(layer));
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, {d.e});
@@ -163,7 +164,7 @@ void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("h2", kBF16, {d.p, d.h});
 }
 
-// Adds what the backward pass touches beside the tensors of the forward pass.
+// Adds the tensors that only the backward pass touches.
 void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("dy", kBF16, kInput, {d.t, d.h});
   const Format& weights = layer.recipe.weights_colwise;

@@ -11,7 +11,7 @@ int64_t end_of(const TensorPlan& tensor) {
   return align_offset(block_offset(tensor) + tensor.bytes);
 }
 
-// Returns the bytes for each one of the dimension that changes from call to call.
+// Returns the bytes of a tensor for each element of the dimension that changes from call to call.
 int64_t unit_bytes_of(const TensorPlan& tensor) {
   int64_t bytes = size_bytes(tensor.dtype);
   for (const Dim& dim : tensor.shape)
@@ -29,7 +29,8 @@ std::vector<std::size_t> slots_by_offset(const Plan& plan, TensorRole role) {
 
 }  // namespace
 
-// A tensor lies right behind those that end before it with none in between that keeps them apart.
+// A tensor lies right behind each tensor that ends before it, unless a third tensor lies between
+// the two.
 MemoryLayout::Block MemoryLayout::make_block(const Plan& plan, TensorRole role) {
   const std::vector<std::size_t> slots = slots_by_offset(plan, role);
   const auto is_behind = [&](std::size_t one, std::size_t other) {
@@ -54,7 +55,7 @@ MemoryLayout::Block MemoryLayout::make_block(const Plan& plan, TensorRole role) 
   return block;
 }
 
-// Bounds the bytes of the block's tensors, which follow each other.
+// Bounds the bytes of the block's tensors as if they lay one behind the other.
 LinearBound MemoryLayout::bound_of(const CallBounds& bounds, const Block& block) {
   LinearBound sum;
   for (const Item& item : block.items) {
@@ -104,7 +105,7 @@ CallLayout MemoryLayout::at(int64_t tokens) const {
 }
 
 int64_t MemoryLayout::place(const Block& block, CallLayout& layout) {
-  std::array<int64_t, kMostTensors> ends;  // of the items so far
+  std::array<int64_t, kMostTensors> ends;  // of the items placed so far
   int64_t end = 0;
   for (std::size_t i = 0; i < block.items.size(); ++i) {
     const Item& item = block.items[i];

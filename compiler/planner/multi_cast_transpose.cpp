@@ -9,7 +9,7 @@
 namespace moejit::compiler {
 namespace {
 
-// A dtype that is one of `wanted`.
+// Checks that a dtype is one of `wanted`.
 Result<void> check_format(std::string_view what, DType got, std::span<const DType> wanted) {
   if (std::ranges::find(wanted, got) != wanted.end()) return {};
   std::string names;
@@ -30,7 +30,7 @@ Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& probl
   constexpr DType kOutputs[] = {DType::kF8E4M3, DType::kF8E5M2};
   MOEJIT_TRY(check_format("input", problem.input, kInputs));
   MOEJIT_TRY(check_format("output", problem.output, kOutputs));
-  // 256 threads hold a tile.
+  // The default of 256 threads can hold a tile.
   const MultiCastTransposeSpec spec{.input = problem.input, .output = problem.output};
   KernelPlan kernel{
       .operation = "multi_cast_transpose",

@@ -53,7 +53,7 @@ bool is_gemm(const Operation& operation) {
 }
 
 void narrow(Operation& operation) {
-  // A copy, since the kind may become another one.
+  // The kind is copied, since narrow() may replace it.
   std::visit([&](auto kind) { narrow(operation, kind); }, OperationKind(operation.kind));
 }
 

@@ -21,23 +21,23 @@
 
 namespace moejit::compiler {
 
-// What an operation does, with all the numbers that its kernel is made of but for the bounds of a
-// call. Each alternative has a module of its own in planner/operations, which names the roles of
-// its reads and writes and makes its kernel.
+// What an operation does, with all the numbers that its kernel needs except the bounds of a call.
+// Each alternative has a module of its own in planner/operations, which names the roles of its
+// reads and writes and makes its kernel.
 using OperationKind =
     std::variant<QuantizeWeights, QuantizeRows, Route, PermutePad, GroupedGemm,
                  GroupedGemmActivation, Activate, Unpermute, Transpose, Wgrad, ActivationBackward,
                  ActivationBackwardTranspose, BiasGradient, BiasDprobs>;
 
-// A tensor that an operation reads or writes, with its scales where it has any.
+// A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {
   std::string role;
   std::string tensor;
   std::string scale_inv = {};
-  bool is_optional = false;      // of a write: left out where nobody reads it
-  bool is_intermediate = false;  // of an optional write: kept for a caller who keeps intermediates
-  bool is_for_caller = false;    // which is the only reason why it is there
-  bool is_repeated = false;      // of a write: what is there already, written once more
+  bool is_optional = false;      // of a write: it is left out if nobody reads it
+  bool is_intermediate = false;  // of an optional write: it stays if the caller keeps intermediates
+  bool is_for_caller = false;    // whether it is there only for that caller
+  bool is_repeated = false;      // of a write: it writes the values that are there already
 };
 
 struct Operation {
@@ -54,12 +54,12 @@ struct Operation {
 // Return the port of that role, or null.
 const Port* find_read(const Operation& operation, std::string_view role);
 const Port* find_write(const Operation& operation, std::string_view role);
-// Return the tensor of a role that the operation has.
+// Return the port of a role that the operation has.
 const Port& read_of(const Operation& operation, std::string_view role);
 const Port& write_of(const Operation& operation, std::string_view role);
 
 bool reads(const Operation& operation, std::string_view tensor);
-// Returns whether the operation gives the tensor its values, rather than the same ones again.
+// Returns whether the operation gives the tensor new values, rather than the same values again.
 bool defines(const Operation& operation, std::string_view tensor);
 
 bool is_gemm(const Operation& operation);
@@ -69,11 +69,11 @@ const Kind* kind_of(const Operation& operation) {
   return std::get_if<Kind>(&operation.kind);
 }
 
-// Makes an operation the lesser one that it is without the writes that were left out of it: another
-// name, other reads, or another kind.
+// Makes an operation simpler after some of its writes were left out: it gets another name, fewer
+// reads, or another kind.
 void narrow(Operation& operation);
 
-// What making a kernel takes beside the operation.
+// Everything that a kernel is made from beside the operation.
 struct KernelContext {
   const CallBounds& bounds;
   const Target& target;

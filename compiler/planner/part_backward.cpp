@@ -10,11 +10,13 @@ namespace {
 using Operations = std::vector<Operation>;
 using Names = std::set<std::string, std::less<>>;
 
-// Adds what an operation reads to what is wanted if it writes some of that.
+// Adds the reads of an operation to `wanted` if the data half needs it, and returns whether it
+// does.
 bool need(Names& wanted, const Operation& operation) {
   const bool is_needed = std::ranges::any_of(
       wanted, [&](const std::string& tensor) { return defines(operation, tensor); });
-  // The activation is computed again where h1 is: it is smaller, and deferred in its place.
+  // The activation is recomputed along with h1: it is smaller than h1, and is deferred in its
+  // place.
   const bool is_made_of_h1 = kind_of<Activate>(operation) != nullptr &&
                              wanted.contains(read_of(operation, "input").tensor);
   if (!is_needed && !is_made_of_h1) return false;
@@ -22,8 +24,8 @@ bool need(Names& wanted, const Operation& operation) {
   return true;
 }
 
-// Permutes the rows of dy again where the weights half adds them up for a bias: dy has fewer rows
-// than what the experts get of it, and is deferred for its transpose anyhow.
+// Permutes dy again if the weights half adds up its rows for a bias: dy has fewer rows than its
+// permuted copy, and is deferred for its transpose anyway.
 void permute_again(Operations& operations, Operations::iterator weights_half) {
   const auto permutes_dy = [](const Operation& operation) {
     return operation.phase == Phase::kBackward && kind_of<PermutePad>(operation) != nullptr &&

@@ -25,7 +25,7 @@ void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
   for (const Dim& dim : tensor.shape) hasher.add(dim.symbol, dim.value);
 }
 
-// The spec decides the emitted text.
+// Adds the spec of a kernel instead of its text, because the spec decides the text.
 void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
   hasher.add("kernel", kernel.operation)
       .add("phase", to_string(kernel.phase))
@@ -38,7 +38,7 @@ void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
   for (const TensorMapPlan& map : kernel.tensor_maps) hasher.add(map.role, map.tensor);
 }
 
-// Digests a plan that was made for what `kind` and `description` say.
+// Returns the digest of a plan that was made for `description`, the text of a layer or operation.
 std::string digest_of(const Plan& plan, std::string_view kind, std::string_view description) {
   FieldHasher hasher;
   hasher.add("schema", kSchema)

@@ -6,7 +6,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns a description that was written as text.
+// Returns the JSON of a description that was written as text.
 Json description_json(const std::string& text) {
   return Json(parse_json(text, {.source_name = "description"}).value().root);
 }

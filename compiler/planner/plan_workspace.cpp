@@ -14,13 +14,13 @@
 namespace moejit::compiler {
 namespace {
 
-// The kernels of each call from the first to the last that touch a tensor. The workspace is free
-// between calls, so a tensor that two have lives twice.
+// The first and the last kernel of each call that touch a tensor. The workspace is free between
+// calls, so a tensor that two calls use has two spans.
 struct Lifetime {
   struct Span {
     int32_t first = -1, last = -1;
   };
-  std::array<Span, 4> of_call;  // by phase; the last one: of the weights half
+  std::array<Span, 4> of_call;  // one for each phase, and the last one for the weights half
 
   Span& of(const KernelPlan& kernel) {
     return kernel.half == BackwardHalf::kWeights ? of_call.back()
@@ -46,7 +46,7 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
   return lifetime;
 }
 
-// Sets the first and last use in all calls.
+// Sets the first and the last use of a tensor over all calls.
 void set_uses(TensorPlan& tensor, const Lifetime& lifetime) {
   for (const Lifetime::Span& span : lifetime.of_call) {
     if (span.first < 0) continue;
@@ -63,8 +63,7 @@ struct Placed {
   int64_t end() const { return align_offset(offset + tensor->bytes); }
 };
 
-// Returns the lowest offset at which the item meets none of those before it that live at the same
-// time.
+// Returns the lowest offset at which the item overlaps no earlier item that lives at the same time.
 int64_t lowest_free_offset(const Placed& item, std::span<const Placed> before, bool shares) {
   std::vector<const Placed*> others;
   for (const Placed& other : before)
@@ -78,7 +77,8 @@ int64_t lowest_free_offset(const Placed& item, std::span<const Placed> before, b
   return offset;
 }
 
-// Gives each item its offset, in this order, and returns the index of the first one that ends last.
+// Gives the items their offsets, in this order, and returns the index of the first item with the
+// highest end.
 size_t place(std::vector<Placed>& items, bool shares) {
   size_t highest = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -90,8 +90,9 @@ size_t place(std::vector<Placed>& items, bool shares) {
 
 }  // namespace
 
-// Largest first, which leaves gaps. What ends highest then goes first of all, some times over: it
-// was what did not fit. The best of these orders is taken.
+// Places the largest tensors first, which leaves gaps. Then the tensor with the highest end, which
+// did not fit into a gap, moves to the front of the order, up to 64 times. The best of these orders
+// is used.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
   constexpr int kOrders = 64;
   std::vector<Placed> items;

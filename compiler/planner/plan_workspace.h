@@ -5,8 +5,8 @@
 
 namespace moejit::compiler {
 
-// Gives every kWorkspace tensor its lifetime and an offset, and returns the bytes needed. Tensors
-// whose lifetimes do not overlap may share memory, unless intermediates are kept.
+// Sets the lifetime and the offset of every kWorkspace tensor, and returns the bytes needed.
+// Tensors whose lifetimes do not overlap may share memory, unless intermediates are kept.
 int64_t plan_workspace(Plan& plan, const PlanOptions& options);
 
 // Gives every kSaved tensor an offset of its own, and returns the bytes needed.

@@ -30,7 +30,7 @@ std::string permuted_rows_reason(const Layer& layer) {
       layer.max_permuted_rows, worst, layer.max_tokens);
 }
 
-// Says which gradients a layer computes that does not compute all that it has.
+// Names the gradients that a layer computes if it does not compute all.
 std::string gradients_reason(const Layer& layer) {
   std::string names;
   for (const Gradient gradient : gradients_of(layer))
@@ -38,7 +38,7 @@ std::string gradients_reason(const Layer& layer) {
   return fmt::format("backward computes {} alone: nothing else is launched or saved", names);
 }
 
-// Says what holds for the whole layer.
+// Returns the reasons for choices of the whole layer.
 std::vector<std::string> layer_reasons(const Layer& layer) {
   std::vector<std::string> reasons = {permuted_rows_reason(layer)};
   if (layer.scale_sharing_k > 1)
@@ -51,7 +51,8 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
   return reasons;
 }
 
-// Returns what is done, in order, with neighbors joined and nothing that nobody needs.
+// Returns the operations of a layer in order, fused where that pays, without operations that nobody
+// needs.
 Graph fused_graph(const Layer& layer, const PlanOptions& options,
                   std::vector<std::string>& reasons) {
   const std::vector<std::string> outputs = layer_outputs(layer);
@@ -61,7 +62,7 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
   fuse_transpose(graph, layer, reasons);
   fuse_activation_transpose(graph, layer, reasons);
   fuse_activation(graph, layer, options, reasons);
-  prune(graph, outputs, true);  // rows that are gathered need not be permuted too
+  prune(graph, outputs, true);  // gathered rows need not be permuted too
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
@@ -71,7 +72,7 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
   return graph;
 }
 
-// Returns the kernels of operations, one for each, complete in itself.
+// Returns a complete kernel for each operation.
 std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bounds,
                                      const Target& target) {
   std::vector<KernelPlan> kernels;
@@ -87,7 +88,8 @@ std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bound
 
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   MOEJIT_TRY(check_support(layer, target));
-  LayerPlan plan;  // filled one by one: g++ 12 destroys members of an aggregate that never were
+  LayerPlan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
+                   // constructed
   plan.subject = named_layer(layer);
   plan.target = target;
   plan.bounds = call_bounds(layer);

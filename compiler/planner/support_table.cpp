@@ -7,7 +7,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Formats that the operands of a GEMM may have together: of A and B.
+// Formats of A and B that a GEMM can have together.
 struct OperandFormats {
   ScaleOf a;
   ScaleOf b;
@@ -56,12 +56,12 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   if (layer.dispatch == Dispatch::kFp8 && !has_scales(recipe.tokens))
     return refuse(layer, target, fmt::format("recipe {} with the dispatch", recipe.name),
                   to_string(layer.dispatch), "dispatch \"none\"");
-  // A step of wgrad's contraction takes 64 tokens: those beyond a group must be its pad rows.
+  // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
   if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
     return refuse(layer, target,
                   fmt::format("recipe {} with a backward pass and splits_alignment", recipe.name),
                   std::to_string(layer.splits_alignment), "multiples of 64");
-  // dgrad of bf16 weights takes columns of h1 in the order of w1's rows.
+  // dgrad with bf16 weights takes columns of h1 in the order of w1's rows.
   if (has_backward(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved &&
       has_scales(recipe.weights) != has_scales(recipe.weights_colwise))
     return refuse(layer, target,

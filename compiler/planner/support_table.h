@@ -6,8 +6,8 @@
 
 namespace moejit::compiler {
 
-// Refuses what this version cannot run on a target, naming the field and what it can run. A layer
-// that passes can be planned.
+// Checks that this version can run a layer on a target; an error names the field and what can be
+// run. A layer that passes can be planned.
 Result<void> check_support(const Layer& layer, const Target& target);
 
 }  // namespace moejit::compiler

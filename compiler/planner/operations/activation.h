@@ -22,10 +22,10 @@ struct Activate {
   Activation activation = {};
   Format format = {};  // of the output
   int32_t blocks_per_scale = 1;
-  bool is_interleaved = false;  // columns of gate and up alternate
+  bool is_interleaved = false;  // whether columns of gate and up alternate
 };
 
-// Says why columns of h1 have the order of w1's rows.
+// Explains why columns of h1 have the order of w1's rows.
 inline constexpr std::string_view kInterleavedH1Reason =
     "columns of gate and up alternate as the rows of w1 do, which is multiplied as it comes";
 

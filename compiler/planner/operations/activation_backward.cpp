@@ -23,7 +23,7 @@ RowChainSpec chain_of(const ActivationBackward& backward) {
           .activation = backward.activation};
 }
 
-// Makes the gradient of the probability alone.
+// Returns the kernel that computes the gradient of the probability alone.
 KernelPlan dprobs_kernel(const Operation& operation, const ActivationBackward& backward) {
   RowChainSpec spec = chain_of(backward);
   spec.store = StoreStage::kGroupedDprobs;

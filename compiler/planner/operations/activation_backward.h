@@ -12,23 +12,23 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Computes the gradients of an activation: of gate, if any, and up, and of the probability.
-// Reads input: h1 [P, 2 columns], or [P, columns] without a gate; gradient [P, columns], probs [P],
-// counts and offs. Writes output [P, 2 pitch], or [P, columns], and output_dprobs
-// [P, ceil(columns / 128)]; either if wanted.
+// Computes the gradients of an activation: of gate, if any, and up, and of the probability. Reads
+// input, which is h1 [P, 2 columns], or [P, columns] without a gate; gradient [P, columns], probs
+// [P], counts and offs. Writes output [P, 2 pitch], or [P, columns], and output_dprobs [P,
+// ceil(columns / 128)]; each of them only if wanted.
 struct ActivationBackward {
   int32_t local_experts = 0;
   int32_t columns = 0;
   int32_t pitch = 0;  // columns of a half of the output, zeros behind the first `columns`
   Activation activation = {};
   Format format = {};           // of the output
-  bool is_interleaved = false;  // columns of gate and up alternate, in input and output
+  bool is_interleaved = false;  // whether columns of gate and up alternate, in input and output
 };
 
-// Does the same for a gated activation, and transposes what it made, and the activation itself, to
-// operands of wgrad: one read of h1 for all. Reads also output_offs, which is where the groups of
-// columns start. Writes act_colwise [C / 128, columns, 128]; output, output_dprobs and
-// output_colwise [C / 128, 2 pitch, 128] if wanted.
+// Computes the gradients of a gated activation, and transposes them and the activation itself to
+// operands of wgrad, with one read of h1 for all. Reads what ActivationBackward reads, and
+// output_offs, the starts of the groups of columns. Writes act_colwise [C / 128, columns, 128];
+// also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted.
 struct ActivationBackwardTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
@@ -41,7 +41,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
 KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,
                        const KernelContext& context);
 
-// Without output, what is left is the gradient of the probability.
+// Reduces the operation to the gradient of the probability if it has no output.
 void narrow(Operation& operation, const ActivationBackward& backward);
 inline void narrow(Operation&, const ActivationBackwardTranspose&) {}
 

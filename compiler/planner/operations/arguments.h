@@ -8,12 +8,12 @@
 
 namespace moejit::compiler {
 
-// Adds the tensor of a port as the argument of this role, and its scales, if any, as that of
+// Adds the tensor of a port as the argument of this role, and its scales, if any, as the argument
 // "<role>_scale_inv".
 void add_argument(KernelPlan& kernel, std::string role, const Port& port);
 
-// Adds the arguments of the roles that the operation's reads and writes have, under the same names.
-// Roles that it has not are left out.
+// Adds arguments for the given roles from the operation's reads and writes, under the same names.
+// Skips roles that the operation does not have.
 void add_arguments(KernelPlan& kernel, const Operation& operation,
                    std::initializer_list<std::string_view> roles);
 

@@ -11,15 +11,15 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Adds up the rows of each group. Reads input [P, sections * pitch], counts, offs and, where each
-// row counts with its probability, probs [P]. Writes output [E, sections * section_columns].
+// Adds up the rows of each group. Reads input [P, sections * pitch], counts and offs; also probs
+// [P] if each row is multiplied by its probability. Writes output [E, sections * section_columns].
 struct BiasGradient {
   ColumnSumsSpec spec;  // all but the input's type
 };
 
-// Multiplies each row with the bias of its group: what a bias that meets the probability adds to
-// the probability's gradient. Reads input [P, columns], bias [E, columns], counts and offs. Writes
-// output [P].
+// Computes the part of the probability's gradient that comes from a bias multiplied by the
+// probability: the product of each row with the bias of its group. Reads input [P, columns], bias
+// [E, columns], counts and offs. Writes output [P].
 struct BiasDprobs {
   int32_t local_experts = 0;
   int32_t columns = 0;

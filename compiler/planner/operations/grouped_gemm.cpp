@@ -45,7 +45,7 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
                        const KernelContext& context) {
   const CallBounds& bounds = context.bounds;
   const GroupedGemmSpec& problem = gemm.problem;
-  // A token goes to an expert once.
+  // A token goes to an expert at most once, so a group has at most max_tokens rows.
   const bool is_swapped = may_be_swapped(problem) && mean_rows(bounds) <= kMostSwappedRows;
   const GroupedGemmSpec spec =
       is_swapped ? choose_swapped_tiles(problem, bounds.max_tokens) : choose_tiles(problem);

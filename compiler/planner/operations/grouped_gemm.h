@@ -10,20 +10,20 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Multiplies the rows of each group with its group's matrix: D = A * B[e]^T.
-// Reads a [P, k], b [E, N, k], or [E, k, N] where MN-major, counts and offs; bias [E, N] and, for a
-// bias that is multiplied with them, probs [P]. Writes d [P, N].
+// Multiplies the rows of each group with its group's matrix: D = A * B[e]^T. Reads a [P, k], b [E,
+// N, k], or [E, k, N] if MN-major, counts and offs; bias [E, N] and, for a bias that is multiplied
+// by them, probs [P]. Writes d [P, N].
 struct GroupedGemm {
   GroupedGemmSpec problem;  // all but its tiles
 };
 
-// Likewise with gate and up for N, and activates, weighs and quantizes the result.
-// Reads a, b, probs, counts and offs. Writes q [P, N / 2], and d if wanted.
+// Multiplies as GroupedGemm does, where N has gate and up, and activates, weighs and quantizes the
+// result. Reads a, b, probs, counts and offs. Writes q [P, N / 2], and d if wanted.
 struct GroupedGemmActivation {
-  GroupedGemmSpec problem;  // likewise; the writes say which epilogue
+  GroupedGemmSpec problem;  // all but its tiles and epilogue, which follows from the writes
 };
 
-// Sets the operands and scales of a problem whose A has this format; B's follows from it.
+// Sets the operands and scales of a problem from the format of A; the format of B follows from it.
 void set_formats(GroupedGemmSpec& problem, const Format& a);
 
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,

@@ -9,9 +9,9 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns how many rows L2 is asked for at once where they are permuted as they are; 0: none.
-// Measured: it pays where a token has 8 rows here, not where it has one, nor where rows are
-// quantized on the way, with twice as many bytes to read. Bursts of 2 to 4 MiB are better than
+// Returns how many rows are requested from L2 at once if rows are permuted without quantization; 0:
+// none. Measured: it pays if a token has 8 rows here, but not if it has one, and not if rows are
+// quantized on the way, where twice as many bytes are read. Bursts of 2 to 4 MiB are better than
 // smaller and larger ones.
 int32_t rows_per_burst(const PermutePad& permute, bool has_scales, int64_t max_tokens) {
   constexpr int64_t kBytes = int64_t{3} << 20, kWholeSteps = 16, kLeastRowsOfToken = 6;
@@ -31,7 +31,7 @@ RowChainSpec permuting_spec(const Operation& operation, const PermutePad& permut
           .top_k = permute.top_k,
           .moves_probs = moves_probs,
           .tells_tokens = find_write(operation, "row_tokens") != nullptr,
-          // Where no probabilities move, the kernel is the same for both types.
+          // Without probabilities the kernel is the same for both types.
           .probs = moves_probs ? permute.probs : DType::kF32};
 }
 

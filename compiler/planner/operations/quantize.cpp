@@ -21,7 +21,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                             .epsilon = weights.epsilon,
                             .writes_colwise = writes_colwise,
                             .is_interleaved = weights.is_interleaved,
-                            // each thread holds as much of a tile
+                            // each thread holds as many elements for any tiles_per_scale
                             .threads = 256 * weights.tiles_per_scale},
       .reasons = {"all experts in one launch, one scale per 128x128 tile"},
   };

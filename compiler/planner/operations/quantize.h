@@ -13,9 +13,9 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Quantizes the weights of all experts in tiles of 128x128.
-// Reads input [E, sections * section_rows, columns] and skip [1], a word that lets the kernel do
-// nothing. Writes output, of the same shape, and output_colwise, its transposes, if wanted.
+// Quantizes the weights of all experts in tiles of 128x128. Reads input [E, sections *
+// section_rows, columns] and skip [1], a word that makes the kernel do nothing if it is not 0.
+// Writes output, of the same shape, and output_colwise, its transposes, if wanted.
 struct QuantizeWeights {
   int32_t local_experts = 0;
   int32_t sections = 1;
@@ -23,18 +23,18 @@ struct QuantizeWeights {
   int32_t columns = 0;
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
-  bool is_interleaved = false;  // rows of gate and up alternate in the input, and there alone
+  bool is_interleaved = false;  // whether rows of gate and up alternate in the input only
 };
 
 // Quantizes rows. Reads input [T, columns], writes output [T, columns].
 struct QuantizeRows {
   int32_t columns = 0;
   Format format = {};
-  int32_t blocks_per_scale = 1;  // neighbors in a row that share theirs
-  std::string_view reason = {};  // why there is such a cast
+  int32_t blocks_per_scale = 1;  // neighboring blocks of a row that share a scale
+  std::string_view reason = {};  // why the cast is needed
 };
 
-// Returns the stage of row chains that quantizes so.
+// Returns the stage of row chains that quantizes in this format.
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale);
 
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,

@@ -10,7 +10,7 @@ namespace moejit::compiler {
 
 KernelPlan make_kernel(const Operation& operation, const Route& route,
                        const KernelContext& context) {
-  // Each warp has a histogram over the experts, and each CTA two more.
+  // Each warp has a histogram over the experts, and each CTA has two more.
   const int32_t histogram_bytes = 4 * route.local_experts;
   const int64_t ids = context.bounds.max_tokens * route.top_k;
   const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);

@@ -11,10 +11,9 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Turns quantized rows into an operand of wgrad, without quantizing them again.
-// Reads input [P, columns], or [T, columns] and row_tokens where rows are gathered, counts, offs
-// and output_offs, which is where the groups of columns start. Writes output [C / 128, columns,
-// 128].
+// Turns quantized rows into an operand of wgrad, without quantizing them again. Reads input [P,
+// columns], or [T, columns] and row_tokens if rows are gathered; counts, offs and output_offs, the
+// starts of the groups of columns. Writes output [C / 128, columns, 128].
 struct Transpose {
   int32_t local_experts = 0;
   int32_t columns = 0;
