@@ -23,7 +23,7 @@ std::string to_string(const ColumnSumsSpec& s) {
 
 template <>
 LaunchShape KernelKind<ColumnSumsSpec>::shape(const ColumnSumsSpec& spec) {
-  constexpr int32_t kSegmentBytes = 128 * 4;  // of a partial sum
+  constexpr int32_t kSegmentBytes = 128 * 4;  // bytes of a partial sum
   return {.threads = spec.threads, .shared_bytes = spec.threads / 8 * kSegmentBytes};
 }
 

@@ -8,18 +8,18 @@
 
 namespace moejit::compiler {
 
-// D[e][columns] = sums over the rows of group e of its columns: gradients of biases. Rows are bf16,
-// or e4m3 with compact scales, and come in sections of `pitch` columns, of which D has the first
-// `section_columns`. A CTA adds up 128 columns of a group in a fixed tree.
+// Sums the rows of each group e into D[e][columns], for the gradients of biases. Rows are bf16, or
+// e4m3 with compact scales. A row has sections of `pitch` columns each; D has the first
+// `section_columns` of each section. A CTA adds up 128 columns of a group in a fixed tree.
 struct ColumnSumsSpec {
   DType input = DType::kF8E4M3;  // or kBF16
   int32_t local_experts = 0;
   int32_t sections = 1;
   int32_t section_columns = 0;
   int32_t pitch = 0;
-  bool is_interleaved = false;  // columns of the sections alternate in D
-  bool times_prob = false;      // each row counts with its probability
-  bool adds = false;            // to what D holds
+  bool is_interleaved = false;  // whether columns of the sections alternate in D
+  bool times_prob = false;      // whether each row is multiplied by its probability
+  bool adds = false;            // whether sums are added to D's old values
   int32_t threads = 256;
   bool operator==(const ColumnSumsSpec&) const = default;
 };

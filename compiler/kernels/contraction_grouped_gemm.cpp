@@ -76,7 +76,7 @@ constexpr std::array kMaps = {
 constexpr std::array kNumbers = {MOEJIT_NUMBER(ContractionGroupedGemmParams, columns),
                                  MOEJIT_NUMBER(ContractionGroupedGemmParams, call.tokens)};
 
-// A result that is added to is read, too.
+// A result that is added to is also read.
 constexpr std::array kAddingMaps = {
     kMaps[0], kMaps[1], MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kReadWrite)};
 
@@ -93,7 +93,7 @@ LaunchShape KernelKind<ContractionGroupedGemmSpec>::shape(const ContractionGroup
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staging =
       align_up(spec.panels_staged * kPanelBytes + 2 * kBarrierBytes, kSwizzleBytes);
-  // Of a step: two for the tile, or one for each row of A and B.
+  // A stage has two scales for the tile, or one for each row of A and B.
   const int32_t factors = spec.scales == GradientScales::kRow    ? (kGemmTileRows + columns) * 4
                           : spec.scales == GradientScales::kTile ? 16
                                                                  : 0;
@@ -112,7 +112,7 @@ std::vector<KernelNumber> KernelKind<ContractionGroupedGemmSpec>::numbers(
   return {{.role = "columns", .dim = CallDim::kColumns}, kCallTokens};
 }
 
-// Counts operands and their scales once, and D once or, to add, twice.
+// Counts operands and their scales once, and D once, or twice if it is added to.
 template <>
 Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,
                                                   const CallBounds&, const CallRows& rows) {

@@ -11,29 +11,30 @@ namespace moejit::compiler {
 
 // What the scales of a contraction-grouped GEMM belong to; its contraction runs along the tokens.
 enum class GradientScales {
-  kTile,  // 128x128 scales of both operands, as the scaling-aware transpose leaves them
-  kRow,   // 1x128 scales of the rows of both, as quantizing each on its own leaves them
-  kNone,  // bf16 operands have none, and are read as they lie: MN-major, a token a row
+  kTile,  // 128x128 tiles of both operands, as the scaling-aware transpose writes them
+  kRow,   // rows of both operands in blocks of 1x128, as quantizing each operand on its own gives
+          // them
+  kNone,  // none: operands are bf16 and are read in their own order, MN-major, with one token a row
 };
-// What becomes of a weight gradient.
+// What is done with a weight gradient.
 enum class GradientOutput {
   kBf16,    // one rounding to bf16
-  kF32,     // overwrites
-  kF32Add,  // one fp32 addition to what is there
+  kF32,     // overwrites the old value
+  kF32Add,  // is added to the old value in fp32
 };
 
 // D[e][rows, n] = A[rows, columns of e] * B[n, columns of e]^T over groups of columns: wgrad. Tiles
-// as in GroupedGemmSpec, all of 128 rows. A tile leaves in panels of 128 bytes a row,
-// `panels_staged` at a time; to add, `panels_loaded` of them bring their old values and L2 adds the
-// others.
+// are as in GroupedGemmSpec, all of 128 rows. A tile is stored in panels of 128 bytes a row, of
+// which `panels_staged` are in shared memory at a time. To add to D, the kernel loads the old
+// values of `panels_loaded` panels, and L2 adds the other panels.
 struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
   int32_t local_experts = 0;
-  int32_t rows = 0;      // of A, in sections of whole tiles
-  int32_t sections = 1;  // whose first section_rows rows are D's, where there are several
+  int32_t rows = 0;      // rows of A, in sections of whole tiles
+  int32_t sections = 1;  // if more than 1, D has the first section_rows rows of each section
   int32_t section_rows = 0;
-  bool is_interleaved = false;  // rows of the sections alternate in D
+  bool is_interleaved = false;  // whether rows of the sections alternate in D
   int32_t n = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
@@ -45,7 +46,7 @@ struct ContractionGroupedGemmSpec {
 
 DType operands_of(const ContractionGroupedGemmSpec& spec);
 
-// Rows of D in each section.
+// Returns the rows of D in each section.
 int32_t result_rows(const ContractionGroupedGemmSpec& spec);
 
 std::string_view to_string(GradientScales scales);
@@ -53,7 +54,7 @@ std::string_view to_string(GradientOutput output);
 
 std::string to_string(const ContractionGroupedGemmSpec& spec);
 
-// Returns the CTAs that have work, whatever the groups hold.
+// Returns how many CTAs have work, whatever the groups contain.
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
 
 }  // namespace moejit::compiler

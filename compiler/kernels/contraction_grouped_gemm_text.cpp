@@ -11,7 +11,7 @@ int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
   return static_cast<int32_t>(128 / size_bytes(operands_of(spec)));
 }
 
-// The parts that multiply and scale.
+// The parts of the text that multiply and scale.
 struct ScalingText {
   std::vector<std::string> includes;
   std::string scales;

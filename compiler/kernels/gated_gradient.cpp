@@ -55,8 +55,8 @@ static_assert(is_complete(kRecord));
 
 template <>
 LaunchShape KernelKind<GatedGradientSpec>::shape(const GatedGradientSpec& spec) {
-  constexpr int32_t kTiles = 3, kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of rows
-  constexpr int32_t kRowBytes = 6 * 16;  // of a thread, on their way from memory
+  constexpr int32_t kTiles = 3, kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of 128 rows
+  constexpr int32_t kRowBytes = 6 * 16;  // of a thread, in flight from memory
   return {.threads = spec.threads,
           .shared_bytes = kTiles * kTileBytes + spec.threads * kRowBytes + 8 * (spec.threads / 64)};
 }
@@ -75,9 +75,9 @@ std::vector<KernelNumber> KernelKind<GatedGradientSpec>::numbers(const GatedGrad
           kCallTokens};
 }
 
-// Counts gate, up and the activation's gradient once; gradients by rows and a partial sum of each
-// segment, where they are wanted, and operands with a scale for each tile: three, or the activation
-// alone.
+// Counts gate, up and the activation's gradient once. If wanted, it adds gradients by rows and a
+// partial sum of each segment. It adds operands with a scale for each tile: three, or the
+// activation alone.
 template <>
 Work KernelKind<GatedGradientSpec>::work(const GatedGradientSpec& spec, const CallBounds&,
                                          const CallRows& rows) {

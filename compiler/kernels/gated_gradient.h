@@ -8,14 +8,15 @@
 
 namespace moejit::compiler {
 
-// Makes the gradient of a gated activation by rows, as a row chain stores it, and transposes it and
-// the activation, as TransposeSpec does: from one read of gate, up and the activation's gradient.
+// Computes the gradient of a gated activation by rows, as a row chain stores it, and transposes the
+// gradient and the activation, as TransposeSpec does, with one read of gate, up and the
+// activation's gradient.
 struct GatedGradientSpec {
   int32_t local_experts = 0;
-  int32_t columns = 0;  // of gate and of up; halves of what is stored are multiples of 128
+  int32_t columns = 0;  // of gate and of up; stored halves have multiples of 128
   float epsilon = 0.0f;
   int32_t threads = 256;
-  // These say what is wanted beside the transposed activation.
+  // The next three fields say what is computed beside the transposed activation.
   bool stores_rows = true;          // the gradient by rows
   bool tells_dprobs = true;         // parts of the probability's gradient
   bool transposes_gradient = true;  // the gradient transposed
@@ -25,7 +26,7 @@ struct GatedGradientSpec {
 
 std::string to_string(const GatedGradientSpec& spec);
 
-// Returns the CTAs that so many columns, a multiple of 128, give work to.
+// Returns how many CTAs have work for `output_columns` columns, a multiple of 128.
 int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns);
 
 }  // namespace moejit::compiler

@@ -8,7 +8,7 @@ namespace moejit::compiler {
 
 namespace {
 
-// Returns the stage that stores rows, or the parts of the probability's gradient alone.
+// Returns the stage that stores rows, or only the parts of the probability's gradient.
 ComposedType store_stage(const GatedGradientSpec& spec) {
   if (spec.stores_rows)
     return {"Store",
@@ -17,7 +17,7 @@ ComposedType store_stage(const GatedGradientSpec& spec) {
   return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
 }
 
-// Adds the constants and arguments that say which results are wanted, where not all are.
+// Adds the constants and arguments that say which results are wanted, if some are not.
 void leave_out(const GatedGradientSpec& spec, KernelText& text) {
   const bool stores = spec.stores_rows || spec.tells_dprobs;
   std::vector<std::string>& arguments = text.types_used.back().arguments;

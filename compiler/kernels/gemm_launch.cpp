@@ -10,7 +10,7 @@ LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t fa
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
   const int32_t ring = stages * ((rows + columns) * kStepBytes + factors + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
-  return {.threads = 3 * 128,  // a producer and two that multiply
+  return {.threads = 3 * 128,  // one producer warpgroup and two that multiply
           .ctas_per_sm = 1,
           .shared_bytes = align_up(ring, kSwizzleBytes) + staging + queue};
 }

@@ -39,7 +39,7 @@ constexpr std::array kPointers = {
 constexpr std::array kNumbers = {MOEJIT_NUMBER(BiasGradientParams, rows),
                                  MOEJIT_NUMBER(BiasGradientParams, call.tokens)};
 
-// A result that is added to is read, too.
+// A result that is added to is also read.
 constexpr auto kAddingPointers = [] {
   auto pointers = kPointers;
   std::ranges::find(pointers, "output", &RecordTensor::role)->access = kReadWrite;

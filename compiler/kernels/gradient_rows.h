@@ -10,18 +10,18 @@
 
 namespace moejit::compiler {
 
-// What the kernels of biases have in common: rows of gradients, in bf16, or e4m3 with compact
-// scales (templates/moejit_device/bias/gradient_rows.cuh).
+// These functions are shared by the kernels of biases. The kernels read rows of gradients, in bf16,
+// or in e4m3 with compact scales (templates/moejit_device/bias/gradient_rows.cuh).
 
 std::string_view element_name(DType input);
 
-// Returns the device's type of rows of `pitch` columns a section.
+// Returns the device type of rows with `pitch` columns a section.
 std::string rows_type(DType input);
 
 // Returns the bytes of a row with its scales.
 int64_t gradient_row_bytes(DType input, int64_t columns);
 
-// Return their parameter record, and that of a kernel that adds to its output.
+// Return the parameter record of these kernels, and of kernels that add to their output.
 const ParamRecord& bias_gradient_record();
 const ParamRecord& adding_bias_gradient_record();
 

@@ -113,7 +113,7 @@ std::string to_string(const GroupedGemmSpec& s) {
 
 namespace {
 
-// How many scales there are of each of A's rows, and of a group's A and B.
+// Number of scales for each row of A, and for each group's A and B.
 struct GemmScaleCounts {
   int64_t of_row = 0;
   int64_t of_group = 0;
@@ -172,8 +172,8 @@ static_assert(is_complete(kRecord));
 template <>
 LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  const int32_t element = stores_result(spec) ? 2 : 1;  // the widest that is staged
-  // Of a step: two for each row, or one for each of up to 64.
+  const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one
+  // A stage has two factors for each row, or one for each of up to 64 rows if swapped.
   const int32_t factors = spec.scales != GemmScales::kRowBlock ? 0
                           : spec.is_swapped                    ? 64 * 4
                                                                : spec.tile_rows * 8;
@@ -184,7 +184,7 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
 template <>
 int64_t KernelKind<GroupedGemmSpec>::busy(const GroupedGemmSpec& spec, const CallBounds& bounds,
                                           int64_t tokens) {
-  // Swapped tiles take their group's pad rows along.
+  // Swapped tiles contain their group's pad rows, so pad rows need no tiles of their own.
   const int64_t rows = spec.is_swapped ? std::min(tokens * bounds.top_k, bounds.max_permuted_rows)
                                        : most_permuted_rows(bounds, tokens);
   return busy_ctas(spec, rows, most_experts(bounds, tokens));
@@ -203,7 +203,7 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
   const int64_t k = spec.k;
   const int64_t element = size_bytes(spec.operands);
   const GemmScaleCounts scales = scale_counts(spec);
-  // Few rows cannot reach all experts.
+  // A few rows cannot reach all experts.
   const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
   const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
   Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,

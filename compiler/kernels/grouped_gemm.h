@@ -10,44 +10,44 @@
 
 namespace moejit::compiler {
 
-// What the scales of a grouped GEMM belong to. Those of blocks change along the contraction, so
-// partial sums are multiplied with them; the others are applied once, at the end.
+// What the scales of a grouped GEMM belong to. Scales of blocks change along the contraction, so
+// partial sums are multiplied by them; the others are applied once, at the end.
 enum class GemmScales {
-  kRowBlock,   // 1x128 scales of A, 128x128 of B whose blocks restart at each section
-  kTensor,     // one of each group's A, one of its B
-  kRowColumn,  // one of each row of A, one of each column of D
-  kNone,       // bf16 operands have none
+  kRowBlock,   // blocks: 1x128 of A, 128x128 of B, whose blocks restart at each section
+  kTensor,     // one scale for each group's A, one for its B
+  kRowColumn,  // one scale for each row of A, one for each column of D
+  kNone,       // no scales: operands are bf16
 };
-// Which dimension of an operand is contiguous: the contraction, or the other one.
+// The contiguous dimension of an operand: the contraction, or the other one.
 enum class Major { kK, kMn };
 // How products are added up along the contraction.
 enum class GemmAccumulation {
-  kFp32,  // in fp32; of e4m3 products, which the tensor cores add with about 14 bits, partial sums
-  kFast,  // e4m3 products by the tensor cores alone, over all of the contraction
+  kFp32,  // in fp32; the tensor cores add e4m3 products with about 14 bits, so in partial sums
+  kFast,  // e4m3 products by the tensor cores alone, over the whole contraction
 };
-// What is added to complete sums, before they are rounded or activated.
+// The bias added to complete sums, before they are rounded or activated.
 enum class GemmBias {
   kNone,
-  kColumns,          // bias [E, N]: its group's, to every row
-  kColumnsTimesProb  // that, times the row's probability
+  kColumns,          // bias [E, N]: every row gets its group's bias
+  kColumnsTimesProb  // bias [E, N] times the row's probability
 };
 enum class GemmEpilogue {
   kStoreBf16,                   // one rounding to bf16
-  kActivationQuantize,          // that, then activation * probability to e4m3, 1x128 scales
-  kStoreAndActivationQuantize,  // both are stored
+  kActivationQuantize,          // stores activation * probability as e4m3 with 1x128 scales
+  kStoreAndActivationQuantize,  // stores both
 };
 
 // D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA
-// computes `tile_rows` rows and, of the columns of a section, first `wide_tiles` times
-// `wide_columns`, then `narrow_tiles` times `narrow_columns`. Swapped, for groups of few rows: rows
-// of B are the m side of WGMMA, and all tiles are narrow. Gated, where the epilogue joins gate and
-// up: a tile has the same columns of both sections, and all tiles are narrow.
+// computes a tile of `tile_rows` rows. The columns of a section are `wide_tiles` tiles of
+// `wide_columns`, then `narrow_tiles` tiles of `narrow_columns`. Swapped tiles, for groups of few
+// rows: rows of B are the m side of WGMMA, and all tiles are narrow. Gated tiles, if the epilogue
+// joins gate and up: a tile has the same columns of both sections, and all tiles are narrow.
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // A and B
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
-  Major b_major = Major::kK;  // kMn, of bf16 alone: B[e] is [k, section_n]
+  Major b_major = Major::kK;  // kMn only with bf16: B[e] is [k, section_n]
   int32_t local_experts = 0;
   int32_t sections = 1;
   int32_t section_n = 0;
@@ -55,25 +55,25 @@ struct GroupedGemmSpec {
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
-  int32_t tile_rows = 128;           // 16, 32 or 64 where swapped
-  float epsilon = 0.0f;              // smallest amax of an epilogue that quantizes
-  int32_t stages = 4;                // of the shared-memory pipeline, 128 bytes of k each
-  int32_t blocks_per_promotion = 1;  // stages that are one partial sum; 1 where gated
+  int32_t tile_rows = 128;  // 16, 32 or 64 if swapped
+  float epsilon = 0.0f;     // smallest amax that a quantizing epilogue computes a scale for
+  int32_t stages = 4;       // of the shared-memory pipeline, 128 bytes of k each
+  int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if gated
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;
-  bool has_interleaved_bias = false;  // of gate and up, which are apart in D
+  bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
-// Whether all products of an element of D are one sum of the tensor cores, so that nothing is
-// promoted: of bf16 operands, and with fast accumulation.
+// Returns whether the tensor cores add up all products of an element of D in one sum, so that
+// nothing is promoted: with bf16 operands and with fast accumulation.
 bool is_one_chain(const GroupedGemmSpec& spec);
 
-// What the epilogue stores: D, its activation Q [P, section_n], or both.
+// Return what the epilogue stores: D, its activation Q [P, section_n], or both.
 bool stores_result(const GroupedGemmSpec& spec);
 bool stores_activation(const GroupedGemmSpec& spec);
 
-// Sections of D whose same columns are in one tile: 2 where gated, else 1.
+// Returns how many sections of D have the same columns in one tile: 2 if gated, else 1.
 int32_t tile_sections(const GroupedGemmSpec& spec);
 
 std::string_view to_string(GemmScales scales);
@@ -84,7 +84,7 @@ std::string_view to_string(Major major);
 
 std::string to_string(const GroupedGemmSpec& spec);
 
-// Returns the CTAs that so many permuted rows, pad rows among them, in so many groups give work to.
+// Returns how many CTAs have work for `rows` permuted rows, pad rows included, in `groups` groups.
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
 
 }  // namespace moejit::compiler

@@ -9,14 +9,15 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr int32_t kStepBytes = 128;  // of a row of A and B in a stage
+constexpr int32_t kStepBytes = 128;  // of a row of A and B in one stage
 
 bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
 
-// Half of a tile's columns are no whole boxes of an MN-major B.
+// Returns whether tiles may have tails. Half of a tile's columns is not a whole number of boxes of
+// an MN-major B.
 bool has_tails(const GroupedGemmSpec& spec) { return spec.b_major == Major::kK; }
 
-// A stage of the kernel: its type, and the file of that name.
+// A stage of the kernel: its type, and the file that defines it.
 struct Part {
   std::string type;
   std::string include;
@@ -29,13 +30,13 @@ Part scales_part(const GroupedGemmSpec& spec) {
         return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
       return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
     case GemmScales::kTensor:
-    case GemmScales::kRowColumn:  // these two are the epilogue's
+    case GemmScales::kRowColumn:  // the epilogue applies these two
     case GemmScales::kNone: return {"NoScales", "gemm/no_scales.cuh"};
   }
   return {};
 }
 
-// What scales that are applied at the end are to the epilogue; empty where there are none.
+// Returns the epilogue's type for scales that are applied at the end; empty if there are none.
 std::string factors_type(const GroupedGemmSpec& spec) {
   switch (spec.scales) {
     case GemmScales::kRowBlock:
@@ -87,7 +88,7 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
 }
 
 std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
-  if (is_gated(spec)) return {};  // the section says it all
+  if (is_gated(spec)) return {};  // the constants of the section suffice
   if (spec.is_swapped) {
     return {integer_constant("kRows", spec.tile_rows, "most rows of a tile"),
             integer_constant("kColumnTiles", spec.narrow_tiles, "of 128 columns, in a section")};

@@ -66,7 +66,7 @@ std::string layout_of(const ParamRecord& record) {
   return text + "\n";
 }
 
-// Returns the layouts of the kinds' records, each once: kinds that share one follow each other.
+// Returns the layouts of the kinds' records, each once. Kinds that share a record are neighbors.
 template <typename... Specs>
 std::string layouts_of(std::type_identity<std::variant<Specs...>>) {
   std::string text, last;
@@ -77,7 +77,9 @@ std::string layouts_of(std::type_identity<std::variant<Specs...>>) {
 
 Access access_of(std::span<const RecordTensor> tensors, std::string_view role) {
   const auto found = std::ranges::find(tensors, role, &RecordTensor::role);
-  return found == tensors.end() ? Access::kRead : found->access;  // refused when it is loaded
+  return found == tensors.end()
+             ? Access::kRead
+             : found->access;  // an unknown role is refused when the kernel is loaded
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ static_assert(is_complete(kRecord));
 
 template <>
 LaunchShape KernelKind<MultiCastTransposeSpec>::shape(const MultiCastTransposeSpec& spec) {
-  constexpr int32_t kTileBytes = 128 * 128;  // on its way from rows to columns
+  constexpr int32_t kTileBytes = 128 * 128;  // bytes of a tile on its way from rows to columns
   return {.threads = spec.threads, .shared_bytes = kTileBytes + 4 * (spec.threads / 32)};
 }
 
@@ -55,7 +55,7 @@ std::vector<KernelNumber> KernelKind<MultiCastTransposeSpec>::numbers(const Mult
   return {{.role = "count", .dim = {}, .value = bounds.list_length}};
 }
 
-// Counts every element once, and its byte in both orientations.
+// Counts every element once, and its output byte in both orientations.
 template <>
 Work KernelKind<MultiCastTransposeSpec>::work(const MultiCastTransposeSpec& spec,
                                               const CallBounds& bounds, const CallRows&) {

@@ -10,9 +10,9 @@
 
 namespace moejit::compiler {
 
-// A list of tensors [rows, columns], each with a scale known beforehand, to FP8 and to its
-// transpose, and their largest magnitudes: delayed scaling. One 128x128 tile a CTA, of any tensor
-// of the list.
+// Casts a list of tensors [rows, columns], each with a known scale, to FP8 and to its transpose,
+// and returns their largest magnitudes, for delayed scaling. Each CTA has one 128x128 tile of any
+// tensor of the list.
 struct MultiCastTransposeSpec {
   DType input = DType::kBF16;     // or kF32
   DType output = DType::kF8E4M3;  // or kF8E5M2
@@ -22,14 +22,15 @@ struct MultiCastTransposeSpec {
 
 std::string to_string(const MultiCastTransposeSpec& spec);
 
-// The size of a matrix; either may be 0.
+// The size of a matrix; rows and columns may be 0.
 struct MatrixSize {
   int64_t rows = 0;
   int64_t columns = 0;
   bool operator==(const MatrixSize&) const = default;
 };
-// Returns what a multi-cast-transpose wants as `tile_ends`: for each tensor of the list the 128x128
-// tiles of it and of all before it. The last one is also the number of CTAs that have work.
+// Returns the argument `tile_ends` of a multi-cast-transpose: for each tensor of the list the
+// number of 128x128 tiles of it and of all tensors before it. The last one is also the number of
+// CTAs that have work.
 std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes);
 
 }  // namespace moejit::compiler

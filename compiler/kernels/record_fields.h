@@ -8,7 +8,7 @@
 
 namespace moejit::compiler {
 
-// How a kind's module lists the fields of its parameter record: their names give the roles.
+// These macros list the fields of a kind's parameter record; the fields' names are the roles.
 
 #define MOEJIT_POINTER(record, field, access) \
   RecordTensor { #field, offsetof(record, field), access }
@@ -22,8 +22,8 @@ namespace moejit::compiler {
 #define MOEJIT_NUMBER(record, field) \
   RecordNumber { #field, offsetof(record, field) }
 
-// Returns whether a record's fields are those of its struct: pointers and numbers of 8 bytes, and
-// tensor maps, by which it is aligned then.
+// Returns whether a record lists all fields of its struct: pointers and numbers of 8 bytes, and
+// tensor maps, which set the struct's alignment if there are any.
 constexpr bool is_complete(const ParamRecord& record) {
   const std::size_t maps = record.maps.size() * sizeof(device::TensorMap);
   const std::size_t bytes = maps + 8 * (record.pointers.size() + record.numbers.size());

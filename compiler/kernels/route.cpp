@@ -54,8 +54,8 @@ LaunchShape KernelKind<RouteSpec>::shape(const RouteSpec& spec) {
 template <>
 int64_t KernelKind<RouteSpec>::busy(const RouteSpec& spec, const CallBounds& bounds,
                                     int64_t tokens) {
-  // At least one: counts and offs are written for T = 0 too. Every CTA counts all ids: beyond 32
-  // the counting is what takes the time.
+  // At least one CTA runs, since counts and offs are written for T = 0 too. Every CTA counts all
+  // ids, so beyond 32 CTAs the counting takes most of the time.
   return std::clamp<int64_t>(ceil_div(tokens * bounds.top_k, 32 * spec.warps), 1, 32);
 }
 
@@ -96,7 +96,7 @@ KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
           },
       .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},
   };
-  // Arguments that may be left out, as far as one of them is needed.
+  // Optional arguments must be given if a later one is needed.
   std::vector<std::string>& arguments = text.types_used.front().arguments;
   if (spec.has_colwise_offs) {
     text.constants.push_back(

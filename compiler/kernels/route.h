@@ -12,10 +12,10 @@ struct RouteSpec {
   int32_t local_experts = 0;
   int32_t top_k = 0;
   int32_t splits_alignment = 0;
-  bool has_colwise_offs = false;  // also where groups of columns start, multiples of 128
+  bool has_colwise_offs = false;  // whether starts of groups of columns are written too
   int32_t warps = 0;              // of a CTA
   DType topk_ids = DType::kI32;   // or kI64
-  bool ignores_foreign = false;   // ids at or above local_experts are like -1, and no mistake
+  bool ignores_foreign = false;   // whether ids at or above local_experts are like -1
   bool operator==(const RouteSpec&) const = default;
 };
 

@@ -106,21 +106,21 @@ int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) 
   return 4 * routed * parts + size_bytes(spec.probs) * choices;
 }
 
-// Returns the bytes of a stored row, or of each half of a gated one.
+// Returns the bytes of a stored row, or of each half of a gated row.
 int64_t stored_row_bytes(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs) return 0;
   return stores_bf16(spec) ? 2 * spec.columns
                            : int64_t{spec.columns} + 4 * ceil_div(spec.columns, 128);
 }
 
-// Returns the bytes of a row's parts of the probability's gradient, one for each segment, where
-// they are stored.
+// Returns the bytes of a row's parts of the probability's gradient, one for each segment; 0 if they
+// are not stored.
 int64_t dprobs_row_bytes(const RowChainSpec& spec) {
   return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
 }
 
-// Returns the bytes of permuted rows, pad rows among them, and of what goes with them: the row map,
-// probabilities in both orders, and whose row each one is.
+// Returns the bytes of permuted rows, pad rows included, and of what is stored with them: the row
+// map, probabilities in both orders, and the token of each row.
 int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t choices) {
   const int64_t probs = 4 * rows.padded + size_bytes(spec.probs) * choices;
   return rows.padded * stored_row_bytes(spec) + 4 * choices + (spec.moves_probs ? probs : 0) +
@@ -172,8 +172,9 @@ template <>
 int64_t KernelKind<RowChainSpec>::busy(const RowChainSpec& spec, const CallBounds& bounds,
                                        int64_t tokens) {
   int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(bounds, tokens) : tokens;
-  // Few tokens can make many pad rows. Eight to a row's share of CTAs: each CTA first does its part
-  // of the tokens, and CTAs without one cost time (a CTA a step: 119 -> 132 us at T 4096, E 256).
+  // A few tokens can make many pad rows. Eight pad rows get CTAs like one row: each CTA first does
+  // its part of the tokens, and CTAs without such a part cost time (a CTA a step: 119 -> 132 us at
+  // T 4096, E 256).
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
     rows = std::max(rows, (most_permuted_rows(bounds, tokens) - tokens * bounds.top_k) / 8);
   return busy_ctas(spec, rows);
@@ -194,14 +195,15 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
   const int64_t choices = rows.tokens * bounds.top_k;
   switch (spec.load) {
     case LoadStage::kCombinedRows:
-      // Every routed row once, the map, and the sums; with gradients of probabilities, their
-      // blocks and sums.
+      // Counts every routed row, the map and the sums once; with gradients of probabilities also
+      // their blocks and sums.
       return {.min_bytes = 2 * rows.routed * columns + 4 * choices + 2 * rows.tokens * columns +
                            dprobs_bytes(spec, rows.routed, choices)};
     case LoadStage::kGatedRows:
       return {.min_bytes = rows.routed * (2 * 2 * columns + 4) + rows.padded * row_bytes};
     case LoadStage::kGatedGradientRows:
-      // Gate, up and the gradient once; both halves, and a partial sum of each segment.
+      // Counts gate, up and the gradient once, both output halves, and a partial sum of each
+      // segment.
       return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
                            rows.padded * (2 * row_bytes + dprobs_row_bytes(spec))};
     case LoadStage::kUpRows:

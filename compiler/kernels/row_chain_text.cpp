@@ -52,8 +52,9 @@ bool is_permuted(StoreStage stage) {
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
-// Whether arguments of a store stage are written out, for themselves or for what follows them: how
-// it tells tokens, the element of permuted rows, and the gradients of biases.
+// Return whether the optional arguments of a store stage are written out, for their own sake or for
+// later arguments: whether it writes tokens, the element of permuted rows, and the gradients of
+// biases.
 bool names_tokens(const RowChainSpec& spec) { return spec.tells_tokens || has_bf16_probs(spec); }
 
 bool names_element(const RowChainSpec& spec) { return names_tokens(spec) || stores_bf16(spec); }
@@ -62,7 +63,7 @@ bool names_bias_dprobs(const RowChainSpec& spec) {
   return spec.adds_bias_dprobs || (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec));
 }
 
-// The store stage with its arguments.
+// Returns the store stage with its arguments.
 ComposedType store_stage(const RowChainSpec& spec) {
   ComposedType store{"Store", "", {"kColumns"}};
   const auto take = [&](std::string type, std::initializer_list<const char*> arguments) {
@@ -85,7 +86,7 @@ ComposedType store_stage(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec))
     store.arguments.emplace_back("Bf16");
   if (spec.pitch > 0) store.arguments.emplace_back("kPitch");
-  // What follows the arguments that may be left out.
+  // The next arguments come after optional ones, which must be given then.
   if (is_gated(spec.store) && (spec.is_interleaved || !spec.tells_dprobs)) {
     if (spec.pitch == 0) store.arguments.emplace_back("kColumns");
     store.arguments.emplace_back("kInterleaved");
@@ -194,7 +195,7 @@ std::string activation_type(const RowChainSpec& spec) {
 template <>
 KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
-  // With all its arguments it does not fit into a line.
+  // With all its arguments the store stage does not fit into a line, so it gets a name.
   const bool is_named = names_tokens(spec) || spec.adds_bias_dprobs || !spec.tells_dprobs ||
                         (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
@@ -216,7 +217,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
                        "kThreads", "kSegmentsInFlight"}}},
   };
   if (is_named) text.types_used.insert(text.types_used.begin(), store);
-  // Only constants that a stage uses.
+  // Adds only constants that a stage uses.
   const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
   if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {
     text.constants.push_back(

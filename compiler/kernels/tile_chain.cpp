@@ -47,7 +47,7 @@ template <>
 LaunchShape KernelKind<TileChainSpec>::shape(const TileChainSpec& spec) {
   const int32_t warps = spec.threads / 32;
   if (!spec.writes_colwise) return {.threads = spec.threads, .shared_bytes = 8 * warps};
-  constexpr int32_t kTileBytes = 128 * 128;  // on its way from rows to columns
+  constexpr int32_t kTileBytes = 128 * 128;  // bytes of a tile on its way from rows to columns
   return {.threads = spec.threads, .shared_bytes = spec.tiles_per_scale * kTileBytes + 4 * warps};
 }
 
@@ -70,7 +70,7 @@ Work KernelKind<TileChainSpec>::work(const TileChainSpec& spec, const CallBounds
       int64_t{bounds.groups} * spec.sections * spec.section_rows * spec.columns;
   const int64_t scales = int64_t{bounds.groups} * spec.sections * ceil_div(spec.section_rows, 128) *
                          ceil_div(spec.columns, 128);
-  const int64_t copies = spec.writes_colwise ? 2 : 1;  // of bytes and scales
+  const int64_t copies = spec.writes_colwise ? 2 : 1;  // copies of bytes and scales
   return {.min_bytes = 2 * elements + copies * (elements + 4 * scales)};
 }
 

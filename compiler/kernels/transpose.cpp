@@ -87,8 +87,8 @@ std::vector<KernelNumber> KernelKind<TransposeSpec>::numbers(const TransposeSpec
           kCallTokens};
 }
 
-// Counts every real row in and out, its scales, and a scale for each tile. Gathered, a token that
-// has rows is read once.
+// Counts every real row once as input and once as output, its scales, and a scale for each tile. If
+// rows are gathered, a token that has rows is read once.
 template <>
 Work KernelKind<TransposeSpec>::work(const TransposeSpec& spec, const CallBounds&,
                                      const CallRows& rows) {

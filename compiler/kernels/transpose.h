@@ -9,21 +9,23 @@
 
 namespace moejit::compiler {
 
-// How the scaling-aware transpose picks the scale of a tile and moves bytes to it.
+// How the scaling-aware transpose chooses the scale of a tile and adapts bytes to it.
 enum class TransposeRule {
   kIdeal,       // the largest scale of a row that is not all zeros; rounds to nearest even
-  kForkCompat,  // the largest of all; drops subnormals and keeps the mantissa of what underflows
+  kForkCompat,  // the largest scale of all rows; drops subnormals, keeps the mantissa of values
+                // that underflow
 };
 
-// Where the rows come from that are transposed.
+// Where the transposed rows come from.
 enum class RowSource {
-  kInOrder,      // permuted, with their scales
-  kGathered,     // those of tokens, by the permuted rows' row_tokens, which tell zeros too
-  kGatheredAll,  // likewise, of a gradient: no row is made zeros
+  kInOrder,      // permuted rows, with their scales
+  kGathered,     // tokens' rows, by row_tokens of the permuted rows, which also tells rows that are
+                 // zeros
+  kGatheredAll,  // as kGathered, for a gradient: no row is made zeros
 };
 
-// Turns q [P, columns] with compact power-of-two scales into [columns, Pc], an operand of wgrad
-// with one scale for each 128x128 tile: each group's rows become columns that start at a multiple
+// Turns q [P, columns] with compact power-of-two scales into [columns, C], an operand of wgrad with
+// one scale for each 128x128 tile. The rows of each group become columns that start at a multiple
 // of 128. No value is quantized twice: bytes are multiplied by powers of two.
 struct TransposeSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2
@@ -31,7 +33,7 @@ struct TransposeSpec {
   RowSource source = RowSource::kInOrder;
   int32_t local_experts = 0;
   int32_t columns = 0;          // of q, a multiple of 16
-  bool counts_flushed = false;  // values that were not 0 and became 0
+  bool counts_flushed = false;  // whether it counts values that were not 0 and became 0
   int32_t threads = 128;        // 64 for each tile that a CTA holds
   bool operator==(const TransposeSpec&) const = default;
 };
@@ -41,7 +43,7 @@ std::string_view to_string(RowSource source);
 
 std::string to_string(const TransposeSpec& spec);
 
-// Returns the CTAs that a transpose into so many columns, a multiple of 128, gives work to.
+// Returns how many CTAs have work in a transpose into `output_columns` columns, a multiple of 128.
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns);
 
 }  // namespace moejit::compiler

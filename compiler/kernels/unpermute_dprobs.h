@@ -8,13 +8,13 @@
 
 namespace moejit::compiler {
 
-// Gradients of probabilities from rows to the choices of tokens, where no rows of dx go with them.
+// Moves gradients of probabilities from rows to the choices of tokens, if no rows of dx are moved.
 struct UnpermuteDprobsSpec {
   int32_t top_k = 0;
   int32_t dprobs_columns = 0;     // blocks of a row's gradient
-  bool adds_bias_dprobs = false;  // and what the biases add to them
+  bool adds_bias_dprobs = false;  // whether the biases' part is added
   int32_t threads = 128;
-  DType probs = DType::kF32;  // of dprobs; or kBF16
+  DType probs = DType::kF32;  // of dprobs; kF32 or kBF16
   bool operator==(const UnpermuteDprobsSpec&) const = default;
 };
 
