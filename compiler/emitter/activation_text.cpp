@@ -6,14 +6,14 @@
 namespace moejit::compiler {
 namespace {
 
-// fp32, with a point: 7.0f, 1e-05f.
+// Returns an fp32 literal with a point or exponent: 7.0f, 1e-05f.
 std::string literal(double number) {
   std::string text = fmt::format("{}", static_cast<float>(number));
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text + "f";
 }
 
-// The device function of an operator that has one.
+// Returns the device function of an operator that has one.
 std::string_view function_of(Operator op) {
   switch (op) {
     case Operator::kMultiply: return "ptx::multiply";
@@ -33,12 +33,12 @@ std::string_view function_of(Operator op) {
   }
 }
 
-// "--" is an operator.
+// A second minus needs parentheses, since "--" is an operator.
 std::string negated(const std::string& text) {
   return text.starts_with('-') ? fmt::format("-({})", text) : "-" + text;
 }
 
-// An assignment's value, from the texts of its operands.
+// Returns the text of an assignment's value, from the texts of its operands.
 std::string value_text(Operator op, const std::vector<std::string>& x) {
   switch (op) {
     case Operator::kNegate: return negated(x[0]);
@@ -55,7 +55,7 @@ std::string value_text(Operator op, const std::vector<std::string>& x) {
   return fmt::format("{}({})", function_of(op), arguments);
 }
 
-// Lines of a body, and what stands for each result.
+// The lines of a function body, and the text of each result.
 struct Body {
   std::string lines;
   std::vector<std::string> results;
@@ -93,7 +93,7 @@ std::string type_text(const Activation& activation, std::string_view functions,
       to_string(activation.formula), is_zero_at_zero, functions);
 }
 
-// Functions of up alone have no parameter for the gate.
+// Returns the parameter for the gate; empty for functions of up alone.
 std::string_view gate_parameter(const Activation& activation) {
   return has_gate(activation) ? "float gate, " : "";
 }

@@ -7,8 +7,8 @@
 
 namespace moejit::compiler {
 
-// The type Activation of an emitted text, see moejit_device/core/math.cuh: one operation a line,
-// equal parts computed once, each rounded to fp32.
+// Return the text of the type Activation in an emitted kernel, see moejit_device/core/math.cuh. It
+// has one operation a line, each rounded to fp32, and computes equal parts once.
 std::string value_type_text(const Activation& activation);
 std::string gradients_type_text(const Activation& activation);
 std::string value_and_gradients_type_text(const Activation& activation);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kLineLength = 100;
 
-// Words as comment lines of at most kLineLength characters.
+// Returns the words as comment lines of at most kLineLength characters.
 std::string comment_lines(std::string_view text) {
   std::string lines;
   std::string line = "//";
@@ -42,8 +42,8 @@ std::string constant_lines(const std::vector<NamedConstant>& constants) {
   return lines;
 }
 
-// `head`, then arguments that share a line while they fit, then `tail`; further lines start below
-// the first argument.
+// Returns `head`, the arguments and `tail`. Arguments share a line while they fit; further lines
+// start below the first argument.
 std::string argument_lines(std::string_view head, const std::vector<std::string>& arguments,
                            std::string_view tail) {
   std::string text(head);

@@ -10,7 +10,7 @@
 
 namespace moejit::compiler {
 
-// A compile-time choice of a kernel, as the emitted text shows it: "constexpr type name = value;".
+// A compile-time choice of a kernel as the emitted text shows it: "constexpr type name = value;".
 struct NamedConstant {
   std::string type;
   std::string name;
@@ -20,30 +20,30 @@ struct NamedConstant {
 
 NamedConstant integer_constant(std::string_view name, int32_t value, std::string_view comment);
 NamedConstant bool_constant(std::string_view name, bool value, std::string_view comment);
-// Makes a constant of a float's bits, for template parameters: floats cannot be one in NVRTC's
-// C++20 and in g++ and clang++ alike.
+// Makes a constant of a float's bits, for template parameters. NVRTC's C++20, g++ and clang++ do
+// not all allow floats as template parameters.
 NamedConstant float_bits_constant(std::string_view name, float value, std::string_view comment);
 
-// A type composed of templates: "name<first, second>", broken into lines where it is long.
+// A type composed of templates: "name<first, second>", broken into lines if it is long.
 struct ComposedType {
-  std::string name;  // of the alias
+  std::string name;  // name of the alias
   std::string template_name;
   std::vector<std::string> arguments;
 };
 
-// What kinds of kernels differ in. The rest of an emitted text is the same for all.
+// The parts of an emitted text that differ between kinds of kernels. The rest is equal for all.
 struct KernelText {
   std::string types;                  // part of the entry's name: "bf16_e4m3", "swiglu_bf16_e4m3"
-  std::string tile;                   // likewise: "128x128x128"
-  std::string summary;                // what it computes, one line
+  std::string tile;                   // part of the entry's name: "128x128x128"
+  std::string summary;                // what the kernel computes, in one line
   std::vector<std::string> includes;  // below moejit_device/, sorted
   std::string params;                 // name of the parameter record
   std::vector<NamedConstant> constants;
-  std::string own_type = {};             // a type that is written out, or nothing
+  std::string own_type = {};             // a type that is written out, or empty
   std::vector<ComposedType> types_used;  // the last is the kernel
 };
 
-// Returns what a kernel differs in.
+// Returns the parts of a kernel's text that are specific to its spec.
 KernelText kernel_text(const KernelSpec& spec);
 
 // Returns the complete text of a kernel whose entry is called `entry`.
