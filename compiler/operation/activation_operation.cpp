@@ -5,12 +5,12 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns the dimension of both gate and up, or of up alone.
+// Returns the dimension of gate and up together, or of up alone.
 Dim of_sections(const Activation& activation, const Dim& one) {
   return has_gate(activation) ? Dim{"2" + one.symbol, 2 * one.value} : one;
 }
 
-// Adds what activation and gradient read.
+// Adds the tensors that both the activation and its gradient read, and the gradient's own.
 void read_inputs(PartsBuilder& parts, const ActivationOperation& operation, const Dim& p,
                  const Dim& i) {
   parts.read("input", DType::kBF16, {p, of_sections(operation.activation, i)});
@@ -51,7 +51,7 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Targ
   const Activation& activation = operation.activation;
   const bool is_fp8 = operation.format == RowFormat::kFp8;
   const Dim blocks = blocks_of(i);
-  // No scale block may lie in gate and up, over both of which dgrad contracts.
+  // No scale block may lie in both gate and up, because dgrad contracts over both.
   const bool is_padded = is_fp8 && has_gate(activation) && i.value % 128 != 0;
   const Dim half = is_padded ? Dim{"I'", 128 * blocks.value} : i;
   if (is_fp8)

@@ -26,13 +26,15 @@ constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::k
 constexpr std::array kOutputs = {GradientOutput::kF32, GradientOutput::kF32Add,
                                  GradientOutput::kBf16};
 
-// A section is a matrix of its own, whose rows fill 16-byte vectors.
+// Returns a range of numbers in which each section is a matrix of its own, whose rows fill 16-byte
+// vectors.
 IntRange multiple_of_sections(int64_t sections, int64_t unit) {
   const int64_t step = unit * sections;
   return {.lowest = step, .highest = 262144 / step * step, .multiple_of = step};
 }
 
-// Blocks of the contraction share their scales where the operands have scales of blocks.
+// Visits the number of blocks of the contraction that share a scale, for operands with scales of
+// blocks.
 void visit_scale_sharing(int64_t& blocks, FieldVisitor& visitor) {
   visitor.integer("scale_sharing_k", blocks, kScaleSharingRange);
 }

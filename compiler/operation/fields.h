@@ -14,24 +14,24 @@
 
 namespace moejit::compiler {
 
-// Meets the fields of an operation's description, in the order in which they are written: one list
-// of them serves reading, writing, and telling which keys there are.
+// Visits the fields of an operation's description, in the order in which they are written. One list
+// of fields thus serves reading, writing, and listing the keys.
 class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
 
-  // A whole number, without which a description is refused.
+  // Visits a whole number that the description must have.
   virtual void required(std::string_view key, int64_t& value, const IntRange& range) = 0;
-  // One that keeps its value where the description leaves it out.
+  // Visits a whole number that keeps its value if the description leaves it out.
   virtual void integer(std::string_view key, int64_t& value, const IntRange& range) = 0;
   virtual void boolean(std::string_view key, bool& value) = 0;
   virtual void activation(Activation& value) = 0;
   virtual void sizes(std::string_view key, std::vector<MatrixSize>& value) = 0;
-  // One of `names`, by its index.
+  // Visits one of `names`, by its index.
   virtual void name(std::string_view key, std::size_t& index,
                     std::span<const std::string_view> names) = 0;
 
-  // One of `values`, by the names beside them.
+  // Visits one of `values`, by the name at the same index of `names`.
   template <typename Value, std::size_t kCount>
   void choice(std::string_view key, Value& value, const std::array<Value, kCount>& values,
               const std::array<std::string_view, kCount>& names) {
@@ -39,7 +39,7 @@ class FieldVisitor {
     name(key, index, names);
     value = values[std::min(index, kCount - 1)];
   }
-  // One of `values`, which to_string() names.
+  // Visits one of `values`, by its to_string().
   template <typename Value, std::size_t kCount>
   void choice(std::string_view key, Value& value, const std::array<Value, kCount>& values) {
     std::array<std::string_view, kCount> names;
@@ -48,11 +48,10 @@ class FieldVisitor {
   }
 };
 
-// Shows the visitor every field of the description, in order: later ones are bounded by earlier
-// ones.
+// Shows the visitor every field of the description, in order: earlier fields bound later ones.
 void visit_fields(OperationDescription& operation, FieldVisitor& visitor);
 
-// Returns a description of each operation, with its defaults, and the names of all of them.
+// Return a description of each operation, with its defaults, and the names of all operations.
 std::vector<OperationDescription> default_operations();
 std::vector<std::string_view> operation_names();
 

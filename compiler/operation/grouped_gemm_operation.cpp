@@ -5,7 +5,7 @@
 namespace moejit::compiler {
 namespace {
 
-// Adds the scales of A and B, of which `row_tiles` is the number of B's in each column of tiles.
+// Adds the scales of A and B, as far as the operands have any.
 void add_scales(PartsBuilder& parts, const GroupedGemmOperation& operation, const Dim& p,
                 const Dim& e) {
   const Dim k{"k", operation.k}, n{"n", operation.n};

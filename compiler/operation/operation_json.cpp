@@ -44,7 +44,7 @@ class Writer final : public FieldVisitor {
 }  // namespace
 
 std::string to_json(const OperationDescription& operation) {
-  OperationDescription copy = operation;  // visitors may change fields
+  OperationDescription copy = operation;  // a copy, because visitors may change fields
   Writer writer(operation_name(operation));
   visit_fields(copy, writer);
   return writer.text();

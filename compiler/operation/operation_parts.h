@@ -11,8 +11,8 @@
 
 namespace moejit::compiler {
 
-// What the plan of an operation consists of: one kernel, complete, and the caller's tensors, of
-// which plan_operation() tells roles and bytes.
+// The parts of an operation's plan: one complete kernel, and the caller's tensors, whose roles and
+// bytes plan_operation() sets.
 struct OperationParts {
   KernelPlan kernel;
   std::vector<TensorPlan> tensors;
@@ -30,8 +30,8 @@ Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Tar
 Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation,
                                 const Target& target);
 
-// Collects the tensors of an operation, by the roles of its kernel, and what it makes of them as an
-// operation of a layer's graph does.
+// Collects the tensors of an operation by the roles of its kernel. Makes the kernel from them as
+// for an operation of a layer's graph.
 class PartsBuilder {
  public:
   void read(std::string role, DType dtype, std::vector<Dim> shape,
@@ -40,7 +40,7 @@ class PartsBuilder {
   void write(std::string role, DType dtype, std::vector<Dim> shape);
   void write_optional(std::string role, DType dtype, std::vector<Dim> shape);
 
-  // The data and scales of a tensor, e4m3 unless said otherwise.
+  // The data and scales of a tensor, e4m3 by default.
   struct Scaled {
     std::string role;
     std::vector<Dim> shape;
@@ -51,13 +51,13 @@ class PartsBuilder {
   };
   void read(Scaled tensor);
   void write(Scaled tensor);
-  // Rows [rows, columns] in bf16, or with a scale for each row and 128 columns.
+  // Add rows [rows, columns] in bf16, or with a scale for each row and 128 columns.
   void read_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
   void write_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
 
   // Returns the tensors with the kernel that a layer's graph has for such an operation.
   OperationParts make(OperationKind kind, const CallBounds& bounds, const Target& target) &&;
-  // Returns the tensors with a kernel that is complete.
+  // Returns the tensors with a kernel that is complete already.
   OperationParts with(KernelPlan kernel) && { return {std::move(kernel), std::move(tensors_)}; }
 
  private:
@@ -68,12 +68,12 @@ class PartsBuilder {
   Operation operation_;
 };
 
-// Return dimensions, as the listing of a plan names them.
+// Return dimensions with the symbols that the listing of a plan shows.
 Dim fixed(int64_t size);
 Dim columns_of(int64_t columns);
-Dim blocks_of(const Dim& dim);  // of 128 elements: "ceil(columns/128)"
+Dim blocks_of(const Dim& dim);  // blocks of 128 elements: "ceil(columns/128)"
 
-// Adds the sizes and starts of groups that are read, [E] and [E + 1].
+// Adds reads of the groups' sizes and starts, [E] and [E + 1].
 void read_groups(PartsBuilder& parts, int64_t local_experts);
 
 CallBounds bounds_of(const RoutedTokens& tokens);

@@ -10,7 +10,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::size_t kMostSizes = 1024;  // of a list of tensors, whose values are bounded
+constexpr std::size_t kMostSizes = 1024;  // most tensors in a list, within kMaxDescriptionValues
 
 // Collects the keys of a description.
 class KeyLister final : public FieldVisitor {
@@ -58,7 +58,7 @@ Result<std::vector<MatrixSize>> read_sizes(const JsonView& view) {
   return sizes;
 }
 
-// Reads fields of a document, up to the first that is wrong.
+// Reads fields of a document, up to the first wrong one.
 class Reader final : public FieldVisitor {
  public:
   explicit Reader(const JsonView& root) : root_(root) {}
@@ -109,7 +109,7 @@ class Reader final : public FieldVisitor {
   const JsonView& root_;
 };
 
-// Says why a field does not go with another one.
+// Returns an error that says why a field does not go with another one.
 tl::unexpected<Error> refuse(const JsonView& root, std::string_view key, std::string_view beside,
                              std::string_view wanted, std::string_view hint = {}) {
   const JsonView view = root.find(key).value_or(root);
@@ -118,10 +118,10 @@ tl::unexpected<Error> refuse(const JsonView& root, std::string_view key, std::st
                    std::string(hint));
 }
 
-// Fills in the rows that any routing can need, where the description gives no number.
+// Without max_permuted_rows in the description, sets it to the rows that any routing can need.
 Result<void> complete(RoutedTokens& tokens, const JsonView& root) {
   if (tokens.max_permuted_rows > 0) return {};
-  Layer routed;  // not braced: where memory ends in one, GCC 12 destroys the members before twice
+  Layer routed;  // not braced: if memory ends there, GCC 12 destroys earlier members twice
   routed.local_experts = static_cast<int32_t>(tokens.local_experts);
   routed.top_k = static_cast<int32_t>(tokens.top_k);
   routed.splits_alignment = static_cast<int32_t>(tokens.splits_alignment);

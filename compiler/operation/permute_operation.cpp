@@ -8,7 +8,7 @@ DType dtype_of(TopkProbsDtype probs) {
   return probs == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-// The dimensions of routed tokens.
+// The dimensions of routed tokens: T, K and P.
 struct TokenDims {
   explicit TokenDims(const RoutedTokens& tokens)
       : t{"T", tokens.max_tokens}, k{"K", tokens.top_k}, p{"P", tokens.max_permuted_rows} {}

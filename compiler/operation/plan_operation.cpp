@@ -22,7 +22,8 @@ Result<OperationPlan> plan_operation(const OperationDescription& operation, cons
       std::visit([&](const auto& kind) { return parts_of(kind, target); }, operation));
   const std::string_view name = operation_name(operation);
   parts.kernel.operation = name;
-  // Not braced: where memory ends in one with a base, GCC 12 destroys the base twice.
+  // Not braced: if memory ends within the braces of a class with a base, GCC 12 destroys the base
+  // twice.
   OperationPlan plan;
   plan.subject = fmt::format("the operation {}", name);
   plan.target = target;

@@ -29,7 +29,7 @@ Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation, const
                .scales_shape = {e, row_tiles, blocks},
                .scales = Layout::kScalesTiles});
   if (operation.colwise) {
-    // Zeros fill each of several sections up, so that no tile lies in two of them.
+    // Zeros fill up each of several sections, so that no tile lies in two of them.
     const Dim padded = operation.sections == 1 ? rows : Dim{"rows'", 128 * tile_rows};
     parts.write({.role = "output_colwise",
                  .shape = {e, columns, padded},
