@@ -42,7 +42,7 @@ bool is_worth_a_note(const JsonValue& value, std::string_view unless) {
   return false;
 }
 
-// Returns a key's value as notes show it; that of quantization_config is its quant_method.
+// Returns a key's value as notes show it; for quantization_config its quant_method.
 std::string value_for_note(const JsonView& view) {
   if (const std::optional<JsonView> method = view.find("quant_method"))
     return fmt::format("quant_method {}", method->got());
@@ -62,7 +62,7 @@ void note_facts(const JsonView& root, FigureReader& reader) {
   }
 }
 
-// Notes mlp_layer_types, where each decoder layer is "dense" or has experts.
+// Notes mlp_layer_types, in which each decoder layer is "dense" or has experts.
 void note_dense_layers(FigureReader& reader) {
   const std::optional<JsonView> view = reader.find("mlp_layer_types");
   if (!view) return;
@@ -74,7 +74,7 @@ void note_dense_layers(FigureReader& reader) {
                             dense, layers.size()));
 }
 
-// Notes per_layer_config, where decoder layers have other figures than those that were read.
+// Notes per_layer_config, if decoder layers have other figures than the ones that were read.
 void note_other_layers(FigureReader& reader) {
   const std::optional<JsonView> layers = reader.find("per_layer_config");
   if (!layers) return;

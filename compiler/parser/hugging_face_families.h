@@ -10,7 +10,8 @@
 
 namespace moejit::compiler {
 
-// What an expert computes from gate and up. A is the function that the configuration names.
+// The function of gate and up that an expert computes. A is the function that the configuration
+// names.
 enum class ExpertFormula {
   kGated,              // A(gate) * up
   kUngated,            // A(up)
@@ -26,22 +27,22 @@ enum class ExpertFormula {
 struct HuggingFaceFamily {
   std::string_view model_type;  // without "_text", the end of a multimodal model's language model
   std::string_view models;      // models of this type, for listings
-  // The keys of the experts' width, which mean the same. Other figures have the same keys in all
-  // families.
+  // The keys of the experts' width, all with the same meaning. The keys of other figures are the
+  // same in all families.
   std::array<std::string_view, 2> intermediate = {"moe_intermediate_size",
                                                   "expert_ffn_hidden_size"};
   std::string_view note;  // what the description does not express, besides the facts below
   ExpertFormula formula = ExpertFormula::kGated;
-  // The key of the function A, and A if it is absent. Without a key experts have the latter
-  // whatever the configuration says.
+  // `activation` is the key of the function A, and `default_activation` is A if the key is absent.
+  // If `activation` is empty, A is always `default_activation`.
   std::string_view activation = "hidden_act";
   std::string_view default_activation = "silu";
   double limit = 0.0;  // if swiglu_limit is absent
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;
-  bool has_weights_on_input = false;  // probabilities multiply experts' inputs, not their results
-  bool has_latent_tokens = false;     // moe_latent_size is the width of tokens, if it is there
-  bool has_image_experts = false;     // `intermediate` is a list: of text tokens, of image tokens
+  bool has_weights_on_input = false;  // whether probabilities multiply experts' inputs, not results
+  bool has_latent_tokens = false;     // whether moe_latent_size, if present, is the width of tokens
+  bool has_image_experts = false;     // whether `intermediate` is a list: of text, of image tokens
   int32_t top_k = 0;                  // if no key tells
   std::string_view switched_by;       // the model is dense if this key is false
   std::string_view refusal;           // what its experts do that no description can express

@@ -16,10 +16,10 @@ class FigureReader {
  public:
   explicit FigureReader(const HuggingFaceSource& source) : source_(&source) {}
 
-  // Reads the whole number under any of `keys`, which mean the same; `field` is its name in a
-  // layer. A list with a number for each decoder layer counts as that number if all are equal; of a
-  // list for text and images the first counts, with `has_image_experts`. Errors: kMissingKey, and
-  // kInvalidValue if two keys disagree.
+  // Reads the whole number under any of `keys`, which have the same meaning; `field` is its name in
+  // a layer. If the value is a list with a number for each decoder layer, all must be equal; with
+  // `has_image_experts` it is a list for text and images, and the first number is read. Errors:
+  // kMissingKey, and kInvalidValue if two keys disagree.
   Result<int32_t> read(std::span<const std::string_view> keys, std::string_view field,
                        const IntRange& range, bool has_image_experts = false);
 

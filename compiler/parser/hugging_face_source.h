@@ -17,11 +17,11 @@ inline constexpr std::string_view kWriteByHand =
 // The object of a configuration that holds the figures of the experts, and the family that says how
 // to read them.
 struct HuggingFaceSource {
-  std::string model_type;  // for a known family that of its record; may be empty
+  std::string model_type;  // for a known family its record's; may be empty
   HuggingFaceFamily family;
-  bool is_known = false;  // else `family` was made up from the keys
+  bool is_known = false;  // false: `family` was made up from the keys
   JsonView config;
-  std::optional<JsonView> parent;   // of a `config` without a model_type; its keys count too
+  std::optional<JsonView> parent;   // of a `config` without a model_type; its keys are read too
   std::vector<std::string> others;  // paths of further objects with experts
 };
 

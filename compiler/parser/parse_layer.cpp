@@ -213,7 +213,8 @@ Result<Gradient> read_gradient(const JsonView& element, const Layer& layer) {
                       R"(add "biases": true, or leave it out)");
 }
 
-// Reads the gradients. To name all is the same as to name none: equal layers have equal records.
+// Reads the gradients. If all are named, the record names none, so that equal layers have equal
+// records.
 Result<std::vector<Gradient>> read_gradients(const JsonView& root, const Layer& layer) {
   const std::optional<JsonView> view = root.find("gradients");
   if (!view) return std::vector<Gradient>{};
