@@ -17,7 +17,7 @@ namespace {
 struct Parameter {
   std::string_view name;
   double value;
-  bool is_positive;  // else any number
+  bool is_positive;  // whether the number must be positive
 };
 
 struct Preset {
@@ -145,8 +145,8 @@ Expression fma(const Expression& a, const Expression& b, const Expression& c) {
 }
 
 // Returns the gradients of swiglu. With s the sigmoid of the gate, d = gradient * s and u = d *
-// gate, that of up is u and that of gate is (u * (1 - s) + d) * up. This takes one product less
-// than separate derivatives, and u is the gradient of the probability except for a factor up.
+// gate, the gradient of up is u, and that of gate is (u * (1 - s) + d) * up. This takes one product
+// less than separate derivatives, and u is the gradient of the probability except for a factor up.
 ActivationGradients swiglu_gradients(const Variables& of) {
   const Expression s = Expression::make(Operator::kSigmoid, {of.gate});
   const Expression d = of.gradient * s;

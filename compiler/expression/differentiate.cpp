@@ -45,8 +45,7 @@ class Derivative {
     }
   }
 
-  // Returns the derivative of a choice: of `a`, which is chosen where `low` is less than `high`, or
-  // of `b`, which is chosen where it is more.
+  // Returns the derivative of a choice: of `a` if `low` is less than `high`, of `b` if it is more.
   Expression of_smaller(const Expression& low, const Expression& high, const Expression& a,
                         const Expression& b) {
     if (b.is_number()) return where_less(high, low, 0.0, of(a));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that abbreviate others. Those around the sigmoid become products with it, which keeps
-// the relative error small on both sides; gelu uses erfc, whose values do not cancel where the
-// result is small.
+// Replaces functions that abbreviate others. Functions around the sigmoid become products with it,
+// which keeps the relative error small on both sides; gelu uses erfc, whose values do not cancel if
+// the result is small.
 
 #include "compiler/expression.h"
 

@@ -21,8 +21,8 @@ std::span<const Function> functions();
 const Function* find_function(std::string_view name);
 const Function* find_function(Operator op);
 
-// Computes one operation on numbers. Not for kNumber, kVariable and the operators that expand()
-// replaces.
+// Computes one operation on numbers. Must not be called for kNumber, kVariable and the operators
+// that expand() replaces.
 double compute(Operator op, std::span<const double> operands);
 
 }  // namespace moejit::compiler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive descent over
+// Parses formulas by recursive descent over this grammar:
 //   sum     = product { ("+" | "-") product }
 //   product = operand { ("*" | "/") operand }
 //   operand = "-" operand | number | name | name "(" sum { "," sum } ")" | "(" sum ")"

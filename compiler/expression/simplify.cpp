@@ -14,8 +14,8 @@ bool is_where(const Expression& e) {
   return e.op() == Operator::kWhereLess || e.op() == Operator::kWhereLessEqual;
 }
 
-// Returns the value of an operation on numbers, or none if it is no finite number of fp32: then the
-// operation stays as it was written.
+// Returns the value of an operation on numbers; none if it is not a finite number of fp32, and then
+// the operation stays as it was written.
 std::optional<Expression> folded(Operator op, const std::vector<Expression>& operands) {
   std::vector<double> numbers;
   for (const Expression& operand : operands) {
@@ -27,7 +27,7 @@ std::optional<Expression> folded(Operator op, const std::vector<Expression>& ope
   return value;
 }
 
-// Joins sums of values that one condition makes 0 together: where(c, 0, a) + where(c, 0, b).
+// Joins sums such as where(c, 0, a) + where(c, 0, b), in which one condition makes both values 0.
 std::optional<Expression> joined(Operator op, const Expression& a, const Expression& b) {
   if (!is_where(a) || a.op() != b.op()) return std::nullopt;
   const std::vector<Expression>&x = a.operands(), &y = b.operands();
