@@ -41,7 +41,7 @@ tl::unexpected<Error> fault(const KernelSource& source, std::string_view what,
 struct Files {
   std::array<FileDescriptor, 3> all;
 
-  // 0 or errno.
+  // Creates the files. Returns 0 or errno.
   int create(std::span<const std::byte> input) {
     for (FileDescriptor& file : all) {
       file = FileDescriptor(memfd_create("moejit-compile", MFD_CLOEXEC));
@@ -59,7 +59,7 @@ struct Files {
   }
 };
 
-// 0 or errno.
+// Starts the worker. Returns 0 or errno.
 int start(const std::string& program, const Files& files, pid_t& process) {
   const std::string parent = std::to_string(getpid());
   std::array<std::string, 3> words = {program, "compile-worker", parent};

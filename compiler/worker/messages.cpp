@@ -64,7 +64,7 @@ void write_error(CborWriter& to, const Error& error) {
   to.text("hint").text(error.hint).text("detail").text(error.detail);
 }
 
-// `path` is "" or ends in a slash.
+// Reads the error at `path`, which is "" or ends in a slash.
 Error error_at(const CborValues& values, const std::string& path) {
   return {Stage::kCompile, code_named(text_at(values, path + "code")),
           text_at(values, path + "message"), text_at(values, path + "hint"),
@@ -81,7 +81,7 @@ ResourceUsage usage_at(const CborValues& values, const std::string& path) {
   for (std::size_t i = 0; i < kUsageMembers.size(); ++i) {
     const auto count = std::get<std::int64_t>(values.at(path + "/" + std::to_string(i)));
     if (count < 0 || count > std::numeric_limits<std::int32_t>::max())
-      throw std::out_of_range("no count");  // as if it were missing
+      throw std::out_of_range("no count");  // treated as if it were missing
     usage.*kUsageMembers[i] = static_cast<std::int32_t>(count);
   }
   return usage;

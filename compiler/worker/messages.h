@@ -13,8 +13,8 @@
 
 namespace moejit::compiler {
 
-// What goes to a compile worker, with the key under which the kernel will be stored: the worker may
-// be a moejit of another version, and must compute the same key.
+// A request to a compile worker. `key` is the key under which the kernel will be stored: the worker
+// may be a moejit of another version, and must compute the same key.
 struct WorkerRequest {
   KernelSource source;
   Digest key;
