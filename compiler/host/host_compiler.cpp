@@ -61,9 +61,9 @@ Result<HostCompiler> find_compiler() {
   return HostCompiler{known->first, known->second};
 }
 
-// Returns the options. No contraction: fp32 arithmetic rounds where the source says so. Nothing
-// that needs the standard library: exceptions, run-time types, its shared object. -O1, since -O2
-// takes a third longer to compile and makes kernels no faster.
+// Returns the options. They forbid contraction, so that fp32 arithmetic rounds where the source
+// says so, and everything that needs the standard library: exceptions, run-time types, its shared
+// object. They have -O1, since -O2 takes a third longer to compile and makes kernels no faster.
 std::vector<std::string> compile_options() {
   std::vector<std::string> options{"-std=c++20",
                                    "-O1",
@@ -144,7 +144,7 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const auto closure,
                     templates::include_closure(source.text, templates::Flavor::kSim));
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-  // All names are relative: neither reports nor bytes depend on where the folder is.
+  // All names are relative, so that neither reports nor bytes depend on the folder.
   MOEJIT_TRY(write_file(folder.path() / "kernel.cu", source.text));
   for (const templates::IncludedFile& included : closure) {
     MOEJIT_TRY(write_file(folder.path() / included.include_name, included.file->text));

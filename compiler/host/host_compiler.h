@@ -22,8 +22,8 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source);
 // Returns what decides the bytes besides the source, as "name=value": the compiler's version (not
 // its path), the options with the processor level, the digests of the included headers.
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);
-// Returns the same for another compiler, given by its one field; none if the fields name no such
-// compiler.
+// Returns the identity for another compiler, given by its one field; none if the fields name no
+// such compiler.
 Result<std::optional<std::vector<std::string>>> host_toolchain_identity(
     const KernelSource& source, std::span<const std::string> compiler);
 // Returns whether this field names the compiler.

@@ -23,14 +23,15 @@ namespace moejit::compiler {
 // `stop` is requested, if NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop = {});
-// Returns the cubin alone; a loss is an error.
+// Returns only the cubin; a loss is an error.
 Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 
 // Returns what decides the bytes besides the source, as "name=value": NVRTC's version and build
 // ids, the options, the digests of the included headers. No paths. NVRTC is not opened if its files
 // tell.
 Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source);
-// Returns the same for another NVRTC, given by its three fields; none if the fields name no NVRTC.
+// Returns the identity for another NVRTC, given by its three fields; none if the fields name no
+// NVRTC.
 Result<std::optional<std::vector<std::string>>> nvrtc_identity(
     const KernelSource& source, std::span<const std::string> compiler);
 // Returns whether this is a field that names NVRTC's release.

@@ -13,8 +13,8 @@ std::vector<std::string> compile_options(const Target& target, int nvrtc_major, 
       "--prec-sqrt=true",
       "--ptxas-options=-v",  // spills, into the log; the machine code is the same without it
   };
-  // Without this option the driver's own cache below the home folder would keep results that ours
-  // keeps already, and a hit there has no log. Older versions know neither the cache nor the
+  // Disables the driver's own cache below the home folder, which would keep results that our cache
+  // keeps already, and whose hits have no log. Older versions know neither the cache nor the
   // option.
   const bool knows_no_cache = nvrtc_major > 12 || (nvrtc_major == 12 && nvrtc_minor >= 9);
   if (knows_no_cache) options.emplace_back("--no-cache");

@@ -3,9 +3,9 @@
 
 namespace moejit::compiler {
 
-// Delays a fork() of this process while it lives: NVRTC has locks of its own, and one that another
-// thread holds at that time would stay locked in the child forever. Once a fork() waits, new gates
-// wait for it.
+// Delays a fork() of this process while it lives. NVRTC has locks of its own, and a lock that
+// another thread holds during a fork() would stay locked in the child forever. When a fork() waits,
+// new gates wait for it.
 class ForkGate {
  public:
   ForkGate();

@@ -188,7 +188,7 @@ std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search) {
 
 namespace {
 
-// What this process knows of its NVRTC.
+// The facts that this process knows about its NVRTC.
 struct Opened {
   std::optional<NvrtcRelease> known_release() {
     if (api != nullptr) return *api;
@@ -198,7 +198,7 @@ struct Opened {
 
   ForkMutex mutex;
   std::unique_ptr<const NvrtcApi> api;  // failures are not kept: the user may fix them
-  std::optional<NvrtcRelease> release;  // as read off files
+  std::optional<NvrtcRelease> release;  // as read from files
 };
 Opened& opened() {
   static Opened state;

@@ -18,7 +18,7 @@ inline constexpr NvrtcResult kNvrtcOutOfMemory = 1;
 inline constexpr NvrtcResult kNvrtcCompilation = 6;  // the source is wrong
 inline constexpr NvrtcResult kNvrtcBuiltinOperationFailure = 7;
 
-// What decides the machine code that an NVRTC makes.
+// The facts about an NVRTC that decide the machine code it makes.
 struct NvrtcRelease {
   int major = 0;
   int minor = 0;
