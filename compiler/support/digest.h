@@ -31,21 +31,21 @@ struct DigestHash {
 Digest sha256(std::span<const std::byte> bytes);
 Digest sha256(std::string_view text);
 
-// A value that a FieldHasher was fed, as text.
+// A value that was given to a FieldHasher, as text.
 struct HashedField {
   std::string name;
   std::string value;
   bool operator==(const HashedField&) const = default;
 };
 
-// Computes the digest of an ordered list of named values. Every name and value goes in with its
-// length, so no two different lists are the same bytes: ("ab", "c") differs from ("a", "bc"). It
-// remembers what it was fed, to tell people why two digests differ.
+// Computes the digest of an ordered list of named values. Every name and value is hashed with its
+// length, so that two different lists are never the same bytes: ("ab", "c") differs from ("a",
+// "bc"). Keeps the values, to tell people why two digests differ.
 class FieldHasher {
  public:
   FieldHasher& add(std::string_view name, std::string_view value);
   FieldHasher& add(std::string_view name, std::int64_t value);
-  // Adds long material as its own digest, which is also what it remembers.
+  // Adds the digest of a long text, and keeps only that digest.
   FieldHasher& add_digest_of(std::string_view name, std::string_view text);
 
   Digest digest() const;

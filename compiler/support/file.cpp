@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 46;
 
-// Returns a name that is unique in this folder: process ids are, except across machines that share
-// the folder, where O_EXCL makes the next attempt take another number.
+// Returns a name that is unique in this folder. Process ids are unique, except across machines that
+// share the folder; there O_EXCL makes the next attempt take another number.
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> next{0};
   return fmt::format("{}.{}-{}.tmp", path, getpid(), next.fetch_add(1));
@@ -94,7 +94,7 @@ FileDescriptor::~FileDescriptor() { close(); }
 
 int FileDescriptor::close() {
   if (fd_ < 0) return 0;
-  // Linux frees the descriptor even where close() is interrupted.
+  // Linux frees the descriptor even if close() is interrupted.
   const int result = ::close(std::exchange(fd_, -1));
   return result == 0 || errno == EINTR ? 0 : errno;
 }

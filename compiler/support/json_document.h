@@ -36,7 +36,7 @@ struct JsonMember {
 // Returns the member of an object with that key; null if it has none, or `value` is no object.
 const JsonValue* find_member(const JsonValue& value, std::string_view key);
 
-// Returns the strings of an array; none if `value` is no array of strings alone.
+// Returns the strings of an array; none if `value` is not an array that has only strings.
 std::optional<std::vector<std::string>> read_strings(const JsonValue& value);
 
 struct JsonOptions {

@@ -34,7 +34,7 @@ class JsonView {
   const JsonValue& value() const { return *value_; }
   const std::string& path() const { return path_; }
   const std::string& source_name() const { return document_->source_name; }
-  std::string_view key() const { return key_; }  // of a member of an object, else empty
+  std::string_view key() const { return key_; }  // for a member of an object, else empty
   bool is_null() const { return value_->kind == JsonKind::kNull; }
 
   // Returns kWrongType if the value is not an object.
@@ -43,13 +43,13 @@ class JsonView {
   Result<void> check_keys(std::span<const std::string_view> known) const;
   // Returns the member of an object; none if it is absent or this is not an object.
   std::optional<JsonView> find(std::string_view key) const;
-  // Returns the same, but kMissingKey or kWrongType instead of none.
+  // Returns the member as find() does, but kMissingKey or kWrongType instead of none.
   Result<JsonView> at(std::string_view key) const;
   Result<std::vector<JsonView>> read_members() const;
 
   Result<std::vector<JsonView>> read_array() const;
   Result<int64_t> read_int(const IntRange& range) const;
-  Result<double> read_number() const;  // any finite one
+  Result<double> read_number() const;  // any finite number
   Result<bool> read_bool() const;
   Result<std::string> read_string() const;
   // Returns the index of the string in `names`; kInvalidValue with the nearest name.

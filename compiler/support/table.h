@@ -23,8 +23,8 @@ class Table {
   // Adds a row. Cells that are left out are empty.
   void add(std::vector<std::string> cells);
   std::string text(int32_t width = 0) const;
-  // Returns the same as lines without line breaks, heading first: for texts that have more between
-  // the rows.
+  // Returns the table as lines without line breaks, heading first, for callers that add text
+  // between the rows.
   std::vector<std::string> lines(int32_t width = 0) const;
 
  private:
