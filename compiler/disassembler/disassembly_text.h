@@ -8,7 +8,7 @@
 
 namespace moejit::compiler {
 
-// Takes apart what `nvdisasm -c` or `cuobjdump -sass` printed: a text for each kernel, in order.
+// Splits the output of `nvdisasm -c` or `cuobjdump -sass` into a text for each kernel, in order.
 std::vector<KernelDisassembly> split_disassembly(std::string_view output);
 
 }  // namespace moejit::compiler

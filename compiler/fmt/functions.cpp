@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of fmt 9 and 10, which its headers declare alone where they are not used
-// header-only. See moejit_fmt in compiler/CMakeLists.txt.
+// Defines functions of fmt 9 and 10 that its headers only declare if they are not used header-only.
+// See moejit_fmt in compiler/CMakeLists.txt.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-// Runs formulas as LLVM IR in this process: a second opinion on how they are read and
-// differentiated. It is a component of its own that only tests link: two copies of LLVM in one
-// process abort, and the frameworks that load the run-time library bring theirs.
+// This component runs formulas as LLVM IR in this process, as a second opinion on how they are read
+// and differentiated. Only tests link it: two copies of LLVM in one process abort, and the
+// frameworks that load the run-time library bring their own.
 namespace moejit::ir {
 
 // The type that every value of a formula has.
@@ -19,8 +19,8 @@ enum class Number { kDouble, kFloat };
 // A verified, optimized and compiled formula. Any thread may call it.
 class CompiledFormula {
  public:
-  // Compiles `code`, whose variables are those of `variables`; their order is that of the calls'
-  // arguments. kInternal: IR that does not verify or compile, with LLVM's message.
+  // Compiles `code`. A call takes its variables in the order of `variables`. Error kInternal: IR
+  // that does not verify or compile, with LLVM's message.
   static Result<CompiledFormula> compile(const compiler::StraightLine& code,
                                          std::vector<std::string> variables, Number number);
   ~CompiledFormula();

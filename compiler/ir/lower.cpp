@@ -83,8 +83,8 @@ class Lowering {
     }
   }
 
-  // Returns `a` if it is chosen, which is where high < low does not hold, else `b`; NaN if one is.
-  // (The intrinsics minimum and maximum do not compile for every host in older LLVM.)
+  // Returns `b` if high < low, else `a`; NaN if `a` or `b` is NaN. (The intrinsics minimum and
+  // maximum do not compile for every host in older LLVM.)
   Value* smaller(Value* low, Value* high, Value* a, Value* b) {
     Value* const chosen = builder_.CreateSelect(builder_.CreateFCmpOLT(high, low), b, a);
     return builder_.CreateSelect(builder_.CreateFCmpUNO(a, b), builder_.CreateFAdd(a, b), chosen);
