@@ -32,7 +32,6 @@ LinearBound bound_columns(const CallBounds& bounds) {
 
 }  // namespace
 
-// Experts that T tokens can reach.
 int64_t most_experts(const CallBounds& bounds, int64_t tokens) {
   return std::min<int64_t>(bounds.groups, tokens * bounds.top_k);
 }
