@@ -56,17 +56,17 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
                              const PlanOptions& options = {});
 
-// Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. Read
-// of `problem` are operands, scales, accumulation, local_experts, sections, section_n, k, and for
-// scales of blocks blocks_per_promotion; tiles are chosen here. `rows` is P. Arguments and tensor
-// maps are those of params/grouped_gemm_params.h, bound to the tensors "a", "b", "d" and to tensors
-// with the arguments' own names. Launch, numbers and work are for P rows. Errors: parts of the
-// problem that do not go together (kUnsupported).
+// Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. It
+// reads these fields of `problem`: operands, scales, accumulation, local_experts, sections,
+// section_n, k, and for scales of blocks blocks_per_promotion; it chooses the tiles. `rows` is P.
+// Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to the tensors "a",
+// "b", "d" and to tensors with the arguments' own names. Launch, numbers and work are for P rows.
+// Errors: parts of the problem that do not go together (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows);
 
 // Plans one contraction-grouped GEMM without a layer, of C = `columns` columns, a multiple of 128.
-// Read of `problem` are scales, output, local_experts, rows and n; tiles are chosen here. The
-// parameter record is in params/contraction_grouped_gemm_params.h.
+// It reads these fields of `problem`: scales, output, local_experts, rows and n; it chooses the
+// tiles. The parameter record is in params/contraction_grouped_gemm_params.h.
 KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
                                          int64_t columns);
 
