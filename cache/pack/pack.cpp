@@ -46,7 +46,7 @@ struct Pack::Impl {
   std::string manifest;
   std::vector<Signature> signatures;
   std::unique_ptr<PackIndex> index;
-  bool has_trusted_digest = false;  // its root was signed by a key of the ring
+  bool has_trusted_digest = false;  // whether a key of the ring signed its digest
 };
 
 Result<void> Pack::Impl::open_file() {
@@ -104,7 +104,7 @@ Result<void> Pack::Impl::check_trust(const PackTrust& trust) const {
 
 Result<void> Pack::Impl::open(const PackTrust& trust) {
   MOEJIT_TRY(open_file());
-  // With a key ring the file may be anybody's: its bytes are checked first.
+  // With a key ring the file may be anybody's, so its bytes are checked first.
   if (!trust.ring) MOEJIT_TRY(check_trust(trust));
   MOEJIT_TRY(read_front());
   MOEJIT_TRY(read_signatures());

@@ -68,7 +68,7 @@ struct PackHeader {
   std::uint64_t entries = 0;
   std::uint64_t manifest_bytes = 0;
   std::uint64_t entries_end = 0;
-  Digest front;  // of manifest and page table
+  Digest front;  // SHA-256 of manifest and page table
   std::uint32_t signatures = 0;
 
   std::uint64_t pages() const { return (entries + kRecordsPerPage - 1) / kRecordsPerPage; }
@@ -76,7 +76,7 @@ struct PackHeader {
   std::uint64_t index_offset() const { return table_offset() + pages() * kTableRowBytes; }
   std::uint64_t entries_offset() const { return index_offset() + align64(entries * kRecordBytes); }
   std::uint64_t file_bytes() const { return entries_end + signatures * kSignatureBlockBytes; }
-  // Returns where a page of the index lies; pages count with the zeros behind the last one.
+  // Returns where a page of the index begins; the last page includes the zeros behind it.
   std::uint64_t page_offset(std::uint64_t page) const {
     return index_offset() + page * kRecordsPerPage * kRecordBytes;
   }
@@ -94,7 +94,7 @@ std::vector<std::byte> encode_header(const PackHeader& header);
 Result<PackHeader> decode_header(std::span<const std::byte> bytes);
 Digest pack_digest(std::span<const std::byte> header);
 
-// Where an entry lies. It takes align64(bytes) in the file.
+// The place of an entry. It takes align64(bytes) in the file.
 struct PackRecord {
   Digest key;
   Digest digest;  // entry_digest()

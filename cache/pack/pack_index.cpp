@@ -51,7 +51,7 @@ Result<std::unique_ptr<PackIndex::Page>> PackIndex::read_page(std::uint64_t page
   read->count = header_.records_of(page);
   for (std::size_t i = 0; i < read->count; ++i) {
     read->records[i] = decode_record(bytes.subspan(i * kRecordBytes));
-    // The digest is right, but whoever wrote the index may have been wrong.
+    // The digest is right, but the writer of the index may have been wrong.
     if (!is_possible(read->records[i], header_) ||
         (i > 0 && read->records[i].key <= read->records[i - 1].key))
       return corrupt();

@@ -42,7 +42,7 @@ void put_page_table(std::span<std::byte> pack, const PackHeader& header) {
 }  // namespace
 
 Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries) {
-  // Versions of moejit may describe the same payload in different words: the shortest is taken.
+  // Versions of moejit may describe the same payload in different words; the shortest text is kept.
   std::ranges::sort(entries, {}, [](const Entry& entry) {
     return std::tuple(entry.key, entry.metadata.size(), std::string_view(entry.metadata));
   });
