@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds, makes and opens the folder. What is done with its files: folder_files.cpp.
+// Finds, makes and opens the folder. folder_files.cpp handles its files.
 #include "cache/cache_folder.h"
 
 #include "cache/network_file_system.h"
@@ -121,7 +121,7 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing)
   };
   FileDescriptor root(::open(root_.c_str(), kOpenFolder));
   if (!root && errno == ENOENT) {
-    if (!may_write) return {};  // nothing there to read
+    if (!may_write) return {};  // there is nothing to read
     if (const int error = makes ? make_folders(root_) : would_make_folders(root_); error != 0)
       return failed(error, "it cannot be made: ");
     is_writable_ = true;
@@ -140,14 +140,14 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing)
                            : ::faccessat(root.get(), ".", W_OK | X_OK, AT_EACCESS);
     if (made != 0 && errno != EEXIST) {
       const int error = errno;
-      // An earlier version made this cache and it is only read: nothing in it is for us.
+      // An earlier version made this cache, and we may only read it: nothing in it is for us.
       if (!is_fault(error) && ::faccessat(root.get(), kOlderVersion, F_OK, 0) == 0) return {};
       return failed(error, "it cannot be written to: ");
     }
     is_writable_ = true;
     if (!makes) return {};
     version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
-    // Whoever needs these tries again if they cannot be made now.
+    // A later call that needs these folders tries again if they cannot be made now.
     if (version_)
       for (const char* name : {"tmp", "quarantine"}) ::mkdirat(version_.get(), name, 0700);
   }

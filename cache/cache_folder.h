@@ -103,7 +103,7 @@ class CacheFolder {
   void trim_quarantine() const;
 
   std::string root_;
-  FileDescriptor version_;  // <root>/v2; empty where there is none
+  FileDescriptor version_;  // <root>/v2; empty if there is none
   bool is_writable_ = false;
   int fault_ = 0;
   std::string_view network_;

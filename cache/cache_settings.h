@@ -12,7 +12,7 @@ namespace moejit::cache {
 
 inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-// How large a cache may grow before the least recently used entries are evicted.
+// Limits of a cache's size, above which the least recently used entries are evicted.
 struct CacheLimits {
   std::int64_t max_bytes = std::int64_t{4} << 30;  // sum of the sizes of all entries
   std::int64_t max_files = 65536;                  // entries; each takes one inode
@@ -25,7 +25,7 @@ struct CacheSettings {
   std::vector<std::string> problems;  // sentences about values that could not be used
 };
 
-// What a program sets itself; the environment decides the rest.
+// Settings that a program chooses itself; the environment decides the others.
 struct CacheChoices {
   std::optional<std::int64_t> max_bytes, max_files;  // at least 1
   std::optional<bool> writes_to_network;

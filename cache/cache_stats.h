@@ -13,12 +13,12 @@
 
 namespace moejit::cache {
 
-// What is counted. An enumerator's number is its place in the file: new ones go at the end.
+// The counted numbers. An enumerator's number is its place in the file: new ones go at the end.
 enum class Count : std::size_t {
   kFiles,  // entries present
   kBytes,  // sum of their sizes
   kHits,
-  kMisses,  // also counts the corrupt ones
+  kMisses,  // includes corrupt entries
   kPublished,
   kEvicted,
   kCorrupt,           // files that failed verification

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the compilers whose entries a folder holds, so that a machine without any of them
-// still knows what to ask for. A record is a file whose name is the SHA-256 of its text: any number
-// of processes may write the same one, none is ever changed, and its name shows whether it is
-// damaged.
+// Records name the compilers whose entries a folder holds, so that a machine without any of these
+// compilers still knows what to ask for. A record is a file whose name is the SHA-256 of its text.
+// So any number of processes may write the same record, no record ever changes, and its name shows
+// whether it is damaged.
 #include "cache/kernel_cache.h"
 
 #include <span>

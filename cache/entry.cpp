@@ -39,7 +39,7 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// Returns the bytes before the checksum, or an error if that does not match.
+// Returns the bytes before the checksum, or an error if the checksum does not match.
 Result<std::span<const std::byte>> check_sum(std::span<const std::byte> file) {
   const auto matches = [&](std::span<const std::byte> sum) {
     return std::ranges::equal(file.last(sum.size()), sum);
@@ -59,7 +59,7 @@ Result<std::span<const std::byte>> check_sum(std::span<const std::byte> file) {
   return corrupt("its checksum does not match");
 }
 
-// Checks everything else in the header that has only one right value.
+// Checks the rest of the header: its length, flags and key.
 Result<void> check_header(std::span<const std::byte> file, const Digest& key) {
   if (take<std::uint32_t>(file, kHeaderBytesAt) != kHeaderBytes)
     return corrupt("its header has a wrong length");

@@ -13,7 +13,7 @@
 
 namespace moejit::cache {
 
-// What one cache file holds. `metadata` is the caller's, by convention canonical JSON.
+// The content of one cache file. `metadata` is the caller's, by convention canonical JSON.
 struct Entry {
   Digest key;
   std::string metadata;

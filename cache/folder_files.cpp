@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a cache folder handles its files. Every call may fail at any time, on a file system that is
+// Handles the files of a cache folder. Every call may fail at any time, on a file system that is
 // slow or lies: the caller gets the errno and goes on without the file.
 #include "cache/cache_folder.h"
 #include "cache/entry.h"
@@ -78,7 +78,7 @@ int CacheFolder::read(const std::string& name, std::vector<std::byte>& bytes,
 int CacheFolder::write_temporary(const std::string& name, std::span<const std::byte> bytes) const {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   FileDescriptor file(::openat(version_.get(), name.c_str(), kFlags, 0600));
-  if (!file && errno == ENOENT) {  // somebody tidied up
+  if (!file && errno == ENOENT) {  // somebody removed the folder
     if (::mkdirat(version_.get(), "tmp", 0700) != 0) return errno;
     file = FileDescriptor(::openat(version_.get(), name.c_str(), kFlags, 0600));
   }

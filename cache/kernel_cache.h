@@ -30,13 +30,13 @@ using WarningSink = std::function<void(std::string_view)>;
 
 struct CacheCounters {
   std::int64_t hits = 0;
-  std::int64_t misses = 0;     // also counts the corrupt ones
+  std::int64_t misses = 0;     // includes corrupt entries
   std::int64_t corrupt = 0;    // entries that failed verification
   std::int64_t published = 0;  // entries written
   std::int64_t failed_reads = 0;
   std::int64_t failed_writes = 0;
   std::int64_t evicted = 0;           // entries removed because the cache was too large
-  std::int64_t nondeterministic = 0;  // publications whose bytes differ from those there
+  std::int64_t nondeterministic = 0;  // publications whose bytes differ from the entry's
 };
 
 // One file of a cache, verified.
@@ -49,7 +49,7 @@ struct EntryInfo {
   std::string problem;  // empty: every byte is as it was written
 };
 
-// What garbage collection did, and what is left.
+// The result of garbage collection: what it removed, and what is left.
 struct Collected {
   std::int64_t files = 0, bytes = 0;  // entries that are left
   std::int64_t evicted_files = 0, evicted_bytes = 0;
@@ -57,7 +57,7 @@ struct Collected {
   bool is_within_limits = true;  // false: the excess was used in the last 10 minutes
 };
 
-// What is in the folder now, and the sums that all processes counted which used it.
+// The current content of the folder, and the sums counted by all processes that used it.
 struct CacheStatistics {
   SummedStats counted;
   std::int64_t files = 0, bytes = 0;
@@ -90,7 +90,7 @@ class KernelCache {
   bool put(const Digest& key, std::string_view metadata, std::span<const std::byte> payload);
 
   // Counts one nondeterministic compile as put() does, for a caller that compared the bytes itself
-  // and leaves what is there.
+  // and keeps the entry.
   void count_nondeterministic() { add(Count::kNondeterministic); }
 
   // Moves aside an entry that verified but is of no use to the caller. Counts it as corrupt.
@@ -149,10 +149,10 @@ class KernelCache {
   std::atomic<int> write_error_{0};  // of the last put() that failed
   const CacheSettings settings_;
   std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
-  std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // those in the stats
+  std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // those already in the stats
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
-  std::mutex eviction_mutex_;  // only ever tried: a child of fork() may inherit it locked
+  std::mutex eviction_mutex_;  // only tried: a child of fork() may inherit it locked
   ForkMutex warned_mutex_;
   std::set<std::string> warned_;
 };

@@ -10,7 +10,7 @@ namespace moejit::cache {
 namespace {
 
 struct FileSystem {
-  std::uint32_t magic;  // as statfs(2) and the kernel's headers have it
+  std::uint32_t magic;  // as in statfs(2) and the kernel's headers
   std::string_view name;
 };
 

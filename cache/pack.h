@@ -20,10 +20,11 @@ namespace moejit::cache {
 // Says whose packs are opened.
 struct PackTrust {
   // If absent, files are trusted that belong to this user or to root and that nobody else may write
-  // to. If set, files of anybody with a good signature by one of these keys, and no others.
+  // to. If set, files are trusted that have a good signature by one of these keys, whoever owns
+  // them, and no others.
   std::optional<KeyRing> ring;
   std::optional<std::int64_t> now;  // seconds since 1970 for expiry; none: the system's clock
-  bool is_inspection = false;       // opens anybody's, only to look: none of it will be run
+  bool is_inspection = false;  // whether any pack is opened, only to look: none of it will be run
 };
 
 // Many entries in one file that is only read (format: cache/pack/pack_format.h). Opening reads
@@ -48,7 +49,7 @@ class Pack {
   // page is known.
   Result<bool> contains(const Digest& key) const;
 
-  // Where an entry lies in the file, and how many bytes it takes as a file of its own.
+  // Place of an entry in the file, and how many bytes it takes as a file of its own.
   struct Place {
     Digest key;
     std::uint64_t offset = 0;
@@ -73,8 +74,8 @@ class Pack {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the packs to use if the caller names none: those of MOEJIT_PACKS. Error kCacheUnusable:
-// one of them is no absolute path.
+// Returns the packs of MOEJIT_PACKS, for a caller that names none. Error kCacheUnusable: one of
+// them is not an absolute path.
 Result<std::vector<std::string>> default_packs();
 
 // Splits "a.moejitpack:b.moejitpack" at the colons; empty parts are left out.

@@ -12,13 +12,13 @@
 
 namespace moejit::cache {
 
-// Returns the entries in the order of their keys, each key once. Among several with the same
-// payload it takes the shortest metadata, then the first in the order of bytes. Error
+// Returns the entries in the order of their keys, each key once. Of several entries with the same
+// payload it takes the one with the shortest metadata, then the first in the order of bytes. Error
 // kInvalidValue: one key with two payloads.
 Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries);
 
-// Returns the bytes of a pack (cache/pack/pack_format.h), which the set of entries and the manifest
-// alone decide. Entries are in the order of their keys, each once (unique_entries()). `manifest` is
+// Returns the bytes of a pack (cache/pack/pack_format.h). Only the set of entries and the manifest
+// decide them. Entries are in the order of their keys, each once (unique_entries()). `manifest` is
 // the caller's, by convention canonical JSON. Error kInvalidValue: another order, or something
 // larger than a pack may hold.
 Result<std::vector<std::byte>> encode_pack(std::span<const Entry> entries,

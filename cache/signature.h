@@ -31,7 +31,7 @@ struct PrivateKey {
 // Reads a PEM file. Errors: kFileNotFound, kFileRead; kInvalidFile: no unencrypted Ed25519 key.
 Result<PrivateKey> read_private_key(const std::string& path);
 
-// What the signer states about a pack besides its content.
+// The signer's statements about a pack besides its content.
 struct SignatureTerms {
   std::uint64_t serial = 0;     // counts packs of one purpose; a key ring may ask for a minimum
   std::int64_t expires_at = 0;  // end of its use, seconds since 1970, UTC; 0: none

@@ -38,7 +38,7 @@ class OpenLockFiles final : private ForkHandler {
     const std::lock_guard lock(mutex_);
     // In a child the file is closed already, and the number may belong to another file.
     if (files_.erase(fd) == 0) return;
-    ::flock(fd, LOCK_UN);  // also where somebody made a copy of the descriptor
+    ::flock(fd, LOCK_UN);  // releases the lock even if somebody made a copy of the descriptor
     ::close(fd);
   }
 
@@ -68,8 +68,8 @@ tl::unexpected<Error> unusable(const std::string& folder, std::string_view reaso
               "set MOEJIT_RUN_DIR to a folder of your own on a disk of this machine");
 }
 
-// Refuses a folder that `sudo` left in the environment: files of ours there would be in its owner's
-// way.
+// Returns whether the folder is ours. A folder that `sudo` left in the environment is not: our
+// files there would be in its owner's way.
 bool is_own_folder(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid();

@@ -29,12 +29,12 @@ class StripeLock {
   int fd_;
 };
 
-// Locks by which the processes of one node agree on who makes what a cache lacks, so that the
-// others wait for it instead of making it too. They save work and are never needed for a right
-// result: a process that gets no lock goes on without.
+// Locks by which the processes of one node agree on who compiles a kernel that a cache lacks, so
+// that the others wait for it instead of compiling it too. They save work and are never needed for
+// a right result: a process that gets no lock goes on without.
 //
-// The keys share 256 lock files, which stay forever: removing one would let two processes lock two
-// files of the same name. The folder is the user's and lies on a disk of the node.
+// The keys share 256 lock files, which stay forever: if one were removed, two processes could lock
+// two files of the same name. The folder belongs to the user and is on a local disk of the node.
 class StripeLocks {
  public:
   static constexpr std::size_t kStripes = 256;
@@ -44,10 +44,11 @@ class StripeLocks {
   // network file system.
   static Result<std::unique_ptr<StripeLocks>> open(const std::string& folder);
 
-  // Waits for the stripe of `key`, which other keys may share. Returns none after `patience`, when
-  // `stop` is asked for, if the system gives no locks, or if this thread holds a stripe already: a
-  // thread that held two could wait for one that waits for it. A stripe that was not let go in time
-  // is not waited for again until it was free once, as its holder may be stopped for good.
+  // Waits for the stripe of `key`, which other keys may share. Returns none after `patience`, if
+  // `stop` is requested, if the system gives no locks, or if this thread holds a stripe already: a
+  // thread with two stripes could wait for a thread that waits for it. After a wait that lasted
+  // `patience`, later calls do not wait for the stripe until it was free once, since its holder may
+  // be stopped for good.
   std::optional<StripeLock> lock(const Digest& key, std::chrono::milliseconds patience,
                                  const std::stop_token& stop = {});
 

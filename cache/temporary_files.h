@@ -7,12 +7,12 @@
 
 namespace moejit::cache {
 
-// Returns a new name for a file being written: <system>-<pid>-<random>. The first part is the same
-// for all processes that can see each other's ids: those of one boot of one machine, in one
+// Returns a new name for a file being written: <system>-<pid>-<random>. The first part is equal for
+// all processes that can see each other's ids: processes of one boot of one machine, in one
 // namespace of process ids (a container has its own).
 std::string temporary_name();
 
-// Returns 16 hexadecimal digits that nobody else has.
+// Returns 16 random hexadecimal digits, which no other process has.
 std::string random_hex();
 
 // Returns whether a file of this name and age is abandoned: its writer is dead or, if that cannot
