@@ -10,8 +10,8 @@ namespace moejit::compiler {
 // tokens with all their choices on this rank.
 void complete_kernel(KernelPlan& kernel, const CallBounds& bounds);
 
-// Returns the bounds of calls over no tokens but `rows` permuted rows, or columns, in `groups`
-// groups.
+// Returns the bounds of calls over `rows` permuted rows, or columns, in `groups` groups, as if each
+// row were a token with one choice.
 CallBounds bounds_of_rows(int64_t rows, int64_t groups, int32_t splits_alignment = 1);
 
 }  // namespace moejit::compiler

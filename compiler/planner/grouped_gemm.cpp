@@ -65,7 +65,8 @@ GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   return problem;
 }
 
-// Makes partial sums without scales 128 products long, as those of cuBLASLt and CUTLASS are.
+// Makes partial sums 128 products long unless scales are of blocks, as those of cuBLASLt and
+// CUTLASS are.
 GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
   if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
   return problem;

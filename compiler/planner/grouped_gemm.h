@@ -23,8 +23,8 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // Completes a spec whose problem is set and passes check_grouped_gemm() (operands, scales,
 // accumulation, epilogue, local_experts, sections, section_n, k, and for scales of blocks
 // blocks_per_promotion). Chooses the column tiles, joins all sections into one if no scale block
-// lies in two and the epilogue does not join gate and up, and sets the length of partial sums if
-// there are no scales.
+// lies in two and the epilogue does not join gate and up, and sets the length of partial sums
+// unless scales are of blocks.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
 // Returns the most rows per expert, in the mean, that a call can have.

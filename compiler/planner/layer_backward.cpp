@@ -32,8 +32,9 @@ void LayerGraphBuilder::backward() {
          std::move(reads), {optional(port("output", "dx")), optional(port("dprobs", "dprobs"))});
 }
 
-// Scale blocks of gradients share no scale, because the GEMMs that read gradients contract along
-// the rows of the weights. Unpermute is a plain sum, so its gradient contains no probability.
+// GEMMs that read gradients contract along rows of weights, along which scale blocks share no
+// scale, so the scale blocks of gradients share none either. Unpermute is a plain sum, so its
+// gradient contains no probability.
 void LayerGraphBuilder::permute_dy(const Format& format) {
   if (has_scales(format) && !writes(data_name("dy", format)))
     append("quantize_dy",

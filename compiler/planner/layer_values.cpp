@@ -148,8 +148,7 @@ std::optional<TensorRole> dispatched_role(const Layer& layer) {
 }
 
 void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
-  list.add("saved_tokens", kI64, kSaved,
-           {Dim{"1", 1}});  // first, so that its place is the same for any T
+  list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at one place for any T
   list.add_rows("x", d.t, d.h, d.hb, dispatched_role(layer));
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, {d.e});
