@@ -77,9 +77,7 @@ std::string layouts_of(std::type_identity<std::variant<Specs...>>) {
 
 Access access_of(std::span<const RecordTensor> tensors, std::string_view role) {
   const auto found = std::ranges::find(tensors, role, &RecordTensor::role);
-  return found == tensors.end()
-             ? Access::kRead
-             : found->access;  // an unknown role is refused when the kernel is loaded
+  return found == tensors.end() ? Access::kRead : found->access;  // refused by the loader
 }
 
 }  // namespace

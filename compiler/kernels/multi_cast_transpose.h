@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 
 // Casts a list of tensors [rows, columns], each with a known scale, to FP8 and to its transpose,
-// and returns their largest magnitudes, for delayed scaling. Each CTA has one 128x128 tile of any
+// and writes their largest magnitudes, for delayed scaling. Each CTA has one 128x128 tile of any
 // tensor of the list.
 struct MultiCastTransposeSpec {
   DType input = DType::kBF16;     // or kF32
