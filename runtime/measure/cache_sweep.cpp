@@ -17,9 +17,9 @@ using runtime::DeviceMemory;
 constexpr int64_t kColumns = 8192;
 constexpr int64_t kRowBytes = 2 * kColumns;
 constexpr int32_t kThreads = 256;
-constexpr int32_t kRowsOfCta = kThreads / 32;  // a warp has one at a time
+constexpr int32_t kRowsOfCta = kThreads / 32;  // each warp has one row at a time
 
-// Both bytes of the bf16 number 3, which values and bias are full of: sums are exact.
+// Both bytes of the bf16 number 3. Values and bias hold only this number, so sums are exact.
 constexpr std::byte kThree{0x40};
 constexpr float kSum = 9.0F * static_cast<float>(kColumns);
 

@@ -9,15 +9,14 @@
 
 namespace moejit::measure {
 
-// Empties a device's caches by reading a buffer far larger than they are. Unlike a fill it leaves
-// next to no dirty lines behind, whose way to memory would be counted as traffic of the kernel
-// timed next.
+// Empties a device's caches by reading a buffer far larger than they are. Unlike a fill, this
+// leaves almost no dirty lines, whose write-back would count as traffic of the kernel timed next.
 //
 // The reader is one of our own kernels whose results depend on every byte, so that none can be
 // skipped: the dots of rows and a bias.
 class CacheSweep {
  public:
-  // The L2 cache of the target's GPUs has 50 to 60 MiB.
+  // Is far larger than the L2 cache of the target's GPUs, which has 50 to 60 MiB.
   static constexpr int64_t kBytes = int64_t{256} << 20;
 
   // Reads `bytes`, rounded up to whole rows of 16 KiB, in each sweep. Sweeps once, and checks by
@@ -25,7 +24,7 @@ class CacheSweep {
   static Result<CacheSweep> create(runtime::Engine& engine, runtime::Device& device,
                                    int64_t bytes = kBytes);
 
-  // One sweep on the default stream.
+  // Queues one sweep on the default stream.
   Result<void> run();
 
  private:

@@ -11,7 +11,7 @@
 
 namespace moejit::measure {
 
-// How far an SM's clock and the GPU's timer went meanwhile; as kernels write it.
+// Progress of an SM's clock and of the GPU's timer over the same time. Kernels write this record.
 struct ClockSample {
   uint64_t cycles = 0;
   uint64_t nanoseconds = 0;
@@ -25,19 +25,19 @@ static_assert(sizeof(ClockSample) == 2 * sizeof(uint64_t));
 compiler::KernelSource clock_probe_source(const compiler::Target& target);
 
 // Measures the frequency of the SMs: a kernel of one thread spins for about 10 us between two ticks
-// of the GPU's timer and counts the SM's cycles meanwhile. It runs when the kernel before it on the
-// stream has ended; frequencies change over milliseconds, so it tells that kernel's.
+// of the GPU's timer and counts the SM's cycles meanwhile. It runs after the kernel before it on
+// the stream; frequencies change over milliseconds, so it measures that kernel's frequency.
 class ClockProbe {
  public:
-  // Probes that may be queued before their samples are taken.
+  // The most probes that may be queued before their samples are taken.
   static constexpr int32_t kMostSamples = 4096;
 
   static Result<ClockProbe> create(runtime::Engine& engine, runtime::Device& device);
 
-  // One probe on the default stream. Error kInternal: more than kMostSamples.
+  // Queues one probe on the default stream. Error kInternal: more than kMostSamples are queued.
   Result<void> run();
 
-  // Returns all probes since the last call in their order; waits for them.
+  // Returns the samples of all probes since the last call, in order; waits for them.
   Result<std::vector<ClockSample>> take_samples();
 
  private:

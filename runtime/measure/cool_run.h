@@ -10,7 +10,7 @@
 
 namespace moejit::measure {
 
-// Launches that nobody measures, before those that are.
+// Number of launches before the measured ones.
 inline constexpr int32_t kWarmUps = 3;
 
 // Medians over single launches, each after the caches were emptied.
@@ -26,15 +26,16 @@ class CoolLaunches {
     microseconds_.push_back(microseconds);
     megahertz_.push_back(clock.megahertz());
   }
-  // Of an even number of launches the upper one of the two in the middle; zeros of none.
+  // Returns the medians: of an even number of launches the larger of the two middle values, and
+  // zeros without launches.
   CoolRun medians() const;
 
  private:
   std::vector<double> microseconds_, megahertz_;
 };
 
-// Times `repeat` launches after a warm-up: `launch` queues the same work on the default stream each
-// time, `clock` waits for it and tells what it counted.
+// Times `repeat` launches after a warm-up. `launch` queues the same work on the default stream each
+// time; `clock` waits for it and returns what it counted.
 Result<CoolRun> run_cool(const std::function<Result<void>()>& launch,
                          const std::function<Result<ClockSample>()>& clock, CacheSweep& sweep,
                          runtime::Device& device, int32_t repeat);

@@ -26,13 +26,13 @@ struct GemmCase {
   bool is_ragged = false;          // groups differ by up to 30 % from their size
   int32_t splits_alignment = 128;  // each group starts at a multiple of this
   int32_t n = 0;
-  // Of a row-grouped GEMM alone, as is rows_per_group.
+  // Fields of a row-grouped GEMM only, as is rows_per_group.
   int32_t k = 0;
   int32_t sections = 1;
   compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands
   compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
   int32_t scale_sharing_k = 1;
-  // Of a contraction-grouped one alone.
+  // Fields of a contraction-grouped GEMM only.
   int32_t columns_per_group = 0;
   int32_t rows = 0;
   compiler::GradientScales gradient_scales = compiler::GradientScales::kTile;  // "scales"
@@ -40,12 +40,12 @@ struct GemmCase {
   bool operator==(const GemmCase&) const = default;
 };
 
-// Returns the rows of a group, of a contraction-grouped GEMM its columns, where none is ragged.
+// Returns the rows of a group, or the columns for a contraction-grouped GEMM, if none is ragged.
 int32_t group_size(const GemmCase& gemm);
-// Returns the most rows or columns that groups of this case can have, pad rows included.
+// Returns the most rows or columns that all groups together can have, pad rows included.
 int64_t most_rows(const GemmCase& gemm);
 
-// Where the rows of the groups are, or the columns; the same for equal cases.
+// The places of the groups' rows, or columns; equal cases have equal places.
 struct GemmGroups {
   std::vector<int32_t> counts;  // [groups] real rows
   std::vector<int32_t> offs;    // [groups + 1] first row of each
@@ -54,7 +54,7 @@ struct GemmGroups {
 };
 GemmGroups make_groups(const GemmCase& gemm);
 
-// E4m3, or bf16 where a row-grouped GEMM has no scales.
+// Returns E4M3, or BF16 for a row-grouped GEMM without scales.
 compiler::DType operands_of(const GemmCase& gemm);
 
 // Returns the operation that computes the case over groups of so many rows, or columns, in all.

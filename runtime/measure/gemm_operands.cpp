@@ -26,7 +26,7 @@ compiler::QuantizeWeightsOperation quantize_b(const GemmCase& gemm) {
 
 bool has_blocks(const GemmCase& gemm) { return gemm.scales == compiler::GemmScales::kRowBlock; }
 
-// What the random numbers are before anything quantises them.
+// Returns the type of the random numbers before anything quantizes them.
 compiler::DType random_dtype(const GemmCase& gemm) {
   return has_blocks(gemm) ? compiler::DType::kBF16 : operands_of(gemm);
 }
@@ -105,8 +105,8 @@ class OperandMaker {
     return {};
   }
 
-  // Scales of rows and columns, or of each group's tensors: from 1/2 to 2 times those that bring
-  // e4m3 back to the deviation 1.
+  // Makes scales of rows and columns, or of each group's tensors: from 1/2 to 2 times the scale
+  // that brings e4m3 back to the deviation 1.
   Result<void> make_end_scales() {
     if (gemm_.scales == compiler::GemmScales::kNone) return {};
     const bool is_tensor = gemm_.scales == compiler::GemmScales::kTensor;

@@ -10,11 +10,12 @@
 
 namespace moejit::measure {
 
-// What a grouped GEMM reads, on a device, as params/*grouped_gemm_params.h describe it: operands,
-// F32 scales and I32 groups. E groups, P rows or C columns, of which those that fill up groups hold
-// zeros. Scales that the case has not are empty.
+// The tensors on a device that a grouped GEMM reads, as params/*grouped_gemm_params.h describe
+// them: operands, F32 scales and I32 groups. There are E groups and P rows or C columns. Rows or
+// columns that fill up groups hold zeros. Scales that the case does not have are empty.
 struct GemmOperands {
-  // Row-grouped, E4M3 or BF16; contraction-grouped, E4M3
+  // Each operand has two shapes: for a row-grouped GEMM (E4M3 or BF16), and for a
+  // contraction-grouped GEMM (E4M3).
   runtime::NamedMemory a;  // [P, k]; [C / 128, rows, 128]
   runtime::NamedMemory a_scale_inv;
   runtime::NamedMemory b;  // [E, n, k]; [C / 128, n, 128]
@@ -23,9 +24,10 @@ struct GemmOperands {
   runtime::NamedMemory offs;    // [E + 1]
 };
 
-// Makes those of a row-grouped GEMM of random numbers, all of them different. Those with scales of
-// blocks are quantised by the kernels that quantise a layer's activations and weights; the others
-// are made as they are, with random scales around those which their size asks for.
+// Makes the operands of a row-grouped GEMM from random numbers, a new one for each element. The
+// kernels that quantize a layer's activations and weights quantize operands with scales of blocks.
+// Other operands are made in their own format, with random scales, if any, around the ones that
+// suit the size of their numbers.
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,
                                    runtime::Engine& engine, runtime::Device& device, uint64_t seed);
 

@@ -8,9 +8,9 @@ namespace {
 
 using compiler::GradientOutput;
 
-// Every byte of a new result.
-constexpr std::byte kOldByte{0x44};     // of kOldValue
-constexpr std::byte kPoisonByte{0xff};  // of a NaN, in bf16 and in fp32
+// The values of every byte of a new result.
+constexpr std::byte kOldByte{0x44};     // each byte of kOldValue
+constexpr std::byte kPoisonByte{0xff};  // makes a NaN, in bf16 and in fp32
 
 bool is_row_grouped(const GemmCase& gemm) { return gemm.operation == GemmOperation::kGroupedGemm; }
 

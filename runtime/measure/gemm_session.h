@@ -17,11 +17,12 @@ namespace moejit::measure {
 // longer.
 class GemmSession {
  public:
-  // Plans, compiles, loads and fills the operands. Errors: of the compiler, the cache, the device.
+  // Plans, compiles and loads the kernel, and fills the operands. Errors: of the compiler, the
+  // cache, the device.
   static Result<std::unique_ptr<GemmSession>> create(const GemmCase& gemm, runtime::Engine& engine,
                                                      runtime::Device& device, uint64_t seed);
 
-  // Every kernel that create() compiles.
+  // Returns every kernel that create() compiles.
   static Result<std::vector<compiler::KernelSource>> sources(const GemmCase& gemm,
                                                              const compiler::Target& target);
 
@@ -29,19 +30,21 @@ class GemmSession {
   const GemmGroups& groups() const { return groups_; }
   const compiler::KernelPlan& kernel() const { return run_.kernel(); }
   const GemmOperands& operands() const { return operands_; }
-  // BF16 [P, n]; of a contraction-grouped GEMM BF16 or F32 [E, rows, n].
+  // Returns the result: BF16 [P, n], or for a contraction-grouped GEMM BF16 or F32 [E, rows, n].
   const runtime::NamedMemory& result() const { return d_; }
 
-  // What a new result holds where launches add to it. Elsewhere it holds NaN.
+  // Every element of a new result, if launches add to it. Otherwise a new result holds NaN.
   static constexpr float kOldValue = 0x1.888888p+9f;
   // Makes the result new again, on the default stream.
   Result<void> reset_result();
 
-  // Queues one launch on the default stream. All give the same result, but those that add to it.
+  // Queues one launch on the default stream. All launches give the same result, unless they add to
+  // it.
   Result<void> launch() { return run_.launch(); }
-  // What the last launch counted; waits for it.
+  // Returns what the last launch counted; waits for it.
   Result<ClockSample> elapsed();
-  // `count` elements of one of the memories above from element `first` on; waits for all launches.
+  // Returns `count` elements of one of the memories above, from element `first` on; waits for all
+  // launches.
   template <typename T>
   Result<std::vector<T>> read(const runtime::NamedMemory& from, int64_t first, int64_t count) {
     std::vector<T> values(static_cast<size_t>(count));
@@ -62,8 +65,8 @@ class GemmSession {
   OperationRun run_;
 };
 
-// As the kernels of a layer are measured (measure_layer.h); the clock of the hot run is that of its
-// last launch.
+// Measure the session's kernel as the kernels of a layer are measured (measure_layer.h). The clock
+// of the hot run is that of its last launch.
 Result<CoolRun> measure_cool(GemmSession& session, CacheSweep& sweep, runtime::Device& device,
                              int32_t repeat);
 Result<HotRun> measure_hot(GemmSession& session, runtime::Device& device, double seconds,

@@ -84,14 +84,14 @@ struct GpuMonitor::Nvml {
   NvmlResult (*reasons)(NvmlDevice*, unsigned long long* bits) = nullptr;
   NvmlDevice* device = nullptr;
 
-  // The number that a function writes behind its other arguments, or none.
+  // Returns the number that a function writes to its last argument, or none.
   template <typename Value = unsigned, typename Function, typename... Arguments>
   std::optional<Value> ask(Function function, Arguments... arguments) const {
     Value value{};
     if (function == nullptr || function(device, arguments..., &value) != 0) return std::nullopt;
     return value;
   }
-  // Of this moment; nvmlDeviceGetPowerUsage would give the mean over a second.
+  // Returns the power at this moment; nvmlDeviceGetPowerUsage would give the mean over a second.
   std::optional<double> watts() const {
     NvmlFieldValue power{.field = kPowerInstant};
     if (field_values == nullptr || field_values(device, 1, &power) != 0) return std::nullopt;

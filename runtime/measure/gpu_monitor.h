@@ -12,28 +12,27 @@
 
 namespace moejit::measure {
 
-// What does not change during a run; absent where the library does not say.
+// Settings that do not change during a run; absent if the library does not tell them.
 struct GpuSettings {
   std::optional<std::string> driver_version;  // "580.159.04"
-  std::optional<double> power_limit_watts;    // that is enforced
+  std::optional<double> power_limit_watts;    // the enforced limit
   std::optional<int32_t> most_megahertz;      // of the SMs
 };
 
-// What was seen while a GPU worked, at intervals of 10 ms.
+// Readings taken while a GPU worked, at intervals of 10 ms.
 struct GpuSamples {
   int32_t count = 0;
   std::optional<double> mean_watts, most_watts;
-  std::optional<double> mean_megahertz;  // of the SMs, as the driver tells it
-  std::optional<int32_t> most_degrees;   // Celsius
-  std::vector<std::string_view>
-      throttle_reasons;  // why the clock was below its most: "sw_power_cap"
+  std::optional<double> mean_megahertz;            // of the SMs, as the driver reports it
+  std::optional<int32_t> most_degrees;             // Celsius
+  std::vector<std::string_view> throttle_reasons;  // reasons of a lowered clock: "sw_power_cap"
 };
 
 // Watches a GPU through NVML, the driver's management library, which is opened at run time and
 // need not be there.
 class GpuMonitor {
  public:
-  // Null where the library or the GPU at this place ("00000000:0f:00.0") is not found.
+  // Returns null if the library or the GPU at this place ("00000000:0f:00.0") is not found.
   static std::unique_ptr<GpuMonitor> open(const std::string& pci_bus_id,
                                           const std::string& library = "libnvidia-ml.so.1");
   ~GpuMonitor();
@@ -42,7 +41,7 @@ class GpuMonitor {
 
   GpuSettings settings() const;
 
-  // Samples from a thread of its own until stop(), at least once.
+  // Starts a thread that takes samples until stop(), at least one.
   void start();
   GpuSamples stop();
 
@@ -55,7 +54,7 @@ class GpuMonitor {
   std::thread thread_;
   std::atomic<bool> is_stopping_{false};
   struct Sums;
-  std::unique_ptr<Sums> sums_;  // of the thread while it runs
+  std::unique_ptr<Sums> sums_;  // belongs to the thread while it runs
 };
 
 }  // namespace moejit::measure

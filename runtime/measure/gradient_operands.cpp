@@ -22,7 +22,7 @@ bool has_tiles(const GemmCase& gemm) {
   return gemm.gradient_scales == compiler::GradientScales::kTile;
 }
 
-// Returns the operation that quantises a matrix.
+// Returns the operation that quantizes a matrix.
 compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, int64_t columns) {
   if (has_tiles(gemm))
     return compiler::QuantizeWeightsOperation{.local_experts = 1, .rows = rows, .columns = columns};

@@ -12,8 +12,8 @@ namespace {
 
 using Launch = std::function<Result<void>()>;
 
-// A probe costs some 12 us: 0.3 % of what lies between two of them. Their own time is subtracted
-// from that of the run, which leaves the two gaps around each.
+// A probe costs about 12 us, 0.3 % of the time between two probes. The probes' own time is
+// subtracted from the run's, so only the two gaps around each probe remain.
 constexpr double kMicrosecondsPerProbe = 4000.0;
 constexpr int64_t kMostProbes = ClockProbe::kMostSamples / 2;
 
@@ -21,8 +21,8 @@ int64_t launches_for(double microseconds, double per_launch) {
   return std::max<int64_t>(1, std::llround(std::ceil(microseconds / std::max(per_launch, 0.01))));
 }
 
-// Microseconds of `count` launches, a probe behind each `interval` of them and behind the last;
-// none where `probe` is null.
+// Returns the microseconds of `count` launches, with a probe after each `interval` launches and
+// after the last one; without probes if `probe` is null.
 Result<double> time_launches(const Launch& launch, int64_t count, runtime::Device& device,
                              ClockProbe* probe = nullptr, int64_t interval = 1) {
   TimeMark start(device), end(device);
@@ -35,7 +35,7 @@ Result<double> time_launches(const Launch& launch, int64_t count, runtime::Devic
   return end.since(start);
 }
 
-// Runs for so long; gives the microseconds of a launch.
+// Launches for at least `microseconds`; returns the microseconds of one launch.
 Result<double> warm_up(const Launch& launch, runtime::Device& device, double microseconds) {
   double total = 0.0;
   int64_t launches = 0, next = 1;

@@ -10,14 +10,14 @@
 
 namespace moejit::measure {
 
-// Many launches back to back, with nothing between them but, where there is one, a clock probe
-// every few milliseconds.
+// Many launches back to back. Nothing runs between them but, if there is one, a clock probe every
+// few milliseconds.
 struct HotRun {
   double microseconds = 0.0;  // of one launch
-  double megahertz = 0.0;     // of the SMs: mean of the probes, 0 where there were none
+  double megahertz = 0.0;     // of the SMs: mean of the probes, 0 without any
   int64_t launches = 0;
   double seconds = 0.0;  // of all launches, without the probes
-  GpuSamples gpu;        // what a monitor saw meanwhile
+  GpuSamples gpu;        // samples of the monitor meanwhile
 };
 
 // Calls `launch`, which queues the same work on the default stream each time, until launches have

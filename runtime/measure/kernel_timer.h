@@ -10,7 +10,7 @@
 
 namespace moejit::measure {
 
-// A mark of the time on a device's default stream, given back at the end.
+// A mark of the time on a device's default stream; its destructor releases it.
 class TimeMark {
  public:
   explicit TimeMark(runtime::Device& device) : device_(device) {}
@@ -20,7 +20,7 @@ class TimeMark {
   TimeMark(const TimeMark&) = delete;
   TimeMark& operator=(const TimeMark&) = delete;
 
-  // Once.
+  // Records the mark. Must be called only once.
   Result<void> record() {
     MOEJIT_TRY_ASSIGN(mark_, device_.record_mark(nullptr));
     return {};

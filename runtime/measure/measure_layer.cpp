@@ -25,7 +25,7 @@ void* address_of(const LayerCall& call, std::string_view name) {
   return nullptr;
 }
 
-// Returns what the kernel's last launch told; waits for it.
+// Returns the sample that the kernel's last launch wrote; waits for it.
 Result<ClockSample> read_elapsed(const LayerCall& call, const compiler::KernelPlan& kernel) {
   const auto argument =
       std::ranges::find(kernel.arguments, "elapsed", &compiler::KernelArgument::role);
@@ -62,9 +62,9 @@ Result<void> run_all(const LayerCall& call, runtime::LaunchObserver* observer = 
   return adds_gradients(layer) ? backward(call, GradientMode::kAdd, observer) : Result<void>{};
 }
 
-// Empties the caches before each kernel and asks for the clock behind those that do not tell it.
-// The sweep also keeps the device busy until the host has queued mark, kernel and mark, so that no
-// launch latency is measured.
+// Empties the caches before each kernel, and runs a clock probe after each kernel that does not
+// tell its clock. The sweep also keeps the device busy until the host has queued mark, kernel and
+// mark, so that no launch latency is measured.
 class CoolTimer final : public runtime::LaunchObserver {
  public:
   CoolTimer(const LayerCall& call, CacheSweep& sweep, ClockProbe& probe)
@@ -139,7 +139,7 @@ Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe
   MOEJIT_TRY(clear_status(call));
   const std::vector<compiler::KernelPlan>& kernels = call.layer.plan().kernels;
   std::vector<HotRun> runs;
-  // In the order of the plan, so that each kernel finds what the one before it left.
+  // Kernels run in the order of the plan, so that each finds what the kernel before it left.
   for (size_t i = 0; i < kernels.size(); ++i) {
     const std::span<const TensorRef> tensors = tensors_of(call, kernels[i].phase);
     const auto launch = [&] { return call.layer.launch_kernel(i, tensors, call.memory, nullptr); };

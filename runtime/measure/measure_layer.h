@@ -12,31 +12,31 @@
 
 namespace moejit::measure {
 
-// A prepared layer and what its calls take, all of which must live longer.
+// A prepared layer and the arguments of its calls, all of which must live longer.
 struct LayerCall {
   runtime::PreparedLayer& layer;
-  runtime::Device& device;  // that it was prepared for
+  runtime::Device& device;  // the device that the layer was prepared for
   runtime::CallMemory memory;
-  // What the calls of each compiler::Phase take.
+  // The tensors of the calls of each compiler::Phase.
   std::array<std::span<const runtime::TensorRef>, 3> tensors;
 };
 
-// Tells whether the kernel itself counts the clock that it ran at (PlanOptions::measure_gemms).
-// Probes tell the others'. They are no use behind a GEMM: where the power limit holds the clock
-// down, it rises as soon as the GEMM ends.
+// Returns whether the kernel itself counts the clock that it ran at (PlanOptions::measure_gemms).
+// Probes measure the clocks of other kernels. A probe is of no use behind a GEMM: if the power
+// limit holds the clock down, the clock rises as soon as the GEMM ends.
 bool tells_clock(const compiler::KernelPlan& kernel);
 
 struct KernelTimes {
   std::vector<CoolRun> cool;  // by index into Plan::kernels
-  std::vector<HotRun> hot;    // likewise
+  std::vector<HotRun> hot;    // by index into Plan::kernels
 };
 
 // Measures all kernels of the plan, `repeat` launches each, after a warm-up.
 Result<std::vector<CoolRun>> measure_cool(const LayerCall& call, runtime::Engine& engine,
                                           ClockProbe& probe, int32_t repeat);
 
-// Measures one kernel of the plan after the other, each for `seconds`; the clock of those that tell
-// it is that of the last launch. Leaves the tensors as the calls that the kernels belong to do.
+// Measures one kernel of the plan after the other, each for `seconds`. The clock of a kernel that
+// tells its clock is that of its last launch. Leaves the tensors as the kernels' calls do.
 Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe, double seconds,
                                         GpuMonitor* monitor = nullptr);
 
@@ -44,8 +44,8 @@ Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe
 Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double seconds,
                                GpuMonitor* monitor = nullptr);
 
-// Measures forward and backward passes in turn for `seconds`. Where gradients may be added to, each
-// adds to dw1 and dw2, which hold what an earlier pass has written.
+// Measures forward and backward passes in turn for `seconds`. If gradients may be added to, each
+// backward pass adds to dw1 and dw2, which hold what an earlier pass has written.
 Result<HotRun> measure_step(const LayerCall& call, ClockProbe& probe, double seconds,
                             GpuMonitor* monitor = nullptr);
 

@@ -15,8 +15,9 @@ namespace moejit::measure {
 // and memory must live longer.
 class OperationRun {
  public:
-  // Plans, compiles and loads it. `tensors` are named as the operation's; those without a name are
-  // left out. Errors: of the planner, the compiler, the cache, the device.
+  // Plans, compiles and loads the operation. Memory in `tensors` has the name of the operation's
+  // tensor that it holds; memory with no such name is ignored. Errors: of the planner, the
+  // compiler, the cache, the device.
   static Result<OperationRun> create(const compiler::OperationDescription& operation,
                                      runtime::Engine& engine, runtime::Device& device,
                                      std::initializer_list<const runtime::NamedMemory*> tensors);
@@ -32,7 +33,7 @@ class OperationRun {
   std::vector<runtime::TensorRef> refs_;
 };
 
-// Runs an operation to its end, after which its tensors may go.
+// Runs an operation and waits for its end, so its tensors may be freed afterwards.
 Result<void> run_operation(const compiler::OperationDescription& operation, runtime::Engine& engine,
                            runtime::Device& device,
                            std::initializer_list<const runtime::NamedMemory*> tensors);

@@ -10,11 +10,11 @@
 
 namespace moejit::measure {
 
-// The kernel that RandomValues runs.
+// Returns the source of the kernel that RandomValues runs.
 compiler::KernelSource random_values_source(compiler::DType dtype, const compiler::Target& target);
 
-// Random numbers made on the device, where a host would take seconds for the weights of a layer.
-// Value i depends on seed and i alone: the sum of eight uniform numbers, which is close to normal,
+// Makes random numbers on the device, because a host would take seconds for the weights of a layer.
+// Value i depends only on seed and i: the sum of eight uniform numbers, which is close to normal,
 // with mean 0 and the deviation 1 in bf16, 64 in e4m3 (whose largest number is 7 times that).
 class RandomValues {
  public:
@@ -22,7 +22,8 @@ class RandomValues {
   static Result<RandomValues> create(compiler::DType dtype, runtime::Engine& engine,
                                      runtime::Device& device);
 
-  // Queues on the default stream. `values` [count] is 16-byte aligned; a multiple of 8.
+  // Queues the filling of `values` [count] on the default stream. `values` is 16-byte aligned;
+  // `count` is a multiple of 8.
   Result<void> fill(void* values, int64_t count, uint64_t seed) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace moejit::measure {
 
-// Returns the source of the kernel that is whole in templates/moejit_device/measure/<name>.cuh.
+// Returns the source of the kernel whose whole text is templates/moejit_device/measure/<name>.cuh.
 inline compiler::KernelSource measuring_kernel(std::string_view name,
                                                const compiler::Target& target) {
   return {.entry = fmt::format("moejit_{}", name),
@@ -21,7 +21,7 @@ inline compiler::KernelSource measuring_kernel(std::string_view name,
           .target = target};
 }
 
-// Compiles and runs one kernel to its end, after which its inputs may go.
+// Compiles and runs one kernel and waits for its end, so its inputs may be freed afterwards.
 template <typename Params>
 Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
                       const compiler::KernelSource& source, const compiler::LaunchShape& shape,
@@ -39,7 +39,8 @@ Result<void> run_once(runtime::Engine& engine, runtime::Device& device,
   return device.synchronize(nullptr);
 }
 
-// The same for a measuring_kernel() whose CTAs are kMeasureThreads, a warp for each row.
+// Runs a measuring_kernel() as run_once() does, in CTAs of kMeasureThreads, with a warp for each
+// row.
 template <typename Params>
 Result<void> run_on_rows(runtime::Engine& engine, runtime::Device& device, std::string_view name,
                          int64_t rows, const Params& params,
