@@ -11,33 +11,34 @@
 
 namespace moejit::reference {
 
-// h1: bf16 [rows, 2I], gate in the first half, up in the second; probs: [rows].
-// y = ((gate * sigmoid(gate)) * up) * prob, every operation rounded to fp32, nothing fused; the
-// sigmoid is computed in double and rounded once. Returns fp32 [rows, I].
+// Returns swiglu of h1, fp32 [rows, I]: y = ((gate * sigmoid(gate)) * up) * prob. Every operation
+// is rounded to fp32, nothing is fused; the sigmoid is computed in double and rounded once. h1:
+// bf16 [rows, 2I], gate in the first half, up in the second; probs: [rows].
 std::vector<float> swiglu(std::span<const std::uint16_t> h1, std::span<const float> probs,
                           std::int64_t rows, std::int64_t intermediate);
 
-// The same of any activation: its fp32_value, times prob rounded to fp32. Without a gate, h1 is
-// [rows, I].
+// Returns any activation of h1, fp32 [rows, I]: its fp32_value, times prob rounded to fp32. h1 and
+// probs are as for swiglu(); without a gate, h1 is [rows, I].
 std::vector<float> activate(std::span<const std::uint16_t> h1, std::span<const float> probs,
                             std::int64_t rows, std::int64_t intermediate,
                             const GatedActivation& activation);
 
-// 1x128 blocks of fp32 values: amax at least 1e-10, scale_inv = 2^ceil(log2(amax / 448)),
-// q = cast(y / scale_inv); an infinite amax gives scale 1 and saturates. Pad rows of the route are
-// q 0 and scale 0. values: [rows, cols] with rows = offs[E]. `sharing` blocks that follow each
-// other get the scale of their common amax, as in quantize_1x128().
+// Quantizes fp32 values [rows, cols], rows = offs[E], by 1x128 blocks: amax at least 1e-10,
+// scale_inv = 2^ceil(log2(amax / 448)), q = cast(y / scale_inv); an infinite amax gives scale 1 and
+// saturates. Pad rows of the route are q 0 and scale 0. Each `sharing` consecutive blocks get the
+// scale of their common amax, as in quantize_1x128().
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
                                   std::int64_t cols, std::int64_t sharing = 1);
 
-// Both in one; swiglu unless said otherwise. A kernel's sigmoid differs from this one by 2^-17 at
-// most: its codes may differ by one, and a scale by a factor of two where is_near_scale_step(amax).
+// Computes the activation, swiglu by default, and quantizes it. A kernel's sigmoid differs from
+// this one by at most 2^-17: its codes may differ by one, and a scale by a factor of two if
+// is_near_scale_step(amax).
 QuantizedRows activation_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
                                   const Route& route, std::int64_t intermediate,
                                   std::int64_t sharing = 1,
                                   const GatedActivation& activation = swiglu_activation());
 
-// True where amax is within 2^-20, relatively, of 448 * 2^k.
+// Returns whether amax is within 2^-20, relatively, of 448 * 2^k.
 bool is_near_scale_step(float amax);
 
 }  // namespace moejit::reference

@@ -15,10 +15,10 @@ struct Element {
   double gate = 0.0, up = 0.0, gradient = 0.0;
 };
 
-// How far gradient times the activation's value of a kernel, whose last product meets the sum in
-// one rounding, may be from the exact one. Below 2^-126 a function and its products may be 0
-// instead: each of the three is off by that much, times what it is multiplied with afterwards,
-// where offsets make `up` larger by 1 at most.
+// Bounds the error of a kernel's product of gradient and activation, whose last multiplication is
+// rounded together with the sum. Below 2^-126 a function and its products may be 0 instead: each of
+// the three is off by that much, times its later factors, and offsets make `up` larger by at most
+// 1.
 double product_error(const GatedActivation& activation, const Element& at) {
   const double subnormal = 3 * 0x1p-126 * (1.0 + std::fabs(at.gate)) * (1.0 + std::fabs(at.up)) *
                            (1.0 + std::fabs(at.gradient));

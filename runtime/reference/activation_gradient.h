@@ -19,13 +19,13 @@ struct ActivationGradients {
   std::vector<double> dprobs_bounds;  // [rows, B]: how far a kernel's sum may be from it
 };
 
-// h1: bf16 [rows, 2I], gate in the first half; dact: bf16 [rows, I], the gradient of y; probs:
-// [rows]. Of swiglu, with s the sigmoid of the gate, computed in double and rounded once to fp32,
-// and d = dact * s, u = d * gate:
+// Returns the gradients. h1: bf16 [rows, 2I], gate in the first half; dact: bf16 [rows, I], the
+// gradient of y; probs: [rows]. For swiglu, with s the sigmoid of the gate, computed in double and
+// rounded once to fp32, and d = dact * s, u = d * gate, they are
 //   for gate (u * (1 - s) + d) * up * prob      for up u * prob
-// in double with one rounding to fp32. Other activations have their own formulas; of those without
-// a gate h1 is [rows, I]. Sums are in
-// double throughout; their bound is derived in the source and holds for finite inputs.
+// in double with one rounding to fp32. Other activations have their own formulas; without a gate,
+// h1 is [rows, I]. Sums are in double throughout; their bound is derived in the source and holds
+// for finite inputs.
 ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
                                         std::span<const std::uint16_t> dact,
                                         std::span<const float> probs, std::int64_t rows,
@@ -35,8 +35,8 @@ ActivationGradients activation_backward(std::span<const std::uint16_t> h1,
 // Makes the pad rows of the route 0 in everything.
 void clear_pad_rows(ActivationGradients& gradients, const Route& route, std::int64_t intermediate);
 
-// The same quantised, gate and up each by blocks of its own as in quantize_activation(). Pad rows
-// of the route are 0 in everything.
+// The gradients of activation_backward(), quantized: gate and up each by their own blocks as in
+// quantize_activation(). Pad rows of the route are 0 in everything.
 struct QuantizedActivationGradients {
   std::vector<std::uint8_t> q;        // E4M3 [offs[E], 2I], or without a gate [offs[E], I]
   std::vector<float> scale_inv;       // [offs[E], 2B], gate's first, or [offs[E], B]

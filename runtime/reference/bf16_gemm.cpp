@@ -25,14 +25,14 @@ Dot dot_of(const double* a, const double* b, std::int64_t length) {
     dot.value += a[k] * b[k];
     dot.magnitude += std::fabs(a[k] * b[k]);
   }
-  // Sums among the subnormals lose up to half of the smallest one each.
+  // Each addition among the subnormals loses up to half of the smallest subnormal.
   const double subnormal = 0x1p-149 * static_cast<double>(length);
   dot.error = bf16_sum_error(a, b, length) + subnormal;
   dot.fp32_error = fp32_sum_error(dot.magnitude, length) + subnormal;
   return dot;
 }
 
-// `count` elements that are `stride` apart.
+// Returns `count` elements from `first` on that are `stride` apart.
 std::vector<double> gather(std::span<const std::uint16_t> values, std::int64_t first,
                            std::int64_t count, std::int64_t stride) {
   std::vector<double> gathered(count);

@@ -5,7 +5,8 @@
 
 namespace moejit::reference {
 
-// Multiply by `scale` to quantise, by `scale_inv` to recover the value.
+// The factors of a block: values are multiplied by `scale` to quantize and by `scale_inv` to
+// recover.
 struct BlockScale {
   float scale = 1.0F;
   float scale_inv = 1.0F;
@@ -14,16 +15,17 @@ struct BlockScale {
 struct ScaleRule {
   float fp8_max = kE4m3Max;
   float eps = 0.0F;                // a smaller amax counts as this
-  bool is_power_of_two = true;     // drop the mantissa of the scale
+  bool is_power_of_two = true;     // whether the scale's mantissa is dropped
   float largest_scale = kBf16Max;  // replaces an infinite scale: the input type's largest value
 };
 
-// The scale of a block whose largest magnitude is `amax` (fp32, >= 0, NaN elements left out).
-// An amax of 0 (with eps 0) or Inf gives scale 1.
+// Returns the scale of a block whose largest magnitude is `amax` (fp32, >= 0, NaN elements left
+// out). An amax of 0 (with eps 0) or Inf gives scale 1.
 BlockScale scale_from_amax(float amax, const ScaleRule& rule);
 
-// 2^ceil(log2(amax / fp8_max)), exactly, for a finite amax > 0: the smallest power of two s with
-// amax / s <= fp8_max. Not clamped: the caller keeps amax >= 2^-118, where the result is normal.
+// Returns 2^ceil(log2(amax / fp8_max)), exactly, for a finite amax > 0: the smallest power of two s
+// with amax / s <= fp8_max. Does not clamp: the caller keeps amax >= 2^-118, where the result is
+// normal.
 float power_of_two_scale_inv(float amax, float fp8_max);
 
 }  // namespace moejit::reference

@@ -13,11 +13,11 @@ namespace moejit::reference {
 struct CastTransposed {
   std::vector<std::uint8_t> bytes;
   std::vector<std::uint8_t> colwise;
-  float amax = 0.0F;       // the largest magnitude; NaN apart, 0 where there is no other
+  float amax = 0.0F;       // the largest magnitude apart from NaN; 0 if there is none
   float scale_inv = 0.0F;  // 1 / scale, rounded to nearest even
 };
 
-// values: [rows, cols]. Each product with `scale` is rounded to fp32, then to the format.
+// Casts `values` [rows, cols]. Each product with `scale` is rounded to fp32, then to the format.
 CastTransposed cast_transpose(std::span<const float> values, std::int64_t rows, std::int64_t cols,
                               float scale, Fp8Format format);
 

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-// Bytes of operands of wgrad: as a matrix [rows, columns], and with the columns in blocks of 128,
-// [columns / 128, rows, 128], as kernels take them. `columns` is a multiple of 128.
+// Converts the bytes of operands of wgrad between a matrix [rows, columns] and columns in blocks of
+// 128, [columns / 128, rows, 128], as kernels take them. `columns` is a multiple of 128.
 namespace moejit::reference {
 
 namespace detail {
 
-// [outer, inner, 128] as [inner, outer, 128].
+// Returns [outer, inner, 128] as [inner, outer, 128].
 inline std::vector<std::uint8_t> exchange_runs(const std::vector<std::uint8_t>& bytes,
                                                std::int64_t outer, std::int64_t inner) {
   std::vector<std::uint8_t> exchanged(bytes.size());

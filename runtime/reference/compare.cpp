@@ -32,7 +32,7 @@ bool is_same_f32(float got, float wanted) {
   return bits_of(got) == bits_of(wanted) || (std::isnan(got) && std::isnan(wanted));
 }
 
-// The codes of E4M3 in the order of their values, -448 to 448, with one place for both zeros.
+// Returns a code's place in the order of E4M3's values, -448 to 448; both zeros have one place.
 int place_of_e4m3(std::uint8_t code) {
   const int magnitude = code & 0x7F;
   return (code & 0x80) != 0 ? -magnitude : magnitude;
@@ -125,8 +125,8 @@ Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::ui
 
 namespace {
 
-// Elements whose type has `largest` as its largest finite number; value(i) is the i-th that was
-// computed.
+// Compares elements with `wanted` within `bound`. `largest` is the type's largest finite number;
+// value_of(i) is the i-th computed element.
 template <typename Value, typename Describe>
 Comparison compare_within(TensorView view, std::size_t size, double largest, const Value& value_of,
                           std::span<const double> wanted, std::span<const double> bound,

@@ -12,7 +12,7 @@ namespace moejit::testing {
 struct Comparison {
   std::int64_t compared = 0;
   std::int64_t differing = 0;
-  // Tolerance comparisons: the largest |got - wanted| / bound among the finite ones.
+  // In comparisons within bounds, the largest |got - wanted| / bound among finite values.
   double worst_ratio = 0.0;
   // Empty if equal; else one or two sentences: how many differ, and where the first one is with
   // both values in hex and as numbers.
@@ -22,15 +22,15 @@ struct Comparison {
   explicit operator bool() const { return is_equal(); }
 };
 
-// What is compared, for the message and for the place in it.
+// The name of the compared tensor for the message, and its columns for the place in it.
 struct TensorView {
   std::string_view name;
   std::int64_t cols = 1;                        // row and column are index / cols, index % cols
   std::span<const std::uint8_t> row_mask = {};  // if not empty: rows with a 0 are passed over
 };
 
-// Bit for bit. In bf16 and f32 any NaN equals any other: which NaN an operation returns is up to
-// the hardware. Different lengths are a difference.
+// Compare bit for bit. In bf16 and f32 any NaN equals any other: which NaN an operation returns is
+// up to the hardware. Different lengths are a difference.
 Comparison compare_e4m3(TensorView view, std::span<const std::uint8_t> got,
                         std::span<const std::uint8_t> wanted);
 Comparison compare_bf16(TensorView view, std::span<const std::uint16_t> got,
@@ -39,18 +39,18 @@ Comparison compare_f32(TensorView view, std::span<const float> got, std::span<co
 Comparison compare_i32(TensorView view, std::span<const std::int32_t> got,
                        std::span<const std::int32_t> wanted);
 
-// Codes that are equal or neighbours in value; -0 and +0 are the same, NaN equals only NaN.
+// Accepts codes that are equal or neighbors in value; -0 equals +0, NaN equals only NaN.
 Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::uint8_t> got,
                                         std::span<const std::uint8_t> wanted);
 
-// |got[i] - wanted[i]| <= bound[i]. NaN equals only NaN. A result beyond the type's range may be
-// Inf or the largest finite number.
+// Check that |got[i] - wanted[i]| <= bound[i]. NaN equals only NaN. A result beyond the type's
+// range may be Inf or the largest finite number.
 Comparison compare_bf16_within(TensorView view, std::span<const std::uint16_t> got,
                                std::span<const double> wanted, std::span<const double> bound);
 Comparison compare_f32_within(TensorView view, std::span<const float> got,
                               std::span<const double> wanted, std::span<const double> bound);
 
-// dot(a, b) / (|a| |b|); 1 where both are zero.
+// Returns dot(a, b) / (|a| |b|); 1 if both are zero.
 double cosine_similarity(std::span<const double> a, std::span<const double> b);
 
 }  // namespace moejit::testing

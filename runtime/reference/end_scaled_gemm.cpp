@@ -17,8 +17,7 @@ struct Dot {
   double error = 0.0;  // of the sum on the tensor cores
 };
 
-// Adding a chain's sum to the sum of those before rounds to 2^-24 of the result, the chain's sum is
-// fp32 itself.
+// The sum of a chain is fp32 itself, and adding it to the sum before rounds to 2^-24 of the result.
 Dot e4m3_dot(const double* a, const double* b, std::int64_t depth, std::int64_t chain) {
   Dot dot;
   for (std::int64_t first = 0; first < depth; first += chain) {
@@ -47,8 +46,8 @@ Dot bf16_dot(const double* a, const double* b, std::int64_t depth) {
   return dot;
 }
 
-// Two products are rounded, in either order (2^-24 each), or lost where they underflow: the second
-// is the result, the first is multiplied with the sum or with b's scale after that. Then comes the
+// Two products are rounded, in either order (2^-24 each), or lost if they underflow: the second is
+// the result; the first is multiplied with the sum or with b's scale afterwards. Then comes the
 // rounding to bf16, 2^-8 of the result or 2^-134 among subnormals.
 double bound_of(double value, double error, double scale, double b_scale) {
   const double scaled = (std::fabs(value) + error) * scale;

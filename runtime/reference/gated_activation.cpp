@@ -11,8 +11,9 @@ namespace {
 double sigmoid(double value) { return 1.0 / (1.0 + std::exp(-value)); }
 double rounded_sigmoid(double value) { return static_cast<float>(sigmoid(value)); }
 
-// A kernel's sigmoid of z is off by (1 + |z| / 12) * 2^-20 at most, relatively, and by |z| * 2^-24
-// more where z is a rounded product. `products` other operations round to 2^-24 each.
+// Returns the relative error of an activation. A kernel's sigmoid of z is off by at most (1 + |z| /
+// 12) * 2^-20, and by |z| * 2^-24 more if z is a rounded product. Each of `products` other
+// operations rounds to 2^-24.
 double sigmoid_error(double z, int products) {
   return (1.0 + std::fabs(z) / 12.0) * 0x1p-20 + std::fabs(z) * 0x1p-24 + products * 0x1p-24;
 }
@@ -24,14 +25,14 @@ double normal_density(double x) {
   return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
 }
 
-// x * sigmoid(alpha * x) and its slope.
+// Return x * sigmoid(alpha * x) and its slope.
 double swish(double x, double alpha) { return x * sigmoid(alpha * x); }
 double swish_slope(double x, double alpha) {
   const double s = sigmoid(alpha * x);
   return s * (1.0 + alpha * x * (1.0 - s));
 }
 
-// The larger or smaller of a value and a limit; a NaN is neither.
+// Return the smaller or larger of a value and a limit; a NaN value stays NaN.
 double at_most(double value, double limit) { return value > limit ? limit : value; }
 double at_least(double value, double limit) { return value < limit ? limit : value; }
 
@@ -93,7 +94,7 @@ GatedActivation geglu_activation() {
           .up_gradient = [](double gate, double,
                             double gradient) { return gradient * gate * normal_cdf(gate); },
           // erfc(z) is off by (2 + z^2 / 4) * 2^-20. Its argument z = gate / sqrt(2) is off by
-          // 2^-23, constant and product, which erfc(z) takes 2 z^2 + 1 times at most.
+          // 2^-23, from constant and product, which erfc(z) magnifies at most 2 z^2 + 1 times.
           .value_error =
               [=](double gate, double up) {
                 const double relative = (2.0 + gate * gate / 8.0) * 0x1p-20 +
@@ -125,10 +126,10 @@ GatedActivation relu_squared_activation() {
       .value = value,
       .fp32_value = [=](float gate, float up) { return rounded(value(gate, up)); },
       .gate_gradient = {},
-      // Of what is not above the kink it is 0, whatever the gradient, as in PyTorch.
+      // At and below the kink the gradient is 0, whatever `gradient` is, as in PyTorch.
       .up_gradient = [=](double, double up,
                          double gradient) { return up <= 0.0 ? 0.0 : gradient * 2.0 * relu(up); },
-      // Two products.
+      // Two products are rounded.
       .value_error = [=](double gate, double up) { return 2 * 0x1p-24 * value(gate, up); },
       .has_gate = false};
 }

@@ -22,7 +22,7 @@ constexpr Fp8Parameters parameters_of(Fp8Format format) {
   return format == Fp8Format::kE4m3 ? Fp8Parameters{3, -9, 0x7E} : Fp8Parameters{2, -16, 0x7B};
 }
 
-// value / 2^shift, rounded to nearest even. `shift` is at least 1.
+// Returns value / 2^shift, rounded to nearest even. `shift` is at least 1.
 std::uint32_t shift_right_to_nearest_even(std::uint32_t value, int shift) {
   if (shift > 31) return 0;  // the callers' values have 24 bits: below a half
   const std::uint32_t quotient = value >> shift;

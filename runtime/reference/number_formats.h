@@ -27,11 +27,11 @@ std::uint16_t bf16_from_float(float value);
 // `kE4m3` is the "fn" variant: no Inf, one NaN per sign (0x7F, 0xFF). `kE5m2` follows IEEE.
 enum class Fp8Format { kE4m3, kE5m2 };
 
-// fp32 -> fp8 as `cvt.rn.satfinite` does it: round to nearest even, saturate to the largest finite
-// value (also from Inf), keep the sign of zero, any NaN -> 0x7F.
+// Converts fp32 to fp8 as `cvt.rn.satfinite` does: rounds to nearest even, saturates to the largest
+// finite value (also from Inf), keeps the sign of zero, and turns any NaN into 0x7F.
 std::uint8_t encode_fp8(float value, Fp8Format format);
 
-// fp8 -> fp32, exact. NaN codes give a quiet NaN, the Inf codes of E5M2 give Inf.
+// Converts fp8 to fp32, exactly. NaN codes give a quiet NaN, the Inf codes of E5M2 give Inf.
 float decode_fp8(std::uint8_t code, Fp8Format format);
 
 inline std::uint8_t encode_e4m3(float value) { return encode_fp8(value, Fp8Format::kE4m3); }

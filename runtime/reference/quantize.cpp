@@ -19,7 +19,7 @@ struct BlockView {
   std::int64_t stride = 0;
 };
 
-// Quantises one block into `q` (same positions as in `values`) and returns its scale_inv.
+// Quantizes one block into `q` (same positions as in `values`) and returns its scale_inv.
 float quantize_block(std::span<const std::uint16_t> values, const BlockView& block, float eps,
                      std::vector<std::uint8_t>& q) {
   float amax = 0.0F;
@@ -39,7 +39,7 @@ float quantize_block(std::span<const std::uint16_t> values, const BlockView& blo
   return scale.scale_inv;
 }
 
-// `count` matrices [rows, cols] become [cols, rows].
+// Transposes `count` matrices [rows, cols] to [cols, rows].
 template <typename T>
 std::vector<T> transpose_each(const std::vector<T>& matrices, std::int64_t count, std::int64_t rows,
                               std::int64_t cols) {

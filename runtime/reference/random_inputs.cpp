@@ -27,7 +27,7 @@ enum Purpose : std::uint64_t {
   kProbs,
 };
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
+// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBU;
@@ -38,7 +38,7 @@ constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
 
 std::uint16_t bf16_of(double value) { return bf16_from_float(static_cast<float>(value)); }
 
-// 2^low ... 2^high, each equally likely.
+// Returns one of 2^low ... 2^high, each equally likely.
 double random_power_of_two(const RandomStream& stream, std::uint64_t index, int low, int high) {
   return std::ldexp(1.0, low + static_cast<int>(stream.below(index, high - low + 1)));
 }

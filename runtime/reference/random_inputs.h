@@ -17,59 +17,62 @@ class RandomStream {
   RandomStream(std::uint64_t seed, std::uint64_t purpose);
 
   std::uint64_t bits(std::uint64_t index) const;
-  // Uniform in [0, count), count > 0 and well below 2^32.
+  // Returns a uniform number in [0, count), count > 0 and well below 2^32.
   std::int64_t below(std::uint64_t index, std::int64_t count) const;
-  // Uniform in [0, 1), a multiple of 2^-53.
+  // Returns a uniform number in [0, 1), a multiple of 2^-53.
   double uniform(std::uint64_t index) const;
-  // Mean 0, variance 1, the sum of eight uniform numbers: close to normal up to 4 sigma, never
-  // beyond 4.9.
+  // Returns a sum of eight uniform numbers with mean 0 and variance 1: close to normal up to 4
+  // sigma, never beyond 4.9.
   double normal(std::uint64_t index) const;
 
  private:
   std::uint64_t key_;
 };
 
-// bf16 [tokens, hidden] like the activations of a trained model: N(0, 1), one channel in 64 about
-// 16 times larger, tokens that differ in size by powers of two from 1/4 to 4, and one element in
-// 4096 that is 64 times larger.
+// Returns bf16 [tokens, hidden] like the activations of a trained model: N(0, 1), one channel in 64
+// about 16 times larger, tokens that differ in size by powers of two from 1/4 to 4, and one element
+// in 4096 that is 64 times larger.
 std::vector<std::uint16_t> random_activations(std::int64_t tokens, std::int64_t hidden,
                                               std::uint64_t seed);
 
-// bf16 [experts, rows, cols]: N(0, 2^-6), rows that differ in size by powers of two from 1/2 to 2.
+// Returns bf16 [experts, rows, cols]: N(0, 2^-6), rows that differ in size by powers of two from
+// 1/2 to 2.
 std::vector<std::uint16_t> random_weights(std::int64_t experts, std::int64_t rows,
                                           std::int64_t cols, std::uint64_t seed);
 
 struct RoutingOptions {
-  double unrouted_share = 0.125;  // of the (token, k), which get id -1
-  bool may_repeat = false;        // a token may have the same expert twice
+  double unrouted_share = 0.125;  // the share of the (token, k) that get id -1
+  bool may_repeat = false;        // whether a token may have the same expert twice
 };
 
-// topk_ids [tokens, top_k] where popularity falls like 1/rank over a random order of experts.
+// Returns topk_ids [tokens, top_k]; popularity falls like 1/rank over a random order of experts.
 std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t experts,
                                          std::int64_t top_k, std::uint64_t seed,
                                          const RoutingOptions& options = {});
 
-// topk_probs [tokens, top_k]: positive, the sum of a token's is 1 up to rounding.
+// Returns topk_probs [tokens, top_k]: positive, and the sum of a token's is 1 up to rounding.
 std::vector<float> random_probs(std::int64_t tokens, std::int64_t top_k, std::uint64_t seed);
 
-// All of a layer's inputs from the functions above. shape.max_rows is not looked at.
+// Returns a layer's inputs, without biases, from the functions above. Ignores shape.max_rows.
 LayerInputs random_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
                           const RoutingOptions& options = {});
 
-// Inputs for which every product, partial sum and activation is exact, so that a kernel's y and
-// all intermediates equal the reference bit for bit whatever its accumulator. How: x holds
-// integers up to 2, except 16 in column 0; gate weights pick only column 0, so that the gate is
-// 128 or 256 and its sigmoid 1; the up weights are -1, 0, 1, at most eight of them per row not 0
-// and none in column 0; probabilities are 2^-7; w2 holds -1, 0, 1. Then |y| before quantisation is
-// an integer up to 32, and a partial sum of 128 products at most 4096, below the 2^13 that even a
+// Returns inputs for which every product, partial sum and activation is exact, so that a kernel's y
+// and all intermediates equal the reference bit for bit whatever its accumulator. For this x holds
+// integers up to 2, except 16 in column 0; gate weights pick only column 0, so that the gate is 128
+// or 256 and its sigmoid 1; the up weights are -1, 0, 1, at most eight of them per row not 0 and
+// none in column 0; probabilities are 2^-7; w2 holds -1, 0, 1. Then |y| before quantization is an
+// integer up to 32, and a partial sum of 128 products at most 4096, below the 2^13 that even a
 // 14-bit accumulator holds.
 LayerInputs exact_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
                          const RoutingOptions& options = {});
 
-// bf16 [tokens, hidden]: random activations in which blocks of 128 columns take turns at being
-// special: NaN among numbers, only NaN, Inf, -Inf, -0, subnormals, the largest bf16, all zero,
-// all 2^-40, and an amax of 448 * 2^k or its bf16 neighbours. kSpecialBlocks rows show each kind.
+// The number of kinds of special blocks.
 inline constexpr std::int64_t kSpecialBlocks = 14;
+// Returns bf16 [tokens, hidden]: random activations in which blocks of 128 columns take turns at
+// being special: NaN among numbers, only NaN, Inf, -Inf, -0, subnormals, the largest bf16, all
+// zero, all 2^-40, and an amax of 448 * 2^k or its bf16 neighbors. kSpecialBlocks rows show each
+// kind.
 std::vector<std::uint16_t> special_activations(std::int64_t tokens, std::int64_t hidden,
                                                std::uint64_t seed);
 

@@ -16,7 +16,7 @@ double bf16_dot(const std::vector<double>& a, const std::uint16_t* b) {
   return sum;
 }
 
-// One token through one expert, all in fp64; w1 and w2 point at the expert's weights.
+// Sends one token through one expert, all in fp64; w1 and w2 point at the expert's weights.
 std::vector<double> unquantized_expert(const LayerShape& shape, const std::vector<double>& x,
                                        double prob, const std::uint16_t* w1,
                                        const std::uint16_t* w2) {

@@ -37,11 +37,11 @@ struct ReferenceForward {
   std::vector<std::uint16_t> y;           // bf16 [T, H]
 };
 
-// The sizes of `inputs` must match `shape`.
+// Computes the forward pass. The sizes of `inputs` must match `shape`.
 ReferenceForward reference_forward(const LayerShape& shape, const LayerInputs& inputs);
 
-// The same layer without any quantisation or intermediate rounding, in fp64 from the bf16 inputs:
-// [T, H]. What is dropped in `route` (for lack of rows, bad ids) is dropped here.
+// Computes the same layer without any quantization or intermediate rounding, in fp64 from the bf16
+// inputs: [T, H]. Anything that the route drops (for lack of rows, bad ids) is dropped here too.
 std::vector<double> unquantized_forward(const LayerShape& shape, const LayerInputs& inputs);
 
 }  // namespace moejit::reference

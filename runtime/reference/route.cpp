@@ -31,7 +31,7 @@ Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const L
     if (id >= shape.experts && !shape.ignores_foreign) result.status |= kBadExpertId;
   }
 
-  std::int64_t start = 0;  // of the expert, as if there were no bound
+  std::int64_t start = 0;  // first row of the expert, as if there were no bound
   for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
     std::int64_t row = start;
     for (std::int64_t i = 0; i < tokens * shape.top_k; ++i) {

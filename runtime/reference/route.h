@@ -17,8 +17,8 @@ inline constexpr std::uint32_t kBadExpertId =
     1U << 0;  // an id below -1 or, unless ignored, not below E
 inline constexpr std::uint32_t kRowOverflow = 1U << 1;  // a routed row did not fit into max_rows
 
-// Where every (token, k) goes. Expert e owns the rows [offs[e], offs[e+1]): first counts[e] real
-// ones, then pad rows. All rows from offs[E] on are undefined.
+// The destination of every (token, k). Expert e owns the rows [offs[e], offs[e+1]): first counts[e]
+// real rows, then pad rows. All rows from offs[E] on are undefined.
 struct Route {
   std::vector<std::int32_t> counts;   // [E]
   std::vector<std::int32_t> offs;     // [E + 1]
@@ -26,11 +26,11 @@ struct Route {
   std::uint32_t status = 0;
 
   std::int64_t rows() const { return offs.empty() ? 0 : offs.back(); }
-  // Without pad rows.
+  // Returns the number of rows without pad rows.
   std::int64_t routed_rows() const {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   }
-  // Tokens with at least one row.
+  // Returns the number of tokens with at least one row.
   std::int64_t routed_tokens(std::int64_t top_k) const {
     std::int64_t tokens = 0;
     for (auto token = row_map.begin(); token != row_map.end(); token += top_k)
@@ -39,14 +39,14 @@ struct Route {
   }
 };
 
-// Destinations are ordered by expert, then token, then k. An id of -1, a bad id and one of a
-// foreign expert give no row. Where the rows exceed shape.max_rows, offs is cut at max_rows, counts
-// is what is left between the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells
-// that a row was lost (pad rows alone being cut does not set it).
+// Orders destinations by expert, then token, then k. An id of -1, a bad id and an id of a foreign
+// expert give no row. If the rows exceed shape.max_rows, offs is cut at max_rows, counts is what is
+// left between the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells that a row
+// was lost (it is not set if only pad rows are cut).
 Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 
-// One entry per row below offs[E]: 1 for a real row, 0 for a pad row.
+// Returns one entry for each row below offs[E]: 1 for a real row, 0 for a pad row.
 std::vector<std::uint8_t> real_rows(const Route& route);
 
 struct PermutedRows {
@@ -54,29 +54,30 @@ struct PermutedRows {
   std::vector<float> probs;  // [offs[E]]
 };
 
-// Copies every routed token row, its scales and its probability to its destination. Where the
-// probability is 0 the data row is zeros, scales still copied. Pad rows are 0 in all three.
+// Copies every routed token row, its scales and its probability to its destination. If the
+// probability is 0, the data row is zeros, but scales are still copied. Pad rows are 0 in all
+// three.
 PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_probs,
                          const Route& route, std::int64_t top_k);
 
-// The same without probabilities, so that none of 0 makes zeros of a row: what a gradient of the
-// un-permuted sum is.
+// Permutes without probabilities, so that no probability of 0 makes a row zeros. This is the
+// gradient of the un-permuted sum.
 QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64_t top_k);
 
-// x: bf16 [T, cols] -> bf16 [offs[E], cols]: the row of every routed token, all zeros where its
-// probability is 0; pad rows are zeros. Without probabilities none makes zeros of a row.
+// Permutes x, bf16 [T, cols], to bf16 [offs[E], cols]: the row of every routed token, all zeros if
+// its probability is 0; pad rows are zeros. If `topk_probs` is empty, every routed row is copied.
 std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
                                             std::span<const float> topk_probs, const Route& route,
                                             std::int64_t top_k);
 
-// h2: bf16 [rows, hidden] -> bf16 [tokens, hidden]: per token the fp32 sum of its rows, from 0, in
-// descending order of rows, rounded once. A token without rows gives 0.
+// Sums h2, bf16 [rows, hidden], to bf16 [tokens, hidden]: for each token the fp32 sum of its rows,
+// from 0, in descending order of rows, rounded once. A token without rows gives 0.
 std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
                                      std::span<const std::int32_t> row_map, std::int64_t tokens,
                                      std::int64_t top_k, std::int64_t hidden);
 
-// blocks: [rows, columns] -> one for each entry of row_map: the fp32 sum of that row's blocks in
-// ascending order, from 0; 0 where the entry is -1.
+// Sums blocks [rows, columns]: returns for each entry of row_map the fp32 sum of that row's blocks
+// in ascending order, from 0; 0 if the entry is -1.
 std::vector<float> unpermute_dprobs(std::span<const float> blocks,
                                     std::span<const std::int32_t> row_map, std::int64_t columns);
 

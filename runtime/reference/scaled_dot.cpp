@@ -42,9 +42,10 @@ namespace {
 // The error of a chain of promotions: p * scale added to a running sum with one fma each.
 class PromotedSum {
  public:
-  // On top of the partial sum's error: p rounded to fp32 and the product of the scales rounded to
-  // fp32 (2 * 2^-24 of the term; nothing of the second where scales are powers of two), the fma's
-  // rounding (2^-24 of the running sum), and fp32 underflow of the scales' product or the sum.
+  // Adds a term. Besides the partial sum's error there are p rounded to fp32 and the product of the
+  // scales rounded to fp32 (2 * 2^-24 of the term; the second adds nothing if scales are powers of
+  // two), the fma's rounding (2^-24 of the running sum), and fp32 underflow of the scales' product
+  // or the sum.
   void add(double partial, double partial_error, double scale) {
     value_ += partial * scale;
     error_ += partial_error * scale + 0x1p-23 * (std::fabs(partial) + partial_error) * scale;

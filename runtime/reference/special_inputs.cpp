@@ -13,7 +13,7 @@ constexpr std::uint16_t kMinusOne = 0xBF80;
 
 std::uint16_t bf16_of(double value) { return bf16_from_float(static_cast<float>(value)); }
 
-// -1, 0 or 1.
+// Returns -1, 0 or 1.
 std::uint16_t random_sign_or_zero(const RandomStream& stream, std::uint64_t index) {
   constexpr std::uint16_t kChoices[] = {kMinusOne, 0, kOne};
   return kChoices[stream.below(index, 3)];
@@ -67,7 +67,7 @@ void make_special(std::int64_t kind, std::uint16_t* block, std::int64_t count) {
     case 7: fill(0x0000); break;
     case 8: fill(0x2B80); break;       // 2^-40
     case 9: set_amax(0x43E0); break;   // 448
-    case 10: set_amax(0x43DF); break;  // its neighbours, 446 and 450
+    case 10: set_amax(0x43DF); break;  // its neighbors, 446 and 450
     case 11: set_amax(0x43E1); break;
     case 12: set_amax(0x44E0 | 0x8000); break;  // -448 * 2^2
     case 13: set_amax(0x40E1); break;           // just above 448 * 2^-6
@@ -79,7 +79,7 @@ void make_special(std::int64_t kind, std::uint16_t* block, std::int64_t count) {
 
 LayerInputs exact_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
                          const RoutingOptions& options) {
-  constexpr std::uint64_t kPurpose = 1000;  // away from those of random_inputs
+  constexpr std::uint64_t kPurpose = 1000;  // away from the purposes of random_inputs()
   const RandomStream w2_stream(seed, kPurpose + 2);
   LayerInputs inputs;
   inputs.tokens = tokens;

@@ -7,8 +7,8 @@
 namespace moejit::reference {
 namespace {
 
-// Products are added `group` at a time to the sum so far, all of them cut off below `unit` times
-// the largest term.
+// Returns the error bound of a sum to which products are added `group` at a time: all terms and the
+// sum so far are cut off below `unit` times the largest of them.
 double truncated_sum_error(const double* a, const double* b, std::int64_t length,
                            std::int64_t group, double unit) {
   double error = 0.0;
@@ -26,7 +26,7 @@ double truncated_sum_error(const double* a, const double* b, std::int64_t length
 
 }  // namespace
 
-// How wrong the tensor core's partial sum may be.
+// Bounds the error of the tensor core's partial sum.
 //
 // Hopper adds FP8 products 32 at a time: the 32 products and the incoming accumulator are aligned
 // to the largest exponent among them and cut off (not rounded) below about 14 significant bits,
@@ -39,16 +39,16 @@ double truncated_sum_error(const double* a, const double* b, std::int64_t length
 // zero-mean data L is about ten times smaller, and a bound as large as the result would accept
 // wrong kernels.
 //
-// The 14 bits are what others measured (DeepSeek-V3 technical report, section 3.5.2) and no
-// promise of the vendor; tests/kernels/gemm tells on a GPU which share of the bound is used.
+// The 14 bits are what others measured (DeepSeek-V3 technical report, section 3.5.2) and no promise
+// of the vendor; tests/kernels/gemm shows on a GPU which share of the bound is used.
 double partial_sum_error(const double* a, const double* b, std::int64_t length) {
   return truncated_sum_error(a, b, length, 32, 0x1p-13);
 }
 
-// What a term loses is between 0 and 2^-13 L. The terms' signs are random, so the losses of the 32
-// products add up as random numbers of a variance below (2^-13 L)^2 / 3 do: six standard deviations
-// of their sum are not passed. The sum so far keeps its sign from group to group, so its losses,
-// one in a group, are all counted in full.
+// A term loses between 0 and 2^-13 L. The terms' signs are random, so the losses of the 32 products
+// add up like random numbers with a variance below (2^-13 L)^2 / 3, and their sum stays within six
+// standard deviations. The sum so far keeps its sign from group to group, so its losses, one in a
+// group, are all counted in full.
 double likely_sum_error(const double* a, const double* b, std::int64_t length) {
   constexpr std::int64_t kGroup = 32;
   double prefix = 0.0;
@@ -69,16 +69,16 @@ double likely_sum_error(const double* a, const double* b, std::int64_t length) {
   return error;
 }
 
-// The same as the first with 16 bf16 products at a time, which keep the 24 bits of fp32 or more:
-// each of the 17 terms loses less than 2^-23 of the largest one, and the new sum as much once more,
-// which is below 17 times the largest term. (Fasi et al., Numerical behavior of NVIDIA tensor
-// cores, 2021, found so of the GPUs before Hopper.)
+// Bounds the sum as partial_sum_error() does, with 16 bf16 products at a time, which keep the 24
+// bits of fp32 or more: each of the 17 terms loses less than 2^-23 of the largest one, and the new
+// sum as much once more, which is below 17 times the largest term. (Fasi et al., Numerical behavior
+// of NVIDIA tensor cores, 2021, found this for GPUs before Hopper.)
 double bf16_sum_error(const double* a, const double* b, std::int64_t length) {
   return truncated_sum_error(a, b, length, 16, 0x1p-22);
 }
 
-// The same for additions in fp32, in any order, with rounding or truncation: each of `length`
-// partial sums is below the sum of |products| and loses less than 2^-23 of itself.
+// Bounds additions in fp32, in any order, with rounding or truncation: each of `length` partial
+// sums is below the sum of |products| and loses less than 2^-23 of itself.
 double fp32_sum_error(double magnitude, std::int64_t length) {
   return 0x1p-23 * magnitude * static_cast<double>(length);
 }

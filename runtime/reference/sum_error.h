@@ -3,20 +3,22 @@
 
 #include <cstdint>
 
-// How far sums of products may be from exact ones; the derivations are in the source.
+// Bounds of the errors of sums of products; the derivations are in the source.
 namespace moejit::reference {
 
-// Of one chain of e4m3 products on Hopper's tensor cores, in the order of the arrays.
+// Returns the bound of one chain of e4m3 products on Hopper's tensor cores, in the order of the
+// arrays.
 double partial_sum_error(const double* a, const double* b, std::int64_t length);
 
-// The same for products of either sign at random: not passed by more than one sum in 10^8, and far
-// smaller where chains are long.
+// Returns a bound of such a chain if the signs of its products are random: at most one sum in 10^8
+// exceeds it, and it is far smaller if chains are long.
 double likely_sum_error(const double* a, const double* b, std::int64_t length);
 
-// As the first of bf16 products.
+// Returns the bound of one chain of bf16 products on Hopper's tensor cores.
 double bf16_sum_error(const double* a, const double* b, std::int64_t length);
 
-// Of `length` additions in fp32, in any order, where the sum of |products| is `magnitude`.
+// Returns the bound of `length` additions in fp32, in any order; `magnitude` is the sum of
+// |products|.
 double fp32_sum_error(double magnitude, std::int64_t length);
 
 }  // namespace moejit::reference

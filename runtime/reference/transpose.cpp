@@ -12,8 +12,8 @@ constexpr std::int64_t kTile = 128;
 
 bool is_zero(std::uint8_t byte) { return (byte & 0x7F) == 0; }
 
-// The nearest finite value of the format, found by looking at all of them; of two that are equally
-// near the one with an even code. Doubles hold everything exactly: 2^-1074 is far away.
+// Returns the code of the format's nearest finite value, found by trying all of them; of two
+// equally near values it takes the even code. Doubles hold everything exactly: 2^-1074 is far away.
 std::uint8_t nearest(double magnitude, Fp8Format format) {
   const int largest = format == Fp8Format::kE4m3 ? 0x7E : 0x7B;
   int best = 0;
@@ -44,7 +44,7 @@ std::uint8_t fork_byte(std::uint8_t byte, int shift, Fp8Format format) {
   return static_cast<std::uint8_t>((byte & 0x80) | (lowered << mantissa_bits) | mantissa);
 }
 
-// log2 of a power of two; 0 counts as the smallest scale there is.
+// Returns log2 of a power of two; 0 counts as the smallest scale there is.
 int exponent_of(float scale) { return scale == 0.0F ? -127 : std::max(-127, std::ilogb(scale)); }
 
 class Transposing {
@@ -57,7 +57,7 @@ class Transposing {
         table_.push_back(shifted_byte(static_cast<std::uint8_t>(byte), shift, format, rule));
   }
 
-  // The rows from `first_row` on, at most 128, of the columns from `first_col` on.
+  // Moves the rows from `first_row` on, at most 128, of the columns from `first_col` on.
   void move_tile(std::int64_t first_row, std::int64_t rows, std::int64_t first_col,
                  std::int64_t first_output) {
     const std::int64_t cols = std::min(kTile, input_.cols - first_col);
@@ -102,7 +102,8 @@ class Transposing {
     return rule_ == TransposeRule::kIdeal && has_nonzero ? of_nonzero : of_all;
   }
 
-  // Of a row of zeros the scale may be larger than the tile's.
+  // Returns the moved byte. The scale of a row of zeros may be larger than the tile's, hence the
+  // clamp.
   std::uint8_t moved(std::int64_t row, std::int64_t col, float scale) {
     const int shift =
         std::clamp(exponent_of(scale) - exponent_of(scale_of(row, col)), 0, kShifts - 1);

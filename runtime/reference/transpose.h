@@ -11,25 +11,28 @@
 namespace moejit::reference {
 
 // kIdeal: the tile's scale is the largest of the rows whose segment is not all zeros (of all rows
-// where each is), and values are rounded to nearest even. kForkCompat: the largest of all rows; a
-// value's exponent field is lowered, its mantissa field kept, whatever comes out.
+// if every segment is), and values are rounded to nearest even. kForkCompat: the tile's scale is
+// the largest of all rows; a value's exponent field is lowered and its mantissa field kept,
+// whatever value results.
 enum class TransposeRule { kIdeal, kForkCompat };
 
-// The byte for a value whose scale gets 2^shift times larger, shift >= 0.
+// Returns the byte for a value whose scale gets 2^shift times larger, shift >= 0.
 std::uint8_t shifted_byte(std::uint8_t byte, int shift, Fp8Format format, TransposeRule rule);
 
-// Group e: the rows offs[e] to offs[e] + counts[e] - 1, and the columns from output_offs[e] on.
+// Group e has the rows offs[e] to offs[e] + counts[e] - 1, and the output columns from
+// output_offs[e] on.
 struct TransposeGroups {
   std::vector<std::int32_t> counts, offs, output_offs;
 };
 
-// bytes [cols, output_cols], scale_inv [ceil(cols / 128), output_cols / 128]. What belongs to no
-// group is made of bytes `untouched`. The input's codes are of `format`, its scales powers of two.
+// A transposed matrix: bytes [cols, output_cols], scale_inv [ceil(cols / 128), output_cols / 128].
 struct Transposed {
   std::vector<std::uint8_t> bytes;
   std::vector<float> scale_inv;
-  std::uint64_t flushed = 0;  // values that were not 0 and are now
+  std::uint64_t flushed = 0;  // number of values that became 0
 };
+// Transposes `input`, whose codes are of `format` and whose scales are powers of two. Output that
+// belongs to no group consists of bytes `untouched`.
 Transposed transpose(const QuantizedRows& input, const TransposeGroups& groups,
                      std::int64_t output_cols, Fp8Format format, TransposeRule rule,
                      std::uint8_t untouched);

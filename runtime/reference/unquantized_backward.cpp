@@ -15,7 +15,7 @@ std::vector<double> values_of(std::span<const std::uint16_t> bf16) {
   return values;
 }
 
-// matrix [rows, cols] * vector [cols]
+// Returns matrix [rows, cols] * vector [cols].
 std::vector<double> multiply(const double* matrix, std::int64_t rows,
                              const std::vector<double>& vector) {
   const auto cols = static_cast<std::int64_t>(vector.size());
@@ -25,7 +25,7 @@ std::vector<double> multiply(const double* matrix, std::int64_t rows,
   return result;
 }
 
-// matrix [rows, cols]^T * vector [rows]
+// Returns matrix [rows, cols]^T * vector [rows].
 std::vector<double> multiply_transposed(const double* matrix, std::int64_t cols,
                                         const std::vector<double>& vector) {
   std::vector<double> result(cols);
@@ -34,13 +34,13 @@ std::vector<double> multiply_transposed(const double* matrix, std::int64_t cols,
   return result;
 }
 
-// matrix [a, b] += a * b^T
+// Adds a * b^T to matrix [a, b].
 void add_outer(const std::vector<double>& a, const std::vector<double>& b, double* matrix) {
   for (std::size_t i = 0; i < a.size(); ++i)
     for (std::size_t j = 0; j < b.size(); ++j) matrix[i * b.size() + j] += a[i] * b[j];
 }
 
-// What one (token, expert) pair adds.
+// The gradients that one (token, expert) pair adds.
 class PairGradients {
  public:
   PairGradients(const LayerShape& shape, const GatedActivation& activation, const double* w1,
@@ -52,7 +52,7 @@ class PairGradients {
     b2_ = b2;
   }
 
-  // Returns the probability's gradient.
+  // Adds the pair's gradients, and returns the probability's gradient.
   double add(const std::vector<double>& x, double prob, const std::vector<double>& dy, double* dw1,
              double* dw2, double* dx, double* db1, double* db2) const {
     const std::int64_t size = shape_.intermediate;

@@ -11,9 +11,9 @@
 
 namespace moejit::reference {
 
-// The gradients of a layer without any quantisation or intermediate rounding, in fp64 from the bf16
-// inputs and the gradient dy of y, but for the rounded sigmoid in gradients of swiglu. What is
-// dropped in the route is dropped here.
+// The gradients of a layer without any quantization or intermediate rounding, in fp64 from the bf16
+// inputs and the gradient dy of y; only the sigmoid in gradients of swiglu is rounded. Anything
+// that the route drops is dropped here too.
 struct UnquantizedGradients {
   std::vector<double> dx;      // [T, H]
   std::vector<double> dprobs;  // [T, K], 0 where nothing is routed
