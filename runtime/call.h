@@ -17,7 +17,7 @@ struct TensorRef {
   std::string_view name;
   compiler::DType dtype = compiler::DType::kU8;
   std::span<const int64_t> shape;
-  void* data = nullptr;  // 16-byte aligned; may be null where the tensor has no elements
+  void* data = nullptr;  // 16-byte aligned; may be null if the tensor has no elements
 };
 
 // The blocks of memory that a call uses besides its tensors. Their addresses are multiples of the

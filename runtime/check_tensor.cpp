@@ -35,7 +35,7 @@ tl::unexpected<Error> wrong_shape(const TensorPlan& plan, const TensorRef& tenso
                                            fmt::join(tensor.shape, ", "), wanted_shape(plan)));
 }
 
-// A size that is told, in the unit in which a dimension has it.
+// A told size, with the unit in which a dimension counts it.
 struct Told {
   int64_t& size;
   int64_t unit;
@@ -52,7 +52,7 @@ Told told_size(ToldDims& told, CallDim dim) {
   return {told.tokens, 1, "tokens"};
 }
 
-// A dimension is told by the first tensor that has it; the others have to agree.
+// The first tensor with a dimension tells its size; later tensors must agree.
 Result<void> check_shape(const TensorPlan& plan, const TensorRef& tensor, ToldDims& told) {
   if (tensor.shape.size() != plan.shape.size()) return wrong_shape(plan, tensor);
   for (std::size_t i = 0; i < plan.shape.size(); ++i) {

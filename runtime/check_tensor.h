@@ -10,8 +10,8 @@
 
 namespace moejit::runtime {
 
-// Sizes that the caller's tensors tell of dimensions that change per call; kUntold: none of them
-// has the dimension.
+// Sizes of the dimensions that change per call, as the caller's tensors tell them. kUntold: none of
+// the tensors has the dimension.
 struct ToldDims {
   static constexpr int64_t kUntold = -1;
   int64_t tokens = kUntold;
@@ -23,12 +23,11 @@ struct ToldDims {
 tl::unexpected<Error> tensor_mismatch(const compiler::TensorPlan& plan, const std::string& what,
                                       std::string hint = {});
 
-// Returns the shape that calls are to give: "[T <= 64, 256]".
+// Returns the shape that calls must give: "[T <= 64, 256]".
 std::string wanted_shape(const compiler::TensorPlan& plan);
 
-// Checks dtype and shape against the plan. A dimension that changes per call is told by the first
-// tensor that has it, and `told` has it from then on; the others have to agree. Error
-// kTensorMismatch. Allocates only for errors.
+// Checks dtype and shape against the plan. The first tensor with a dimension that changes per call
+// sets it in `told`; later tensors must agree. Error kTensorMismatch. Allocates only for errors.
 Result<void> check_type(const compiler::TensorPlan& plan, const TensorRef& tensor, ToldDims& told);
 
 }  // namespace moejit::runtime

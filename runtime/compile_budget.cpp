@@ -85,7 +85,7 @@ void read_version_2(const std::string& folder, CompileBudget& budget) {
   const auto limit = number_of_file(folder + "/memory.max");
   if (!limit) return;
   const int64_t used = number_of_file(folder + "/memory.current").value_or(0);
-  // Pages of files, which the kernel drops when memory is needed.
+  // `idle` counts pages of files, which the kernel drops when memory is needed.
   const int64_t idle = field(text_of(folder + "/memory.stat"), "inactive_file ").value_or(0);
   lower(budget.memory_bytes, std::max<int64_t>(0, *limit - used + idle));
 }

@@ -18,13 +18,13 @@
 namespace moejit::runtime {
 
 // A CUstream; null is the default stream. The simulator runs every launch to its end and ignores
-// it.
+// the stream.
 using Stream = void*;
 
 // Memory that a launch may touch. The simulator refuses every access outside of the regions and
 // every write to one that is not writable. A GPU does not look at them.
 struct MemoryRegion {
-  std::string_view name;  // of the tensor, for reports
+  std::string_view name;  // name of the tensor, for reports
   const void* address = nullptr;
   int64_t bytes = 0;
   bool writable = false;
@@ -40,7 +40,7 @@ class LoadedKernel {
   virtual std::optional<std::size_t> param_bytes() const = 0;
 };
 
-// How other tools of the driver name a GPU.
+// The names that other tools of the driver use for a GPU.
 struct GpuFacts {
   int32_t ordinal = 0;       // as CUDA counts the GPUs of this process
   std::string pci_bus_id;    // "00000000:0f:00.0"
@@ -66,7 +66,7 @@ class Device {
   virtual compiler::Target target() const = 0;
   virtual std::string name() const = 0;              // "NVIDIA H200", "simulator"
   virtual int32_t sm_count() const = 0;              // the simulator says 4
-  virtual GpuFacts gpu_facts() const { return {}; }  // empty where there is no GPU
+  virtual GpuFacts gpu_facts() const { return {}; }  // empty if there is no GPU
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
@@ -76,14 +76,14 @@ class Device {
   // Returns whether device memory is memory of the host too, which then may read what kernels have
   // written.
   virtual bool is_host_memory() const { return false; }
-  // Returns whether check_memory() looks at anything.
+  // Returns whether check_memory() checks anything.
   virtual bool checks_memory() const { return false; }
   // Checks whether kernels of this device may use the region, as far as can be told. Error
   // kTensorMismatch names the tensor.
   virtual Result<void> check_memory(const MemoryRegion& /*region*/) const { return {}; }
   // Returns the tensor at `address` (a multiple of 16, device memory) in the form that this
-  // device's tensor copies take. Host work of well under a microsecond; touches no device memory.
-  // Error kInternal: a box that the hardware does not take.
+  // device's tensor copies take. Takes the host well under a microsecond and touches no device
+  // memory. Error kInternal: a box that the hardware does not take.
   virtual Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                                       const void* address) const = 0;
 
@@ -97,16 +97,16 @@ class Device {
   // are complete, for any stream, when they return.
   virtual Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) = 0;
   virtual Result<void> copy_to_host(void* destination, const void* source, int64_t bytes) = 0;
-  // Copies between two places of device memory on the stream, in order with launches; they must not
-  // overlap. Memory-bound kernels are judged by its speed.
+  // Copies between two places of device memory on the stream, in order with launches; the places
+  // must not overlap. Memory-bound kernels are judged by its speed.
   virtual Result<void> copy_on_device(void* destination, const void* source, int64_t bytes,
                                       Stream stream) = 0;
   // Sets bytes on the stream, in order with launches.
   virtual Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) = 0;
   virtual Result<void> synchronize(Stream stream) = 0;
 
-  // Record marks of the time on a stream, for tables of kernel times. Once both
-  // were reached, microseconds_between() returns the time from the first to the second.
+  // Record marks of the time on a stream, for tables of kernel times. Once both were reached,
+  // microseconds_between() returns the time from the first to the second.
   virtual Result<void*> record_mark(Stream stream) = 0;
   virtual Result<double> microseconds_between(void* first, void* second) = 0;
   virtual void release_mark(void* mark) = 0;
@@ -114,7 +114,7 @@ class Device {
 
 inline constexpr int32_t kCurrentGpu = -1;
 
-// Opens the GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current
+// Opens the GPU `ordinal`, as CUDA counts the GPUs of this process: in the calling thread's current
 // context if that belongs to this GPU, else in its primary context, which is retained and never
 // reset. kCurrentGpu means the GPU of the current context, or GPU 0 if there is none. An adopted
 // context has to outlive the device. Equal kernels of several layers are loaded once; a kernel that

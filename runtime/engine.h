@@ -22,8 +22,8 @@ struct EngineOptions {
   // Folder of the kernel cache; empty: the default one (docs/cache.md).
   std::string cache_dir;
   bool use_cache = true;  // false: memory only, without packs
-  // Packs to take kernels from if the folder has none, in this order; none: those of MOEJIT_PACKS.
-  // Engine::create() opens them; one that cannot be used is an error.
+  // Packs to take kernels from if the folder has none, in this order; none: the packs of
+  // MOEJIT_PACKS. Engine::create() opens them; a pack that cannot be used is an error.
   std::optional<std::vector<std::string>> packs;
   // Key ring whose signatures packs need (docs/cache.md); empty: that of MOEJIT_PACK_KEYS, and if
   // that is not set, packs need the right owner and mode instead.
@@ -31,7 +31,7 @@ struct EngineOptions {
   // Whether a kernel that no cache holds is an error (kCacheMiss), never a compile. MOEJIT_FROZEN=1
   // has the same effect.
   bool frozen = false;
-  // If true, only kernels of the folder by this machine's compiler are used. Else an engine that
+  // Whether only kernels of the folder by this machine's compiler are used. If not, an engine that
   // is frozen, or finds no compiler, also takes what other compilers made (docs/cache.md).
   bool own_compiler_only = false;
   // Text behind "moejit build" in the error of a frozen engine: the file of the layer.
@@ -42,20 +42,22 @@ struct EngineOptions {
 
   // These options override environment variables (docs/environment.md), which override the
   // defaults.
-  std::optional<int64_t> cache_max_bytes;   // of all kernels in the folder; cache::kUnlimited: any
+  std::optional<int64_t>
+      cache_max_bytes;  // limit for all kernels in the folder; cache::kUnlimited: none
   std::optional<int64_t> cache_max_files;   // kernels in the folder; cache::kUnlimited: any number
-  std::optional<bool> cache_network_write;  // true: a folder on a network file system is written to
+  std::optional<bool> cache_network_write;  // whether to write to a folder on a network file system
   int32_t compile_jobs = 0;  // most kernels compiled at a time; 0: as many as compile_budget() says
-  std::string run_dir;       // of lock files, an absolute path; empty: the default one
+  std::string run_dir;       // folder of lock files, an absolute path; empty: the default one
   std::optional<std::chrono::milliseconds> lock_patience;  // for another process that compiles the
                                                            // same kernel, a day at most; none: two
                                                            // minutes
-  std::string compile_worker;  // program moejit: NVRTC runs in processes of it; empty: in this one
+  std::string
+      compile_worker;  // program moejit, whose processes run NVRTC; empty: this process runs it
   std::string reproducer_dir;  // gets what reproduces a failed compile; empty: nothing is written
 };
 
-// How long a caller wants to wait. A kernel that nobody waits for any more is given up, unless it
-// was prefetched.
+// Limits of a caller's wait. A kernel that nobody waits for any more is given up, unless it was
+// prefetched.
 struct ObtainOptions {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::stop_token stop;
@@ -68,7 +70,7 @@ struct EngineCounters {
   int64_t from_memory = 0;   // kernels that this engine already held
   int64_t corrupt = 0;       // entries of folder and packs that failed verification
   int64_t unpublished = 0;   // compiled kernels that no folder has, unless `use_cache` is false
-  int64_t without_lock = 0;  // compiled although another process may have too
+  int64_t without_lock = 0;  // kernels that another process may have compiled too
   int64_t remembered_failures = 0;  // requests for kernels that are known not to compile
   int64_t nondeterministic = 0;     // compiles whose bytes differ from the cache's
 };
@@ -104,10 +106,10 @@ class Engine {
   Result<std::shared_ptr<const compiler::KernelBinary>> binary(
       const compiler::KernelSource& source);
   // Does the same and tells where the kernel came from. A caller that waited for another thread to
-  // make it finds it in memory.
+  // make the kernel finds it in memory.
   Result<ObtainedKernel> obtain(const compiler::KernelSource& source,
                                 const ObtainOptions& options = {});
-  // Obtains all of them, several at once. `progress` is called on this thread with how many are
+  // Obtains all kernels, several at once. `progress` is called on this thread with how many are
   // done, from 0 to all, in order of the sources. Of several errors it returns that of the earliest
   // source.
   Result<std::vector<ObtainedKernel>> obtain_all(
@@ -119,8 +121,8 @@ class Engine {
   void prefetch(std::span<const compiler::KernelSource> sources);
 
   // Returns the kernel that this engine holds in memory under compiler::kernel_key(source, {}), the
-  // key of a source without its compiler, or null. The pointer is valid as long as the engine.
-  // Cheap enough for hot paths: it computes no key, allocates nothing and reads no disk.
+  // key of a source without its compiler, or null. The pointer is valid as long as the engine. Is
+  // cheap enough for hot paths: it computes no key, allocates nothing and reads no disk.
   const compiler::KernelBinary* find(const Digest& key) const;
 
   // Returns how many kernels are compiled at a time, at most.
@@ -131,7 +133,7 @@ class Engine {
   // Returns why kernels are not written to the cache folder, or could not be the last time, as a
   // phrase that names the folder if there is one; empty if they are.
   std::string write_problem() const;
-  std::vector<std::string> pack_paths() const;  // of the packs in use, in order
+  std::vector<std::string> pack_paths() const;  // paths of the packs in use, in order
 
  private:
   struct Impl;

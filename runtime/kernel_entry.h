@@ -14,7 +14,7 @@
 namespace moejit::runtime {
 
 // Most bytes of a kernel's cache entry besides its machine code: header, metadata, padding and
-// checksum. It holds for every kernel of the layers in docs/examples/layers, fused or apart.
+// checksum. The bound holds for every kernel of the layers in docs/examples/layers, fused or apart.
 inline constexpr std::size_t kMostEntryOverheadBytes = 2304;
 
 // Returns the metadata of a kernel's cache entry: canonical JSON (keys sorted, no blanks) of

@@ -17,11 +17,11 @@ namespace moejit::runtime {
 cache::Entry kernel_entry(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
 // Returns the manifest of a pack of kernels: canonical JSON of "compilers" (the compiler_fields()
-// of each that made one of them), "kernels" and "targets". The set of entries alone decides it.
-// Entries that are no kernels add to "kernels" only.
+// of each compiler that made one of the kernels), "kernels" and "targets". The set of entries alone
+// decides it. Entries that are no kernels add to "kernels" only.
 std::string pack_manifest(std::span<const cache::Entry> entries);
 
-// Returns a manifest with "compilers" alone, each by its compiler_fields().
+// Returns a manifest that has only "compilers", each by its compiler_fields().
 std::string compilers_text(std::span<const std::vector<std::string>> compilers);
 
 // Returns the compilers in a manifest or in a compilers_text(), which may be any text.

@@ -100,7 +100,7 @@ std::optional<ObtainedKernel> KernelStore::find_with(const compiler::KernelSourc
   if (asks_packs)
     if (auto found = find_in_packs(source, own)) return found;
   if (!takes_others) return std::nullopt;
-  // Nothing else has it, so it pays to read the whole folder once.
+  // No other place has the kernel, so it pays to read the whole folder once.
   std::vector<CompilerFields> others = folder_compilers_->look_closer();
   std::erase_if(others, [&](const auto& known) { return std::ranges::count(asked, known) > 0; });
   return find_in_folder(source, others, own);
@@ -112,7 +112,7 @@ std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::Kernel
   for (const CompilerFields& compiler : compilers) {
     if (own && own->compiler == compiler) continue;
     const auto key = key_with(source, compiler);
-    if (!key) continue;  // of another target
+    if (!key) continue;  // the compiler is of another target
     if (auto found = find_in_folder(source, key->digest)) return found;
   }
   return std::nullopt;
@@ -146,7 +146,7 @@ std::optional<ObtainedKernel> KernelStore::find_in_packs(const compiler::KernelS
         else if (const auto key = key_with(source, compilers_[compiler]))
           keys[compiler] = key->digest;
       }
-      if (!keys[compiler]) continue;  // of another target
+      if (!keys[compiler]) continue;  // the compiler is of another target
       if (auto found = find_in_pack(pack, *keys[compiler], source)) return found;
     }
   }
@@ -185,7 +185,8 @@ void KernelStore::report_bad_pack(const std::string& path, const compiler::Kerne
 
 bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (!folder_) return false;
-  // The compiler is recorded first, so that whoever sees the entry knows what to ask for.
+  // The compiler is recorded first, so that a process that sees the entry knows which one to ask
+  // for.
   record_compiler(*folder_, compiler_of(binary.target, key.fields));
   return folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
 }

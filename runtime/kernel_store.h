@@ -19,14 +19,14 @@
 
 namespace moejit::runtime {
 
-// Where an engine finds kernels besides its memory: in the user's cache folder, then in packs, in
-// the order given. New kernels go to the folder; packs are only read, and kernels from a pack are
-// not copied to the folder. Any thread may call any function.
+// Finds an engine's kernels outside its memory: in the user's cache folder, then in packs, in the
+// order given. New kernels go to the folder; packs are only read, and kernels from a pack are not
+// copied to the folder. Any thread may call any function.
 //
 // The key of a kernel holds the compiler that made it. In the folder, kernels are looked up for the
-// compiler of this machine, told without opening NVRTC if its files allow that (else packs are
-// asked first, so that a run which they serve never opens it). If there is no compiler, or if the
-// engine is frozen, so that nothing will be compiled anyway, they are then looked up for each
+// compiler of this machine, which is told without opening NVRTC if its files allow that (else packs
+// are asked first, so that a run which they serve never opens it). If there is no compiler, or if
+// the engine is frozen, so that nothing will be compiled anyway, they are then looked up for each
 // compiler that made entries of the folder, the newest first; a frozen engine never opens NVRTC for
 // this. In a pack, kernels are looked up for each compiler that its manifest names: the pack stands
 // for its compiler, which need not be here.
@@ -70,7 +70,7 @@ class KernelStore {
                                           const std::optional<OwnKey>& own, bool asks_packs);
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                const Digest& key);
-  // Looks for kernels of compilers other than that of the own key.
+  // Looks for kernels of `compilers`, except the compiler of the own key.
   std::optional<ObtainedKernel> find_in_folder(const compiler::KernelSource& source,
                                                std::span<const CompilerFields> compilers,
                                                const std::optional<OwnKey>& own);

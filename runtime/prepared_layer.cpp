@@ -18,8 +18,7 @@ using compiler::Phase;
 constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
 constexpr auto kExperts = compiler::DispatchCall::kExperts;
 
-// Tells whether the part has a kernel. A half with nothing to compute has no tensors that would
-// tell T.
+// Returns whether the part has a kernel. A half without kernels has no tensors that tell T.
 bool has_kernels(const LayerPlan& plan, const CallPart& part) {
   return std::ranges::any_of(
       plan.kernels, [&](const compiler::KernelPlan& kernel) { return is_of_part(kernel, part); });

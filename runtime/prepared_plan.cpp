@@ -48,7 +48,7 @@ std::size_t index_of(const CallPart& part) {
   return static_cast<std::size_t>(std::ranges::find(kCallParts, part) - std::begin(kCallParts));
 }
 
-// Returns whether a call of this part has blocks of memory: those that only quantize have none.
+// Returns whether a call of this part has blocks of memory: calls that only quantize have none.
 bool has_memory(const CallPart& part) {
   return part.phase != Phase::kWeights && part.dispatch_call != kQuantize;
 }

@@ -16,7 +16,8 @@ namespace moejit::runtime {
 
 struct BoundTensors;
 
-// How to prepare a plan. After an interruption, kernels compiled so far stay in engine and cache.
+// Options of preparing a plan. After an interruption, kernels compiled so far stay in engine and
+// cache.
 struct PrepareOptions {
   ObtainOptions patience;  // deadline, and a request to stop
   // Called on the preparing thread with the number of kernels that are ready, from 0 to all.
@@ -32,8 +33,8 @@ class PreparedPlan {
  public:
   // Emits the plan's kernels, gets their machine code from the engine (several at once), and loads
   // them. The device has to outlive the prepared plan. Errors: of the compiler, the cache and the
-  // device; kUnsupported where the plan is for another target; kInterrupted where the options say
-  // so.
+  // device; kUnsupported if the plan is for another target; kInterrupted at the deadline or the
+  // request to stop of the options.
   static Result<std::unique_ptr<PreparedPlan>> prepare(std::shared_ptr<const compiler::Plan> plan,
                                                        Engine& engine, Device& device,
                                                        const PrepareOptions& options = {});
@@ -43,7 +44,7 @@ class PreparedPlan {
 
   const compiler::Plan& plan() const;
 
-  // Tells where the tensors are in the blocks, which hold the intermediates after a call, and the
+  // Returns where the tensors are in the blocks, which hold the intermediates after a call, and the
   // bytes that a call over T tokens needs.
   const compiler::MemoryLayout& layout() const;
 
@@ -52,13 +53,12 @@ class PreparedPlan {
   Result<void> run(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
                    LaunchObserver* observer = nullptr);
 
-  // Checks and binds the tensors and the memory of a call of this part, into a record that is as it
-  // was constructed.
+  // Checks the tensors and the memory of a call of this part and binds them to `bound`, which must
+  // be as it was constructed.
   Result<void> bind(const CallPart& part, std::span<const TensorRef> tensors,
                     const CallMemory& memory, BoundTensors& bound) const;
 
-  // Launches the kernels of this part for what was bound. Those of another gradient mode are left
-  // out.
+  // Launches the kernels of this part for what was bound, except kernels of another gradient mode.
   Result<void> run(const CallPart& part, std::optional<compiler::GradientMode> mode,
                    const BoundTensors& bound, Stream stream, LaunchObserver* observer) const;
 
