@@ -19,7 +19,7 @@ using compiler::TensorRole;
 constexpr std::uintptr_t kTensorAlignment = 16;
 constexpr int64_t kUntold = ToldDims::kUntold;
 
-// Says how callers know a block. The blocks are in the order of kMemoryBlocks.
+// A block as callers know it. The blocks are in the order of kMemoryBlocks.
 struct BlockOfCall {
   std::string_view name;
   void* CallMemory::*address;
@@ -107,7 +107,7 @@ Result<void> check_block(std::string_view name, const BoundMemory& given, int64_
   return {};
 }
 
-// Kernels write rows where a route sends them: to any of those that it may give the tokens.
+// Sets P and C. Kernels write rows wherever a route sends them, so P must suffice for any route.
 Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
                          BoundTensors& bound) {
   const ToldDims& told = bound.told;
@@ -125,10 +125,10 @@ Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
               "give them as many rows, or the max_permuted_rows of the description");
 }
 
-// Memory of a call: a tensor, or a block.
+// Memory of a call: a tensor or a block.
 struct Range {
   std::uintptr_t begin, end;
-  std::size_t slot;  // in the plan; blocks come after all tensors
+  std::size_t slot;  // index in the plan; blocks come after all tensors
 };
 
 std::string name_of(const Plan& plan, const Range& range) {
@@ -144,8 +144,8 @@ tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& o
       "give outputs and blocks memory of their own");
 }
 
-// The memory that a call uses, in no order except that what it writes comes first. It is on the
-// stack, and only as much of it is touched as is used.
+// The memory that a call uses: written ranges first, otherwise in no order. It is on the stack, and
+// only its used part is touched.
 class Ranges {
  public:
   void add(std::size_t slot, const BoundMemory& memory, bool is_written) {
@@ -155,7 +155,7 @@ class Ranges {
     if (is_written) std::swap(ranges_[count_], ranges_[written_++]);
     ++count_;
   }
-  // Compares every pair: a few written ranges with a few dozen.
+  // Compares every pair with a written range: a few written ranges with a few dozen others.
   Result<void> check(const Plan& plan) const {
     for (std::size_t i = 0; i < written_; ++i)
       for (std::size_t j = i + 1; j < count_; ++j) {

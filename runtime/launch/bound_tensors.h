@@ -35,39 +35,39 @@ struct BoundMemory {
   int64_t bytes = 0;
 };
 
-// Where the tensors of a plan are during one call, in the order of Plan::tensors. An optional one
+// The places of a plan's tensors during one call, in the order of Plan::tensors. An optional tensor
 // that the call leaves out stays at null, with 0 bytes.
 struct BoundTensors {
   std::array<void*, kMostTensors> address{};
   std::array<int64_t, kMostTensors> bytes{};  // with the T of this call
   std::array<bool, kMostTensors> is_bound{};
   ToldDims told;
-  compiler::CallDims dims;  // P and C where the call has blocks
+  compiler::CallDims dims;  // P and C are set if the call has blocks
   std::array<BoundMemory, compiler::kMemoryBlocks.size()> blocks{};  // as large as the call needs
 };
 
 // Checks the caller's tensors against the plan and binds them. All of `wanted` that calls of this
-// phase may not leave out must be among them, and all of `shapes`, whose addresses may be anything;
-// the plan's other caller-owned tensors may be, and are ignored. Where no tensor tells T, P or else
+// phase may not leave out must be given, and all of `shapes`, whose addresses may be anything; the
+// plan's other caller-owned tensors may be given, and are ignored. If no tensor tells T, P or else
 // C takes its place. Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got
 // and what wanted. Allocates only for errors.
 Result<void> bind_tensors(const compiler::Plan& plan, compiler::Phase phase,
                           const TensorSet& wanted, const TensorSet& shapes,
                           std::span<const TensorRef> tensors, BoundTensors& bound);
 
-// Says how large P and C are in the call, as tensors tell them or else as T bounds them, and binds
-// the blocks of memory, whose addresses are to be multiples of `alignment`, and the tensors
-// in them, where `layout` has them in a call with the T of bind_tensors(). What is deferred is of
-// backward calls alone. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows
-// than a routing of the tokens may need).
+// Sets P and C of the call, as tensors tell them or else as T bounds them. Binds the blocks of
+// memory, whose addresses must be multiples of `alignment`, and the tensors in them, at their
+// places by `layout` in a call with the T of bind_tensors(). Only backward calls have a deferred
+// block. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a routing of
+// the tokens may need).
 Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,
                          const CallPart& part, int64_t alignment, const CallMemory& memory,
                          BoundTensors& bound);
 
-// Checks that what a call writes has memory of its own: the tensors `written`, the workspace, the
-// saved block of a forward call, and the deferred block if the data half runs overlap nothing else
-// that the call uses. What it only reads may share memory. Error kTensorMismatch names both.
-// Allocates only for errors.
+// Checks that everything a call writes has memory of its own: the tensors `written`, the workspace,
+// the saved block of a forward call, and the deferred block if the data half runs must overlap
+// nothing else that the call uses. Tensors and blocks that it only reads may share memory. Error
+// kTensorMismatch names both sides of an overlap. Allocates only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, const CallPart& part,
                             const TensorSet& written, const BoundTensors& bound);
 

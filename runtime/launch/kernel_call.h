@@ -15,10 +15,10 @@
 
 namespace moejit::runtime {
 
-inline constexpr std::size_t kMostArguments = 16;  // tensor maps among them
+inline constexpr std::size_t kMostArguments = 16;  // includes tensor maps
 inline constexpr std::size_t kMostParamBytes = 1024;
 
-// A kernel of a plan with everything resolved that stays the same from call to call.
+// A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
   // Resolves plan.kernels[index]. Error kInternal: the plan names a role or tensor that does not
@@ -36,16 +36,16 @@ class KernelCall {
  private:
   KernelCall() = default;
 
-  // Writes a tensor's address, or its tensor map, to this place of the record.
+  // A place of the record that gets a tensor's address or its tensor map.
   struct Argument {
     std::string_view name;  // of the tensor, in the plan
     std::size_t slot = 0;   // in Plan::tensors
     std::size_t offset = 0;
     bool is_written = false;
-    const compiler::TensorBox* box = nullptr;  // in the plan; null: an address
+    const compiler::TensorBox* box = nullptr;  // in the plan; null: the place gets an address
     std::optional<compiler::CallDim> dim;      // of the tensor; the box follows it
   };
-  // Writes a number of the call to this place of the record.
+  // A place of the record that gets a number of the call.
   struct Number {
     std::size_t offset = 0;
     compiler::CallDim dim = compiler::CallDim::kTokens;
@@ -54,8 +54,9 @@ class KernelCall {
 
   Result<void> put_argument(const Argument& argument, const Device& device,
                             const BoundTensors& tensors, std::span<std::byte> record) const;
-  // Returns an address for the tensor map of a tensor without elements, which may be null, as maps
-  // may not be: any other tensor's, since nothing is read or written through it.
+  // Returns an address for the tensor map of a tensor without elements: the tensor's may be null,
+  // but the map's may not. It is any other tensor's, since nothing is read or written through the
+  // map.
   const void* any_address(const BoundTensors& tensors) const;
 
   const compiler::KernelPlan* kernel_ = nullptr;
@@ -63,7 +64,7 @@ class KernelCall {
   std::vector<Argument> arguments_;
   Record record_{};  // holds the numbers that do not change
   std::size_t record_bytes_ = 0;
-  bool reads_list_ = false;  // its first argument has addresses of tensors
+  bool reads_list_ = false;  // whether its first argument has addresses of tensors
   std::vector<Number> numbers_;
 };
 

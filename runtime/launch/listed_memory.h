@@ -8,9 +8,9 @@
 
 namespace moejit::runtime {
 
-// Returns the memory that the tensors of a list have, which a multi-cast-transpose reads the
-// addresses of: `list` is its argument of that name, in memory that the host can read. Empty for
-// other kernels.
+// Returns the memory of the tensors whose addresses a multi-cast-transpose reads from `list`.
+// `list` is its argument of that name, in memory that the host can read. Returns nothing for other
+// kernels.
 std::vector<MemoryRegion> listed_memory(const compiler::KernelPlan& kernel, const void* list);
 
 }  // namespace moejit::runtime

@@ -11,7 +11,7 @@ Result<void> check_saved_tokens(const compiler::Plan& plan, const BoundTensors& 
   const auto found = std::ranges::find(plan.tensors, std::string_view("saved_tokens"),
                                        &compiler::TensorPlan::name);
   if (found == plan.tensors.end()) return {};
-  int64_t tokens = 0;  // of the forward call
+  int64_t tokens = 0;  // T of the forward call
   std::memcpy(&tokens, bound.address[static_cast<std::size_t>(found - plan.tensors.begin())],
               sizeof(tokens));
   if (tokens == bound.dims.tokens) return {};
