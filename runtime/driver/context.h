@@ -10,12 +10,12 @@
 namespace moejit::runtime {
 
 // A CUDA context that belongs to the caller, or a primary context that this object retains. This
-// code never creates, resets or destroys one.
+// code never creates, resets or destroys a context.
 class Context {
  public:
   // Returns the current context of this thread if it belongs to the GPU `ordinal`, else the primary
-  // one of that GPU. kCurrentGpu means the current context whatever its GPU, else the primary one
-  // of GPU 0. Errors: kNoDevice, kDriver.
+  // context of that GPU. kCurrentGpu means the current context whatever its GPU, else the primary
+  // context of GPU 0. Errors: kNoDevice, kDriver.
   static Result<std::shared_ptr<const Context>> adopt(const DriverApi& api, int32_t ordinal);
   ~Context();
   Context(const Context&) = delete;
@@ -70,7 +70,7 @@ class CurrentContext {
 };
 
 // Allows driver calls in this scope while a stream is being recorded, and keeps the recording
-// valid: for calls that concern no stream.
+// valid. For calls that concern no stream.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const DriverApi& api) : api_(api) {
@@ -84,7 +84,7 @@ class RelaxedCapture {
 
  private:
   const DriverApi& api_;
-  // The thread's earlier mode, once exchanged.
+  // The thread's earlier mode, once it is exchanged.
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   bool is_exchanged_ = false;
 };

@@ -55,7 +55,7 @@ class CudaDevice final : public Device {
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                               const void* address) const override {
-    const CurrentContext current(*context_);  // the driver looks the address up in it
+    const CurrentContext current(*context_);  // the driver looks the address up in this context
     MOEJIT_TRY(current.check(Stage::kLaunch));
     return encode_cuda_tensor_map(api(), box, address);
   }
@@ -99,7 +99,7 @@ Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBin
   return std::make_unique<CudaKernel>(libraries_, std::move(kernel), binary.entry);
 }
 
-// Checks what the device can do, so that errors are in words and come before the driver's.
+// Checks the device's limits, so that errors are in words and come before the driver's.
 Result<void> CudaDevice::check(const LaunchRequest& request, const CudaKernel& kernel) const {
   struct Limit {
     std::string_view what;

@@ -22,7 +22,7 @@ constexpr const char* kSimulatorHint =
 
 std::vector<std::string> candidates() {
   if (auto named = environment(Variable::kCudaDriver)) return {std::move(*named)};
-  // The second path is that of the driver in Windows' Linux subsystem.
+  // The second path is used by the driver in Windows' Linux subsystem.
   return {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
 }
 
@@ -95,7 +95,8 @@ Result<void> initialise(DriverApi& api) {
 }  // namespace
 
 Result<const DriverApi*> driver_api() {
-  // Neither is ever destroyed: at the end of the process the driver may be gone already.
+  // Mutex and functions are never destroyed: at the end of the process the driver may be gone
+  // already.
   static std::mutex& mutex = *new std::mutex;
   static const DriverApi* resolved = nullptr;
   const std::lock_guard lock(mutex);
@@ -103,7 +104,7 @@ Result<const DriverApi*> driver_api() {
     MOEJIT_TRY_ASSIGN(const OpenLibrary library, open_library());
     MOEJIT_TRY_ASSIGN(auto api, resolve_all(library));
     MOEJIT_TRY(initialise(*api));
-    // The driver ends in an exit handler that it registered before: this one runs first.
+    // The driver ends in an exit handler that it registered before, so this handler runs first.
     std::atexit([] { process_is_ending.store(true, std::memory_order_relaxed); });
     resolved = api.release();
   }

@@ -15,7 +15,7 @@
 extern "C" CUresult CUDAAPI cuKernelGetParamInfo(CUkernel, std::size_t, std::size_t*, std::size_t*);
 #endif
 #ifndef cuStreamGetCaptureInfo_v2
-// The cuda.h of CUDA 12.3 and later declares its successor instead.
+// The cuda.h of CUDA 12.3 and later declares the function's successor instead.
 extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                                       CUgraph*, const CUgraphNode**, std::size_t*);
 #endif
@@ -30,7 +30,7 @@ struct DriverApi {
 #undef MOEJIT_DRIVER_FUNCTION
 
   std::string library;  // path that was opened
-  int version = 0;      // newest CUDA release that it knows: 13000 = 13.0
+  int version = 0;      // newest CUDA release that the driver knows: 13000 = 13.0
 };
 
 // Opens MOEJIT_CUDA_DRIVER, else libcuda.so.1, and initializes it. A success is remembered until
@@ -39,7 +39,7 @@ struct DriverApi {
 Result<const DriverApi*> driver_api();
 
 // Returns whether the process has begun to end. The driver may be gone then, so none of it is
-// called any more, whatever destructor or thread still runs; what is loaded goes with the process.
+// called any more, whatever destructor or thread still runs; loaded kernels go with the process.
 bool is_process_ending();
 
 // Returns "12.4" for 12040.

@@ -9,7 +9,7 @@
 
 namespace moejit::runtime {
 
-// Facts about a GPU, which the driver is asked for once.
+// Facts about a GPU, for which the driver is asked once.
 struct GpuProperties {
   std::string name;
   int32_t sm_count = 0;

@@ -43,7 +43,7 @@ void KernelLibraries::unload_idle(std::size_t kept) {
   const RelaxedCapture relaxed(api);
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() > kept;) {
     const auto owned = kernels_.find((*each)->image);
-    if (owned->second.use_count() > 1) {  // by a graph, or a layer that is just letting go
+    if (owned->second.use_count() > 1) {  // a graph uses it, or a layer that is just letting go
       ++each;
       continue;
     }
@@ -120,7 +120,7 @@ Result<void> keep_for_graph(const DriverApi& api, std::shared_ptr<KernelLibrary>
   CUuserObject keeper = nullptr;
   MOEJIT_TRY_DRIVER(api, Stage::kLaunch, user_object_create,
                     (&keeper, share.get(), end, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-  static_cast<void>(share.release());  // now owned by the keeper
+  static_cast<void>(share.release());  // the keeper owns it now
   const CUresult result = api.graph_retain_user_object(graph, keeper, 1, CU_GRAPH_USER_OBJECT_MOVE);
   if (result == CUDA_SUCCESS) return {};
   api.user_object_release(keeper, 1);

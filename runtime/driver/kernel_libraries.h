@@ -21,9 +21,9 @@ struct KernelLibrary {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   int32_t most_threads = 0;        // per CTA
-  int32_t most_dynamic_bytes = 0;  // of shared memory, per CTA
+  int32_t most_dynamic_bytes = 0;  // most bytes of dynamic shared memory, per CTA
   std::optional<std::size_t> param_bytes;
-  int64_t uses = 0;  // by layers; 0: idle
+  int64_t uses = 0;  // layers that use it; 0: idle
 };
 
 // The kernels that are loaded into a context. Equal images are loaded once, however many layers use
@@ -45,8 +45,8 @@ class KernelLibraries {
   KernelLibraries(const KernelLibraries&) = delete;
   KernelLibraries& operator=(const KernelLibraries&) = delete;
 
-  // Returns the kernel of an image that a loader has verified; it is in use until it is let go. May
-  // be called during captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
+  // Returns the kernel of an image that a loader has verified; it is in use until let_go(). May be
+  // called during captures, which stay valid. Errors: kDriver, kOutOfMemory, kStreamCapture.
   Result<std::shared_ptr<KernelLibrary>> use(const compiler::KernelBinary& binary);
   void let_go(KernelLibrary& kernel);
 

@@ -9,7 +9,7 @@
 namespace moejit::runtime {
 namespace {
 
-// FP8 has no type of its own here: its elements are plain bytes.
+// Returns the driver's type. It has none for FP8, whose elements are plain bytes here.
 CUtensorMapDataType data_type_of(compiler::DType dtype) {
   switch (dtype) {
     case compiler::DType::kBF16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
