@@ -78,13 +78,13 @@ void CompileService::Pool::run() {
   }
 }
 
-// Returns whether some thread will take what is in the queues.
+// Returns whether some thread will take the work in the queues.
 bool CompileService::Pool::has_thread_for_more() {
   if (queues[0].size() + queues[1].size() > idle && threads.size() < most_threads) {
     try {
       threads.emplace_back([this] { run(); });
     } catch (const std::exception&) {
-      // The system has no more threads: the existing ones do the work.
+      // The system has no more threads, so the existing ones do the work.
     }
   }
   return !threads.empty();

@@ -9,18 +9,18 @@
 
 namespace moejit::runtime {
 
-// Which compiles begin first.
+// The order in which compiles begin: waiting ones before prefetches.
 enum class Priority {
-  kPrefetch,  // nobody waits for it yet
+  kPrefetch,  // nobody waits for the kernel yet
   kWaiting,
 };
 
-// Threads that compile, at most `parallelism` at a time: first what somebody waits for, otherwise
-// in the order of submission. Threads start when there is work. In the child of a fork() the
-// service is empty and starts threads of its own; the work of its parent is lost there.
+// Threads that compile, at most `parallelism` at a time: first the kernels that somebody waits for,
+// otherwise in the order of submission. Threads start when there is work. In the child of a fork()
+// the service is empty and starts threads of its own; the work of its parent is lost there.
 class CompileService final : private ForkHandler {
  public:
-  // Must not throw.
+  // Work to do on a thread; must not throw.
   using Work = std::function<void()>;
   using Ticket = uint64_t;
 
@@ -30,7 +30,7 @@ class CompileService final : private ForkHandler {
 
   // Submits work. If the system cannot start even one thread, the work is done before this returns.
   Ticket submit(Priority priority, Work work);
-  // Raises the priority, since somebody waits for the work now. Does nothing if it has begun.
+  // Raises the priority, since somebody waits for the work now. Does nothing if the work has begun.
   void raise(Ticket ticket);
   // Drops work that has not begun; returns whether it did.
   bool drop(Ticket ticket);

@@ -10,11 +10,11 @@
 namespace moejit::runtime {
 namespace {
 
-// Bounded because the details of failures hold the source.
+// The number is bounded because the details of failures hold the source.
 constexpr std::size_t kMostFailures = 256;
 
-// Turns what the standard library throws for lack of memory into an error: no exception may leave a
-// thread of the service, and nobody may wait forever.
+// Turns exceptions of the standard library, such as for lack of memory, into an error: no exception
+// may leave a thread of the service, and nobody may wait forever.
 template <typename Function>
 ObtainedResult guarded(const compiler::KernelSource& source, const Function& function) {
   try {
@@ -29,7 +29,7 @@ ObtainedResult guarded(const compiler::KernelSource& source, const Function& fun
 
 }  // namespace
 
-// The making of one kernel, and those who wait for it.
+// The making of one kernel, shared by all threads that wait for it.
 struct Flights::Flight {
   // Returns none if the deadline or a request to stop came first.
   std::optional<ObtainedResult> wait(const ObtainOptions& options) {
@@ -45,11 +45,11 @@ struct Flights::Flight {
   compiler::KernelSource source;
   compiler::KernelKey key;
   std::optional<OwnKey> own;  // from the caller that began it, for the maker
-  std::stop_source stop;      // asked when nobody wants the kernel any more
+  std::stop_source stop;      // stopped when nobody wants the kernel any more
 
   // The mutex of Flights guards these.
   int waiters = 0;
-  bool is_prefetch = false;  // wanted even when nobody waits
+  bool is_prefetch = false;  // wanted even if nobody waits
   std::optional<CompileService::Ticket> ticket;
 
   std::mutex result_mutex;
@@ -110,7 +110,8 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   begin(flight, Priority::kPrefetch);
 }
 
-// Kernels on disk need no turn among the compiles.
+// Looks for the kernel before it submits a compile: kernels on disk need no turn among the
+// compiles.
 void Flights::begin(const SharedFlight& flight, Priority priority) {
   std::optional<ObtainedResult> nearby;
   const auto looked = guarded(flight->source, [&]() -> ObtainedResult {
@@ -144,7 +145,7 @@ void Flights::submit(const SharedFlight& flight, Priority priority) {
   if (priority == Priority::kPrefetch && is_waited_for) service_->raise(ticket);
 }
 
-// Forgets it if memory runs out.
+// Keeps a kernel or a lasting failure in memory; forgets it if memory runs out.
 void Flights::remember(const Digest& key, const ObtainedResult& result) {
   try {
     if (result) return memory_.add(key, result->binary);
@@ -178,7 +179,7 @@ void Flights::leave(const SharedFlight& flight) {
     const std::lock_guard lock(mutex_);
     if (--flight->waiters > 0 || flight->is_prefetch) return;
     const auto found = in_flight_.find(flight->key.digest);
-    if (found == in_flight_.end() || found->second != flight) return;  // it is over
+    if (found == in_flight_.end() || found->second != flight) return;  // the flight is over
     in_flight_.erase(found);
     ticket = flight->ticket;
   }
@@ -204,8 +205,8 @@ void Flights::after_fork_in_parent() {
 
 void Flights::after_fork_in_child() {
   memory_.unlock();
-  // Nobody here will finish what threads of the parent began, and they seem to wait for it still:
-  // it can be neither used nor destroyed.
+  // Nobody here will finish the flights that threads of the parent began, and those threads still
+  // seem to wait for them. So the flights can be neither used nor destroyed.
   static_cast<void>(new auto(std::move(in_flight_)));
   in_flight_.clear();
   mutex_.unlock();

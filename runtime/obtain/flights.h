@@ -15,21 +15,21 @@
 
 namespace moejit::runtime {
 
-// Makes sure that a process makes a kernel once, however many threads ask: the first request is a
-// flight, which the others board. Made kernels stay in memory, and so do the errors of sources that
-// do not compile. In the child of a fork() there are no flights, and everything that the parent had
-// in memory.
+// Makes sure that a process makes a kernel once, however many threads ask: the first request begins
+// a flight, which the others board. Made kernels stay in memory, and so do the errors of sources
+// that do not compile. The child of a fork() has no flights, but everything that the parent had in
+// memory.
 class Flights final : private ForkHandler {
  public:
   // `maker` has to outlive this object.
   Flights(KernelMaker& maker, int32_t compile_jobs);
-  // Gives up what is being compiled. Nobody may be waiting.
+  // Gives up the compiles in progress. Nobody may be waiting.
   ~Flights();
 
-  // A seat in a flight, or a kernel that was there without one.
+  // A seat in a flight, or a kernel that was there without a flight.
   class Seat;
-  // Begins to make the kernel, unless it is there or on its way. Call wait() on each seat; a seat
-  // that is destroyed without it gives up.
+  // Begins to make the kernel, unless it is there or on its way. Each seat needs a call of wait();
+  // a seat that is destroyed without it gives up.
   Seat board(const compiler::KernelSource& source, const compiler::KernelKey& key);
   void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
 
@@ -68,7 +68,7 @@ class Flights::Seat {
   Seat& operator=(Seat&&) = delete;
   ~Seat();
 
-  // Returns the kernel, or why there is none. Call it once.
+  // Returns the kernel, or why there is none. Must be called only once.
   ObtainedResult wait(const ObtainOptions& options);
 
  private:

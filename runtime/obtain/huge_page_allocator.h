@@ -7,8 +7,8 @@
 
 namespace moejit::runtime {
 
-// Allocates memory for large tables with random access: in huge pages if the system has some. To
-// find one of many small pages costs as much as to read the line in it.
+// Allocates memory for large tables with random access: in huge pages if the system has some. With
+// many small pages, finding the page costs as much as reading the line in it.
 template <typename T>
 struct HugePageAllocator {
   using value_type = T;
@@ -20,7 +20,7 @@ struct HugePageAllocator {
   T* allocate(std::size_t count) {
     const std::size_t bytes = count * sizeof(T);
     void* const memory = ::operator new(bytes, alignment_of(bytes));
-    if (bytes >= kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice: it may fail
+    if (bytes >= kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // only advice, so it may fail
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, std::size_t count) {

@@ -79,7 +79,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
 // Adds to the error about the missing compiler what else was tried.
 tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
                                                     Error error) const {
-  // If its version is known and only a part of it is missing, no other place was asked.
+  // If the compiler's version is known and only a part of it is missing, no other place was asked.
   if (options_.use_cache && !compiler::toolchain_identity(source)) {
     error.message +=
         fmt::format("; and the cache ({}) has no kernel {} for {}{}", places_text(source.target),
@@ -89,7 +89,7 @@ tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource
   return tl::make_unexpected(std::move(error));
 }
 
-// Returns null if there are none, and warns once.
+// Returns the locks, or null with a single warning if there are none.
 cache::StripeLocks* KernelMaker::stripe_locks() {
   std::string problem;
   {
@@ -126,7 +126,7 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
     return fail(Stage::kCompile, ErrorCode::kInterrupted,
                 fmt::format("kernel {} is not wanted any more", source.entry));
   const auto held = lock(key, stop);
-  // The previous holder of the lock may have published it since we looked.
+  // The previous holder of the lock may have published the kernel since we looked.
   LookedUp nearby = look_up(source, std::move(own));
   if (nearby.result) return std::move(*nearby.result);
   return compile(source, std::move(nearby.own), stop);
@@ -153,7 +153,7 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::o
 }
 
 // Publishes the kernel and returns whether the folder has it. Compilers give equal bytes for equal
-// keys; if another process published others meanwhile, those stay.
+// keys; if another process has published other bytes meanwhile, those stay.
 bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (store_->folder() == nullptr) return false;
   const auto there = store_->folder()->get(key.digest);

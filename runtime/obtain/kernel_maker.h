@@ -21,7 +21,7 @@ using ObtainedResult = Result<ObtainedKernel>;
 
 // Gets kernels that are not in memory: from folder and packs, or from the compiler and then into
 // the folder. Any number of threads may ask at once. It keeps two processes from making the same
-// kernel, but not two threads: that is the caller's task.
+// kernel, but not two threads: the caller must do that.
 class KernelMaker final {
  public:
   // `options` are complete: none is left to the environment.
@@ -29,8 +29,8 @@ class KernelMaker final {
   Result<void> open();
 
   struct LookedUp {
-    // The kernel in the store, or the error kCacheMiss if it may not be compiled; none: call
-    // make().
+    // The kernel in the store, or the error kCacheMiss if it may not be compiled. If there is none,
+    // call make().
     std::optional<ObtainedResult> result;
     std::optional<OwnKey> own;  // set if it was formed, for make()
   };
@@ -66,7 +66,7 @@ class KernelMaker final {
 
   ForkMutex locks_mutex_;
   bool has_asked_for_locks_ = false;
-  std::unique_ptr<cache::StripeLocks> locks_;  // null: this waits for nobody
+  std::unique_ptr<cache::StripeLocks> locks_;  // null: this maker waits for no other process
 
   mutable ForkMutex counters_mutex_;
   EngineCounters counters_;

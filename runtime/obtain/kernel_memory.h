@@ -18,9 +18,9 @@
 
 namespace moejit::runtime {
 
-// Kernels by key, kept as long as it lives. A lookup takes no lock, allocates nothing, asks the
-// system for nothing, and reads one line of memory for most keys, so that threads that look up
-// never disturb each other.
+// Kernels by key, kept as long as this object lives. A lookup takes no lock, allocates nothing,
+// asks the system for nothing, and reads one line of memory for most keys, so that threads that
+// look up never disturb each other.
 class KernelMemory {
  public:
   using Kernel = std::shared_ptr<const compiler::KernelBinary>;
@@ -49,7 +49,7 @@ class KernelMemory {
     return sum;
   }
 
-  // Called around a fork(), so that nobody adds meanwhile.
+  // Are called around a fork(), so that nobody adds meanwhile.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 
@@ -59,10 +59,10 @@ class KernelMemory {
     Digest key;
     std::atomic<const Kernel*> kernel{nullptr};  // null: free
   };
-  // Open addressing: a key is at the place that its bits name, or behind it. The bits are as good
-  // as random, and at least half of the places, a power of two, are free.
+  // Uses open addressing: a key is at the place that its bits name, or behind it. The bits are as
+  // good as random, and at least half of the places, a power of two, are free.
   using Table = std::vector<Slot, HugePageAllocator<Slot>>;
-  // A cache line for each thread, or for few of them.
+  // A cache line that counts the hits of one thread, or of few threads.
   struct alignas(64) Hits {
     std::atomic<int64_t> count{0};
   };
@@ -87,8 +87,8 @@ class KernelMemory {
     slot.key = key;
     slot.kernel.store(kernel, std::memory_order_release);
   }
-  // Threads may still be reading the old table, so it stays; all old tables together are no larger
-  // than the new one.
+  // Doubles the table. Threads may still be reading the old table, so it stays; all old tables
+  // together are no larger than the new one.
   void grow() {
     const Table& old = *tables_.back();
     auto larger = std::make_unique<Table>(2 * old.size());
