@@ -25,8 +25,8 @@ struct EngineOptions {
   // Packs to take kernels from if the folder has none, in this order; none: the packs of
   // MOEJIT_PACKS. Engine::create() opens them; a pack that cannot be used is an error.
   std::optional<std::vector<std::string>> packs;
-  // Key ring whose signatures packs need (docs/cache.md); empty: that of MOEJIT_PACK_KEYS, and if
-  // that is not set, packs need the right owner and mode instead.
+  // Key ring whose signatures packs need (docs/cache.md); empty: the key ring of MOEJIT_PACK_KEYS,
+  // and if that is not set, packs need the right owner and mode instead.
   std::string pack_keys;
   // Whether a kernel that no cache holds is an error (kCacheMiss), never a compile. MOEJIT_FROZEN=1
   // has the same effect.
@@ -42,8 +42,7 @@ struct EngineOptions {
 
   // These options override environment variables (docs/environment.md), which override the
   // defaults.
-  std::optional<int64_t>
-      cache_max_bytes;  // limit for all kernels in the folder; cache::kUnlimited: none
+  std::optional<int64_t> cache_max_bytes;   // bytes in the folder; cache::kUnlimited: any number
   std::optional<int64_t> cache_max_files;   // kernels in the folder; cache::kUnlimited: any number
   std::optional<bool> cache_network_write;  // whether to write to a folder on a network file system
   int32_t compile_jobs = 0;  // most kernels compiled at a time; 0: as many as compile_budget() says
@@ -51,8 +50,7 @@ struct EngineOptions {
   std::optional<std::chrono::milliseconds> lock_patience;  // for another process that compiles the
                                                            // same kernel, a day at most; none: two
                                                            // minutes
-  std::string
-      compile_worker;  // program moejit, whose processes run NVRTC; empty: this process runs it
+  std::string compile_worker;  // program moejit, whose processes run NVRTC; empty: this one does
   std::string reproducer_dir;  // gets what reproduces a failed compile; empty: nothing is written
 };
 
@@ -130,8 +128,8 @@ class Engine {
   EngineCounters counters() const;
   // Returns the cache folder in use, or why there is none ("memory only: ...").
   std::string cache_description() const;
-  // Returns why kernels are not written to the cache folder, or could not be the last time, as a
-  // phrase that names the folder if there is one; empty if they are.
+  // Returns why kernels are not written to the cache folder, or why the last one could not be, as a
+  // phrase that names the folder if there is one; empty if they are written.
   std::string write_problem() const;
   std::vector<std::string> pack_paths() const;  // paths of the packs in use, in order
 

@@ -69,8 +69,8 @@ class CurrentContext {
   bool is_pushed_ = false;
 };
 
-// Allows driver calls in this scope while a stream is being recorded, and keeps the recording
-// valid. For calls that concern no stream.
+// Allows driver calls that concern no stream in this scope while a stream is being recorded, and
+// keeps the recording valid.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const DriverApi& api) : api_(api) {

@@ -21,7 +21,7 @@ struct KernelLibrary {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   int32_t most_threads = 0;        // per CTA
-  int32_t most_dynamic_bytes = 0;  // most bytes of dynamic shared memory, per CTA
+  int32_t most_dynamic_bytes = 0;  // most dynamic shared memory, per CTA
   std::optional<std::size_t> param_bytes;
   int64_t uses = 0;  // layers that use it; 0: idle
 };
