@@ -14,7 +14,7 @@ struct AsyncCopy {
   uint32_t bytes = 0;
   const void* source = nullptr;  // null: zeros
   sim::Site site{};
-  bool has_landed = false;  // the data is there, but nobody may rely on it
+  bool has_landed = false;  // whether the data is there, though nobody may rely on it
   int64_t group = 0;
 };
 

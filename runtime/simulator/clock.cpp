@@ -54,7 +54,7 @@ uint32_t Clock::fenced_of(int32_t thread) const {
   return std::max(fenced_[warp_of(thread)], listed == nullptr ? 0 : listed->fenced);
 }
 
-// Makes entries of the lanes that only the other lists.
+// Makes entries of the lanes that only the other clock lists.
 void Clock::list_all_of(const Clock& other) {
   std::size_t missing = 0;
   auto own = ahead_.begin();
@@ -95,8 +95,8 @@ void Clock::join(const Clock& other) {
 }
 
 void Clock::meet(const Clock& other) {
-  // Keeps what each knows of the lanes that one of them lists, while the numbers of the warps are
-  // whole.
+  // Keeps what each clock knows of the lanes that either lists, before the numbers of the warps
+  // change.
   list_all_of(other);
   auto theirs = other.ahead_.begin();
   for (Ahead& own : ahead_) {

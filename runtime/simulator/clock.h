@@ -9,8 +9,8 @@
 
 namespace moejit::runtime {
 
-// The accessor of memory, and the time; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on
-// the actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
+// An accessor of memory, and a time; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on the
+// actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
 // whose epochs number its steps. kWholeWarp marks an access by all lanes of the thread's warp, with
 // which no single lane is ordered.
 using Stamp = uint64_t;
@@ -29,9 +29,9 @@ inline constexpr bool same_actor(Stamp a, Stamp b) {
   return (a ^ b) >> 32 == 0 && (a & kWholeWarp) == 0;
 }
 
-// What is ordered before a moment. Barriers order whole warps, so one number describes most warps:
-// their accesses of earlier epochs. An arrival at an mbarrier, or a proxy fence, concerns one lane
-// alone; such lanes are listed besides.
+// The accesses that are ordered before a moment. Barriers order whole warps, so one number
+// describes most warps: their accesses of earlier epochs. An arrival at an mbarrier, or a proxy
+// fence, concerns one lane alone; such lanes are listed in addition.
 class Clock {
  public:
   void clear();
@@ -42,7 +42,7 @@ class Clock {
   // this moment.
   bool covers_fenced(Stamp past) const;
 
-  // Add what the other knows; keep what both know.
+  // Add what the other clock knows; keep only what both know.
   void join(const Clock& other);
   void meet(const Clock& other);
 

@@ -105,7 +105,7 @@ void Cta::exited() {
 }
 
 // Describes copies into shared memory that outlive the CTA and would land in the memory of the next
-// one.
+// CTA.
 std::optional<std::string> Cta::describe_left_over() {
   for (const Mbarrier& barrier : mbarriers_.all()) {
     if (barrier.waited_phases >= barrier.copied_phases) continue;

@@ -17,7 +17,7 @@
 
 namespace moejit::runtime {
 
-// What all CTAs of a launch have in common.
+// The parts of a launch that all of its CTAs share.
 struct Launch {
   std::string_view kernel;
   void (*entry)(const void* params) = nullptr;
@@ -102,7 +102,7 @@ class Cta {
   };
   struct Warp {
     uint32_t alive = 0;
-    uint32_t at_barrier = 0;  // lanes that wait at `barrier`; -1: barrier of the warp
+    uint32_t at_barrier = 0;  // lanes that wait at `barrier`; if that is -1, at the warp's
     int32_t barrier = 0;
     int32_t barrier_threads = 0;
     sim::Site barrier_site{};
@@ -112,16 +112,16 @@ class Cta {
     std::array<void*, sim::kWarpLanes> lanes{};
   };
   struct Barrier {
-    uint32_t warps = 0;  // that have arrived
+    uint32_t warps = 0;  // warps that have arrived
     int32_t threads = 0;
     int32_t first_thread = 0;
     sim::Site site{};
   };
-  // The hardware that works beside the threads, in the order of its numbers.
+  // A part of the hardware that works beside the threads. Agents are in the order of their numbers.
   struct Agent {
     enum class Kind : uint8_t { kCopies, kStores, kWgmma };
     Kind kind{};
-    int32_t index = 0;  // of the mbarrier, the thread, the warpgroup
+    int32_t index = 0;  // number of the mbarrier, the thread or the warpgroup
   };
   static constexpr int32_t kWarpBarrier = -1;
 

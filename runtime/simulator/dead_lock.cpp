@@ -8,7 +8,7 @@
 
 namespace moejit::runtime {
 
-// Returns what a thread waits in; `first` is the first thread that waits there.
+// Describes where a thread waits; `first` is the first thread that waits there.
 std::string Cta::describe_place(const Thread& thread, int32_t first) const {
   switch (thread.waiting) {
     case Waiting::kNamed:

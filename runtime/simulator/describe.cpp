@@ -7,7 +7,7 @@
 namespace moejit::runtime {
 namespace {
 
-// Describes the race of an access with an ordinary one of another thread.
+// Describes the race of an access with an ordinary access of another thread.
 std::string race(const std::string& what, const char* verb, const OtherAccess& other) {
   return fmt::format("{} was {} by thread {} at {} with no barrier since (race)", what, verb,
                      actor_of(other.stamp), other.site);

@@ -106,8 +106,8 @@ int32_t Fibers::take_ready() {
   return warp_ * sim::kWarpLanes + lane;
 }
 
-// Continues thread `next`, or the caller of run() if it is -1. Returns when somebody continues what
-// was noted in `from`.
+// Continues thread `next`, or the caller of run() if it is -1. Returns when somebody continues the
+// context that was noted in `from`.
 void Fibers::jump(int32_t next, void** from) {
   void* to = runner_;
   if (next >= 0) {

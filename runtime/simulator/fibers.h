@@ -19,8 +19,7 @@ inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
 class Fibers {
  public:
   // The functions that the fibers run; all get the context. A fiber is `body` and then `on_exit`.
-  // When no fiber is ready, `on_idle` does something else that may wake one, until it returns
-  // false.
+  // If no fiber is ready, `on_idle` is called until it has woken one or returns false.
   struct Work {
     void (*body)(void* context) = nullptr;
     void (*on_exit)(void* context) = nullptr;
@@ -37,7 +36,7 @@ class Fibers {
   // nothing on their stacks is destroyed.
   Outcome run(int32_t threads, uint64_t seed, const Work& work);
 
-  // Call these only from within a fiber:
+  // The next two must be called only from within a fiber.
   void suspend();            // until somebody wakes this fiber
   [[noreturn]] void stop();  // ends run() at once
 

@@ -8,10 +8,10 @@
 namespace moejit::runtime {
 namespace {
 
-// Who wrote the bytes of an aligned word in this launch. What it reports is true: if its bits do
-// not suffice, it reports nothing.
+// Records who wrote the bytes of an aligned word in this launch. Every race that it reports is
+// true: if its bits do not suffice, it reports nothing.
 //   bits 28 to 31  which bytes were written
-//   bit 27         by several actors: thread is then kOneCta or kSeveralCtas
+//   bit 27         whether several actors wrote: thread is then kOneCta or kSeveralCtas
 //   bits 17 to 26  a hash of the CTA
 //   bits 7 to 16   thread
 //   bits 0 to 6    epoch of its warp; kLateEpoch for all that do not fit
@@ -36,7 +36,7 @@ struct WriteStamp {
   uint32_t epoch() const { return bits & 127u; }
 };
 
-// Returns which bytes of word number `word` an aligned access touches.
+// Returns which bytes of each of its words an aligned access touches.
 uint32_t byte_mask(uintptr_t address, uint32_t bytes) {
   return bytes >= 4 ? 0xfu : ((1u << bytes) - 1) << (address % 4);
 }

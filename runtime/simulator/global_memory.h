@@ -14,7 +14,8 @@
 
 namespace moejit::runtime {
 
-// One bit per byte: whether something has written it. Several threads may set bits of one word.
+// One bit for each byte: whether something has written the byte. Several threads may set bits of
+// one word.
 class InitialisedBits {
  public:
   InitialisedBits(uintptr_t address, int64_t bytes);
@@ -27,7 +28,7 @@ class InitialisedBits {
   bool contains(uintptr_t address, uint64_t bytes) const {
     return address >= address_ && address - address_ + bytes <= bytes_;
   }
-  // Returns whether all bytes are set of an aligned access of 1, 2, 4, 8 or 16 bytes.
+  // Returns whether all bytes of an aligned access of 1, 2, 4, 8 or 16 bytes are set.
   bool all(uintptr_t address, uint32_t bytes) const;
   bool all_of_range(uintptr_t address, uint64_t bytes) const;
   void set(uintptr_t address, uint32_t bytes);
@@ -83,12 +84,12 @@ class LaunchMemory {
   bool contains(uintptr_t address, uint64_t bytes) const {
     return find(address, bytes, false) != nullptr;
   }
-  // Returns whether the access of a tensor copy, which may read bytes that nothing has written, is
-  // fine apart from that. Takes any address and number of bytes.
+  // Returns whether a tensor copy may read these bytes, apart from bytes that nothing has written,
+  // which it may read too. Takes any address and number of bytes.
   bool may_copy_from(uintptr_t address, uint64_t bytes, const GlobalActor& actor) const;
   // Returns whether something has written all of these bytes, which lie in a region.
   bool is_written(uintptr_t address, uint64_t bytes) const;
-  // Returns whether they lie in a region that the kernel may write.
+  // Returns whether these bytes lie in a region that the kernel may write.
   bool is_writable(uintptr_t address, uint64_t bytes) const {
     return find(address, bytes, true) != nullptr;
   }

@@ -40,7 +40,7 @@ Result<std::unique_ptr<KernelImage>> KernelImage::load(const compiler::KernelBin
     return load_error(binary.entry, fmt::format("no memory for it ({})", std::strerror(errno)));
   }
   // The dynamic linker takes a library of the same path for the same library. The descriptor stays
-  // open as long as this one is loaded, so its number is not used for another.
+  // open as long as this library is loaded, so no other library gets its number.
   const std::string path = fmt::format("/proc/self/fd/{}", image->file_);
   image->library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (image->library_ == nullptr) return load_error(binary.entry, dlerror());

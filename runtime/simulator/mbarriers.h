@@ -26,11 +26,11 @@ struct Mbarrier {
   Stamp initialised = 0;
   sim::Site init_site{};
   bool is_visible_to_copies = false;
-  int32_t agent = 0;            // the copies that complete here; its epochs are phases
+  int32_t agent = 0;            // agent of the copies that complete here; its epochs are phases
   int64_t bytes_under_way = 0;  // of copies that were started and have not landed
   CopyOrigin last_copy;
-  uint32_t copied_phases = 0;  // phases before this had copies, or none had
-  uint32_t waited_phases = 0;  // somebody waited for the last phase before this
+  uint32_t copied_phases = 0;  // phases up to the last that had copies, or 0
+  uint32_t waited_phases = 0;  // phases up to the last that somebody waited for
   Clock arriving;              // knowledge from arrivals of the current phase
   Clock completed;             // knowledge from arrivals of earlier phases
   std::vector<int32_t> waiters;

@@ -58,8 +58,8 @@ Ordering::Lane& Ordering::own_lane(int32_t thread) {
   return lane;
 }
 
-// Adds to `joined` what a warp's lanes know. `epoch` becomes the latest of theirs; accesses of
-// epochs earlier than `fenced` are fenced, whichever lane made them.
+// Adds to `joined` what a warp's lanes know. `epoch` becomes the latest of the lanes' epochs;
+// accesses of epochs earlier than `fenced` are fenced, whichever lane made them.
 void Ordering::gather(int32_t index, Clock& joined, uint32_t& epoch, uint32_t& fenced) const {
   const Warp& warp = warps_[static_cast<std::size_t>(index)];
   epoch = warp.epoch;
@@ -105,8 +105,8 @@ void Ordering::release(int32_t thread, Clock& clock) {
 
 void Ordering::acquire(int32_t thread, const Clock& clock) { own_lane(thread).clock.join(clock); }
 
-// Fences a thread's accesses. Lanes that have arrived by themselves are epochs ahead of the others,
-// also in what a warp stores together: the fence gets a later epoch than any of them.
+// Fences a thread's accesses. A lane that has arrived by itself is epochs ahead of the others, and
+// a store of the whole warp may have its epoch, so the fence gets a later epoch than any lane.
 void Ordering::fence_async(int32_t thread) {
   Lane& lane = own_lane(thread);
   const auto index = static_cast<int32_t>(warp_index(thread));

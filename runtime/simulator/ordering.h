@@ -31,25 +31,26 @@ class Ordering {
   // Joins the warps in the mask at a barrier.
   void join(uint32_t warps);
 
-  // Release to and acquire from an mbarrier: what a thread did until now goes into `clock`; what
-  // `clock` holds is before what the thread does from now on.
+  // Release to and acquire from an mbarrier. release() adds what a thread did until now to `clock`;
+  // acquire() orders what `clock` holds before what the thread does from now on.
   void release(int32_t thread, Clock& clock);
   void acquire(int32_t thread, const Clock& clock);
 
   // Orders the thread's ordinary accesses until now with the async proxy.
   void fence_async(int32_t thread);
 
-  // Add and read agents, numbered from 0. What an agent does up to an epoch is before what a thread
-  // does from now on; the second function tells it to all lanes of a warp.
+  // Adds an agent and returns its number, from 0 on.
   int32_t add_agent() { return agents_++; }
   static Stamp agent_stamp(int32_t agent, uint32_t epoch) {
     return make_stamp(kFirstAgent + agent, epoch);
   }
+  // Order what an agent did before an epoch before what a thread does from now on, or all lanes of
+  // a warp.
   void learn(int32_t thread, int32_t agent, uint32_t before);
   void learn_in_warp(int32_t warp, int32_t agent, uint32_t before);
 
-  // Returns what is before all threads of a warpgroup; valid until the next call for the same
-  // warpgroup.
+  // Returns the clock of what is before all threads of a warpgroup; valid until the next call for
+  // the same warpgroup.
   const Clock& common(int32_t warpgroup);
 
  private:
@@ -62,11 +63,11 @@ class Ordering {
     uint32_t epoch = 1;
     uint32_t own = 0;      // lanes with a clock of their own
     uint32_t lanes = 0;    // lanes that exist
-    uint64_t changes = 0;  // of any clock of the warp
+    uint64_t changes = 0;  // counts changes of any clock of the warp
   };
   struct Common {
     Clock clock;
-    uint64_t changes = 0;  // of the warps when it was made
+    uint64_t changes = 0;  // changes of the warps when the clock was made
   };
 
   Lane& own_lane(int32_t thread);

@@ -4,9 +4,10 @@
 namespace moejit::runtime {
 
 // The hardware that works beside the threads: tensor copies, one piece at a time and in any order,
-// and the WGMMAs of each warpgroup in theirs. It takes a step now and then when a thread waits, and
-// whenever no thread can go on. How often differs from CTA to CTA, so that both early and late
-// completion are tried; what a wait of the program covers is carried out there at the latest.
+// and the WGMMAs of each warpgroup in their order. It takes a step now and then when a thread
+// waits, and whenever no thread can go on. How often differs from CTA to CTA, so that both early
+// and late completion are tried; work that a wait of the program covers is carried out there at the
+// latest.
 
 int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {
   agents_.push_back({kind, index});

@@ -10,7 +10,7 @@
 
 namespace moejit::runtime {
 
-// What is wrong with an access, and who else took part.
+// The kinds of errors of an access.
 enum class Conflict {
   kNone,
   kUninitialised,   // nothing has written these bytes, or a copy of such bytes
@@ -21,14 +21,15 @@ enum class Conflict {
   kNotFenced,       // written by ordinary stores without a fence for the async proxy
   kNotSwizzled,     // copied in another arrangement than the reader expects
 };
+// The other access that takes part in a conflict.
 struct OtherAccess {
   Stamp stamp = 0;
   sim::Site site{};
   uint32_t offset = 0;  // of the byte in question
 };
 
-// How bytes that the async proxy wrote are arranged in their 1024 bytes. Ordinary stores can build
-// any arrangement and count as right.
+// The arrangement of bytes that the async proxy wrote in their 1024 bytes. Ordinary stores can
+// build any arrangement and count as right.
 enum class Arrangement : uint8_t {
   kAny,
   kSwizzledRows,  // rows of 128 bytes with the 128-byte swizzle
@@ -71,15 +72,15 @@ class SharedMemory {
 
   struct Cell {
     Stamp written = 0;
-    // Some readers since then, of different warps or agents if there were such. Only this many
-    // unordered readers are kept, so a race with another one alone can be missed.
+    // Some readers since the write, of different warps or agents if there were such. Only this many
+    // unordered readers are kept, so a race with another reader alone can be missed.
     Stamp read[kReaders] = {};
     sim::Site write_site{};
     sim::Site read_site[kReaders]{};
     bool is_atomic = false;
-    bool is_pending = false;  // an asynchronous copy that `written` started has not completed
+    bool is_pending = false;  // whether an asynchronous copy that `written` started is not complete
     bool is_mbarrier = false;
-    bool is_uninitialised = false;  // written, with bytes of no value
+    bool is_uninitialised = false;  // whether bytes without values were written
     Arrangement arrangement = Arrangement::kAny;
   };
   struct Chunk {

@@ -44,7 +44,8 @@ class CtaPool {
 };
 
 // The CTAs of one launch in a random order, shared by several host threads. Of several reports it
-// keeps that of the earliest CTA in that order, so that the number of host threads does not matter.
+// keeps the one of the earliest CTA in that order, so that the number of host threads does not
+// matter.
 class CtaQueue {
  public:
   explicit CtaQueue(const Launch& launch)
@@ -71,7 +72,7 @@ class CtaQueue {
     }
   }
 
-  // Returns the result. Call it after all threads have returned from run().
+  // Returns the result. Must be called after all threads have returned from run().
   Result<void> result() {
     if (failed_.load() == kNone) return {};
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
@@ -206,7 +207,7 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
   MOEJIT_TRY(check_launch(request, *kernel, target_));
   if (request.ctas == 0) return {};
   const LaunchMemory memory(request.regions, allocations_);
-  // A copy with the alignment that a record with tensor maps needs.
+  // The copy of the record has the alignment that tensor maps in it need.
   std::vector<device::TensorMap> aligned(request.params.size() / sizeof(device::TensorMap) + 1);
   const std::span<std::byte> params =
       std::as_writable_bytes(std::span(aligned)).first(request.params.size());

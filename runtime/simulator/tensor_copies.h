@@ -12,7 +12,7 @@ namespace moejit::runtime {
 // A copy of a box between global and shared memory.
 struct TensorCopy {
   bool is_load = true;
-  sim::TensorStoreKind store_kind = sim::TensorStoreKind::kWrite;  // of a store
+  sim::TensorStoreKind store_kind = sim::TensorStoreKind::kWrite;  // kind of a store
   SimTensorMap map;
   std::array<int32_t, 4> at{0, 0, 0, 0};  // of the box's first element
   uint32_t offset = 0;                    // of the box in shared memory
@@ -51,14 +51,14 @@ struct TensorStores {
   int32_t thread = 0;
   int32_t agent = 0;  // its epochs are the stores' numbers
   uint32_t started = 0;
-  int64_t committed = 0;          // groups
+  int64_t committed = 0;          // number of groups
   std::vector<Store> not_waited;  // ascending
 };
 
 // The copies of a CTA that are under way.
 struct TensorCopies {
   std::vector<CopyPiece> pieces;     // in no order
-  std::vector<TensorStores> stores;  // of the threads that made any
+  std::vector<TensorStores> stores;  // of the threads that made stores
 
   void reset() {
     pieces.clear();

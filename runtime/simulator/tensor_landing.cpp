@@ -80,7 +80,7 @@ void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
   const GlobalActor writer{index_, order_.actor(copy.thread)};
   uint32_t size = 0;
   for (int64_t at = target.begin; at < target.end; at += size) {
-    // The largest aligned access, up to 16 bytes.
+    // Each access is the largest aligned one, up to 16 bytes.
     const uintptr_t address = target.source + static_cast<uintptr_t>(at - target.begin);
     const auto rest = static_cast<uint64_t>(target.end - at);
     size = static_cast<uint32_t>(

@@ -10,7 +10,7 @@
 
 namespace moejit::runtime {
 
-// What the simulator keeps in the bytes of a TensorMap.
+// The simulator's content of the bytes of a TensorMap.
 struct SimTensorMap {
   static constexpr uint64_t kMagic = 0x74'65'6e'73'6f'72'6d'70u;  // "tensormp"
 
@@ -33,7 +33,7 @@ static_assert(sizeof(SimTensorMap) <= sizeof(device::TensorMap));
 Result<device::TensorMap> encode_sim_tensor_map(const compiler::TensorBox& box,
                                                 const void* address);
 
-// The row of a box that lies at `row` of the box in shared memory, as far as it is in the tensor.
+// The part of a box's row that lies in the tensor; rows count as in shared memory.
 struct BoxRow {
   uintptr_t source = 0;  // global address of the first byte inside of the tensor
   int64_t begin = 0;     // bytes [begin, end) of the row lie in the tensor, the others outside

@@ -33,12 +33,12 @@ struct Warpgroup {
   std::array<const void*, sim::kWarpgroupThreads> operands{};
 
   int32_t registers = 0;         // of a thread
-  int32_t wanted_registers = 0;  // by a waiting claim; else 0
+  int32_t wanted_registers = 0;  // number that a waiting claim wants; else 0
 
-  int32_t agent = -1;  // its WGMMAs; their numbers are its epochs
+  int32_t agent = -1;  // agent of its WGMMAs, whose numbers are its epochs
   std::deque<Wgmma> wgmmas;
-  uint32_t first = 0;                                // number of the first of them
-  std::size_t done = 0;                              // how many have been carried out
+  uint32_t first = 0;                                // number of the first of `wgmmas`
+  std::size_t done = 0;                              // how many of `wgmmas` have been carried out
   std::array<int64_t, kWarpgroupWarps> committed{};  // groups of each warp
 };
 
@@ -49,9 +49,9 @@ struct WgmmaBuffers {
   alignas(64) std::array<unsigned char, 256 * 32> b;
 };
 
-// An operand of WGMMA, read from its descriptor (PTX ISA, "Matrix descriptor format"). K-major:
-// `lines` are the rows of A or columns of B, of which a WGMMA takes 32 bytes. MN-major: lines are
-// the k, of which it takes all elements of M or N; each 128 bytes of them are in a box.
+// An operand of WGMMA, read from its descriptor (PTX ISA, "Matrix descriptor format"). K-major: the
+// lines are the rows of A or columns of B, and a WGMMA takes 32 bytes of each. MN-major: a line is
+// one k, and a WGMMA takes all of its elements of M or N; each 128 bytes of them are in a box.
 struct MatrixOperand {
   bool is_mn_major = false;
   int32_t elements = 0;       // of M or N
@@ -62,7 +62,7 @@ struct MatrixOperand {
   int32_t lines() const { return is_mn_major ? kDepth : elements; }
   uint32_t chunks() const { return is_mn_major ? static_cast<uint32_t>(elements) / 8 : 2; }
 
-  // Returns where 16 bytes of a line lie.
+  // Returns the address in shared memory of 16 bytes of a line.
   uint32_t chunk_address(int32_t line, uint32_t chunk) const {
     const auto r = static_cast<uint32_t>(line);
     const uint32_t linear =

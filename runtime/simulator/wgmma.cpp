@@ -7,10 +7,10 @@
 
 namespace moejit::runtime {
 
-// Reads an operand. The 128 threads of a warpgroup meet to issue a WGMMA; its operands are checked
-// then, against what is ordered before all of them. It is carried out at some time before the first
-// warp waits for it, after those that the warpgroup issued earlier. A warp that has waited knows
-// that all of the warpgroup's reads are done.
+// Issues and carries out WGMMAs. The 128 threads of a warpgroup meet to issue a WGMMA; its operands
+// are checked then, against what is ordered before all of the threads. It is carried out when the
+// first warp waits for it at the latest, after the WGMMAs that the warpgroup issued earlier. A warp
+// that has waited knows that all of the warpgroup's reads are done.
 
 MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, bool is_mn_major,
                               int32_t elements, sim::Site site) {
