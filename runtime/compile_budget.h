@@ -7,7 +7,7 @@
 
 namespace moejit::runtime {
 
-// How much of this machine a process may use for compiling.
+// The share of this machine that a process may use for compiling.
 struct CompileBudget {
   int32_t cores = 1;                    // cores that the process may run on
   std::optional<double> cpu_quota;      // cores' worth of time that its control group allows

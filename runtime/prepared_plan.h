@@ -20,7 +20,7 @@ struct BoundTensors;
 // cache.
 struct PrepareOptions {
   ObtainOptions patience;  // deadline, and a request to stop
-  // Called on the preparing thread with the number of kernels that are ready, from 0 to all.
+  // Is called on the preparing thread with the number of kernels that are ready, from 0 to all.
   std::function<void(std::size_t)> progress;
 };
 

@@ -60,7 +60,8 @@ class KernelLibraries {
   std::shared_ptr<const Context> context_;
   int32_t most_shared_bytes_;
   ForkMutex mutex_;  // guards the fields below
-  // Shared with graphs: the record of a kernel that a graph still launches outlives this object.
+  // The records are shared with graphs: the record of a kernel that a graph still launches outlives
+  // this object.
   std::unordered_map<Digest, std::shared_ptr<KernelLibrary>, DigestHash> kernels_;
   std::list<KernelLibrary*> idle_;  // the oldest first
 };

@@ -50,7 +50,7 @@ Result<CacheSweep> CacheSweep::create(runtime::Engine& engine, runtime::Device& 
   MOEJIT_TRY_ASSIGN(sweep.values_, filled(device, sweep.rows_ * kRowBytes, kThree));
   MOEJIT_TRY_ASSIGN(sweep.bias_, filled(device, kRowBytes, kThree));
   MOEJIT_TRY_ASSIGN(sweep.sums_, filled(device, 4 * sweep.rows_, std::byte{0}));
-  // counts [1] and offs [2] of one group, each in 16 bytes of its own.
+  // Holds counts [1] and offs [2] of one group, each in 16 bytes of its own.
   const auto rows = static_cast<int32_t>(sweep.rows_);
   const std::array<int32_t, 8> groups = {rows, 0, 0, 0, 0, rows, 0, 0};
   MOEJIT_TRY_ASSIGN(sweep.groups_, DeviceMemory::allocate(device, sizeof(groups)));

@@ -53,7 +53,7 @@ class Flights final : private ForkHandler {
 
   KernelMaker& maker_;
   mutable KernelMemory memory_;
-  // Taken before the locks of the memory; while it is held no other lock is taken.
+  // Is taken before the locks of the memory; while it is held no other lock is taken.
   mutable std::mutex mutex_;
   std::unordered_map<Digest, SharedFlight, DigestHash> in_flight_;
   std::unordered_map<Digest, Error, DigestHash> failures_;

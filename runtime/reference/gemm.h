@@ -22,7 +22,7 @@ namespace moejit::reference {
 std::vector<std::uint16_t> grouped_gemm(const QuantizedRows& rows, const QuantizedWeights& weights,
                                         const Route& route, std::int64_t blocks = 1);
 
-// The same product with negligible rounding (fp64), and how far a correct kernel may be from it.
+// The product with negligible rounding (fp64), and how far a correct kernel may be from it.
 // All fields are [offs[E], weights.rows]; pad rows are 0.
 struct GemmExact {
   std::vector<double> value;
