@@ -24,9 +24,9 @@ struct Stream {
   bool is_blocking = true;
   std::atomic<bool> is_alive{true};
   std::atomic<CUstreamCaptureStatus> status{CU_STREAM_CAPTURE_STATUS_NONE};
-  // Of a capture; under captures_mutex().
+  // The capture into the stream; under captures_mutex().
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  uint64_t thread = 0;  // that began it
+  uint64_t thread = 0;  // that began the capture
   Graph* graph = nullptr;
   // Launches that are not over; under flights_mutex().
   std::vector<Library*> in_flight;

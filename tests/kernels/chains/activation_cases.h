@@ -74,7 +74,7 @@ inline reference::GatedActivation spike() {
                              double up) { return 0x1p-22 * (1.0 / below(gate) + std::fabs(up)); }};
 }
 
-// Of zeros they do not make zeros.
+// Returns activations that do not make zeros of zeros.
 inline std::vector<ActivationCase> cases_not_zero_at_zero() {
   const auto formula = [](const char* text) { return compiler::parse_activation(text).value(); };
   return {{"log(abs(gate)) * up", formula("log(abs(gate)) * up"), log_abs(true)},
@@ -82,7 +82,7 @@ inline std::vector<ActivationCase> cases_not_zero_at_zero() {
           {"1 / (gate * gate + 1e-4) + up", formula("1 / (gate * gate + 0.0001) + up"), spike()}};
 }
 
-// Of gate and up; whole layers are tested with the others.
+// Returns activations of gate and up; whole layers are tested with the others.
 inline std::vector<ActivationCase> activation_cases() {
   const auto preset = [](std::string_view name,
                          const std::vector<compiler::ActivationParameter>& chosen = {}) {

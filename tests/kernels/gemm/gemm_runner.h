@@ -19,7 +19,7 @@ inline constexpr int32_t by_target(int32_t on_simulator, int32_t on_gpu) {
 // Splits of the rows into groups, as the route kernel makes them.
 reference::Route splits(std::vector<int32_t> counts, int32_t alignment);
 
-// The same groups, but all except one without rows. Rows of the others belong to nobody.
+// Returns the groups of a route, all without rows except one. Rows of the others belong to nobody.
 reference::Route only_group(const reference::Route& route, std::size_t group);
 
 // Integers from -2 to 2 and scales from 1/4 to 4: sums of any order are exact.
@@ -41,7 +41,7 @@ class GemmTest : public Chains {
   // The problem with the planner's tiles. `sharing` blocks of k share their scales.
   static compiler::GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n,
                                            int32_t k, int32_t sharing = 1);
-  // The same with swapped tiles, of which one is enough for `largest_group` rows.
+  // Returns that problem with swapped tiles, one of which is enough for `largest_group` rows.
   static compiler::GroupedGemmSpec swapped_problem(int32_t experts, int32_t sections,
                                                    int32_t section_n, int32_t k,
                                                    int32_t sharing = 1, int64_t largest_group = 64);

@@ -20,7 +20,7 @@ struct TileErrors {
 // Rows and tiles whose wanted values are all zero have to be zero: any error counts as infinite, as
 // does a NaN that is not wanted.
 TileErrors tile_errors(std::span<const double> got, std::span<const double> wanted, int64_t cols);
-// The same of bf16.
+// Returns the errors of results in bf16.
 TileErrors tile_errors(std::span<const uint16_t> got, std::span<const double> wanted, int64_t cols);
 
 }  // namespace moejit::testing

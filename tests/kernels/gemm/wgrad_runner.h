@@ -30,7 +30,7 @@ class WgradTest : public GemmTest {
                                const reference::QuantizedRows& a, const reference::QuantizedRows& b,
                                const std::vector<float>& old, int64_t ctas = 3);
 
-  // The same of bf16 operands [rows of the route, rows] and [rows of the route, n].
+  // Returns the result for bf16 operands [rows of the route, rows] and [rows of the route, n].
   std::vector<double> multiply(const Spec& spec, const reference::Route& route,
                                const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
                                const std::vector<float>& old, int64_t ctas = 3);
