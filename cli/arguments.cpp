@@ -17,7 +17,7 @@
 namespace moejit::cli {
 namespace {
 
-// Hidden: a process that is started for one kernel, not by people.
+// Adds the hidden command `compile-worker`, which other processes start to compile one kernel.
 void add_compile_worker(CLI::App& app, Action& action) {
   const auto command = add_command<CompileWorkerCommand>(
       app, action, "compile-worker", "Compile one kernel for another process",
@@ -34,7 +34,7 @@ void add_env(CLI::App& app, Action& action) {
   app.get_subcommand("env")->add_flag("--json", command->is_json, "Print JSON");
 }
 
-// The subcommand that was named last on the line: its words are what may be misspelt.
+// Returns the last subcommand on the line; a misspelt word is compared with its words.
 const CLI::App& innermost(const CLI::App& app) {
   const CLI::App* current = &app;
   while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
@@ -59,14 +59,14 @@ bool has_commands(const CLI::App& app) {
   return !app.get_subcommands([](const CLI::App*) { return true; }).empty();
 }
 
-// The command of this name, or NULL.
+// Returns the command with this name, or null.
 const CLI::App* find_command(const CLI::App& app, std::string_view name) {
   const auto found =
       app.get_subcommands([name](const CLI::App* sub) { return sub->get_name() == name; });
   return found.empty() ? nullptr : found.front();
 }
 
-// A line for each command of the app; hidden ones are in no group.
+// Returns a line for each command of the app. Hidden commands, which are in no group, are left out.
 std::string list_commands(const CLI::App& app) {
   std::string text = "commands:\n";
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -85,7 +85,7 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = escape_for_message(error.what(), 400);
   std::string hint = command_name(where) + " --help";
   const std::vector<std::string> extras = app.remaining(true);
-  // A misspelt command also makes "a subcommand is required"; the word itself tells more.
+  // A misspelt command also raises "a subcommand is required", but the word itself says more.
   if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                           dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
     const bool wants_command = has_commands(where);
@@ -102,22 +102,22 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return {Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint), ""};
 }
 
-// The path of the program is the machine's business and left out.
+// Returns the command line, with "moejit" in place of the program's path.
 std::string command_line_of(int argc, const char* const* argv) {
   std::string line = "moejit";
   for (int i = 1; i < argc; ++i) line += " " + shell_word(argv[i]);
   return line;
 }
 
-// Shown among the commands, and done by spell_out().
+// Lists `help` and `version` among the commands; spell_out() does their work.
 void add_help_and_version(CLI::App& app) {
   app.add_subcommand("help", "Print the help of a command, as --help does");
   app.add_subcommand("version", "Print the version, as --version does");
 }
 
-// The words of the command line, those of `moejit help plan` as `moejit plan --help`, and of
-// `moejit version` as `moejit --version`. Words behind `help` that are no commands stay as they
-// are, without --help, so that they are refused.
+// Returns the words of the command line, with `moejit help plan` spelled as `moejit plan --help`
+// and `moejit version` as `moejit --version`. If a word behind `help` is no command, adds no
+// --help, so that the word is refused.
 std::vector<const char*> spell_out(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<const char*> words(argv, argv + argc);
   const std::string_view verb = argc > 1 ? argv[1] : "";

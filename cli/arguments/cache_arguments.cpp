@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moejit cache and its verbs.
+// Adds `moejit cache` and its verbs.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 
@@ -10,7 +10,7 @@
 namespace moejit::cli {
 namespace {
 
-// Returns a command of `moejit cache`, with the options that all of them have.
+// Adds a command of `moejit cache`, with the options that all of them have, and returns it.
 template <typename Command>
 CLI::App& add_cache_command(CLI::App& cache, Action& action, const std::string& name,
                             const std::string& summary, const std::string& examples,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that make kernels and run them.
+// Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 

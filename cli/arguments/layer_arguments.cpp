@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that look at a layer or at the kernels it gets.
+// Adds the commands that look at a layer or at its kernels.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
 

@@ -30,7 +30,8 @@ void check_bf16(const compiler::RowChainSpec& spec, const KernelTensors& tensors
       const auto [gate, up] = h1.at(row, i);
       const double prob = probs[static_cast<size_t>(row)];
       values.push_back(prob == 0.0 ? 0.0 : activation.value(gate, up) * prob);
-      // A function below 2^-126 may be 0, and meets these factors.
+      // The kernel may flush a factor of the activation below 2^-126 to 0; the other factors, which
+      // multiply that error, are at most these.
       const double subnormal = 0x1p-126 * (1.0 + std::fabs(gate)) * (2.0 + std::fabs(up));
       const double error = std::fabs(prob) * (activation.value_error(gate, up) + subnormal) +
                            0x1p-24 * std::fabs(values.back()) + 0x1p-126;

@@ -20,10 +20,10 @@ using reference::ActivationGradients;
 // Relative error of an activation before it is rounded to bf16: the sigmoid's, and four roundings.
 constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
 
-// What a kernel that differentiates an activation says of it.
+// The fields of a kernel's spec that shape the gradient of its activation.
 struct Shape {
   int64_t columns = 0;
-  int64_t pitch = 0;  // columns of a half of a stored row
+  int64_t pitch = 0;  // columns of half of a stored row
   bool is_interleaved = false;
 };
 
@@ -41,7 +41,7 @@ ActivationGradients gradients_of(const compiler::Activation& activation, const S
 void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
                           const KernelTensors& tensors, CheckList& list) {
   const reference::Route route = tensors.route();
-  std::vector<float> values;  // gate, then up, row by row, zeros behind each
+  std::vector<float> values;  // rows of gate, then up, each followed by zeros
   for (int64_t row = 0; row < route.rows(); ++row)
     for (const std::vector<float>* half : {&wanted.gate, &wanted.up}) {
       if (half->empty()) continue;
@@ -53,8 +53,9 @@ void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
                            1, tensors.rows("output")));
 }
 
-// A gradient is a sum of products of dact, the probability, and functions of gate and up that
-// grow no faster than these; its terms may cancel, so that its error is that of the largest.
+// Checks gradients in bf16. Each is a sum of products of dact, the probability, and functions of
+// gate and up that grow no faster than the factors below. The terms may cancel, so the error is
+// bounded by that of the largest term.
 void check_bf16_rows(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
                      const KernelTensors& tensors, CheckList& list) {
   const bool is_gated = has_gate(spec.activation);
@@ -90,7 +91,8 @@ void check_bf16_rows(const compiler::RowChainSpec& spec, const ActivationGradien
                                          values, bounds)));
 }
 
-// Where products leave fp32's range, a sum may be either infinity or, of both, no number.
+// Checks the partial sums of dprobs. If products leave fp32's range, a sum may be either infinity,
+// or NaN where both meet; any of these is accepted.
 void check_dprobs_blocks(ActivationGradients& wanted, const KernelTensors& tensors,
                          CheckList& list) {
   const HostTensor& tensor = tensors.at("output_dprobs");
@@ -125,8 +127,8 @@ void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelT
 
 namespace {
 
-// Returns the rows of the activation of what a kernel reads, which another one has stored: their
-// codes are then exact. None where no kernel of the plan has, or they are not known.
+// Returns the rows of the activation as another kernel stored them; with these the codes are exact.
+// Returns none if no kernel of the plan stores them or their values are unknown.
 std::optional<reference::QuantizedRows> find_activation(const KernelTensors& tensors) {
   const std::string_view h1 = tensors.name("input");
   for (const compiler::KernelPlan& kernel : tensors.plan().kernels) {

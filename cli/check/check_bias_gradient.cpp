@@ -11,7 +11,7 @@ namespace {
 using reference::block_count;
 using reference::float_from_bf16;
 
-// Rows of gradients as they are added up: bf16, or codes times their scales.
+// Rows of gradients as a kernel adds them up: bf16, or codes times their scales.
 class GradientRows {
  public:
   explicit GradientRows(const KernelTensors& tensors) : data_(tensors.at("input")) {
@@ -39,7 +39,7 @@ struct Sum {
   }
 };
 
-// Returns which column of the rows becomes which one of the sums.
+// Returns the column of the rows that is summed into this column of the result.
 int64_t source_column(const compiler::ColumnSumsSpec& spec, int64_t column) {
   if (spec.is_interleaved) return column % spec.sections * spec.pitch + column / spec.sections;
   return column / spec.section_columns * spec.pitch + column % spec.section_columns;
@@ -58,7 +58,7 @@ void compare(const KernelTensors& tensors, const std::vector<double>& wanted,
 
 void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
-  constexpr int64_t kWalkers = 32;  // each adds up every 32nd row, then the 32 sums
+  constexpr int64_t kWalkers = 32;  // each adds up every 32nd row, then the 32 sums are added
   if (!tensors.has("input") || !tensors.has("output")) return;
   const GradientRows gradient(tensors);
   const reference::Route route = tensors.route();
@@ -80,7 +80,8 @@ void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& ten
   compare(tensors, wanted, bound, list);
 }
 
-// A lane adds up 16 columns of every fourth block, and five sums follow.
+// The bound counts the additions of a lane: 16 columns of every fourth block, then five more to
+// combine sums.
 void check_kernel(const compiler::RowDotsSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input") || !tensors.has("output")) return;

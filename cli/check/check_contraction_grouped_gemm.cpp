@@ -18,7 +18,7 @@ using reference::block_count;
 using reference::kBlock;
 using reference::QuantizedRows;
 
-constexpr double kMaxMultiplyAdds = 0x1p31;  // of all experts together
+constexpr double kMaxMultiplyAdds = 0x1p31;  // for all experts together
 
 // An operand whose tokens lie as columns, [rows, C], with a scale for each tile, or for each row
 // and 128 of its columns.
@@ -31,7 +31,7 @@ class ColumnOperand {
         rows_per_scale_(rows_per_scale) {}
 
   int64_t rows() const { return q_.shape[0]; }
-  // Returns chosen rows, and of these an expert's columns.
+  // Returns the chosen rows, cut to an expert's columns.
   QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1], blocks = block_count(count);
     QuantizedRows chosen{
@@ -53,7 +53,7 @@ class ColumnOperand {
   int64_t rows_per_scale_;
 };
 
-// An operand in bf16, [P, columns], of which columns are chosen.
+// An operand in bf16, [P, columns], from which columns are chosen.
 class RowOperand {
  public:
   RowOperand(const KernelTensors& tensors, std::string_view role) : tensor_(tensors.at(role)) {}
@@ -73,7 +73,8 @@ class RowOperand {
   const HostTensor& tensor_;
 };
 
-// Rows of A that come in sections, filled up with rows that the gradient has not.
+// Maps rows of A to rows of the gradient. A's rows come in sections, each padded with rows that the
+// gradient lacks.
 class RowSections {
  public:
   explicit RowSections(const ContractionGroupedGemmSpec& spec)
@@ -110,13 +111,14 @@ reference::WeightGradientExact exact_of(const RowOperand& a, const std::vector<i
       {.counts = {count}, .offs = {0, count}, .row_map = {}});
 }
 
-// Elements of the gradient, and what is wanted of them.
+// Chosen elements of the gradient, with their wanted values and bounds.
 struct Sample {
   std::vector<size_t> at;
   std::vector<double> wanted, bound;
 };
 
-// Takes some rows and columns of every expert where the CPU would take too long.
+// Takes all elements of the gradient, or some rows and columns of every expert if all would take
+// the CPU too long.
 template <typename Operand>
 Sample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
                    const Operand& a, const Operand& b) {
@@ -153,7 +155,7 @@ std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
   return chosen;
 }
 
-// Adds what a gradient held before, with the rounding of the sum.
+// Adds the gradient's earlier values to the wanted ones, with the rounding of the sum.
 void add_old(const HostTensor& old, Sample& sample) {
   const std::vector<float> values = gather<float>(old, sample.at);
   for (size_t i = 0; i < values.size(); ++i) {

@@ -23,7 +23,7 @@ using reference::QuantizedWeights;
 using reference::RandomStream;
 using runtime::NamedMemory;
 
-constexpr int64_t kSampledRows = 256;  // of all groups together
+constexpr int64_t kSampledRows = 256;  // for all groups together
 constexpr int64_t kSampledColumns = 64;
 
 template <typename T>
@@ -34,7 +34,7 @@ Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first
   return {};
 }
 
-// A GEMM of its own, of the chosen rows of A, and as B of the chosen columns.
+// A small GEMM whose A is the chosen rows of A and whose B is the chosen columns of the result.
 class Sample {
  public:
   Sample(GemmSession& session, uint64_t seed)
@@ -90,8 +90,8 @@ class Sample {
     return add_scales(operands.b_scale_inv, block_row, group, at, b_scales_);
   }
 
-  // Adds the scales of a row or column: `block_row` of its blocks' scales, its tensor's, or its
-  // own.
+  // Appends the scales of a row or column to `to`: those of `block_row`, or the one of its tensor,
+  // or its own.
   Result<void> add_scales(const NamedMemory& from, int64_t block_row, int64_t tensor, int64_t own,
                           std::vector<float>& to) {
     const int64_t blocks = block_count(gemm_.k);
@@ -104,7 +104,7 @@ class Sample {
     return {};
   }
 
-  // Each column is a section of one row, so that it has scales of its own.
+  // Computes the sample. Each column is a section of one row, so that it has its own scales.
   reference::GemmExact block_scaled() const {
     const reference::QuantizedRows a{
         .rows = rows(), .cols = gemm_.k, .q = a_, .scale_inv = a_scales_};

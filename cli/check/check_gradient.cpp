@@ -21,13 +21,13 @@ using reference::QuantizedRows;
 using reference::RandomStream;
 using runtime::NamedMemory;
 
-constexpr double kSampledElements = 16384.0;  // of all groups together
+constexpr double kSampledElements = 16384.0;  // for all groups together
 
 class GradientSample {
  public:
   explicit GradientSample(GemmSession& session) : session_(session), gemm_(session.gemm()) {}
 
-  // Some rows and columns of a group's matrix are a GEMM of their own.
+  // Adds some rows and columns of a group's matrix as a small GEMM.
   Result<void> add_group(int64_t group, uint64_t seed) {
     const auto side =
         std::clamp<int64_t>(std::llround(std::sqrt(kSampledElements / gemm_.groups)), 2, 64);
@@ -57,7 +57,7 @@ class GradientSample {
     return session_.groups().counts[static_cast<size_t>(group)];
   }
 
-  // The chosen rows of A or B, which have `all_rows`, and of these the group's columns.
+  // Returns the chosen rows of A or B, which has `all_rows` rows, cut to the group's columns.
   Result<QuantizedRows> operand(const NamedMemory& from, const NamedMemory& scales,
                                 int64_t all_rows, const std::vector<int64_t>& rows, int64_t group) {
     const int64_t blocks_of_row = session_.groups().rows() / 128;
@@ -78,7 +78,8 @@ class GradientSample {
     return chosen;
   }
 
-  // The product, on top of what D held, with the rounding of what is stored.
+  // Appends the product, added to D's earlier values if the kernel adds, with the rounding of the
+  // stored type.
   void add_wanted(const reference::WeightGradientExact& product) {
     for (size_t i = 0; i < product.value.size(); ++i) {
       double value = product.value[i];

@@ -21,13 +21,13 @@ using compiler::GemmBias;
 using compiler::GemmScales;
 using compiler::GroupedGemmSpec;
 
-// About ten seconds of the reference on two cores.
+// The reference takes about ten seconds for these on two cores.
 constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 33, kMaxBf16MultiplyAdds = int64_t{1} << 32;
 
 int64_t columns_of(const GroupedGemmSpec& spec) { return int64_t{spec.sections} * spec.section_n; }
 
-// Adds a bias to what a GEMM gives for the rows of a route, of which `source_rows` are the permuted
-// ones. A bound grows by the rounding of product and sum to fp32 and of the bias to bf16.
+// Adds a bias to a GEMM's exact results for the sampled rows; `source_rows` are their permuted
+// rows. Bounds grow by the rounding of product and sum to fp32 and of the bias to bf16.
 void add_bias(const GroupedGemmSpec& spec, const KernelTensors& tensors, const RowSample& sample,
               reference::GemmExact& exact) {
   if (spec.bias == GemmBias::kNone) return;
@@ -96,7 +96,7 @@ std::vector<float> decoded(std::span<const uint8_t> codes) {
   return values;
 }
 
-// Checks a GEMM whose complete sums are scaled, all of its rows.
+// Checks all rows of a GEMM that scales complete sums.
 void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const reference::Route route = tensors.route();
   RowSample all = sample_rows(route, route.rows());
@@ -145,7 +145,8 @@ void check_product(const GroupedGemmSpec& spec, const KernelTensors& tensors, Ch
 
 }  // namespace
 
-// The activation is that of the rounded product, which is known where it is stored.
+// Checks the product and, if the kernel stores it, the activation. The activation is computed from
+// the rounded product, which must be stored for that.
 void check_kernel(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has("d")) return;
   if (tensors.has("a") && tensors.has("b")) check_product(spec, tensors, list);

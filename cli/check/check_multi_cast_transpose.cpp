@@ -30,7 +30,7 @@ void check_float(const KernelTensors& tensors, const std::string& name, float wa
 
 }  // namespace
 
-// The tensors of its list go by numbers: "input.0", "output.0", ...
+// Checks the tensors of the list, which are named by number: "input.0", "output.0", ...
 void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   const auto format = spec.output == compiler::DType::kF8E5M2 ? reference::Fp8Format::kE5m2
@@ -47,7 +47,7 @@ void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTens
         scale == nullptr ? 1.0f : elements<float>(*scale).front(), format);
     check_bytes(*output, name("output"), wanted.bytes, list);
     check_bytes(*colwise, name("output_colwise"), wanted.colwise, list);
-    if (output->bytes.empty()) continue;  // no address is used where there are no elements
+    if (output->bytes.empty()) continue;  // the kernel uses no address of a tensor without elements
     check_float(tensors, name("amax"), wanted.amax, list);
     check_float(tensors, name("scale_inv"), wanted.scale_inv, list);
   }

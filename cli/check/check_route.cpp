@@ -5,7 +5,7 @@
 namespace moejit::cli {
 namespace {
 
-// Compares the bits that routing sets.
+// Compares the status bits that routing sets.
 void check_status(const KernelTensors& tensors, const reference::Route& route, CheckList& list) {
   constexpr uint32_t kOfRoute = reference::kBadExpertId | reference::kRowOverflow;
   const uint32_t got = tensors.view<uint32_t>("status").front() & kOfRoute;

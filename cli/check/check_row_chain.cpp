@@ -18,8 +18,8 @@ std::vector<float> probs_of(const KernelTensors& tensors) {
   return tensors.has("probs") ? probabilities(tensors.at("probs")) : std::vector<float>{};
 }
 
-// Checks the probabilities of all rows, and whose row each real one is; that of pad rows is never
-// written.
+// Checks the probabilities of all rows, and the token of each real row. The tokens of pad rows are
+// never written.
 void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                             const reference::Route& route, std::span<const float> probs,
                             CheckList& list) {
@@ -38,7 +38,8 @@ void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTens
   if (tensors.has("row_tokens")) list.integers(tensors, "row_tokens", tokens);
 }
 
-// Rows that are stored in the order of tokens, or were loaded so.
+// Returns the rows in the order of tokens, quantized: as the kernel loaded them, or by the
+// reference.
 QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors) {
   if (spec.load == LoadStage::kQuantizedRows) return tensors.rows("input");
   const HostTensor& input = tensors.at("input");
@@ -81,7 +82,7 @@ void check_unpermute(const compiler::RowChainSpec& spec, const KernelTensors& te
   if (spec.store == StoreStage::kRowsAndProbs) check_dprobs(tensors, list);
 }
 
-// bf16 is one rounding of the sums.
+// Checks dprobs. If they are bf16, each sum is rounded once.
 void check_dprobs(const KernelTensors& tensors, CheckList& list) {
   const HostTensor& parts = tensors.at("dprobs_blocks");
   const std::span<const float> sums = elements<float>(parts);

@@ -7,7 +7,7 @@
 namespace moejit::cli {
 namespace {
 
-// Returns rows of `sections` parts, each filled up with zeros to a multiple of 128.
+// Returns the rows with each section filled up with zeros to a multiple of 128 columns.
 std::vector<uint8_t> fill_up(const std::vector<uint8_t>& rows, int64_t section_columns) {
   const int64_t padded = reference::block_count(section_columns) * reference::kBlock;
   std::vector<uint8_t> all;
@@ -20,7 +20,8 @@ std::vector<uint8_t> fill_up(const std::vector<uint8_t>& rows, int64_t section_c
 
 }  // namespace
 
-// Weights that came quantized have no input; their transposes are of the codes that there are.
+// Checks quantized weights and their transposes. Weights that came quantized have no input; their
+// transposes are compared with the codes that came.
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (tensors.has("input")) {

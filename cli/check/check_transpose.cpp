@@ -23,7 +23,7 @@ bool is_in_group(const reference::TransposeGroups& groups, int64_t tile) {
   return false;
 }
 
-// Returns permuted rows, each that of its token; of a token without a probability zeros.
+// Returns permuted rows, each with the data of its token; a token with probability 0 has zeros.
 reference::QuantizedRows gathered_rows(const compiler::TransposeSpec& spec,
                                        const KernelTensors& tensors) {
   const reference::QuantizedRows of_tokens = tensors.rows("input");
@@ -38,7 +38,7 @@ reference::QuantizedRows gathered_rows(const compiler::TransposeSpec& spec,
     if (is_real[static_cast<size_t>(row)] == 0) continue;
     const int32_t told = row_tokens[static_cast<size_t>(row)];
     const int64_t token = told < 0 ? ~told : told;
-    if (token >= of_tokens.rows) continue;  // the kernel that told so is blamed
+    if (token >= of_tokens.rows) continue;  // the check of its writer reports it
     std::copy_n(of_tokens.scale_inv.begin() + token * blocks, blocks,
                 rows.scale_inv.begin() + row * blocks);
     if (told >= 0 || spec.source == compiler::RowSource::kGatheredAll)
@@ -92,7 +92,7 @@ bool is_power_of_two_or_0(float value) {
   return value == 0.0f || std::frexp(value, &exponent) == 0.5f;
 }
 
-// Compares the bit that a scale of a group's row sets.
+// Checks the status bit for a scale in a group's row that is not a power of two.
 void check_scale_status(const KernelTensors& tensors, const reference::QuantizedRows& rows,
                         CheckList& list) {
   const std::vector<uint8_t> is_real = reference::real_rows(tensors.route());
