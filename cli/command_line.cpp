@@ -33,7 +33,7 @@ Result<void> run_guarded(const Action& action, Terminal& terminal) {
   }
 }
 
-// A reader such as `head` that closes its end makes write() fail with EPIPE instead of killing us.
+// Ignores SIGPIPE: if a reader such as `head` closes its end, write() fails with EPIPE instead.
 void ignore_broken_pipes() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
@@ -51,7 +51,7 @@ int run_command_line(int argc, const char* const* argv) {
     return exit_code_of(parsed.error().code);
   }
   Result<void> result = run_guarded(parsed->action, terminal);
-  // Results go out in both cases: a failed check has a table to show.
+  // Prints results in both cases: a failed check has a table to show.
   const Result<void> flushed = terminal.flush();
   if (result && !flushed) result = flushed;
   if (result) return 0;

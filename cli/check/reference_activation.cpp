@@ -16,7 +16,7 @@ float parameter(const Activation& activation, std::string_view name) {
   return found == activation.parameters.end() ? 0.0F : static_cast<float>(found->value);
 }
 
-// Variables of the formula alone.
+// Returns the values of a formula's variables, which are gate and up alone.
 compiler::Values values_at(double gate, double up) { return {{"gate", gate}, {"up", up}}; }
 
 reference::GatedActivation of_formula(const Activation& activation) {
@@ -41,7 +41,8 @@ reference::GatedActivation of_formula(const Activation& activation) {
           [=](double gate, double up) {
             const compiler::BoundedValue bounded =
                 compiler::evaluate_with_error(*value, values_at(gate, up));
-            // Twice, for what a first order leaves out; and the product with the gradient.
+            // Doubles the first-order error to cover higher orders; adds the rounding of the
+            // product with the gradient.
             return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
           },
       .has_gate = compiler::has_gate(activation)};

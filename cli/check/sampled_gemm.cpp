@@ -6,7 +6,8 @@
 namespace moejit::cli {
 namespace {
 
-// `wanted` of `count` rows, first and last included.
+// Returns `wanted` of `count` rows, spread evenly, with the first and the last (if `wanted` is
+// above 1).
 std::vector<int64_t> spread(int64_t first, int64_t count, int64_t wanted) {
   std::vector<int64_t> rows;
   if (wanted >= count) {

@@ -10,8 +10,8 @@ constexpr int64_t kBlock = 128;
 
 int64_t blocks_of(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
 
-// Dequantizes matrices [rows, columns] of codes, one after the other, with [blocks of rows, blocks
-// of columns] scales each.
+// Dequantizes consecutive matrices [rows, columns] of codes, each with scales [blocks of rows,
+// blocks of columns].
 HostTensor dequantized(const HostTensor& codes, const HostTensor& scales,
                        std::vector<int64_t> shape, int64_t rows, int64_t columns) {
   const auto from = elements<uint8_t>(codes);

@@ -12,10 +12,11 @@ namespace moejit::cli {
 namespace {
 
 constexpr std::string_view kExperts = "experts.";
-// Granite has no `experts` in its names.
+// Names that Granite uses; they have no `experts` in them.
 constexpr std::array<std::string_view, 2> kFusedWithoutExperts = {"input_linear.weight",
                                                                   "output_linear.weight"};
-// Qwen3-Next and others number the layers of multi-token prediction from 0 again.
+// Prefix under which Qwen3-Next and others number the layers of multi-token prediction from 0
+// again.
 constexpr std::string_view kMultiTokenPrediction = "mtp.";
 
 std::optional<int64_t> number_from(std::string_view text) {
@@ -25,7 +26,7 @@ std::optional<int64_t> number_from(std::string_view text) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
-// Returns where `word` begins in `name` as a whole word between points.
+// Returns where `word` begins in `name` as a whole word between dots.
 size_t find_word(std::string_view name, std::string_view word) {
   size_t at = name.find(word);
   while (at != std::string_view::npos && at != 0 && name[at - 1] != '.')
@@ -33,7 +34,7 @@ size_t find_word(std::string_view name, std::string_view word) {
   return at;
 }
 
-// Counts the letters of a name that are the stem of its group; none if it belongs to no expert.
+// Counts the letters of a name that are the stem of its group; 0 if it belongs to no expert.
 size_t stem_length(std::string_view name) {
   if (const size_t at = find_word(name, kExperts); at != std::string_view::npos)
     return at + kExperts.size();
@@ -54,7 +55,7 @@ std::string prefix_of(std::string_view stem) {
   return std::string(stem);
 }
 
-// Finds the last number between points: 3 of "model.layers.3.mlp".
+// Finds the last number between dots: 3 in "model.layers.3.mlp".
 std::optional<int64_t> layer_of(std::string_view prefix) {
   while (!prefix.empty()) {
     const size_t point = prefix.rfind('.');
@@ -76,7 +77,7 @@ void add_tensor(ExpertGroup& group, std::string_view rest) {
   group.parts.emplace(rest.substr(point + 1));
 }
 
-// Sorts by number, as people count: layer 2 comes before layer 10.
+// Sorts by number: layer 2 comes before layer 10.
 std::vector<const ExpertGroup*> in_order(const std::vector<const ExpertGroup*>& groups) {
   std::vector<const ExpertGroup*> sorted = groups;
   std::ranges::stable_sort(sorted, {}, [](const ExpertGroup* g) { return g->layer.value_or(-1); });
@@ -145,7 +146,8 @@ Result<ExpertGroup> choose_expert_group(const ShardSet& shards, const Checkpoint
   std::vector<const ExpertGroup*> fitting;
   for (const ExpertGroup* group : all)
     if (!options.layer_number || group->layer == options.layer_number) fitting.push_back(group);
-  // A decoder layer is meant if a layer of multi-token prediction has the same number.
+  // If a layer of multi-token prediction has the same number as a decoder layer, takes the decoder
+  // layer.
   const auto is_decoder = [](const ExpertGroup* g) {
     return !g->prefix.starts_with(kMultiTokenPrediction);
   };

@@ -15,8 +15,7 @@ namespace {
 
 using compiler::GateUpLayout;
 
-// Puts gate and up into the layer's order if the file has another one. `columns` are those of the
-// tensor.
+// Puts gate and up of a tensor with `columns` columns into the layer's order.
 void reorder(HostTensor& tensor, GateUpLayout wanted, int64_t half, int64_t columns) {
   const auto values = elements<uint16_t>(tensor);
   tensor = make_tensor(tensor.dtype, tensor.shape,
@@ -45,12 +44,12 @@ Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
-  // dgrad multiplies with columns of the weights, which are quantized from w1 and w2.
+  // dgrad multiplies with columns of the weights, which are quantized from bf16 w1 and w2.
   if (loaded.tensors.contains("w1_q") &&
       (!compiler::has_scales(layer.recipe.weights) || compiler::has_backward(layer)))
     dequantize_weights(layer, loaded.tensors);
   if (loaded.layout == layer.gate_up_layout) return std::move(loaded.tensors);
-  // Biases have one column; quantized weights have all of gate first in either layout.
+  // Biases have one column. Quantized weights are not reordered: gate comes first in both layouts.
   for (const auto& [name, columns] : {std::pair("w1", layer.hidden), std::pair("b1", 1)})
     if (const auto found = loaded.tensors.find(name); found != loaded.tensors.end())
       reorder(found->second, layer.gate_up_layout, layer.intermediate, columns);

@@ -14,8 +14,8 @@ namespace {
 using compiler::DType;
 using compiler::GateUpLayout;
 
-// Names of the tensors of all experts: that of gate and up, that of up alone if there is no gate,
-// and the down projection. Families write biases, blocks and scales behind these names.
+// Names of the tensors of all experts: gate and up together, up alone if there is no gate, and
+// down. Families append suffixes to these names for biases, blocks and scales.
 struct FusedNames {
   std::string_view gate_up, up, down;
 };
@@ -59,7 +59,7 @@ class FusedLoader {
         const FusedMatrices w2,
         find_fused_matrices(source, naming_.down, layer_.hidden, layer_.intermediate, shards_));
     // At most one of them is square, so the other one decides. If both are (no gate and I == H),
-    // transformers has rows of results.
+    // they are read as transformers stores them, with a row for each output.
     const FusedOrder order = w1.order != FusedOrder::kEither ? w1.order : w2.order;
     MOEJIT_TRY_ASSIGN(HostTensor w1_values, read_fused_matrices(source, w1, order));
     loaded.tensors.emplace("w1", std::move(w1_values));
@@ -86,7 +86,8 @@ class FusedLoader {
                 std::move(hint));
   }
 
-  // The file must not have what the description leaves out, or results would be silently wrong.
+  // The file must not have parts that the description leaves out, or results would be silently
+  // wrong.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && has_projection(group_, naming_.gate_up))
       return mismatch(

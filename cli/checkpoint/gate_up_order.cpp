@@ -18,8 +18,8 @@ struct Family {
   GateUpLayout layout;
 };
 
-// Families whose checkpoints have, or may have, fused tensors: as the class of their experts in
-// transformers says (is_concatenated).
+// Families whose checkpoints may have fused tensors; their expert classes in transformers give the
+// layout (is_concatenated).
 constexpr std::array kFamilies = {
     Family{"gpt_oss", GateUpLayout::kInterleaved},
     Family{"openai_privacy_filter", GateUpLayout::kConcat},

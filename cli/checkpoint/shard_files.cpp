@@ -25,8 +25,8 @@ tl::unexpected<Error> invalid_index(const std::string& path, const std::string& 
               fmt::format("{}: {}", escape_for_message(path, 4096), what), std::move(hint));
 }
 
-// Returns whether the name has no folder. Another folder could be any file of the machine;
-// checkpoints have their shards beside the index.
+// Returns whether the name has no folder. Shards lie beside their index, so a name with a folder is
+// refused: it could lead to any file of the machine.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
@@ -51,7 +51,7 @@ Result<ShardIndex> read_index(const std::string& path) {
     return invalid_index(path,
                          "$.weight_map is not an object of tensors and the files they are in");
   ShardIndex index{path, {}, {}};
-  std::map<std::string_view, size_t> numbers;  // of the shards, by name
+  std::map<std::string_view, size_t> numbers;  // indices of the shards, by name
   const fs::path folder = fs::path(path).parent_path();
   for (const JsonMember& member : map->members) {
     const std::string place = json_path_of_member("$.weight_map", member.key);
@@ -91,7 +91,8 @@ std::string list_of(const std::vector<std::string>& names) {
   return names.size() > 3 ? fmt::format("{} and {} more", text, names.size() - 3) : text;
 }
 
-// Chooses a folder's index, or its only file; model.safetensors and its index come before others.
+// Returns the path of a folder's index or of its only shard; model.safetensors and its index come
+// before others.
 Result<std::string> choose_in_folder(const std::string& folder) {
   const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
   const auto ambiguous = [&](const std::vector<std::string>& names, std::string hint) {

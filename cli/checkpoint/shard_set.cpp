@@ -19,7 +19,7 @@ std::string normal(const std::string& path) {
   return std::filesystem::path(path).lexically_normal().string();
 }
 
-// A shard's name taken apart: "model-", 2 and 3 of model-00002-of-00003.safetensors.
+// The parts of a shard's name: "model-", 2 and 3 for model-00002-of-00003.safetensors.
 struct NumberedName {
   std::string stem;
   int32_t number = 0;
@@ -57,7 +57,7 @@ Result<ShardSet> ShardSet::open(const std::vector<std::string>& paths) {
     for (const SafetensorsEntry& entry : set.shards_[shard].file->entries())
       MOEJIT_TRY(set.add(entry.name, shard));
   }
-  std::map<std::string, size_t> numbers;  // of the shards, by their paths in their shortest form
+  std::map<std::string, size_t> numbers;  // indices of the shards, by normalized path
   for (size_t i = 0; i < set.shards_.size(); ++i) numbers.emplace(normal(set.shards_[i].path), i);
   for (const ShardIndex& index : found.indexes) {
     std::vector<size_t> shards;
@@ -74,7 +74,7 @@ Result<ShardSet> ShardSet::open(const std::vector<std::string>& paths) {
 
 Result<void> ShardSet::add(const std::string& tensor, size_t shard) {
   const auto [owner, is_new] = owners_.emplace(tensor, shard);
-  // A file may be named besides the index that has it.
+  // The user may name a shard as well as the index that lists it.
   if (is_new || owner->second == shard) return {};
   return fail(Stage::kFile, ErrorCode::kInvalidFile,
               fmt::format("{}: tensor {} is in {} too", shown(shards_[shard].path),
@@ -128,7 +128,7 @@ std::string ShardSet::folder() const {
 }
 
 std::string ShardSet::missing_shard() const {
-  if (!index_.empty()) return "";  // the index has all
+  if (!index_.empty()) return "";  // the index lists all shards
   std::set<int32_t> numbers;
   std::optional<NumberedName> name;
   for (const Shard& shard : shards_) {

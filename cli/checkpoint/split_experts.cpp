@@ -26,10 +26,10 @@ std::string bias_of(std::string_view projection) { return fmt::format("{}.bias",
 
 int64_t scale_blocks(int64_t elements) { return (elements + 127) / 128; }
 
-// Where the part of one projection goes in a tensor of all experts.
+// The place of one projection's part in a tensor of all experts.
 struct Part {
-  int64_t expert = 0;          // in the checkpoint
-  std::string name;            // behind the expert's number
+  int64_t expert = 0;          // number in the checkpoint
+  std::string name;            // rest of the name after the expert's number
   std::vector<int64_t> shape;  // wanted
   HostTensor* destination = nullptr;
   int64_t byte_offset = 0;
@@ -95,7 +95,8 @@ class SplitLoader {
                     "other formats of quantized weights are not read: save the model in bfloat16");
   }
 
-  // The file must not have what the description leaves out, or results would be silently wrong.
+  // The file must not have parts that the description leaves out, or results would be silently
+  // wrong.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && group_.parts.contains(weight_of(naming_.gate)))
       return mismatch(
@@ -189,7 +190,7 @@ class SplitLoader {
     MOEJIT_TRY_ASSIGN(const ShardEntry found, shards_.find(name));
     const SafetensorsEntry& entry = *found.entry;
     const DType dtype = part.destination->dtype;
-    // Some families have their scales in bf16, which F32 holds exactly.
+    // Some families store scales in bf16, which F32 holds exactly.
     const bool is_widened = dtype == DType::kF32 && entry.dtype == DType::kBF16;
     if ((entry.dtype != dtype && !is_widened) || entry.shape != part.shape)
       return fail(Stage::kFile, ErrorCode::kTensorMismatch,

@@ -21,8 +21,8 @@ using compiler::LayerPlan;
 using measure::ClockProbe;
 using measure::GpuMonitor;
 
-// Weights of further experts are copies: a kernel's time does not depend on it, and a host with all
-// of DeepSeek-V3's would need 22 GB.
+// Experts beyond these have copies of their weights. A kernel's time does not depend on it, and
+// distinct weights for all of DeepSeek-V3's experts would need 22 GB of host memory.
 constexpr int64_t kDistinctExperts = 4;
 
 Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer& layer) {

@@ -22,7 +22,7 @@ using measure::GemmCase;
 using measure::GemmSession;
 using measure::GpuMonitor;
 
-// Reads the cases of the file that the command names; all if it names none.
+// Reads the file's cases that the command names; all if it names none.
 Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {
   MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
   MOEJIT_TRY_ASSIGN(std::vector<GemmCase> cases, parse_gemm_cases(text, command.gemms));
@@ -40,8 +40,8 @@ Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {
   return cases;
 }
 
-// Compiles what the cases need on as many threads as there are cores, so that no case waits for a
-// compiler. A failure here comes again when its case asks for the kernel.
+// Compiles all kernels of the cases with one thread per core, so that no case waits for a compiler.
+// A failure is ignored here: it returns when its case asks for the kernel.
 void compile_ahead(const std::vector<GemmCase>& cases, runtime::Engine& engine,
                    const compiler::Target& target) {
   std::vector<compiler::KernelSource> all;

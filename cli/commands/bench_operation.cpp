@@ -17,7 +17,7 @@ using measure::ClockProbe;
 using measure::ClockSample;
 using measure::GpuMonitor;
 
-// Returns what the last launch told of its clock, or a probe behind it; waits for it.
+// Returns the clock that the last launch stored, or else that of a probe behind it; waits for it.
 Result<ClockSample> read_clock(const OperationSession& session, ClockProbe& probe) {
   if (session.tensors().has("elapsed")) {
     MOEJIT_TRY_ASSIGN(const HostTensor elapsed, session.tensors().read("elapsed"));

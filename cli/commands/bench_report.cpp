@@ -13,7 +13,7 @@ namespace {
 
 using compiler::KernelPlan;
 
-// One kernel's line.
+// The measurements in one kernel's line.
 struct Line {
   const KernelPlan* kernel = nullptr;
   measure::CoolRun cool;

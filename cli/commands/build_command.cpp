@@ -24,8 +24,8 @@
 namespace moejit::cli {
 namespace {
 
-// Threads that take jobs in turn until all are done, or until one has failed for a reason that
-// applies to others too.
+// Runs threads that take jobs in turn until all are done or one fails for a reason that applies to
+// others too.
 class Builder {
  public:
   Builder(std::vector<BuildJob>& jobs, runtime::Engine& engine, const Terminal& terminal)
@@ -66,7 +66,7 @@ class Builder {
     }
   }
 
-  // Makes one kernel. No exception may leave a thread.
+  // Makes one kernel. Catches exceptions, since none may leave a thread.
   Result<runtime::ObtainedKernel> make(const BuildJob& job) {
     try {
       return engine_.obtain(job.source);
@@ -131,7 +131,7 @@ std::vector<std::string> time_cells(const BuildJob& job) {
   return cells;
 }
 
-// The pack that was written, read again.
+// Facts about the written pack, read from its file.
 struct BuiltPack {
   std::string path;
   int64_t kernels = 0;
@@ -245,7 +245,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   if (variants_of(command) == BuildVariants::kAll) cache.build_arguments += " --variants all";
   if (variants_of(command) == BuildVariants::kWithIntermediates)
     cache.build_arguments += " --with-intermediates";
-  // This machine's compiler makes what goes into a pack, whatever other packs there are.
+  // A pack gets only kernels of this machine's compiler, whatever other packs there are.
   cache.uses_packs = command.pack.empty();
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,

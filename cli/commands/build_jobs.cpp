@@ -24,7 +24,7 @@ Result<void> add_jobs(const std::string& file, const std::string& name, const co
   return {};
 }
 
-// Returns the variants that `run` and hosts may make of a description: they choose passes and
+// Returns the variants that `run` and hosts may make of a description by choosing passes and
 // fusions.
 std::vector<Layer> variants_of(const Layer& layer) {
   std::vector<Layer> variants;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows what is in the cache: ls, show, verify.
+// Shows the entries of the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
 #include "compiler/support/table.h"

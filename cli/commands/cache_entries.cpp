@@ -21,7 +21,8 @@ Result<std::string> folder_of(const CacheCommand& command) {
               "name one with --cache-dir or MOEJIT_CACHE_DIR");
 }
 
-// A name and how often it occurred before, so that the second "option" meets the second one.
+// A name and how often it occurred before, so that the second "option" is compared with the second
+// one of the other key.
 using Place = std::pair<std::string, int>;
 
 std::vector<std::pair<Place, std::string>> placed(std::span<const HashedField> fields) {
@@ -34,8 +35,8 @@ std::vector<std::pair<Place, std::string>> placed(std::span<const HashedField> f
   return result;
 }
 
-// Returns whether the text names the entry. Names of kernels begin with "moejit_", which nobody
-// types.
+// Returns whether the text names the entry, with or without the "moejit_" that names of kernels
+// begin with.
 bool is_named(const std::string& entry, std::string_view text) {
   constexpr std::string_view kPrefix = "moejit_";
   return !text.empty() && (entry.starts_with(text) ||
@@ -72,7 +73,7 @@ Result<std::unique_ptr<cache::KernelCache>> open_cache(const CacheCommand& comma
                                                        const Terminal& terminal, CacheAccess access,
                                                        cache::CacheSettings settings) {
   MOEJIT_TRY_ASSIGN(const std::string folder, folder_of(command));
-  // A user who tidies a cache by hand means it, even on a network file system.
+  // If the user tidies a cache by hand, writes to it even on a network file system.
   if (access == CacheAccess::kWrite) settings.writes_to_network = true;
   MOEJIT_TRY_ASSIGN(
       auto opened,
@@ -146,7 +147,7 @@ std::string cell_text(std::string_view text, std::size_t most) {
   std::string cell(text);
   if (cell.size() > most) {
     std::size_t end = most - kCut.size();
-    const auto continues = [&](std::size_t at) {  // a character of UTF-8
+    const auto continues = [&](std::size_t at) {  // whether a UTF-8 character continues
       return (static_cast<unsigned char>(cell[at]) & 0xC0U) == 0x80U;
     };
     while (end > 0 && continues(end)) --end;

@@ -19,8 +19,8 @@ std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Opens the places as an engine does: it goes on without the default folder, but not without a
-// named one.
+// Opens the places that an engine asks. An unusable folder that was named is an error; an unusable
+// default folder is skipped if there are packs.
 Result<KernelPlaces> open_places(const CacheWhyCommand& command, const Terminal& terminal) {
   KernelPlaces places;
   places.is_frozen = command.is_frozen || environment(Variable::kFrozen) == "1";
@@ -148,11 +148,11 @@ Result<const cache::Pack*> pack_with(const KernelPlaces& places, const std::stri
   return nullptr;
 }
 
-// What became of one entry.
+// The state of one entry.
 struct EntryState {
-  std::optional<cache::EntryInfo> entry;  // of the folder
+  std::optional<cache::EntryInfo> entry;  // in the folder
   bool is_quarantined = false;
-  std::string pack;  // that has it; empty: none
+  std::string pack;  // path of the pack that has it; empty: none
   bool is_present() const { return (entry && entry->problem.empty()) || !pack.empty(); }
 };
 
@@ -172,7 +172,8 @@ Result<EntryState> state_of(const std::string& digits, const KernelPlaces& place
   return state;
 }
 
-// Tells what became of the entry of a key. A key does not say what it was made of.
+// Prints the state of a key's entry. A key does not say what it was made of, so nothing is
+// compared.
 Result<void> why_of_key(const CacheWhyCommand& command, const KernelPlaces& places,
                         Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const EntryState state, state_of(command.what, places));

@@ -60,8 +60,8 @@ Result<void> write_files(const std::filesystem::path& folder, const std::vector<
 }  // namespace
 
 Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
-  // All are planned before the first is written.
-  std::map<std::string, std::string> paths;  // by the names
+  // All layers are planned before the first file is written.
+  std::map<std::string, std::string> paths;  // paths of descriptions, by layer name
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
   for (const std::string& path : command.layers) {
     MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, command.target));
