@@ -27,12 +27,12 @@
 namespace moejit::cli {
 namespace {
 
-// One line of the report: what it is about, and what was found or why nothing was.
+// One line of the report: its subject, and what was found or why nothing was.
 struct Finding {
   std::string name;
   bool is_found = false;
   std::string text;
-  const char* if_missing = "not found: ";  // stands before the text
+  const char* if_missing = "not found: ";  // printed before the text
 };
 
 Finding find_toolchain(std::string name, const compiler::Target& target) {
@@ -55,7 +55,7 @@ Finding find_gpu() {
                       (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
 }
 
-// Returns what is unusual about a usable folder: nothing if it exists and can be written.
+// Returns remarks on a usable folder: none if it exists and can be written.
 std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
                                     const cache::CacheFolder& folder) {
   std::vector<std::string> remarks;
@@ -69,15 +69,15 @@ std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
   return remarks;
 }
 
-// Returns the folder as an engine would use it. It makes nothing: the user who asks may not be the
-// one who runs.
+// Returns the folder as an engine would use it, but creates nothing: the user who asks may not be
+// the one who runs.
 Finding find_cache() {
   const auto named = cache::default_folder();
   if (!named) return {"cache", false, named.error().message};
   if (named->path.empty()) return {"cache", false, "memory only: " + named->reason, ""};
   const auto folder =
       cache::CacheFolder::look(named->path, cache::settings_of_environment().writes_to_network);
-  // Nothing runs without a folder that was named; without the default one it does.
+  // An engine refuses to run without a named folder, but runs without the default one.
   if (!folder)
     return {"cache", false, (named->is_explicit ? "" : "memory only: ") + folder.error().message,
             named->is_explicit ? "unusable: " : ""};
@@ -189,8 +189,8 @@ std::vector<Finding> findings() {
   return all;
 }
 
-// Returns the shared libraries that this process has open, with those that the search for compiler
-// and driver opened.
+// Returns the shared libraries that this process has open, among them those that the search for
+// compiler and driver opened.
 std::vector<std::string> libraries_in_use() {
   std::ifstream maps("/proc/self/maps");
   std::set<std::string> paths;

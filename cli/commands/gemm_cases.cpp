@@ -33,7 +33,7 @@ constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::k
 constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kF32,
                                  GradientOutput::kF32Add};
 
-constexpr int64_t kMostRows = INT32_MAX;  // rows and columns are counted in int32 on the device
+constexpr int64_t kMostRows = INT32_MAX;  // the device counts rows and columns in int32
 constexpr IntRange kGroupsRange{.lowest = 1, .highest = 4096};
 constexpr IntRange kRowsRange{.lowest = 1, .highest = int64_t{1} << 20};
 constexpr IntRange kAlignmentRange{.lowest = 1, .highest = 4096};
@@ -41,8 +41,8 @@ constexpr IntRange kSectionsRange{.lowest = 1, .highest = 16};
 constexpr IntRange kDepthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
 constexpr IntRange kSharingRange{.lowest = 1, .highest = 2};
 
-// Returns the range of a width. A section is a matrix of its own, and 16 e4m3 elements fill the 16
-// bytes of a vector access.
+// Returns the range of a width. Each section is a matrix of its own, and its width must be a
+// multiple of 16: a vector access of 16 bytes holds 16 e4m3 elements.
 IntRange width_range(int32_t sections) {
   return {.lowest = int64_t{16} * sections,
           .highest = 262144 / (16 * sections) * (int64_t{16} * sections),
@@ -73,7 +73,7 @@ Result<std::string> read_name(const JsonView& object) {
       fmt::format("got {}, wanted 1 to 64 lower-case letters, digits, _ - and .", view.got()));
 }
 
-// Returns a member whose value is one of `values`, which to_string() names.
+// Returns a member with one of `values`, by the names that to_string() gives them.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
                           const std::array<Enum, kCount>& values) {
@@ -84,7 +84,7 @@ Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
   return values[index];
 }
 
-// Does the same, but the member may be absent: then it is the first value.
+// Returns the same as read_enum_at(), or the first value if the member is absent.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
                             const std::array<Enum, kCount>& values) {
@@ -113,7 +113,7 @@ Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
              "blocks share their scales where scales are row_block");
 }
 
-// Returns what groups divide.
+// Returns the unit that groups divide.
 std::string_view group_unit(const GemmCase& gemm) {
   return gemm.operation == GemmOperation::kGroupedGemm ? "rows" : "columns";
 }
@@ -128,7 +128,7 @@ Result<void> check_most_rows(const JsonView& object, const GemmCase& gemm) {
                          group_size(gemm), unit, gemm.groups, most_rows(gemm), unit, kMostRows));
 }
 
-// Later fields are bounded by earlier ones, so the order matters.
+// Reads the fields of a grouped GEMM in this order, since earlier fields bound later ones.
 Result<void> read_row_grouped(const JsonView& object, GemmCase& gemm) {
   MOEJIT_TRY_ASSIGN(gemm.rows_per_group, read_int_at(object, "rows_per_group", kRowsRange));
   MOEJIT_TRY_ASSIGN(gemm.splits_alignment,

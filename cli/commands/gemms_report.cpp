@@ -11,7 +11,7 @@
 namespace moejit::cli {
 namespace {
 
-// One case's line.
+// The measurements in one case's line.
 struct Line {
   const GemmResult& result;
   int32_t sm_count = 0;

@@ -44,7 +44,7 @@ Result<std::vector<InspectedKernel>> inspect_cubin(std::vector<std::byte> bytes,
   return kernels;
 }
 
-// Inspects a cache entry, which holds the digest it was stored under.
+// Inspects a cache entry. The digest that it must match is stored in it.
 Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> bytes,
                                                    const std::string& path) {
   constexpr size_t kKeyOffset = 16;
@@ -83,11 +83,11 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
 
 using Disassembled = Result<std::vector<compiler::KernelDisassembly>>;
 
-// Disassembles each binary once and all at the same time: a disassembler needs a second to start.
+// Disassembles each binary once, all in parallel: a disassembler needs a second to start.
 std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKernel> kernels) {
   std::map<SharedBytes, std::future<Disassembled>> running;
   for (const InspectedKernel& kernel : kernels)
-    if (kernel.usage && !running.contains(kernel.binary))  // machine code of a GPU
+    if (kernel.usage && !running.contains(kernel.binary))  // only a GPU's machine code has these
       running.emplace(kernel.binary, std::async(std::launch::async, [binary = kernel.binary] {
                         return compiler::disassemble(*binary);
                       }));
@@ -96,7 +96,7 @@ std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKer
   return done;
 }
 
-// Adds what a disassembler says. Without one, a sentence says so.
+// Adds the disassembler's findings. Without a disassembler, prints a note.
 Result<void> add_disassembly(std::vector<InspectedKernel>& kernels, const Terminal& terminal) {
   const std::map<SharedBytes, Disassembled> disassembled = disassemble_all(kernels);
   for (InspectedKernel& kernel : kernels) {

@@ -11,7 +11,7 @@
 namespace moejit::cli {
 namespace {
 
-// Renames the library's options, which it knows by the names of their fields.
+// Replaces the library's option names, which are field names, by those of the command line.
 Error name_options(Error error) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOptions = {
       {{"option expert_parallel:", "--expert-parallel (--ep):"},

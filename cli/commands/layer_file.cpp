@@ -26,7 +26,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// Reads it once: a command may come back to it.
+// Reads all of standard input. A command may ask for it twice, so the caller keeps the result.
 Result<std::string> read_standard_input() {
   std::vector<std::byte> bytes;
   if (const int error = read_all(STDIN_FILENO, compiler::kMaxConfigurationBytes, bytes); error != 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moejit pack ls, verify: the verbs that only look.
+// Runs the read-only verbs of moejit pack: ls, verify.
 #include "cache/pack.h"
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/commands.h"

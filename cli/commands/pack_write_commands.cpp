@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moejit pack sign, merge, export: the verbs that write.
+// Runs the writing verbs of moejit pack: sign, merge, export.
 #include "cache/kernel_cache.h"
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
@@ -18,7 +18,7 @@
 namespace moejit::cli {
 namespace {
 
-// Checks every entry, so that nothing damaged gets into another pack, or under a signature.
+// Checks every entry, so that nothing damaged gets into another pack or gets signed.
 Result<void> check_all(const cache::Pack& pack) {
   const std::vector<std::string> problems = pack.verify();
   if (problems.empty()) return {};
@@ -110,7 +110,7 @@ Result<void> run_pack_merge(const PackMergeCommand& command, Terminal& terminal)
     else
       MOEJIT_TRY(add_pack(input, trust, entries));
   }
-  // Each entry is kept once, since the manifest counts them; the packs may share some.
+  // The packs may share entries; each is kept once, since the manifest counts them.
   MOEJIT_TRY_ASSIGN(entries, cache::unique_entries(std::move(entries)));
   MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes,
                     cache::encode_pack(entries, runtime::pack_manifest(entries)));

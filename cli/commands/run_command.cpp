@@ -56,7 +56,8 @@ bool is_result(const compiler::TensorPlan& tensor) {
   return tensor.role == TensorRole::kOutput && tensor.name != "status";
 }
 
-// Returns the results and, if kept, what else a kernel wrote: quantized weights and intermediates.
+// Returns the results and, on request, other tensors that kernels wrote: quantized weights and
+// intermediates.
 Result<TensorMap> read_results(LayerSession& session, bool with_intermediates) {
   TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {

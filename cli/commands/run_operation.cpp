@@ -23,7 +23,7 @@ namespace {
 using compiler::CallDim;
 using compiler::OperationPlan;
 
-// Refuses what only layers have.
+// Refuses options that only layers have.
 Result<void> check_options(const RunCommand& command, std::string_view operation) {
   const std::pair<bool, const char*> of_layers[] = {
       {command.pass == "backward", "--pass backward"},

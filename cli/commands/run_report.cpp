@@ -29,8 +29,8 @@ constexpr StatusBit kStatusBits[] = {
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0",
      "correct input_scale_inv"}};
 
-// Returns whether the kernel makes the tensor: it is the first that touches it other than as an
-// input. What the plan does not name is of a list, whose operation has one kernel.
+// Returns whether the kernel makes the tensor: it is the first that uses it, and the tensor is no
+// input. A tensor that the plan does not name belongs to a list, whose operation has one kernel.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   const compiler::TensorPlan* planned = compiler::find_tensor(plan, tensor);
   return planned == nullptr || planned->first_use == static_cast<int32_t>(kernel);

@@ -16,7 +16,7 @@ namespace {
 
 using runtime::CompilerFields;
 
-// The entries of the folder, read once.
+// One readable or damaged entry of the folder.
 struct Present {
   Digest key;
   std::string problem;
@@ -26,7 +26,7 @@ struct Present {
 struct FolderContent {
   std::map<Digest, Present> entries;
   std::vector<Digest> quarantined;
-  std::vector<CompilerFields> compilers;  // of a target, the newest first
+  std::vector<CompilerFields> compilers;  // those of one target, newest first
 };
 
 FolderContent content_of(const KernelPlaces& places, const compiler::Target& target) {
@@ -48,8 +48,8 @@ bool has_field(const std::vector<FieldDifference>& differences, std::string_view
       differences, [name](const FieldDifference& difference) { return difference.field == name; });
 }
 
-// Finds the nearest kernel: the same kernel and target from another compiler is nearer than another
-// kernel.
+// Finds the nearest entry: a difference in target counts most, then one in the kernel's name, then
+// the number of fields that differ.
 void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
                   const FolderContent& content) {
   std::optional<std::tuple<bool, bool, size_t>> least;
@@ -65,7 +65,7 @@ void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
   }
 }
 
-// The source's keys in the order in which they are looked up.
+// Looks up a source in folder and packs, with the keys of each compiler in turn.
 class Search {
  public:
   Search(const KernelPlaces& places, const FolderContent& content,
@@ -115,7 +115,8 @@ class Search {
     return false;
   }
 
-  // Returns the key with a compiler. The first one is the key that the kernel would get.
+  // Returns the source's key with a compiler. The first key that it returns is noted as the key
+  // that the kernel would get.
   std::optional<compiler::KernelKey> key_of(const CompilerFields& compiler) {
     auto key = runtime::key_with(source_, compiler);
     if (key && !key_) {
@@ -143,7 +144,7 @@ class Search {
   const FolderContent& content_;
   const compiler::KernelSource& source_;
   WantedKernel& wanted_;
-  CompilerFields own_;  // empty: there is none, or it does not matter
+  CompilerFields own_;  // empty: no compiler here, or it does not matter
   std::optional<compiler::KernelKey> key_;
 };
 

@@ -9,7 +9,7 @@ using runtime::DeviceMemory;
 
 namespace {
 
-constexpr std::byte kUnwritten{0xff};  // of a NaN, in every format of floats
+constexpr std::byte kUnwritten{0xff};  // makes a NaN in every float format
 
 }  // namespace
 

@@ -32,7 +32,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
   session->came_quantized_ = has_quantized_weights(inputs);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role)) continue;
-    // No kernel reads weights that came quantized; biases are read.
+    // If weights came quantized, no kernel reads the bf16 ones; biases are still read.
     if (tensor.role == TensorRole::kWeight && session->came_quantized_ &&
         !compiler::is_used(plan, tensor, {Phase::kForward}))
       continue;

@@ -45,7 +45,7 @@ Result<OpenedTarget> open_target(const std::string& name, uint64_t seed,
                 fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", name));
   if (target->kind == compiler::TargetKind::kSim) return open_sim(seed, "");
   Result<OpenedTarget> gpu = open_gpu();
-  // The library's hint is for programs.
+  // Replaces the library's hint, which is for programs.
   if (!gpu && is_no_usable_gpu(gpu.error().code)) gpu.error().hint = without_gpu;
   return gpu;
 }

@@ -15,28 +15,28 @@ namespace {
 using compiler::CallRows;
 using compiler::Layer;
 
-// Nanoseconds of one core, measured as docs/simulator.md says.
+// Nanoseconds of one core, measured as docs/simulator.md describes.
 constexpr double kPerRandomWeight = 18.5;
-constexpr double kPerByte = 12.0;            // of kernels that only move and quantize
-constexpr double kPerTransposedByte = 16.5;  // of those that write columns too
-constexpr double kPerTileWeight = 47.0;      // of a grouped GEMM: a weight and a tile of 128 rows
-constexpr double kPerSwappedTileWeight = 18.0;  // where tiles are swapped, a weight and a tile,
-constexpr double kPerSwappedProduct = 0.5;      // and besides each of the tile's rows
-constexpr double kPerGradientProduct = 2.2;     // of wgrad, columns padded to 128
+constexpr double kPerByte = 12.0;            // for kernels that only move and quantize
+constexpr double kPerTransposedByte = 16.5;  // for kernels that write columns too
+constexpr double kPerTileWeight = 47.0;  // for a weight and a tile of 128 rows in a grouped GEMM
+constexpr double kPerSwappedTileWeight = 18.0;  // for a weight and a tile, if tiles are swapped;
+constexpr double kPerSwappedProduct = 0.5;      // in addition, for each row of that tile
+constexpr double kPerGradientProduct = 2.2;     // in wgrad, with columns padded to 128
 constexpr double kPerCheckedWeight = 10.5;      // the CPU reference quantizes it
 constexpr double kPerCheckedProduct = 5.7;
-constexpr double kMostCheckedProducts = 0x1p33;  // of a GEMM, others are sampled
-constexpr int64_t kGradientColumns = 128;        // that the groups of wgrad are padded to
-constexpr int32_t kMostGemmCtas = 4;             // SMs of the simulator: as many run at a time
+constexpr double kMostCheckedProducts = 0x1p33;  // for a GEMM; larger ones are sampled
+constexpr int64_t kGradientColumns = 128;        // groups of wgrad are padded to this
+constexpr int32_t kMostGemmCtas = 4;  // one for each SM of the simulator; as many run at a time
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// The rows of each local expert, and of all.
+// The rows of each local expert, and their sums.
 struct Routing {
   std::vector<int64_t> counts;
   CallRows rows;
 
-  // Returns how many tiles of so many rows all experts fill, each with its own last tile.
+  // Returns how many tiles of this many rows all experts fill; each expert has its own last tile.
   double tiles(int64_t tile_rows) const {
     double sum = 0.0;
     for (const int64_t count : counts)
@@ -58,7 +58,7 @@ Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
   return routing;
 }
 
-// Nanoseconds of kernels with matrix instructions, and how many CTAs share their work.
+// Nanoseconds of a kernel on one core, and how many CTAs share its work.
 struct KernelCost {
   double nanoseconds = 0.0;
   int32_t most_ctas = INT32_MAX;
@@ -68,7 +68,7 @@ struct CostOfSpec {
   const Routing& routing;
   int64_t min_bytes;
 
-  // Estimates a grouped GEMM. All tiles of an expert's rows read its weights.
+  // Estimates a grouped GEMM, in which each tile of an expert's rows reads all of its weights.
   KernelCost operator()(const compiler::GroupedGemmSpec& spec) const {
     const double weights = static_cast<double>(spec.sections) * spec.section_n * spec.k;
     const double each = spec.is_swapped

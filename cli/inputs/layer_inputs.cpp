@@ -29,7 +29,7 @@ std::string wanted_type(const TensorPlan& plan, int64_t tokens) {
   return fmt::format("{} [{}]", compiler::to_string(plan.dtype), shape);
 }
 
-// Returns whether everything except the dimension T is as planned; T is that of x.
+// Returns whether dtype and shape are as planned; T, the rows of x, is `tokens`.
 bool fits(const SafetensorsEntry& entry, const TensorPlan& plan, int64_t tokens) {
   if (entry.dtype != plan.dtype || entry.shape.size() != plan.shape.size()) return false;
   for (size_t i = 0; i < plan.shape.size(); ++i) {
@@ -100,8 +100,8 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
   return inputs;
 }
 
-// Checks that weights which came quantized share the scales that the layer's GEMMs take from the
-// first block of each group.
+// Checks that weights which came quantized have equal scales in all blocks of a sharing group: the
+// layer's GEMMs read only the first block's.
 Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view name,
                                  const HostTensor& scales) {
   const int64_t blocks = scales.shape.back();

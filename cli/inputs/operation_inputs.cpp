@@ -21,7 +21,7 @@ using runtime::ToldDims;
 
 constexpr int64_t kDefaultSize = 256;
 
-// Reads a tensor of the file into the call. `told` gets the sizes that it tells.
+// Reads a tensor of the file into the call, and adds the sizes that its shape tells to `told`.
 Result<void> read_tensor(const SafetensorsFile& file, const TensorPlan& plan, ToldDims& told,
                          TensorMap& inputs) {
   auto found = file.at(plan.name);
@@ -58,15 +58,14 @@ Result<void> read_list(const SafetensorsFile& file, const MultiCastTransposeOper
   return {};
 }
 
-// Returns what a tensor holds that the kernel adds to, where a file has none.
+// Returns zeros for a tensor that the kernel adds to and the file lacks.
 HostTensor zeros(const TensorPlan& plan) {
   HostTensor tensor{plan.dtype, {}, std::vector<std::byte>(static_cast<size_t>(plan.bytes))};
   for (const compiler::Dim& dim : plan.shape) tensor.shape.push_back(dim.value);
   return tensor;
 }
 
-// Returns the sizes of a call that tells these: what nothing tells is as large as it may have to
-// be.
+// Returns the sizes of a call. A size that no tensor tells gets its upper bound.
 compiler::CallDims dims_of(const OperationPlan& plan, const ToldDims& told) {
   compiler::CallDims dims =
       compiler::call_dims(plan.bounds, told.tokens == ToldDims::kUntold ? 0 : told.tokens);

@@ -31,7 +31,7 @@ void route_tokens(const OperationPlan& plan, uint64_t seed, RandomGroups& groups
                                    .max_rows = groups.dims.rows});
 }
 
-// Routes rows that have one expert each.
+// Fills the groups with rows that have one expert each.
 void fill_groups(const OperationPlan& plan, uint64_t seed, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";

@@ -12,7 +12,7 @@ namespace {
 
 using compiler::DType;
 
-// Seeds of the weights, so that w1 and w2 differ from each other.
+// Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
 enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 };
 
 double unrouted_share(const compiler::Layer& layer) {
@@ -22,8 +22,8 @@ double unrouted_share(const compiler::Layer& layer) {
   return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
 }
 
-// Turns every other -1 into an expert of another rank, in turn; if there is none, into E, as
-// callers that mark foreign experts so write it.
+// Replaces every other -1 with the id of an expert on another rank, in turn; if all experts are
+// local, with E, as callers do that mark foreign experts so.
 void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
   const int64_t foreign = std::max(layer.experts - layer.local_experts, 1);
   int64_t seen = 0;
@@ -66,7 +66,7 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  // Both layouts get the same numbers.
+  // Both layouts get the same numbers, in another order.
   std::vector<uint16_t> w1 =
       reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
   if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)

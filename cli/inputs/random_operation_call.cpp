@@ -55,7 +55,7 @@ class RandomCall {
     return shape;
   }
 
-  // Each tensor has random numbers of its own.
+  // Returns a seed that depends on the tensor's name, so that tensors differ.
   uint64_t seed_of(std::string_view name) const {
     uint64_t purpose = 200;
     for (const char letter : name) purpose = 31 * purpose + static_cast<uint8_t>(letter);
@@ -129,7 +129,7 @@ class RandomCall {
     return values;
   }
 
-  // Clears what belongs to no token, in [C, width].
+  // Clears columns that belong to no token, in values of shape [C, width].
   void clear_other_columns(std::vector<uint16_t>& values, int64_t width) const {
     std::vector<uint8_t> is_real = reference::real_rows(groups_.route);
     is_real.resize(values.size() / static_cast<size_t>(width));
@@ -138,8 +138,8 @@ class RandomCall {
         std::fill_n(values.begin() + static_cast<int64_t>(column) * width, width, uint16_t{0});
   }
 
-  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile or
-  // for each row and 128 columns.
+  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile, or
+  // for each row and 128 of its columns.
   void add_columns(const TensorPlan& tensor, const TensorPlan& scales) {
     const int64_t rows = tensor.shape[1].value, columns = call_.dims.columns;
     std::vector<uint16_t> of_tokens =
@@ -194,7 +194,7 @@ class RandomCall {
     return codes;
   }
 
-  // Returns powers of two where there is one for a row and 128 columns, else any numbers.
+  // Returns powers of two if each row has a scale for 128 columns, else any positive numbers.
   std::vector<float> random_scales(const TensorPlan& tensor) const {
     const RandomStream random(seed_of(tensor.name), 0);
     std::vector<float> scales(static_cast<size_t>(element_count(shape_of(tensor))));

@@ -18,14 +18,14 @@ namespace moejit::cli {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kSniffedBytes = 64;  // enough to tell what the file may be instead
+constexpr int64_t kSniffedBytes = 64;  // enough to recognize another kind of file
 
 tl::unexpected<Error> file_error(ErrorCode code, const std::string& path, std::string_view what) {
   return fail(Stage::kFile, code, fmt::format("{}: {}", path, what));
 }
 
-// Reads exactly the bytes at `offset`; the end of the file comes too soon only if somebody shortens
-// the file while it is read.
+// Reads exactly the bytes at `offset`. Fails if the file ends too soon, which happens only if it is
+// shortened while it is read.
 Result<void> read_at(int fd, const std::string& path, int64_t offset,
                      std::span<std::byte> destination) {
   while (!destination.empty()) {

@@ -31,7 +31,7 @@ HostTensor codes_of(const HostTensor& all, const Slice& slice) {
   return make_tensor(all.dtype, {rows, slice.count}, codes);
 }
 
-// Returns the scales of `rows` rows of the operand. 128 rows share each scale of `tiles`.
+// Returns the scales of the operand's `rows` rows, repeating each scale of `tiles` for 128 rows.
 HostTensor scales_of(const HostTensor& tiles, int64_t rows, const Slice& slice) {
   const int64_t pitch = tiles.shape[1], blocks = (slice.count + kTile - 1) / kTile;
   const std::span<const float> from = elements<float>(tiles);

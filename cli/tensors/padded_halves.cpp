@@ -18,7 +18,7 @@ int32_t halves_of(std::string_view name, const HostTensor& tensor) {
 
 HostTensor without_padding(const HostTensor& tensor, size_t dimension, int64_t columns,
                            int64_t padded) {
-  int64_t inner = compiler::size_bytes(tensor.dtype);  // bytes of one index of the dimension
+  int64_t inner = compiler::size_bytes(tensor.dtype);  // bytes for one index of the dimension
   for (size_t i = dimension + 1; i < tensor.shape.size(); ++i) inner *= tensor.shape[i];
   HostTensor result{tensor.dtype, tensor.shape, {}};
   result.shape[dimension] = tensor.shape[dimension] / padded * columns;

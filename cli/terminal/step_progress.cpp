@@ -22,7 +22,7 @@ double sum(const std::vector<Step>& steps, size_t begin, size_t end) {
 
 double remaining_seconds(double expected_spent, double spent, double expected_current,
                          double elapsed, double expected_rest) {
-  // In the first second the speed of the machine is unknown.
+  // During the first second the machine's speed is unknown.
   const double slowness = expected_spent > 0.0 && spent > 1.0 ? spent / expected_spent : 1.0;
   return std::max(expected_current * slowness - elapsed, 0.0) + expected_rest * slowness;
 }

@@ -12,12 +12,12 @@
 namespace moejit::cli {
 namespace {
 
-// Writes to standard error. A failure there cannot be reported.
+// Writes to standard error. Ignores failures, since nothing is left to report them to.
 void write_stderr(std::string_view text) {
   write_all(STDERR_FILENO, std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// Returns the text on one line: paths and names may hold line breaks.
+// Returns the text on one line; paths and names may have line breaks.
 std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;

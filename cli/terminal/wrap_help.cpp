@@ -6,8 +6,8 @@
 namespace moejit::cli {
 namespace {
 
-// Returns where the description of an option or command begins: behind its name and two blanks or
-// more.
+// Returns where the description of an option or command begins: after its name and at least two
+// blanks.
 size_t description_column(std::string_view line) {
   const size_t name = std::min(line.find_first_not_of(' '), line.size());
   const size_t gap = line.find("  ", name);
@@ -21,7 +21,7 @@ void add_wrapped(std::string& text, std::string_view line, size_t width) {
   std::string begun;
   while (begun.size() + line.size() > width) {
     const size_t room = width - begun.size();
-    const size_t first = begun.empty() ? column : 0;  // no break before the description
+    const size_t first = begun.empty() ? column : 0;  // the description stays on the name's line
     size_t end = line.rfind(' ', room);
     if (end == std::string_view::npos || end <= first) end = line.find(' ', first);
     if (end == std::string_view::npos) break;
