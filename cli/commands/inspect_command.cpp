@@ -87,7 +87,7 @@ using Disassembled = Result<std::vector<compiler::KernelDisassembly>>;
 std::map<SharedBytes, Disassembled> disassemble_all(std::span<const InspectedKernel> kernels) {
   std::map<SharedBytes, std::future<Disassembled>> running;
   for (const InspectedKernel& kernel : kernels)
-    if (kernel.usage && !running.contains(kernel.binary))  // only a GPU's machine code has these
+    if (kernel.usage && !running.contains(kernel.binary))  // only machine code of a GPU has it
       running.emplace(kernel.binary, std::async(std::launch::async, [binary = kernel.binary] {
                         return compiler::disassemble(*binary);
                       }));

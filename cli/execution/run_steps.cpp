@@ -9,8 +9,7 @@ std::vector<Step> run_steps(const compiler::Plan& plan, const std::optional<Simu
                             bool is_checked) {
   std::vector<Step> steps = {{kDataStep, time ? time->random_data : 0.0}, {kPrepareStep}};
   for (size_t i = 0; i < plan.kernels.size(); ++i)
-    if (plan.kernels[i].gradient_mode !=
-        compiler::GradientMode::kAdd)  // a run never adds to gradients
+    if (plan.kernels[i].gradient_mode != compiler::GradientMode::kAdd)  // a run overwrites them
       steps.push_back({plan.kernels[i].operation, time ? time->kernels[i] : 0.0});
   if (is_checked) steps.push_back({kCheckStep, time ? time->check : 0.0});
   return steps;
