@@ -24,7 +24,7 @@ tl::unexpected<Error> wrong_dtype(const TensorPlan& plan, DLDataType given) {
       mismatch(plan.name, fmt::format("its dtype is {}, wanted {} ({})", to_string(given),
                                       to_string(plan.dtype), to_string(dl_data_type(plan.dtype))));
   using enum compiler::DType;
-  for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // for tensors of several types
+  for (const compiler::DType dtype : {kI32, kI64, kF32, kBF16})  // types that some tensors may have
     if (stands_for(given, dtype)) error.value().hint = compiler::dtype_hint(plan.name, dtype);
   return error;
 }
@@ -45,8 +45,8 @@ std::string name_of(DLDevice place) {
   }
 }
 
-// Returns whether the layer's device can reach the memory. The id of CPU, pinned and managed memory
-// means nothing.
+// Returns whether the layer's device can reach the memory. The device id is compared only for CUDA
+// memory; for CPU, pinned and managed memory it means nothing.
 bool is_reachable(DLDevice given, DLDevice layers) {
   if (layers.device_type == kDLCPU)
     return given.device_type == kDLCPU || given.device_type == kDLCUDAHost;
@@ -54,8 +54,8 @@ bool is_reachable(DLDevice given, DLDevice layers) {
          (given.device_type == kDLCUDA && given.device_id == layers.device_id);
 }
 
-// Returns whether the tensor is row-major without gaps. The products wrap, harmlessly, for shapes
-// that no plan has.
+// Returns whether the tensor is row-major without gaps. The products may wrap only for shapes that
+// no plan has, which does no harm.
 bool is_contiguous(const DLTensor& tensor) {
   if (tensor.strides == nullptr || std::ranges::count(shape_of(tensor), 0) > 0) return true;
   uint64_t wanted = 1;
@@ -109,7 +109,7 @@ Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& han
     const auto& [name, tensor] = given[i];
     if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
     const auto found = std::ranges::find(plan.tensors, std::string_view(name), &TensorPlan::name);
-    // The runtime has the sentence for names that are none of a caller's tensors.
+    // For a name that is none of the caller's tensors, the runtime reports the error.
     TensorRef ref{.name = name};
     if (found != plan.tensors.end() && is_callers(found->role)) {
       const auto index = static_cast<std::size_t>(found - plan.tensors.begin());

@@ -21,7 +21,7 @@ using moejit::runtime::PreparedLayer;
 using moejit::runtime::Stream;
 using moejit::runtime::TensorRef;
 
-// Checks the caller's record and tensors, and runs `body` with them as the runtime takes them.
+// Checks the caller's record and tensors, and calls `body` with them in the runtime's form.
 template <typename Body>
 moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32_t call_bit,
                             const char* function, Body&& body) {
@@ -47,7 +47,7 @@ Result<GradientMode> read_mode(moejit_gradient_mode mode, const char* function) 
                           static_cast<int>(MOEJIT_GRADIENT_ADD)));
 }
 
-// Checks the caller's record and tensors, and calls kPass of the layer with them.
+// Checks the caller's record and tensors, and calls the layer's kPass with them.
 template <auto kPass>
 moejit_error_code run_pass(moejit_layer* layer, const moejit_call* call, uint32_t call_bit,
                            const char* function) {
@@ -58,7 +58,7 @@ moejit_error_code run_pass(moejit_layer* layer, const moejit_call* call, uint32_
       });
 }
 
-// Does the same for a kPass that takes a gradient mode, which it checks too.
+// Does the same for a kPass with a gradient mode, which is checked too.
 template <auto kPass>
 moejit_error_code run_pass(moejit_layer* layer, moejit_gradient_mode mode, const moejit_call* call,
                            uint32_t call_bit, const char* function) {

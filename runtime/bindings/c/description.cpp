@@ -15,7 +15,7 @@
 struct moejit_description {
   std::string json;
   moejit::compiler::HuggingFaceLayer made;
-  std::vector<const char*> used_keys, notes;  // into `made`
+  std::vector<const char*> used_keys, notes;  // point into `made`
 };
 
 namespace {

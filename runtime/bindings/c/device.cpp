@@ -30,7 +30,7 @@ moejit_device* make_handle(std::unique_ptr<Device> opened) {
   return handle.release();
 }
 
-// Runs `body` with the device of a handle and an amount of memory.
+// Checks a device handle and an amount of memory, and calls `body` with the device.
 template <typename Body>
 moejit_error_code with_memory(moejit_device* device, int64_t bytes, const char* function,
                               Body&& body) {
@@ -43,7 +43,7 @@ moejit_error_code with_memory(moejit_device* device, int64_t bytes, const char* 
   });
 }
 
-// Does the same for a copy: both addresses are needed if there are bytes.
+// Does the same for a copy, which needs both addresses if there are bytes.
 template <typename Body>
 moejit_error_code copy(moejit_device* device, void* destination, const void* source, int64_t bytes,
                        const char* function, Body&& body) {
@@ -131,7 +131,7 @@ moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destin
 
 moejit_error_code moejit_device_fill(moejit_device* device, void* destination, uint8_t value,
                                      int64_t bytes, void* stream) {
-  // There is no source: any address but NULL will do.
+  // A fill has no source; any address but NULL passes the check.
   return copy(device, destination, &value, bytes, "moejit_device_fill", [&](Device& memory) {
     return memory.fill(destination, std::byte{value}, bytes, stream);
   });

@@ -23,7 +23,7 @@ tl::unexpected<moejit::Error> invalid(const char* field, int64_t value, const ch
       fmt::format("moejit_engine_options::{} is {}, wanted {}", field, value, wanted));
 }
 
-// Reads the fields that stand for environment variables. Fields that are 0 or NULL stay open.
+// Reads the fields that override environment variables. A field of 0 or NULL overrides nothing.
 Result<void> read_variables(const moejit_engine_options& given,
                             moejit::runtime::EngineOptions& options) {
   if (given.cache_max_bytes != 0) options.cache_max_bytes = given.cache_max_bytes;

@@ -47,7 +47,7 @@ constexpr bool has_number(ErrorCode code) {
     if (row.code == code) return true;
   return false;
 }
-// A new code needs a number of its own, at the end of moejit_error_code.
+// Asserts that each code has a number; a new one goes to the end of moejit_error_code.
 #define MOEJIT_ERROR_CODE(enumerator, name, exit_code, meaning) \
   static_assert(has_number(ErrorCode::enumerator), name " has no number in moejit.h");
 #include "compiler/support/error_codes.inc"
@@ -66,6 +66,7 @@ moejit_error_code number_of(ErrorCode code) {
 const char* moejit_error_code_name(moejit_error_code code) {
   if (code == MOEJIT_OK) return "ok";
   for (const auto& row : moejit::bindings::kCodes)
-    if (row.number == code) return moejit::to_string(row.code).data();  // points to a literal
+    if (row.number == code)
+      return moejit::to_string(row.code).data();  // a literal, so it ends with a zero
   return "unknown";
 }

@@ -18,16 +18,18 @@ constexpr moejit_error kOutOfMemory = {.code = MOEJIT_ERROR_OUT_OF_MEMORY,
                                        .hint = "",
                                        .detail = ""};
 
-// Exit handlers, static objects and destructors of thread-specific data run after a thread's
-// LastError is gone, and may call us: from then on errors are codes without a text.
+// Replaces a thread's LastError once that is destroyed: exit handlers, static objects and
+// destructors of thread-specific data may still call us. From then on errors are codes without a
+// text.
 thread_local moejit_error error_at_the_end = kSuccess;
-thread_local bool is_at_the_end = false;  // neither has a destructor: both stay to the very end
+thread_local bool is_at_the_end =
+    false;  // has no destructor, like the above, so both live to the end
 
 struct LastError {
   ~LastError() { is_at_the_end = true; }
 
   moejit_error view = kSuccess;
-  std::string message, hint, detail;  // what `view` points to
+  std::string message, hint, detail;  // `view` points to these
 };
 
 LastError& last_error() {
@@ -35,7 +37,7 @@ LastError& last_error() {
   return last;
 }
 
-// Makes it the last error. Its strings stay valid: they are literals, or those of last_error().
+// Makes `view` the last error. Its strings must be literals or belong to last_error().
 moejit_error_code set_view(const moejit_error& view) {
   (is_at_the_end ? error_at_the_end : last_error().view) = view;
   return view.code;
@@ -44,16 +46,16 @@ moejit_error_code set_view(const moejit_error& view) {
 moejit_error view_of(const Error& error, const char* message, const char* hint,
                      const char* detail) {
   return {.code = number_of(error.code),
-          .stage = to_string(error.stage).data(),  // of a literal
+          .stage = to_string(error.stage).data(),  // a literal
           .message = message,
           .hint = hint,
           .detail = detail};
 }
 
-// Returns the text as a C string. Errors quote what the caller wrote, which may be anything: bytes
+// Returns the text as a C string. Errors quote the caller's input, which may be any bytes: those
 // that are not UTF-8 become U+FFFD, and zeros, which would end the string, become blanks.
 std::string c_text(const std::string& text) {
-  // Of the library's values only strings need no memory to be destroyed.
+  // Of the JSON library's values only strings are destroyed without taking memory.
   auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();
   std::ranges::replace(valid, '\0', ' ');
   return valid;
@@ -74,7 +76,7 @@ moejit_error_code set_error(Error error) noexcept {
     last.message = c_text(error.message);
     last.hint = c_text(error.hint);
     last.detail = c_text(error.detail);
-  } catch (const std::exception&) {  // nothing but memory can be lacking
+  } catch (const std::exception&) {  // can only be a lack of memory
     return set_out_of_memory();
   }
   return set_view(view_of(error, last.message.c_str(), last.hint.c_str(), last.detail.c_str()));

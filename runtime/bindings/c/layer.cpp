@@ -50,7 +50,7 @@ Result<LayerPlan> plan_of(std::string_view json, const char* target,
                      .measure_gemms = options.measure_gemms != 0});
 }
 
-// Both arguments of a function that hands out a text.
+// Checks both arguments of a function that hands out a text, and sets the text to NULL.
 Result<void> check_arguments(const moejit_layer* layer, const char** text, const char* function) {
   if (text != nullptr) *text = nullptr;
   if (layer == nullptr) return null_argument(Stage::kPlan, "layer", function);

@@ -20,7 +20,7 @@ using moejit::bindings::hand_out;
 using moejit::bindings::null_argument;
 using moejit::compiler::OperationPlan;
 
-// The list of multi_cast_transpose is what its kernel reads.
+// The kernel of multi_cast_transpose reads the caller's list directly, so the records must agree.
 using moejit::device::CastTransposeTensor;
 static_assert(sizeof(moejit_cast_transpose_tensor) == sizeof(CastTransposeTensor));
 static_assert(offsetof(moejit_cast_transpose_tensor, scale_inv) ==
@@ -51,7 +51,7 @@ std::unique_ptr<moejit_operation> handle_of(OperationPlan&& plan,
   return handle;
 }
 
-// Checks the arguments of a function that hands something out, and calls `body`.
+// Checks the arguments of a function that hands out a value, and calls `body`.
 template <typename Wanted, typename Body>
 moejit_error_code tell(const moejit_operation* operation, Wanted* wanted, const char* argument,
                        const char* function, Body&& body) {
@@ -62,7 +62,7 @@ moejit_error_code tell(const moejit_operation* operation, Wanted* wanted, const 
   });
 }
 
-// The same of a function that hands out a text, which is NULL where it fails.
+// Does the same for a function that hands out a text, which is NULL if it fails.
 template <typename Body>
 moejit_error_code tell_text(const moejit_operation* operation, const char** text,
                             const char* function, Body&& body) {

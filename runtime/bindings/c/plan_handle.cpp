@@ -27,7 +27,7 @@ moejit_role role_of(TensorRole role) {
   return MOEJIT_ROLE_WORKSPACE;
 }
 
-// Tells whether a call reads what the caller put into an output.
+// Returns whether a call reads what the caller put into an output.
 bool is_updated(const Plan& plan, const TensorPlan& tensor) {
   if (tensor.role != TensorRole::kOutput) return false;
   const auto first = std::ranges::find_if(plan.kernels, [&](const compiler::KernelPlan& kernel) {
@@ -61,7 +61,7 @@ Result<void> describe_tensor(const Plan& plan, const PlanHandle& handle, std::si
   const CallerTensor& known = handle.tensors[index];
   return write_record(Stage::kPlan,
                       {.name = tensor.name.c_str(),
-                       .dtype_name = to_string(tensor.dtype).data(),  // of a literal
+                       .dtype_name = to_string(tensor.dtype).data(),  // a literal
                        .shape = known.shape.data(),
                        .symbols = known.symbols.data(),
                        .bytes = tensor.bytes,
@@ -90,7 +90,7 @@ Result<void> describe_tensor(const Plan& plan, const PlanHandle& handle, std::st
 Result<void> describe_place(const compiler::Plan& plan, const PlanHandle& handle, std::size_t index,
                             int64_t tokens, moejit_tensor_place* place) {
   MOEJIT_TRY(check_index(plan, index));
-  MOEJIT_TRY(handle.layout.sizes(tokens));  // which checks T
+  MOEJIT_TRY(handle.layout.sizes(tokens));  // fails if T is out of range
   const compiler::TensorPlan& tensor = plan.tensors[index];
   const compiler::CallLayout call = handle.layout.at(tokens);
   moejit_tensor_place result{.offset = block_offset(tensor) < 0 ? -1 : call.offset[index],

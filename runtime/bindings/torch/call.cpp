@@ -35,7 +35,7 @@ std::atomic<bool> fills_blocks_of_gpus = false;
 void* current_stream(DLDevice device) {
   if (device.device_type != kDLCUDA) return nullptr;
   using Get = Code (*)(int32_t, void**);
-  // The function is in a library of torch that only exists if torch was built with CUDA.
+  // The library with this function exists only in builds of torch with CUDA.
   static const Get get = [] {
     void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
     return library == nullptr
@@ -59,8 +59,8 @@ bool fills_blocks(DLDevice device) {
 void clear(const Tensor& tensor, moejit_device* device) {
   const int64_t bytes = tensor.element_count() * tensor.dl().dtype.bits / 8;
   if (bytes == 0) return;
-  // Not by torch, which takes longer, and on the CPU would set many bytes with OpenMP, which waits
-  // forever for its threads after fork().
+  // torch would take longer, and on the CPU it sets many bytes with OpenMP, which after fork()
+  // waits forever for its threads.
   if (tensor.device().device_type == kDLCPU)
     std::memset(tensor.dl().data, 0, static_cast<std::size_t>(bytes));
   else

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSliceAlignment = 256;
 
-// Reads what operators need of the plan.
+// Reads the parts of the plan that operators need.
 void read_plan(ReadyLayer& ready) {
   ready.info.struct_size = sizeof ready.info;
   check(moejit_layer_get_info(ready.layer, &ready.info));

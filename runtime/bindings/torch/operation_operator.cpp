@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::size_t kMostInputs = 8;
 
-// The sizes that a call's inputs tell.
+// The sizes of a call, as its inputs tell them.
 class CallSizes {
  public:
-  // Throws if the input has more than calls may have. A wrong number of dimensions and all other
-  // sizes are left to the call.
+  // Throws if a dimension of the input exceeds its bound. The call itself checks the number of
+  // dimensions and all other sizes.
   void read(const PlannedTensor& planned, const Tensor& tensor) {
     for (std::size_t i = 0; i < planned.shape.size(); ++i) {
       std::optional<int64_t>& size = told_[static_cast<std::size_t>(planned.call_dims[i])];
@@ -33,7 +33,7 @@ class CallSizes {
     }
   }
   std::optional<int64_t> of(CallDim dim) const { return told_[static_cast<std::size_t>(dim)]; }
-  // Returns T, or where the inputs have none P or C.
+  // Returns T; P if the inputs have no T; C if they have neither.
   int64_t tokens() const {
     for (const CallDim dim : {CallDim::kTokens, CallDim::kRows, CallDim::kColumns})
       if (of(dim)) return *of(dim);
@@ -41,11 +41,11 @@ class CallSizes {
   }
 
  private:
-  std::array<std::optional<int64_t>, 5> told_;  // by CallDim; of kNone it means nothing
+  std::array<std::optional<int64_t>, 5> told_;  // by CallDim; the entry of kNone means nothing
 };
 
-// Returns the shape of an output: the inputs' sizes, and where they tell none the most that the
-// call may need.
+// Returns the shape of an output. Sizes that the inputs do not tell are the most that the call may
+// need.
 std::array<int64_t, 4> shape_of(const ReadyOperation& ready, const PlannedTensor& planned,
                                 const CallSizes& sizes) {
   std::array<int64_t, 4> shape{};
@@ -73,7 +73,7 @@ Tensor make_output(const ReadyOperation& ready, const PlannedTensor& planned,
   return output;
 }
 
-// Throws if the operation is none of those that an operator with so many results runs.
+// Throws if an operator with this many results cannot run the operation.
 void check_fits(const ReadyOperation& ready, std::size_t outputs) {
   if (ready.inputs.size() <= kMostInputs && ready.outputs.size() == outputs) return;
   fail(MOEJIT_ERROR_UNSUPPORTED,

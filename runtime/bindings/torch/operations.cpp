@@ -10,7 +10,7 @@
 namespace moejit::torch {
 namespace {
 
-// Reads what the operator needs of the plan, and returns its digest.
+// Reads the parts of the plan that the operator needs, and returns the plan's digest.
 std::string_view read_plan(ReadyOperation& ready) {
   moejit_operation_info plan{};
   plan.struct_size = sizeof plan;

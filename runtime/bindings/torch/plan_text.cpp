@@ -8,7 +8,7 @@
 namespace moejit::torch {
 namespace {
 
-// Takes the text up to the next space off its front.
+// Removes the first word and the space after it from the text, and returns the word.
 std::string_view take_word(std::string_view& text) {
   const std::size_t end = text.find(' ');
   const std::string_view word = text.substr(0, end);

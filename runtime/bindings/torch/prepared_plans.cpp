@@ -8,7 +8,7 @@
 namespace moejit::torch {
 namespace {
 
-// Everything that outlives single calls.
+// The state that outlives single calls.
 struct Shared {
   std::mutex mutex;
   std::map<int32_t, moejit_device*> devices;  // by device key
@@ -45,7 +45,7 @@ std::string check_text(const PlanText& text, std::string_view argument,
          "argument " + std::string(argument) + ": it is planned for " + std::string(text.target) +
              ", the tensors are on a device of " + info.target,
          "make the text with the device of the tensors");
-  // Checked before the JSON is read: another version may have other fields.
+  // Checks the version before the JSON is read: another version may have other fields.
   check_is_current(text, moejit_version(), text.digest);
   return info.target;
 }

@@ -8,12 +8,12 @@
 #include <span>
 
 // Registers the operators when the library is loaded, as torch.ops.load_library() expects. Nothing
-// may be thrown there: the loader of libraries could not catch it.
+// may throw here: the dynamic loader could not catch it.
 
 namespace moejit::torch {
 namespace {
 
-// Kernels follow the conventions of torch 2.10, the oldest version that is served.
+// Kernels follow the conventions of torch 2.10, the oldest supported version.
 constexpr uint64_t kVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);
 
 constexpr const char* kSecondCopy =
@@ -36,8 +36,8 @@ bool implement(LibraryOpaque* kernels, std::span<const Operator> operators) noex
 
 // Returns why the operators are not registered, or NULL.
 const char* register_operators() noexcept {
-  // torch refuses a second owner of the namespace. Then nothing else may be registered: two kernels
-  // of one operator end the process later.
+  // torch refuses a second owner of the namespace. In that case nothing else may be registered: two
+  // kernels of one operator would end the process later.
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
   const auto all = {std::span<const Operator>(kOperators),
@@ -66,7 +66,7 @@ __attribute__((constructor)) void load() {
 
 extern "C" {
 
-// Returns why loading the library did not register its operators, or NULL where it did.
+// Returns why loading the library did not register its operators, or NULL if it did.
 __attribute__((visibility("default"))) const char* moejit_torch_load_error() {
   return moejit::torch::load_error;
 }

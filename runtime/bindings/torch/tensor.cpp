@@ -12,7 +12,7 @@
 namespace moejit::torch {
 namespace {
 
-// The number of float8 in DLPack 1.1, which older headers lack.
+// Codes of dtypes in DLPack 1.1; older headers lack them.
 constexpr uint8_t kFloat8E4m3 = 10;
 constexpr uint8_t kFloat8E5m2 = 12;
 constexpr uint8_t kBool = 6;
@@ -44,8 +44,8 @@ bool is_equal(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-// Returns the dtype whose bytes stand for the library's: torch has no arithmetic for unsigned
-// words.
+// Returns torch's dtype with the same bytes as the library's. An unsigned word becomes a signed
+// one, since torch has no arithmetic for unsigned words.
 int32_t torch_dtype(DLDataType dtype) {
   if (dtype.code == kDLUInt && dtype.bits == 32) dtype.code = kDLInt;
   for (const DtypePair& pair : dtypes())
@@ -152,7 +152,7 @@ int64_t Tensor::element_count() const {
 }
 
 void Tensor::zero() {
-  // Torch would set many bytes with OpenMP, which waits forever for its threads after fork().
+  // torch sets many bytes with OpenMP, which after fork() waits forever for its threads.
   if (dl_.device.device_type == kDLCPU)
     std::memset(dl_.data, 0, static_cast<std::size_t>(element_count() * dl_.dtype.bits / 8));
   else
