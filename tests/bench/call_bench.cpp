@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call through the C interface costs the host, of every example operation and of a layer's
-// forward and backward: with the launches, without waiting for them. Prints figures and judges
-// nothing.
+// Measures what a call through the C interface costs the host, for every example operation and for
+// a layer's forward and backward: with the launches, without waiting for them. Prints figures and
+// judges nothing.
 //
-// call_bench docs/examples/operations LAYER.json, of a layer with a backward pass.
+//   call_bench docs/examples/operations LAYER.json
+//
+// where LAYER.json describes a layer with a backward pass.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// So few that the GPU's queue takes them all: else the host would wait for a place in it.
+// Batches are small enough for the GPU's queue; otherwise the host would wait for a place in it.
 constexpr int kLaunchesOfBatch = 400, kBatches = 60;
 
 void check(moejit_error_code code) {
@@ -50,7 +52,7 @@ size_t count_of(const std::string& text, const std::string& word) {
   return count;
 }
 
-// Memory for all tensors of the caller's, each at its bound, zeros, and a call with them.
+// A call with memory for all of the caller's tensors, each at its bound and zeroed.
 class Call {
  public:
   Call(moejit_device* device, DLDevice place) : device_(device), place_(place) {}
@@ -151,7 +153,7 @@ struct Bench {
     const std::string plan = text;
     time("forward", count_of(plan, "\"phase\": \"forward\""),
          [&] { return moejit_layer_forward(layer, &made); });
-    // Of two kernels that write and add the same gradient, a call launches one.
+    // A call launches only one of two kernels that write and add the same gradient.
     time("backward",
          count_of(plan, "\"phase\": \"backward\"") - count_of(plan, "\"gradient_mode\": \"add\""),
          [&] { return moejit_layer_backward(layer, MOEJIT_GRADIENT_OVERWRITE, &made); });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the start of a process costs where all kernels come from a pack:
+// Measures the start of a process that takes all kernels from a pack:
 //   cold_start_bench LAYER.json PACK [OTHER.json...]
-// The program starts itself again, in turn as each of the cases below, eleven times each, and tells
-// the child when that was, so that loading the program counts. Prints medians and judges nothing.
-// The files' pages are in the page cache; the pack needs the forward kernels of all layers.
+// The program starts itself eleven times as each of the cases below, in turn, and tells the child
+// the time of that start, so that loading the program counts. Prints medians and judges nothing.
+// The files' pages are in the page cache. The pack needs the forward kernels of all layers.
 #include "cache/pack.h"
 #include "compiler/compiler.h"
 #include "compiler/host/process.h"
@@ -36,14 +36,14 @@ constexpr int64_t kTokens = 16;
 constexpr int64_t kMemoryAlignment = 256;
 
 enum class Case {
-  kDriver,  // libcuda opened, initialised, and a primary context retained: nothing of moejit
+  kDriver,  // libcuda opened and initialized, a primary context retained; nothing of moejit
   kLayer,   // the first layer prepared and run
   kPack,    // the same, with all kernels of the pack loaded before the run
   kLayers   // the same, with all layers prepared before the run
 };
 constexpr std::array kCases = {Case::kDriver, Case::kLayer, Case::kPack, Case::kLayers};
 
-// Of the clock that all processes of the machine share.
+// Reads the clock that all processes of the machine share.
 int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -74,7 +74,7 @@ Result<void> driver_call(int result, const char* call) {
   return fail(Stage::kLoad, ErrorCode::kDriver, fmt::format("{} failed with {}", call, result));
 }
 
-// As any program would do it, with three functions of libcuda.
+// Starts the driver as any program would, with three functions of libcuda.
 Result<void> initialise_driver() {
   const std::string path = environment(Variable::kCudaDriver).value_or("libcuda.so.1");
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -102,7 +102,7 @@ Result<std::unique_ptr<runtime::PreparedLayer>> prepare(const std::string& path,
   return runtime::PreparedLayer::prepare(plan, engine, device);
 }
 
-// Every kernel of the pack for this device: read, verified and loaded, without a plan or a source.
+// Reads, verifies and loads every kernel of the pack for this device, without a plan or a source.
 Result<std::vector<std::unique_ptr<runtime::LoadedKernel>>> load_all(const std::string& path,
                                                                      runtime::Device& device) {
   std::vector<std::unique_ptr<runtime::LoadedKernel>> kernels;
@@ -120,7 +120,7 @@ Result<std::vector<std::unique_ptr<runtime::LoadedKernel>>> load_all(const std::
   return kernels;
 }
 
-// One forward of a few tokens, whatever the memory holds: ids that are none are not routed.
+// Runs one forward of a few tokens on uninitialized memory; invalid expert ids are not routed.
 Result<void> run_forward(runtime::PreparedLayer& layer, runtime::Device& device, Stamps& stamps) {
   const compiler::LayerPlan& plan = layer.plan();
   std::deque<std::vector<int64_t>> shapes;
@@ -142,7 +142,7 @@ Result<void> run_forward(runtime::PreparedLayer& layer, runtime::Device& device,
   }
   const int64_t workspace = take(layer.workspace_bytes());
   MOEJIT_TRY_ASSIGN(void* const memory, device.allocate(bytes));
-  stamps.stamp("memory");  // which is the host's to have
+  stamps.stamp("memory");  // the allocation is the host's part
   const auto at = [&](int64_t offset) { return static_cast<std::byte*>(memory) + offset; };
   for (std::size_t i = 0; i < refs.size(); ++i) refs[i].data = at(offsets[i]);
   MOEJIT_TRY(layer.forward(refs, {at(workspace), layer.workspace_bytes()}, nullptr));
@@ -179,7 +179,7 @@ Result<void> run_child(Case which, const Arguments& arguments, const std::string
   }
   MOEJIT_TRY(run_forward(*layer, *device, stamps));
   stamps.stamp("whole");
-  // Kernels of the layers, each once; those that came from the pack or are loaded from it.
+  // Counts each kernel of the layers once, whether the engine or load_all() took it from the pack.
   const runtime::EngineCounters counters = engine->counters();
   fmt::print("kernels {}\n", std::max(counters.from_packs, std::ssize(loaded)));
   return {};
@@ -187,10 +187,10 @@ Result<void> run_child(Case which, const Arguments& arguments, const std::string
 
 // ---- The parent ------------------------------------------------------------------------------
 
-// By name of the stamp.
+// Times in nanoseconds, by the stamp's name.
 using Samples = std::map<std::string, std::vector<int64_t>>;
 
-// Starts the program as one case and adds what it prints.
+// Starts the program as one case and records the times that it prints.
 Result<void> sample(const std::string& program, Case which, const Arguments& arguments,
                     const std::string& folder, Samples& samples) {
   std::vector<std::string> words = {program,
@@ -233,7 +233,8 @@ void print_case(const std::string& name, const Samples& samples, int64_t driver)
 }
 
 Result<void> run_parent(const std::string& program, const Arguments& arguments) {
-  const TempDir folder("cold-start");  // an empty cache folder: everything comes from the pack
+  const TempDir folder(
+      "cold-start");  // an empty cache folder, so that all kernels come from the pack
   std::map<Case, Samples> samples;
   for (int i = 0; i < kWarmUps + kRuns; ++i) {
     if (i == kWarmUps) samples.clear();

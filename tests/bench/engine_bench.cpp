@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to find a kernel that was made before: in memory, by source, on disk. Prints
-// figures and judges nothing.
+// Measures how long it takes to find a kernel that was made before: in memory, by source, on disk.
+// Prints figures and judges nothing.
 #include "cache/kernel_cache.h"
 #include "cache/pack_writer.h"
 #include "compiler/compiler.h"
@@ -34,8 +34,8 @@ std::vector<Digest> random_keys(int count) {
   return keys;
 }
 
-// Times single calls: threads that share a core would spoil a mean. Reading the clock is part of
-// each figure.
+// Times single calls, since threads that share a core would spoil a mean. Each figure includes
+// reading the clock.
 class Samples {
  public:
   template <typename Function>
@@ -65,7 +65,7 @@ void clock_alone(benchmark::State& state) {
 }
 BENCHMARK(clock_alone);
 
-// Engine::find() is this.
+// Measures the lookup that Engine::find() makes.
 void memory_hit(benchmark::State& state) {
   static const std::vector<Digest> keys = random_keys(kEntries);
   static runtime::KernelMemory& memory = *[] {
@@ -77,7 +77,7 @@ void memory_hit(benchmark::State& state) {
   std::mt19937 random(static_cast<unsigned>(state.thread_index()));
   Samples samples;
   for (auto _ : state) {
-    const Digest key = keys[random() % keys.size()];  // who asks has it at hand
+    const Digest key = keys[random() % keys.size()];  // callers have the key at hand
     samples.time([&] { benchmark::DoNotOptimize(memory.find(key)); });
   }
   samples.report(state);
@@ -117,7 +117,7 @@ void verified_disk_hit(benchmark::State& state) {
 }
 BENCHMARK(verified_disk_hit)->Arg(64 << 10)->Unit(benchmark::kMicrosecond);
 
-// What follows a hit in folder or pack, before the kernel is loaded.
+// Measures the step between a hit in folder or pack and loading the kernel.
 void kernel_of_entry(benchmark::State& state) {
   const compiler::KernelSource source = quantize_source();
   const auto key = compiler::kernel_key(source);
@@ -140,8 +140,8 @@ void miss_on_disk(benchmark::State& state) {
 }
 BENCHMARK(miss_on_disk)->Unit(benchmark::kMicrosecond);
 
-// With a folder and two packs, of which none has the kernel: what is asked before a compile. The
-// packs have kernels of this compiler, else none would be looked at.
+// Measures the lookups before a compile, with a folder and two packs that all lack the kernel. The
+// packs have kernels of this compiler; otherwise none would be searched.
 void miss_in_folder_and_packs(benchmark::State& state) {
   const testing::TempDir folder("engine-bench");
   const compiler::KernelSource source = quantize_source();
@@ -168,8 +168,8 @@ void miss_in_folder_and_packs(benchmark::State& state) {
 }
 BENCHMARK(miss_in_folder_and_packs)->Unit(benchmark::kMicrosecond);
 
-// Without packs: what the engine does around a compile, before and after it has the lock, and what
-// the kernel is published under.
+// Measures the engine's work around a compile without packs: the lookups before and after it has
+// the lock, and the key under which the kernel is published.
 void miss_without_its_compile(benchmark::State& state) {
   const testing::TempDir folder("engine-bench");
   compiler::KernelSource source = quantize_source();

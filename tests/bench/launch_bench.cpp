@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of a prepared layer costs the host outside of the driver, per launch: with the fake
-// libcuda, which takes the time that it spends inside. Prints figures and judges nothing.
+// Measures what a call of a prepared layer costs the host outside of the driver, per launch. Uses
+// the fake libcuda, which measures the time spent inside it. Prints figures and judges nothing.
 #include "tests/driver/driver_layer.h"
 #include "tests/fakes/fake_cuda.h"
 #include "tests/support/temp_dir.h"
@@ -28,7 +28,8 @@ double nanoseconds_per_tick() {
   return elapsed.count() / static_cast<double>(__rdtsc() - first);
 }
 
-// What taking the time adds to a call of the fake, outside of what it says was inside: the median.
+// Returns the median cost of the fake's own timing for one call, outside of the time that it counts
+// as inside.
 double overhead_of_call(TicksInside ticks_inside, void* library) {
   const auto get_version = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDriverGetVersion"));
   constexpr int kCalls = 64;
@@ -46,8 +47,8 @@ double overhead_of_call(TicksInside ticks_inside, void* library) {
 struct Apparatus {
   CudaControl& cuda;
   TicksInside ticks_inside;
-  double overhead;  // of a call, in ticks
-  double scale;     // nanoseconds of a tick
+  double overhead;  // for a call, in ticks
+  double scale;     // nanoseconds per tick
 };
 
 template <typename Call>

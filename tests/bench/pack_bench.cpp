@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pack of many entries costs: pack_bench [ENTRIES], 100000 by default. Prints medians and
-// 99th percentiles in microseconds; the file's pages are in the page cache.
+// Measures a pack of many entries: pack_bench [ENTRIES], 100000 by default. Prints medians and 99th
+// percentiles in microseconds; the file's pages are in the page cache.
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
 #include "compiler/support/file.h"
@@ -29,7 +29,7 @@ void print(const char* what, std::vector<double> samples) {
 
 Digest key_of(std::size_t i) { return sha256(fmt::format("key {}", i)); }
 
-// Exits with the error's text: there is nothing to measure.
+// Returns the value, or exits with the error's text: then there is nothing to measure.
 template <typename T>
 T need(Result<T> result) {
   if (result) return std::move(*result);
@@ -66,7 +66,7 @@ void measure_opening(const std::string& path) {
   print("opening and the first lookup", with_lookup);
 }
 
-// One sample is the mean of 100 lookups: the clock itself takes as long as one.
+// Measures lookups. One sample is the mean of 100, since the clock itself takes as long as one.
 void measure_lookups(const Pack& pack, std::size_t entries) {
   std::mt19937_64 random(1);
   std::vector<Digest> keys;
@@ -96,7 +96,7 @@ void measure_hits(const char* what, const Pack& pack, std::size_t entries) {
   print(what, samples);
 }
 
-// The same pack with a signature, opened with the ring of its key.
+// Opens the same pack with a signature, with the ring of its key.
 std::unique_ptr<Pack> open_signed(const testing::TempDir& folder, const std::string& path) {
   PrivateKey key;
   key.bytes.fill(7);

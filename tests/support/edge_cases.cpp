@@ -21,12 +21,12 @@ using reference::RoutingOptions;
 
 constexpr std::uint64_t kSeed = 20;
 
-// What a case does not care about.
+// The shape and token count of cases that do not test these.
 constexpr LayerShape kShape{
     .experts = 4, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16};
 constexpr std::int64_t kTokens = 20;
 
-// One named case. `make` fills everything but the name; a max_rows of 0 stands for "enough".
+// One named case. `make` sets everything but the name; a max_rows of 0 means "enough".
 struct Recipe {
   std::string name;
   std::function<EdgeCase()> make;
@@ -37,7 +37,7 @@ EdgeCase with_shape(const LayerShape& shape, std::int64_t tokens,
   return {.shape = shape, .inputs = random_inputs(shape, tokens, kSeed, options)};
 }
 
-// Every (token, k) gets `expert_of(i)`, i counting through [T, K].
+// Gives each (token, k) the expert `expert_of(i)`, where i counts through [T, K].
 EdgeCase with_routing(const LayerShape& shape, std::int64_t tokens,
                       const std::function<std::int64_t(std::int64_t)>& expert_of) {
   EdgeCase result = with_shape(shape, tokens);
@@ -54,7 +54,7 @@ LayerShape shape_with_experts(std::int64_t experts, std::int64_t top_k) {
   return shape;
 }
 
-// Expert 1 of three has `rows` rows; its neighbours have two and one.
+// Gives expert 1 of three `rows` rows; its neighbors have two and one.
 EdgeCase with_rows(std::int64_t rows) {
   return with_routing(shape_with_experts(3, 1), rows + 3, [rows](std::int64_t i) {
     if (i == 0 || i == rows + 2) return 0;
@@ -62,7 +62,7 @@ EdgeCase with_rows(std::int64_t rows) {
   });
 }
 
-// Routes to every expert but those in `empty`.
+// Routes to every expert except those in `empty`.
 EdgeCase with_empty_experts(const std::vector<std::int64_t>& empty) {
   std::vector<std::int64_t> used;
   for (std::int64_t expert = 0; expert < kShape.experts; ++expert) {
@@ -86,7 +86,7 @@ EdgeCase with_alignment(std::int64_t alignment) {
   return with_shape(shape, kTokens);
 }
 
-// 22, 21 and 21 rows for the first three experts: they begin at rows 0, 32 and 64.
+// Gives the first three experts 22, 21 and 21 rows, which begin at rows 0, 32 and 64.
 EdgeCase with_max_rows(std::int64_t max_rows) {
   EdgeCase result = with_routing(kShape, 32, [](std::int64_t i) { return i % 3; });
   result.shape.max_rows = max_rows;
@@ -98,7 +98,7 @@ EdgeCase zero_probability() {
   std::vector<float>& probs = result.inputs.topk_probs;
   for (std::size_t i = 0; i < probs.size(); i += 5) probs[i] = 0.0F;
   probs[2] = -0.0F;
-  probs[6] = probs[7] = 0.0F;  // all of token 3
+  probs[6] = probs[7] = 0.0F;  // both experts of token 3
   return result;
 }
 
@@ -121,7 +121,7 @@ EdgeCase special_values(std::int64_t hidden) {
   return result;
 }
 
-// One special value per expert, so that each expert shows one of them.
+// Gives each expert one special kind of value.
 EdgeCase special_weights() {
   EdgeCase result = with_shape(kShape, kTokens, {.unrouted_share = 0.0});
   std::vector<std::uint16_t>& w1 = result.inputs.w1;
@@ -139,7 +139,7 @@ EdgeCase special_weights() {
 EdgeCase zero_rows_beside_tiny_rows() {
   EdgeCase result = with_shape(kShape, kTokens, {.unrouted_share = 0.0});
   for (std::int64_t token = 0; token < kTokens; ++token) {
-    const std::uint16_t value = token % 2 == 0 ? 0x0000 : 0x2B80;  // 0 and 2^-40
+    const std::uint16_t value = token % 2 == 0 ? 0x0000 : 0x2B80;  // 0 or 2^-40
     if (token % 4 == 3) continue;
     std::fill_n(result.inputs.x.begin() + token * kShape.hidden, kShape.hidden, value);
   }

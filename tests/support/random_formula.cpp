@@ -9,7 +9,7 @@
 namespace moejit::testing {
 namespace {
 
-// Operands are in braces, which C++ evaluates in their order; arguments of a call are not.
+// Operands are in braces, because C++ evaluates these in order, unlike arguments of a call.
 using Operands = std::initializer_list<std::string>;
 
 std::string call(std::string_view function, Operands operands) {
@@ -24,7 +24,7 @@ class FormulaMaker {
  public:
   FormulaMaker(SeededRandom& random, bool is_tame) : random_(random), is_tame_(is_tame) {}
 
-  // A formula with at most `depth` operations in each other.
+  // Returns a formula that nests at most `depth` operations.
   std::string make(int64_t depth) {
     if (depth <= 0 || random_.in_percent(15)) return leaf();
     const int64_t deeper = depth - 1;
@@ -52,7 +52,8 @@ class FormulaMaker {
     return random_.pick(kNumbers);
   }
 
-  // In tame formulas products stay small: a factor is a leaf, or a function between -1 and 1.
+  // Returns a factor. In tame formulas products stay small: a factor is a leaf, or a function with
+  // values between -1 and 1.
   std::string factor(int64_t depth) {
     constexpr const char* kBounded[] = {"sigmoid", "tanh", "erf"};
     if (!is_tame_) return make(depth);
@@ -97,7 +98,7 @@ std::string random_formula(SeededRandom& random, bool is_tame) {
   const bool has_gate = random.in_percent(85);
   std::string formula = maker.make(depth);
   for (int64_t less = depth; formula.size() > kLongest / 2; --less) formula = maker.make(less - 1);
-  // Half of the formulas are a gate's function times up, as people write them.
+  // Half of the formulas are a function of gate times up, as people write them.
   if (random.in_percent(50)) return fmt::format("({}) * {}", formula, has_gate ? "up" : "relu(up)");
   return fmt::format("{} + {}", formula, has_gate ? "gate * up" : "up");
 }

@@ -55,7 +55,8 @@ class LayerMaker {
     return size_ == LayerSize::kAny ? 65536 : size_ == LayerSize::kMedium ? 4096 : 640;
   }
 
-  // Mostly what beginners and models have, and the sizes beside those.
+  // Returns one of the usual sizes of models in half of the cases, else another multiple of 16,
+  // rarely a wrong size.
   int64_t width() {
     constexpr int64_t kUsual[] = {16,   32,   64,   96,   128,  192,  256,  320,
                                   384,  400,  448,  512,  640,  768,  1024, 1408,
@@ -88,7 +89,7 @@ class LayerMaker {
     add("top_k", top_k_);
     int64_t hidden = width();
     int64_t intermediate = width();
-    // What a machine has memory and patience for.
+    // Limit that a machine has memory and time for.
     constexpr int64_t kMostElements = int64_t{1} << 24;
     while (size_ == LayerSize::kMedium && local_experts_ * hidden * intermediate > kMostElements)
       (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 32 * 16;
@@ -183,7 +184,7 @@ class LayerMaker {
       add("foreign_experts", random_.in_percent(80) ? "\"ignore\"" : "\"report\"");
   }
 
-  // Last, so that the layers of a seed have stayed the same but for these.
+  // Comes last, so that a seed's layers keep their earlier fields.
   void choose_gradients() {
     if (!is_training_) return;
     if (random_.in_percent(40)) {

@@ -45,7 +45,7 @@ class OperationMaker {
   }
   void name(std::string_view value) { add("operation", fmt::format("\"{}\"", value)); }
 
-  // A multiple of 16, mostly one of those that people have.
+  // Returns a multiple of 16, mostly one that is usual in models.
   int64_t width() {
     constexpr int64_t kUsual[] = {16, 64, 128, 144, 192, 256, 320, 384, 512, 1024};
     return random_.in_percent(70) ? random_.pick(kUsual) : 16 * random_.between(1, 40);

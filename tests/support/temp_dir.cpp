@@ -28,7 +28,7 @@ TempDir::TempDir(std::string_view name) {
 
 TempDir::~TempDir() {
   if (path_.empty() || is_kept_) return;
-  std::error_code ignored;  // a folder that a test left unreadable is not worth a failure
+  std::error_code ignored;  // a folder that cannot be removed is not worth a failure
   std::filesystem::remove_all(path_, ignored);
 }
 

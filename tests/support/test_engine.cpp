@@ -10,7 +10,7 @@
 
 namespace moejit::testing {
 
-// Tests run in any folder, so the path is absolute.
+// Returns an absolute path, since tests run in any folder.
 std::string test_cache_folder() {
   const char* const chosen = std::getenv("TEST_CACHE");  // NOLINT(concurrency-mt-unsafe)
   if (chosen == nullptr || *chosen == '\0') return MOEJIT_BINARY_DIR "/test-kernels";
