@@ -233,8 +233,7 @@ void print_case(const std::string& name, const Samples& samples, int64_t driver)
 }
 
 Result<void> run_parent(const std::string& program, const Arguments& arguments) {
-  const TempDir folder(
-      "cold-start");  // an empty cache folder, so that all kernels come from the pack
+  const TempDir folder("cold-start");  // an empty cache folder: all kernels come from the pack
   std::map<Case, Samples> samples;
   for (int i = 0; i < kWarmUps + kRuns; ++i) {
     if (i == kWarmUps) samples.clear();

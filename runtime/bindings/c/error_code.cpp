@@ -66,7 +66,6 @@ moejit_error_code number_of(ErrorCode code) {
 const char* moejit_error_code_name(moejit_error_code code) {
   if (code == MOEJIT_OK) return "ok";
   for (const auto& row : moejit::bindings::kCodes)
-    if (row.number == code)
-      return moejit::to_string(row.code).data();  // a literal, so it ends with a zero
+    if (row.number == code) return moejit::to_string(row.code).data();  // points to a literal
   return "unknown";
 }

@@ -22,8 +22,7 @@ constexpr moejit_error kOutOfMemory = {.code = MOEJIT_ERROR_OUT_OF_MEMORY,
 // destructors of thread-specific data may still call us. From then on errors are codes without a
 // text.
 thread_local moejit_error error_at_the_end = kSuccess;
-thread_local bool is_at_the_end =
-    false;  // has no destructor, like the above, so both live to the end
+thread_local bool is_at_the_end = false;  // neither has a destructor, so both live to the end
 
 struct LastError {
   ~LastError() { is_at_the_end = true; }
