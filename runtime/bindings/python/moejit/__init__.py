@@ -8,10 +8,10 @@ A layer is described, planned, prepared and called:
     saved = layer.forward(tensors)
     layer.backward(tensors, saved=saved)
 
-moejit.Operation is one step of it alone.
+moejit.Operation is a single step of a layer.
 
-This package is ctypes over libmoejit.so and depends on nothing else. docs/python.md explains it; moejit.torch has the
-same as operators and modules of PyTorch.
+This package is ctypes over libmoejit.so and depends on nothing else. docs/python.md explains it. moejit.torch offers
+layers as operators and modules of PyTorch.
 """
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def check_status(status: int) -> None:
 
 
 def __getattr__(name: str) -> str:
-    if name == "__version__":  # the library's, which is loaded only when somebody asks
+    if name == "__version__":  # the library's version; the library is loaded only when it is asked for
         return _version()
     raise AttributeError(f"module 'moejit' has no attribute {name!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m moejit`: the command line tool."""
+"""Runs the command line tool: `python -m moejit`."""
 from moejit.tool import main
 
 if __name__ == "__main__":

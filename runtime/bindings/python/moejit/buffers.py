@@ -23,7 +23,7 @@ class _Buffer(ctypes.Structure):
     ]
 
 
-_FULL_RO = 0x011C  # PyBUF_FULL_RO: format, shape and strides, also of what is read-only
+_FULL_RO = 0x011C  # PyBUF_FULL_RO: format, shape and strides, also of read-only memory
 _get = ctypes.pythonapi.PyObject_GetBuffer
 _get.restype, _get.argtypes = c_int, (py_object, POINTER(_Buffer), c_int)
 _release = ctypes.pythonapi.PyBuffer_Release
@@ -31,14 +31,14 @@ _release.restype, _release.argtypes = None, (POINTER(_Buffer),)
 
 
 class Pinned:
-    """The memory of an object with a buffer, which neither moves nor changes size while this object holds it.
+    """The memory of an object with a buffer. It neither moves nor changes size while this object holds it.
 
     Attributes:
-        address: Where the first element is.
+        address: Address of the first element.
         size: Bytes.
-        format: One element in the notation of the module struct, "f"; native order.
-        shape, strides: Of the dimensions; strides in bytes.
-        is_read_only: Whether the object promises that nobody writes.
+        format: One element in the notation of the module struct, such as "f"; native byte order.
+        shape, strides: One number per dimension; strides in bytes.
+        is_read_only: Whether the memory must not be written.
     """
 
     def __init__(self, source: object) -> None:

@@ -13,13 +13,13 @@ from moejit.errors import Error
 from moejit.info import TensorInfo
 from moejit.tensors import Given, Lease, read_tensor
 
-# Roles of the tensors that a call writes, and the blocks that it only reads.
+# Maps each call to the role of the tensors that it writes, and to the blocks that it only reads.
 _WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
            "backward_weights": "output", "quantize": "dispatched", "experts": "output", "quantize_grad": "dispatched",
            "experts_grad": "output", "run": "output"}
 _ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred"),
                "experts_grad": ("saved",)}
-_PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: another stream in each thread
+_PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: a different stream in each thread
 _BFLOAT, _UINT = 4, 1
 _REACHABLE = {DL_CPU: (DL_CPU, 3), DL_CUDA: (DL_CUDA, 13)}  # 3: pinned memory, 13: managed memory
 
@@ -70,20 +70,20 @@ def _is_contiguous(tensor: records.DLTensor) -> bool:
 
 
 class Blocks:
-    """The workspaces that a prepared layer or operation keeps for calls which bring none, each for max_tokens.
+    """The workspaces that a prepared layer or operation keeps for calls that bring none, each for max_tokens.
 
-    A workspace is free again when the kernels of its call are done: of the simulator when the call returns, of a GPU
+    A workspace is free again when the kernels of its call are done: in the simulator when the call returns, on a GPU
     for the next call on the same stream.
     """
 
     def __init__(self, device: Device, workspace_bytes: int) -> None:
         self.device, self._size = device, workspace_bytes
-        self._idle: list[Memory] = []  # of the simulator
-        self._of_streams: dict[tuple[int, int], Memory] = {}  # of a GPU
+        self._idle: list[Memory] = []  # for the simulator
+        self._of_streams: dict[tuple[int, int], Memory] = {}  # for a GPU
 
     @contextlib.contextmanager
     def workspace(self, given: object, stream: int) -> Iterator[Block]:
-        """Gives the workspace of a call to a `with` block."""
+        """Yields the workspace of a call to a `with` block."""
         if given is not None:
             yield read_block("workspace", given, self.device, stream)
         elif not self.device.is_simulator:
@@ -126,12 +126,12 @@ class CallRecord:
     def _read(function: str, name: str, info: TensorInfo | None, value: object, stream: int) -> Given:
         given = read_tensor(name, value, stream)
         if info is None:
-            return given  # the library says what is wrong
+            return given  # the library reports the error
         if info.role == _WRITES[function] and given.is_read_only:
             raise _read_only(f"tensor {name}", function)
         dtype = given.tensor.dtype
         if info.dtype == "BF16" and (dtype.code, dtype.bits) == (_UINT, 16):
-            dtype.code = _BFLOAT  # numpy lacks it: these are its bits
+            dtype.code = _BFLOAT  # numpy lacks bf16; these are its bits
         return given
 
 

@@ -16,9 +16,9 @@ class Description(dict):
     """A layer description: a dict of its fields, ready for moejit.Layer().
 
     Attributes:
-        model_type: That of the configuration.
-        used_keys: "num_experts_per_tok -> top_k = 8", ...
-        notes: Sentences about parts of the model that no description expresses.
+        model_type: The configuration's model type.
+        used_keys: Which key gave which field: "num_experts_per_tok -> top_k = 8", ...
+        notes: Sentences about parts of the model that a description cannot express.
     """
 
     def __init__(self, fields: Mapping[str, Any], model_type: str, used_keys: list[str], notes: list[str]) -> None:
@@ -33,13 +33,13 @@ def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str
     Args:
         config: A dict, a configuration object of transformers, the path of a config.json or of the folder of a model,
             or JSON.
-        recipe: Of the description.
+        recipe: The description's recipe.
         max_tokens: The largest T of a call.
         expert_parallel: Ranks that share the experts evenly.
 
     Raises:
-        Error: The configuration lacks something ("missing_key", ...), contradicts itself, or is of a model whose layer
-            no description can say ("unsupported"); an option is out of range ("invalid_value").
+        Error: The configuration lacks something ("missing_key", ...), contradicts itself, or belongs to a model whose
+            layer a description cannot express ("unsupported"); an option is out of range ("invalid_value").
         OSError: There is no such file.
 
     Example:
@@ -47,7 +47,7 @@ def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str
         >>> description["passes"] = ["forward", "backward"]
     """
     if hasattr(config, "to_dict"):
-        # Through JSON as transformers writes it: a dict may hold dtypes and other objects.
+        # A dict may hold dtypes and other objects, which go through JSON as transformers writes it.
         config = json.loads(json.dumps(config.to_dict(), default=str))
     text, name = read_source(config, "config.json", file_in_folder="config.json")
     options = records.HuggingFaceOptions(source_name=os.fsencode(name), recipe=recipe.encode(), max_tokens=max_tokens,

@@ -17,12 +17,12 @@ DL_CPU, DL_CUDA = 1, 2
 
 
 class Device(Owner):
-    """A GPU, or the simulator, which runs kernels on the CPU. Made by Device.cuda() and Device.simulator().
+    """A GPU, or the simulator, which runs kernels on the CPU. Device.cuda() and Device.simulator() make one.
 
     Attributes:
-        name: "NVIDIA H200", "simulator".
-        target: What layers for it are planned for: "cuda:sm_90a" or "sim".
-        sm_count: Streaming multiprocessors of a GPU.
+        name: "NVIDIA H200", or "simulator".
+        target: Target of layers for this device: "cuda:sm_90a" or "sim".
+        sm_count: Number of streaming multiprocessors of a GPU.
     """
 
     def __init__(self, pointer: int) -> None:
@@ -33,10 +33,10 @@ class Device(Owner):
 
     @classmethod
     def cuda(cls, ordinal: int | None = None) -> Device:
-        """Opens a GPU: in the calling thread's current context if that is of this GPU, else in its primary context.
+        """Opens a GPU: in the calling thread's current context if that belongs to it, else in its primary context.
 
         Args:
-            ordinal: The GPU's number, as CUDA counts those of this process. None: that of the current context, or the
+            ordinal: The GPU's number in CUDA's order for this process. None: the GPU of the current context, or the
                 first one.
 
         Raises:
@@ -48,11 +48,11 @@ class Device(Owner):
 
     @classmethod
     def simulator(cls, *, seed: int = 0, workers: int = 0) -> Device:
-        """Opens the simulator, which is for tests, not for speed. To prepare layers it needs a C++ compiler.
+        """Opens the simulator, which is for tests, not for speed. Preparing layers for it needs a C++ compiler.
 
         Args:
-            seed: Decides the order in which the threads of kernels run.
-            workers: Threads of the host that run them; 0: one per core.
+            seed: Decides the order in which a kernel's threads run.
+            workers: Number of host threads that run them; 0: one per core.
 
         Raises:
             Error: "invalid_value".
@@ -88,25 +88,25 @@ class Device(Owner):
 
 @functools.lru_cache(maxsize=None)
 def shared_simulator() -> Device:
-    """Returns the simulator for layers that are given no device."""
+    """Returns the simulator that layers share if they are given no device."""
     return Device.simulator()
 
 
 class Memory(Owner):
-    """Bytes of a device, used as `workspace` and `saved` of calls among other things. Made by Device.allocate().
+    """Bytes of a device, for example for `workspace` and `saved` of calls. Device.allocate() makes one.
 
-    They are freed with this object; on a GPU that waits for the kernels that run.
+    The bytes are freed with this object; on a GPU that waits for running kernels.
 
     Attributes:
-        address: Where they begin, in the device's address space.
-        size: How many they are.
-        device: Whose they are.
+        address: Where the bytes begin, in the device's address space.
+        size: Number of bytes.
+        device: The device of the bytes.
     """
 
     def __init__(self, device: Device, size: int, *, is_zeroed: bool = True) -> None:
         self.device, self.size = device, size
         pointer = c_void_p()
-        owner = device._handle.acquire()  # until _free(): a device outlives its memory
+        owner = device._handle.acquire()  # until _free(), since a device outlives its memory
         try:
             load().moejit_device_allocate(owner, size, byref(pointer))
         except Error:
@@ -116,7 +116,7 @@ class Memory(Owner):
         self._own(Handle(self.address, functools.partial(_free, device._handle), "the memory"))
         if size > 0 and is_zeroed:
             load().moejit_device_fill(owner, self.address, 0, size, None)
-            load().moejit_device_synchronize(owner, None)  # kernels of other streams would not wait
+            load().moejit_device_synchronize(owner, None)  # kernels on other streams would not wait
 
     def write(self, source: object, offset: int = 0) -> None:
         """Copies all bytes of an object with a buffer (bytes, array, memoryview, numpy array) to `offset`.
@@ -129,10 +129,10 @@ class Memory(Owner):
             load().moejit_device_copy_to_device(device, address + offset, data.address, data.size)
 
     def read(self, size: int | None = None, offset: int = 0) -> bytes:
-        """Returns bytes from `offset` on, all of them by default. On a GPU, waits for the default stream.
+        """Returns `size` bytes from `offset` on, by default all. On a GPU, waits for the default stream.
 
         Raises:
-            Error: "invalid_value": there are not as many.
+            Error: "invalid_value": there are fewer bytes.
         """
         size = self.size - offset if size is None else size
         data = ctypes.create_string_buffer(size)

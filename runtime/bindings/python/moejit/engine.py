@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines, which make and keep kernels."""
+"""Engines make kernels and keep them."""
 from __future__ import annotations
 
 import functools
@@ -19,7 +19,7 @@ _log = logging.getLogger("moejit")
 class Engine(Owner):
     """Makes the kernels of layers, or fetches them from its cache; serves any number of devices and layers.
 
-    What is None is as its environment variable says (docs/environment.md).
+    An argument of None leaves the choice to its environment variable (docs/environment.md).
 
     Example:
         >>> engine = moejit.Engine(cache_dir="kernels", frozen=True)
@@ -37,22 +37,22 @@ class Engine(Owner):
 
         Args:
             cache_dir: Folder of the kernel cache (MOEJIT_CACHE_DIR).
-            memory_only: Nothing is read from or written to disk.
-            frozen: A kernel that no cache holds is an error, never a compile (MOEJIT_FROZEN).
+            memory_only: Whether the engine neither reads from nor writes to the disk.
+            frozen: Whether a kernel that no cache holds is an error instead of a compile (MOEJIT_FROZEN).
             packs: Paths of packs to take kernels from after the folder (MOEJIT_PACKS).
-            pack_keys: Key ring with a key that signed each pack (MOEJIT_PACK_KEYS).
-            cache_max_bytes, cache_max_files: What the folder may hold (MOEJIT_CACHE_MAX_BYTES, _FILES); no limit:
-                moejit.ANY_AMOUNT.
-            cache_network: "read" or "write", of a folder on a network file system (MOEJIT_CACHE_NETWORK).
+            pack_keys: Key ring; each pack must be signed with one of its keys (MOEJIT_PACK_KEYS).
+            cache_max_bytes, cache_max_files: Limits of the folder (MOEJIT_CACHE_MAX_BYTES, _FILES); moejit.ANY_AMOUNT:
+                no limit.
+            cache_network: "read" or "write": how to use a folder on a network file system (MOEJIT_CACHE_NETWORK).
             run_dir: Folder of lock files, an absolute path (MOEJIT_RUN_DIR).
             lock_patience_ms: Milliseconds to wait for a process that compiles the same kernel; 0: not at all
                 (MOEJIT_LOCK_SECONDS).
-            compile_jobs: Most kernels compiled at a time (MOEJIT_COMPILE_JOBS).
-            compile_worker: Path of the program moejit, to compile in processes of its own; moejit.tool_path() has it
-                (MOEJIT_COMPILE_WORKER).
-            reproducer_dir: Gets what reproduces a failed compile (MOEJIT_REPRODUCER_DIR).
-            warn: Is called with sentences that are worth telling but no error, each once, from any thread that
-                prepares a layer. None: the logger "moejit" gets them.
+            compile_jobs: Largest number of kernels compiled at a time (MOEJIT_COMPILE_JOBS).
+            compile_worker: Path of the program moejit, which then compiles in processes of its own; moejit.tool_path()
+                returns it (MOEJIT_COMPILE_WORKER).
+            reproducer_dir: Folder that gets reproducers of failed compiles (MOEJIT_REPRODUCER_DIR).
+            warn: Gets sentences that users should know but that are no errors, each once, from any thread that prepares
+                a layer. None: the logger "moejit" gets them.
 
         Raises:
             Error: "cache_unusable", "cache_corrupt", "invalid_value", ...
@@ -70,7 +70,7 @@ class Engine(Owner):
         pointer = c_void_p()
         load().moejit_engine_create(byref(options), byref(pointer))
 
-        def destroy(engine: int) -> None:  # keeps the callback as long as the library's engine
+        def destroy(engine: int) -> None:  # keeps the callback alive as long as the library's engine
             load().moejit_engine_destroy(engine)
             _ = callback
 
@@ -78,7 +78,7 @@ class Engine(Owner):
 
     @property
     def info(self) -> EngineInfo:
-        """Counts of what the engine did so far: kernels compiled, served by the cache, ..."""
+        """Returns counts of the engine's work so far: kernels compiled, served by the cache, ..."""
         with self._handle.use() as engine:
             return info_of(EngineInfo, get_info(records.EngineInfo, "moejit_engine_get_info", engine))
 
@@ -88,7 +88,7 @@ class Engine(Owner):
 
 @functools.lru_cache(maxsize=None)
 def shared_engine() -> Engine:
-    """Returns the engine for layers that are given none."""
+    """Returns the engine that layers share if they are given none."""
     return Engine()
 
 
@@ -100,7 +100,7 @@ def _callback(warn: Callable[[str], object]) -> records.WarnFunction:
     def call(_context: int | None, text: bytes) -> None:
         try:
             warn(text.decode(errors="replace"))
-        except Exception:  # the library is C++ and takes none
+        except Exception:  # C++ code of the library cannot catch it
             _log.exception("a function of warnings failed")
 
     return records.WarnFunction(call)

@@ -17,7 +17,7 @@ from moejit import frameworks, library
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line: its subject, whether it is as it should be, and what was found or what to do."""
+    """One line of the report: its subject, whether all is well, and what was found or what to do."""
     name: str
     is_found: bool
     text: str
@@ -87,7 +87,7 @@ def report(program: str, arguments: list[str]) -> int:
 
     Args:
         program: The path of the tool.
-        arguments: Those of the command line, "env" first.
+        arguments: The command line's arguments, "env" first.
     """
     told = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if told.returncode != 0:

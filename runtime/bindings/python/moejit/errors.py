@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exception of failed calls."""
+"""The exception that failed calls raise."""
 from __future__ import annotations
 
 from moejit import records
@@ -9,9 +9,9 @@ class Error(RuntimeError):
     """The exception that every failed call of the library raises.
 
     Attributes:
-        code: The error, a name of docs/errors.md such as "tensor_mismatch". Programs decide by it.
+        code: The name of the error in docs/errors.md, such as "tensor_mismatch". Programs decide by it.
         stage: The step that failed: "parse", "plan", "compile", "cache", "load", "launch", ...
-        message: One sentence: what is wrong, where, what was got and what is wanted.
+        message: One sentence that says what is wrong and where, what was got and what was wanted.
         hint: What to do; may be empty.
         detail: Long material, such as a compiler's log; may be empty.
     """
@@ -25,10 +25,10 @@ class Error(RuntimeError):
         return f"{told}\nhint: {self.hint}" if self.hint else told
 
 
-Error.__module__ = "moejit"  # where programs find it, and tracebacks name it
+Error.__module__ = "moejit"  # programs find it there, and tracebacks name it so
 
 
 def error_of(record: records.Error, code: str) -> Error:
-    """Returns the exception for the library's last error, whose code has this name."""
+    """Returns the exception for the library's last error; `code` is the name of its code."""
     texts = (record.stage, record.message, record.hint, record.detail)
     return Error(code, *((text or b"").decode(errors="replace") for text in texts))

@@ -27,13 +27,13 @@ def text_of(version: tuple[int, int]) -> str:
 
 
 def is_new_enough(version: str, oldest: tuple[int, int]) -> bool:
-    """Returns whether "2.11.0+cu130" is at least (2, 10)."""
+    """Returns whether a version such as "2.11.0+cu130" is at least `oldest`, such as (2, 10)."""
     return tuple(int(part) for part in re.findall(r"\d+", version)) >= oldest
 
 
 def torch_library_path() -> pathlib.Path:
-    """Returns where libmoejit_torch.so is looked for: the file that MOEJIT_TORCH_LIBRARY names, else beside
-    libmoejit.so."""
+    """Returns the path where libmoejit_torch.so should be: the one in MOEJIT_TORCH_LIBRARY, else beside libmoejit.so.
+    """
     given = os.environ.get("MOEJIT_TORCH_LIBRARY")
     return pathlib.Path(given) if given else library.path().parent / "libmoejit_torch.so"
 
@@ -42,7 +42,7 @@ def require_torch() -> None:
     """Raises an error if torch is missing or too old.
 
     Raises:
-        ImportError: with a sentence and what to do.
+        ImportError: The sentence says what is wrong and what to do.
     """
     version = installed_version("torch")
     if version is None and importlib.util.find_spec("torch") is None:

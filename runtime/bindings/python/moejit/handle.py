@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles of the library that outlive the calls which use them.
 
-A handle may be closed, or its object be collected, while another thread is in a call with it: the library's object is
-destroyed when the last such call has returned. A process made by fork() never destroys handles of its parent, whose
-threads and GPU it does not have.
+While a thread is in a call with a handle, another one may close it, or its object may be collected: the library's
+object is destroyed when the last such call has returned. A process made by fork() never destroys handles of its parent,
+since it lacks the parent's threads and GPU.
 """
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Callable, Iterator, TypeVar
 
 from moejit.errors import Error
 
-# One lock for all handles, since it is held for moments only, and is to be free in both processes after a fork().
+# Guards all handles. A single lock is enough, since it is held for moments only. After a fork() it is free in both
+# processes.
 _lock = threading.Lock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Handle:
-    """A pointer into the library that is destroyed once, after its users are done."""
+    """A pointer into the library, whose object is destroyed once, after its users are done."""
 
     def __init__(self, pointer: int, destroy: Callable[[int], object], what: str) -> None:
         self._pointer, self._destroy, self._what = pointer, destroy, what
@@ -32,7 +33,7 @@ class Handle:
         return self._is_closed
 
     def acquire(self) -> int:
-        """Returns the pointer, which stays valid until release() is called as often as this.
+        """Returns the pointer, which stays valid until release() is called once for each acquire().
 
         Raises:
             Error: The handle is closed.
@@ -52,7 +53,7 @@ class Handle:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[int]:
-        """Gives the pointer to a `with` block, in which it stays valid."""
+        """Yields the pointer to a `with` block, in which it stays valid."""
         pointer = self.acquire()
         try:
             yield pointer
@@ -76,7 +77,7 @@ _Self = TypeVar("_Self", bound="Owner")
 
 
 class Owner:
-    """A base of classes with a handle: it is closed by close(), by the end of a `with` block, or by collection."""
+    """A base class for owners of a handle, which close(), the end of a `with` block or garbage collection closes."""
 
     _handle: Handle
 

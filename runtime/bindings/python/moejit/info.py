@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library tells of its objects, as plain values."""
+"""The library's facts about its objects, as plain values."""
 from __future__ import annotations
 
 import dataclasses
@@ -9,7 +9,7 @@ from moejit import records
 
 
 def _values_class(name: str, record: type[records.Record], doc: str) -> type:
-    """Makes a frozen dataclass with the record's fields that are numbers and texts."""
+    """Makes a frozen dataclass of the record's fields that are numbers or texts."""
     made = dataclasses.make_dataclass(name, list(records.values_of(record())), frozen=True)
     made.__doc__, made.__module__ = doc, "moejit"
     return made
@@ -24,15 +24,15 @@ Sizes = _values_class("Sizes", records.LayerSizes,
 
 
 def info_of(kind: type, record: records.Record) -> Any:
-    """Returns a class of this module made of its record; numbers that say yes or no become bool."""
+    """Returns an object of a class of this module, made from its record; fields is_... and has_... become bool."""
     return kind(**{name: bool(value) if name.startswith(("is_", "has_")) else value
                    for name, value in records.values_of(record).items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor is in a call over so many tokens."""
-    offset: int  # in the saved or deferred block or the workspace; -1: it is the caller's
+    """The place of a tensor in a call with a given number of tokens."""
+    offset: int  # in the saved, deferred or workspace block; -1: the caller brings the tensor
     bytes: int
     shape: tuple[int, ...]
 
@@ -43,28 +43,28 @@ class TensorInfo:
     name: str
     dtype: str  # "BF16", "F8_E4M3", ...
     shape: tuple[int, ...]  # with every dimension at its bound
-    symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call, of operations "P" and "C" too
+    symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call, for operations also "P" and "C"
     bytes: int  # with every dimension at its bound
-    offset: int  # in the block that it is in; -1: it is the caller's
+    offset: int  # in its block; -1: the caller brings the tensor
     role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched"
-    used_by: frozenset[str]  # the names of methods of Layer: "update_weights", "forward", ...; or "run", of Operation
-    is_optional: bool  # calls may leave it out
-    is_updated: bool  # calls read what this output holds: bits are or-ed in, values added
+    used_by: frozenset[str]  # methods of Layer: "update_weights", "forward", ...; "run" for an Operation
+    is_optional: bool  # whether calls may leave it out
+    is_updated: bool  # whether calls read the old content of this output: they set more bits, or add to values
 
     @property
     def is_callers(self) -> bool:
-        """Whether the caller brings its memory, as a tensor of the call."""
+        """Whether the caller brings the memory, as a tensor of the call."""
         return self.role not in ("saved", "workspace", "deferred")
 
     def shape_of(self, tokens: int | None, rows: int | None = None, columns: int | None = None) -> tuple[int, ...]:
-        """Returns the shape in a call over T tokens, P rows and C columns; None: at its bound."""
+        """Returns the shape in a call with T tokens, P rows and C columns. None: the dimension is at its bound."""
         given = {"T": tokens, "P": rows, "C": columns, "C/128": None if columns is None else columns // 128}
         return tuple(size if given.get(symbol) is None else given[symbol]
                      for symbol, size in zip(self.symbols, self.shape))
 
 
 def tensor_info_of(record: records.TensorInfo) -> TensorInfo:
-    """Returns a record's values."""
+    """Returns the values of a record."""
     return TensorInfo(
         name=record.name.decode(), dtype=record.dtype_name.decode(), shape=tuple(record.shape[:record.ndim]),
         symbols=tuple(symbol.decode() for symbol in record.symbols[:record.ndim]), bytes=record.bytes,
