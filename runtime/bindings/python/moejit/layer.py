@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: described, planned, prepared and called."""
+"""Layers, which are described, planned, prepared and called."""
 from __future__ import annotations
 
 import os
@@ -20,13 +20,13 @@ from moejit.tensors import Tensor
 class Layer(Planned):
     """A Mixture-of-Experts layer: planned when it is made, ready for calls after prepare().
 
-    Calls take a mapping of tensors by the names that the plan gives them, and write into those that are outputs. A
-    tensor is anything with `__dlpack__` (torch, jax, cupy), a numpy array, a moejit.Tensor, or an object with a buffer
-    of the right shape. It is on the layer's device, row-major without gaps and 16-byte aligned, and has the dtype that
-    `tensors` tells. For BF16 also uint16 is taken, the bits; for F8_E4M3 uint8; for U32 int32. Of torch tensors that
-    require a gradient the values are used.
+    Calls take a mapping of tensors by the names in the plan, and write into its outputs. A tensor is anything with
+    `__dlpack__` (torch, jax, cupy), a numpy array, a moejit.Tensor, or an object with a buffer of the right shape. It
+    is on the layer's device, row-major without gaps and 16-byte aligned, and has the dtype that `tensors` names. In
+    place of BF16 also uint16 is accepted, with the same bits; in place of F8_E4M3 uint8; in place of U32 int32. For
+    torch tensors that require a gradient, the values are used.
 
-    Any thread may call, several at the same time, each with its own outputs and blocks.
+    Any number of threads may call at the same time, each with its own outputs and blocks.
 
     Attributes:
         description: The layer description with every field, a dict.
@@ -52,8 +52,9 @@ class Layer(Planned):
 
         Args:
             description: A dict, JSON, or the path of a file (docs/layer-description.md).
-            target: "cuda:sm_90a", "sim", or "auto": that of the GPU where there is one, else "sim", with a warning.
-            name: What errors call the description; its path, or "layer".
+            target: "cuda:sm_90a", "sim", or "auto": the target of this machine's GPU, or "sim" with a warning if there
+                is none.
+            name: The description's name in errors; by default its path, or "layer".
             keep_intermediates: Whether tensors between kernels stay readable in the workspace after a call.
 
         Raises:
@@ -77,10 +78,10 @@ class Layer(Planned):
                                            self.info.max_tokens if tokens is None else tokens))
 
     def place(self, name: str, tokens: int | None = None) -> TensorPlace:
-        """Returns where a tensor is in a call: with `keep_intermediates`, any between kernels.
+        """Returns the place of a tensor in a call; with `keep_intermediates` also that of a tensor between kernels.
 
         Args:
-            name: Of a tensor of `tensors`.
+            name: A name in `tensors`.
             tokens: T of the call; None: max_tokens.
 
         Raises:
@@ -97,7 +98,7 @@ class Layer(Planned):
         """Returns memory for all of the caller's tensors, filled with zeros, on the layer's device.
 
         Args:
-            tokens: T of the calls that it is for.
+            tokens: T of the calls that will use the memory.
 
         Raises:
             Error: "out_of_memory", ...; "invalid_value": T is less than 0 or more than max_tokens.
@@ -110,15 +111,15 @@ class Layer(Planned):
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
 
-        Where the recipe has none, such as bf16, nothing happens.
+        If the recipe has no such tensors, as bf16 has not, nothing happens.
 
         Args:
-            tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantized ones, and optionally "skip_update" U32
+            tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantized tensors, and optionally "skip_update" U32
                 [1].
             stream: As for forward().
 
         Raises:
-            Error: "missing_tensor", "tensor_mismatch", ...: before anything is launched.
+            Error: "missing_tensor", "tensor_mismatch", ...: raised before anything is launched.
         """
         self._run("update_weights", tensors, None, None, stream)
 
@@ -126,24 +127,24 @@ class Layer(Planned):
                 stream: object = None) -> Any:
         """Computes "y" from "x", "topk_ids", "topk_probs" and the weights.
 
-        On a GPU the kernels are started and the call returns: tensors and blocks have to stay until they are done.
+        On a GPU the call starts the kernels and returns: tensors and blocks must stay until the kernels are done.
 
         Args:
-            tensors: "x" BF16 [T, H], "topk_ids" I32 [T, K], "topk_probs" F32 [T, K], the weights that `tensors` tells,
-                "y" BF16 [T, H] and "status" U32 [1]. Tensors that a call does not touch are ignored; so is None.
+            tensors: "x" BF16 [T, H], "topk_ids" I32 [T, K], "topk_probs" F32 [T, K], the weights that `tensors` lists,
+                "y" BF16 [T, H] and "status" U32 [1]. Tensors that the call does not use are ignored, and so is None.
             workspace: A block of sizes(T).workspace_bytes, a Memory or a tensor of bytes. None: one that the layer
                 keeps.
-            saved: A block of sizes(T).saved_bytes, likewise, which is kept for backward(). None: a new Memory, where
-                the layer has a backward pass.
+            saved: A block of sizes(T).saved_bytes in the same forms, kept for backward(). None: a new Memory, if the
+                layer has a backward pass.
             stream: None for the default stream; the number of a CUstream; an object with `__cuda_stream__()`; a
                 torch.cuda.Stream. The simulator has none.
 
         Returns:
-            The saved block, for backward(); None of layers that have no backward pass.
+            The saved block, for backward(); None if the layer has no backward pass.
 
         Raises:
-            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": before anything is
-                launched; "driver", "stream_capture", "simulator_fault": of launching.
+            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": raised before anything
+                is launched; "driver", "stream_capture", "simulator_fault": raised by launching.
         """
         self._check_prepared("forward")
         if saved is None and self.info.has_backward:
@@ -156,15 +157,15 @@ class Layer(Planned):
         """Computes the gradients of the forward call that filled `saved`, from "dy".
 
         Args:
-            tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and what else `tensors`
-                lists, unchanged since the forward call, whose T it is.
-            saved: What forward() returned.
-            mode: "overwrite", or "add" to what the gradients of the weights hold.
-            deferred: A block of sizes(T).deferred_bytes, of layers with "backward_halves". None: a new Memory.
+            tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and the others that `tensors`
+                lists, unchanged since the forward call. T is that of the forward call.
+            saved: The block that forward() returned.
+            mode: "overwrite", or "add" to the old values of the weights' gradients.
+            deferred: A block of sizes(T).deferred_bytes, for layers with "backward_halves". None: a new Memory.
             workspace, stream: As for forward().
 
         Raises:
-            Error: As of forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and are to
+            Error: As for forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and cannot
                 be added to.
         """
         self._run("backward", tensors, workspace, saved, stream, _number_of(mode),
@@ -176,13 +177,13 @@ class Layer(Planned):
 
         Args:
             tensors, saved, workspace, stream: As for backward().
-            deferred: A block of sizes(T).deferred_bytes, which is kept for backward_weights(). None: a new Memory.
+            deferred: A block of sizes(T).deferred_bytes, kept for backward_weights(). None: a new Memory.
 
         Returns:
             The deferred block, for backward_weights().
 
         Raises:
-            Error: As of backward(); "unsupported": the layer has no halves.
+            Error: As for backward(); "unsupported": the layer has no halves.
         """
         deferred = self._deferred(tensors, deferred)
         self._run("backward_data", tensors, workspace, saved, stream, deferred=deferred)
@@ -190,18 +191,18 @@ class Layer(Planned):
 
     def backward_weights(self, tensors: Mapping[str, Any], *, saved: object, deferred: object, mode: str = "overwrite",
                          workspace: object = None, stream: object = None) -> None:
-        """Computes the gradients of weights and biases of the backward_data() call that filled `deferred`.
+        """Computes gradients of weights and biases for the backward_data() call that filled `deferred`.
 
-        Bit for bit they are those of backward().
+        They are bit for bit those of backward().
 
         Args:
-            tensors: "dy" BF16 [T, H], whose shape tells T, the gradients, and the others that `tensors` lists.
-            saved: What forward() returned.
-            deferred: What backward_data() returned.
+            tensors: "dy" BF16 [T, H], whose shape gives T, the gradients, and the others that `tensors` lists.
+            saved: The block that forward() returned.
+            deferred: The block that backward_data() returned.
             mode, workspace, stream: As for backward().
 
         Raises:
-            Error: As of backward(); "unsupported": the layer has no halves.
+            Error: As for backward(); "unsupported": the layer has no halves.
         """
         self._run("backward_weights", tensors, workspace, saved, stream, _number_of(mode), deferred=deferred)
 
@@ -209,27 +210,28 @@ class Layer(Planned):
         """Quantizes a rank's own tokens for a dispatch by the host, for layers with "dispatch_calls".
 
         Args:
-            tensors: "x" BF16 [T, H], and "x_q" F8_E4M3 [T, H] and "x_scale_inv" F32 [T, ceil(H/128)], which it writes.
+            tensors: "x" BF16 [T, H], and the outputs "x_q" F8_E4M3 [T, H] and "x_scale_inv" F32 [T, ceil(H/128)].
             stream: As for forward().
 
         Raises:
-            Error: As of forward(); "unsupported": the layer has no such calls.
+            Error: As for forward(); "unsupported": the layer has no such calls.
         """
         self._run("quantize", tensors, None, None, stream)
 
     def experts(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
-        """Does the rest of forward() for the T rows that ranks have sent, for layers with "dispatch_calls".
+        """Does the rest of forward() for T rows that ranks have sent, for layers with "dispatch_calls".
 
         Args:
-            tensors: Those of forward(), with the rows "x_q" and "x_scale_inv" in place of "x". "y" has a row for each.
+            tensors: As for forward(), with the rows "x_q" and "x_scale_inv" in place of "x". "y" has a row for each of
+                them.
             workspace, saved, stream: As for forward().
 
         Returns:
-            The saved block, for experts_grad(); None of layers that have no backward pass.
+            The saved block, for experts_grad(); None if the layer has no backward pass.
 
         Raises:
-            Error: As of quantize().
+            Error: As for quantize().
         """
         self._check_prepared("experts")
         if saved is None and self.info.has_backward:
@@ -238,21 +240,21 @@ class Layer(Planned):
         return saved
 
     def quantize_grad(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
-        """Quantizes "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does "x"."""
+        """Quantizes "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does with "x"."""
         self._run("quantize_grad", tensors, None, None, stream)
 
     def experts_grad(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite",
                      workspace: object = None, deferred: object = None, stream: object = None) -> None:
-        """Does the rest of backward() for the rows that experts() had, for layers with "dispatch_calls".
+        """Does the rest of backward() for the rows of an experts() call, for layers with "dispatch_calls".
 
         Args:
-            tensors: Those of backward(), with the rows "dy_q" and "dy_scale_inv" in place of "dy", in the order of the
-                rows of x that experts() had, which are given again.
-            saved: What experts() returned.
+            tensors: As for backward(), with the rows "dy_q" and "dy_scale_inv" in place of "dy". They are in the order
+                of the rows of x in experts(), which are given again.
+            saved: The block that experts() returned.
             mode, workspace, deferred, stream: As for backward().
 
         Raises:
-            Error: As of backward() and quantize().
+            Error: As for backward() and quantize().
         """
         self._run("experts_grad", tensors, workspace, saved, stream, _number_of(mode),
                   deferred=self._deferred(tensors, deferred, "dy_q"))
@@ -264,7 +266,7 @@ class Layer(Planned):
         return Memory(self._device, self.sizes(self._tokens_of(tensors, dy)).deferred_bytes, is_zeroed=False)
 
     def _tokens_of(self, tensors: Mapping[str, Any], name: str = "x") -> int:
-        """Returns the T of a call from a tensor, or max_tokens if the library will report that tensor as wrong."""
+        """Returns T of a call from a tensor; max_tokens if the library will refuse that tensor."""
         x = tensors.get(name)
         try:
             shape = x.shape if hasattr(x, "shape") else memoryview(x).shape

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds and loads libmoejit.so, and the NVRTC of installed wheels.
 
-The library lies in the package, as `lib/libmoejit.so.0`. MOEJIT_LIBRARY names another one, for development.
+The library lies in the package as `lib/libmoejit.so.0`. For development, MOEJIT_LIBRARY names another file.
 """
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NAME = f"libmoejit.so.{records.ABI_VERSION}"
 
 
 class _Code(c_int32):
-    """The result of functions that can fail. (A type of its own, so that ctypes does not turn it into an int.)"""
+    """The result of functions that can fail. It is a subclass, so that ctypes does not turn it into an int."""
 
 
 _Record = POINTER
 _Handle, _Result = c_void_p, POINTER(c_void_p)
 
-# Tells of every function of the C interface what it returns and what it takes.
+# Maps every function of the C interface to its result and its arguments.
 FUNCTIONS = {
     "moejit_version": (c_char_p, ()),
     "moejit_version_number": (c_int32, ()),
@@ -86,7 +86,7 @@ FUNCTIONS = {
 
 
 def path() -> pathlib.Path:
-    """Returns where libmoejit.so is looked for: the file that MOEJIT_LIBRARY names, else the one in the package."""
+    """Returns the path where libmoejit.so should be: the one in MOEJIT_LIBRARY, else the one in the package."""
     given = os.environ.get("MOEJIT_LIBRARY")
     return pathlib.Path(given) if given else pathlib.Path(__file__).resolve().parent / "lib" / NAME
 
@@ -96,7 +96,7 @@ def load() -> ctypes.CDLL:
     """Returns libmoejit.so, loaded by the first call, with the functions of the C interface declared.
 
     Raises:
-        ImportError: It is missing, cannot be loaded, or is of another ABI version.
+        ImportError: The library is missing, cannot be loaded, or has another ABI version.
     """
     file = path()
     if not file.is_file():
@@ -131,7 +131,7 @@ def _check(code: _Code, _function: object, _arguments: object) -> None:
 
 
 def version() -> str:
-    """Returns the library's version, "0.1.0"."""
+    """Returns the library's version, such as "0.1.0"."""
     return load().moejit_version().decode()
 
 
@@ -139,7 +139,7 @@ _Info = TypeVar("_Info", bound=records.Record)
 
 
 def get_info(kind: type[_Info], function: str, *arguments: object) -> _Info:
-    """Returns the record that a `..._get_info` function fills; its pointers are the library's."""
+    """Returns the record that a `..._get_info` function fills; the library owns the memory of its pointers."""
     info = kind()
     getattr(load(), function)(*arguments, byref(info))
     return info

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NVRTC that wheels bring: nvidia-cuda-nvrtc, which moejit[cuda] and torch depend on.
+"""Finds the NVRTC of installed wheels: nvidia-cuda-nvrtc, which moejit[cuda] and torch depend on.
 
-The library knows nothing of Python's folders, but takes the path of NVRTC from MOEJIT_NVRTC (docs/environment.md).
+The library does not know Python's folders, but takes the path of NVRTC from MOEJIT_NVRTC (docs/environment.md).
 """
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _TOOLKIT = "/usr/local/cuda"
 def find() -> pathlib.Path | None:
     """Returns the best NVRTC among the installed wheels; None if there is none.
 
-    That of CUDA 13 does. That of CUDA 12 does from 12.4 on, where there is no CUDA toolkit, which the library prefers.
+    Any version of CUDA 13 will do. A version of CUDA 12 must be 12.4 or newer, and is taken only if there is no CUDA
+    toolkit, which the library prefers.
     """
     spec = importlib.util.find_spec("nvidia")
     folders = [pathlib.Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
@@ -35,7 +36,7 @@ def _has_toolkit() -> bool:
 
 
 def _release(file: pathlib.Path) -> tuple[int, int]:
-    """Returns major and minor version, read off the name of the library of built-in functions beside it."""
+    """Returns the major and minor version, taken from the name of the built-in functions' library beside it."""
     for builtins in file.parent.glob("libnvrtc-builtins.so.*"):
         found = re.fullmatch(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)", builtins.name)
         if found:
@@ -44,7 +45,7 @@ def _release(file: pathlib.Path) -> tuple[int, int]:
 
 
 def choose() -> pathlib.Path | None:
-    """Sets MOEJIT_NVRTC to the NVRTC of a wheel, if it is not set and there is one; returns that."""
+    """Sets MOEJIT_NVRTC to a wheel's NVRTC, if it is not set and there is one; returns that path."""
     if os.environ.get("MOEJIT_NVRTC"):
         return None
     file = find()

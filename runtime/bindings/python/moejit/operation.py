@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: single steps of a layer, described, planned, prepared and run."""
+"""Operations: single steps of a layer, which are described, planned, prepared and run."""
 from __future__ import annotations
 
 import os
@@ -17,12 +17,12 @@ from moejit.tensors import Tensor
 class Operation(Planned):
     """A single step of a layer: planned when it is made, ready for run() after prepare().
 
-    Calls take tensors as those of moejit.Layer do, by the names that docs/operations-api.md tells.
+    Calls take tensors as those of moejit.Layer do, by the names in docs/operations-api.md.
 
     Attributes:
         description: The description with every field, a dict.
         target: "cuda:sm_90a" or "sim".
-        info: OperationInfo, figures of the plan.
+        info: OperationInfo, facts about the plan.
         tensors: TensorInfo of all tensors of the plan, by name.
 
     Example:
@@ -43,8 +43,9 @@ class Operation(Planned):
 
         Args:
             description: A dict, JSON, or the path of a file (docs/operations-api.md).
-            target: "cuda:sm_90a", "sim", or "auto": that of the GPU where there is one, else "sim", with a warning.
-            name: What errors call the description; its path, or "operation".
+            target: "cuda:sm_90a", "sim", or "auto": the target of this machine's GPU, or "sim" with a warning if there
+                is none.
+            name: The description's name in errors; by default its path, or "operation".
 
         Raises:
             Error: The description is wrong ("unknown_key", ...), or its parts do not go together ("unsupported").
@@ -58,7 +59,7 @@ class Operation(Planned):
         """Returns memory for all tensors, filled with zeros, on the operation's device.
 
         Args:
-            tokens, rows, columns: T, P and C of the calls that it is for; None: at its bound.
+            tokens, rows, columns: T, P and C of the calls that will use the memory; None: the bound.
 
         Raises:
             Error: "out_of_memory", ...
@@ -74,19 +75,19 @@ class Operation(Planned):
         return made
 
     def run(self, tensors: Mapping[str, Any], *, workspace: object = None, stream: object = None) -> None:
-        """Runs the operation on tensors, and writes into those that are outputs.
+        """Runs the operation on tensors, and writes into its outputs.
 
-        On a GPU the kernel is started and the call returns: tensors have to stay until it is done.
+        On a GPU the call starts the kernel and returns: tensors must stay until the kernel is done.
 
         Args:
-            tensors: All tensors of `tensors` but the optional ones. None is ignored.
+            tensors: The tensors that `tensors` lists; optional ones may be left out. A value of None is ignored.
             workspace: A block of info.workspace_bytes, a Memory or a tensor of bytes. None: one that the operation
                 keeps.
             stream: As for Layer.forward().
 
         Raises:
-            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": before anything is
-                launched; "driver", "stream_capture", "simulator_fault": of launching.
+            Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": raised before anything
+                is launched; "driver", "stream_capture", "simulator_fault": raised by launching.
         """
         self._check_prepared("run")
         address = address_of(stream)

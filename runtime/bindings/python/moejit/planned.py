@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What layers and operations have in common: a description, a plan, and a device that it is prepared for."""
+"""The common base of layers and operations: a description, a plan, and a device that they are prepared for."""
 from __future__ import annotations
 
 import functools
@@ -25,7 +25,7 @@ _Self = TypeVar("_Self", bound="Planned")
 
 
 class Planned(Owner):
-    """A description that is planned when its object is made, and ready for calls after prepare().
+    """A description that is planned when its object is made; it is ready for calls after prepare().
 
     Attributes:
         description: The description with every field, a dict.
@@ -33,7 +33,7 @@ class Planned(Owner):
         tensors: TensorInfo of all tensors of the plan, by name.
     """
 
-    _kind: str  # in the names of its functions: "layer", "operation"
+    _kind: str  # part of the names of its functions: "layer", "operation"
     _options: type[records.Record]
     _info_record: type[records.Record]
     _info_class: type
@@ -50,7 +50,7 @@ class Planned(Owner):
         pointer = c_void_p()
         self._function("create")(text, len(text), target.encode(), byref(given), byref(pointer))
         self._own(Handle(pointer.value, self._function("destroy"), f"the {self._kind}"))
-        self._exclusive = threading.Lock()  # preparing wants the handle for itself
+        self._exclusive = threading.Lock()  # held while the object is prepared or hands out a text
         self._engine: Engine | None = None
         self._is_prepared = False
         self._blocks: Blocks | None = None
@@ -87,14 +87,14 @@ class Planned(Owner):
 
     @property
     def device(self) -> Device | None:
-        """The device that it is prepared for, or will be by default; None where that is not open yet."""
+        """The device that it is prepared for, or will be by default; None if that is not open yet."""
         return self._device
 
     def prepare(self: _Self, engine: Engine | None = None, device: Device | None = None) -> _Self:
-        """Compiles the kernels, or fetches them from the cache, and loads them. Once.
+        """Compiles the kernels, or fetches them from the cache, and loads them. May be called once.
 
         Args:
-            engine: What makes and keeps kernels; None: one that all layers and operations share.
+            engine: Makes and keeps the kernels; None: an engine that all layers and operations share.
             device: None: the current GPU, or one simulator that all of them share.
 
         Returns:
@@ -133,7 +133,7 @@ class Planned(Owner):
 
 @functools.lru_cache(maxsize=None)
 def _device_of_this_machine() -> Device:
-    """Returns the current GPU where there is one, else the simulator. Warns once."""
+    """Returns the current GPU if there is one, else the simulator, with a warning."""
     try:
         return Device.cuda()
     except Error as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records and numbers of the C interface, in ctypes.
 
-A field that is added at the end of a C record is one more line here; a test compares all of them with the headers.
+When a field is added at the end of a C record, add a line here; a test compares all records with the headers.
 """
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 ABI_VERSION = 0
-ANY_AMOUNT = 2**63 - 1  # of cache_max_bytes and cache_max_files
+ANY_AMOUNT = 2**63 - 1  # for cache_max_bytes and cache_max_files
 CURRENT_GPU = -1
 GRADIENT_MODES = {"overwrite": 0, "add": 1}
 CACHE_NETWORKS = {None: 0, "read": 1, "write": 2}
-ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched")  # by their numbers
+ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched")  # by number
 USED_BY = {"update_weights": 1, "forward": 2, "backward": 4, "backward_data": 8, "backward_weights": 16, "quantize": 32,
            "experts": 64, "quantize_grad": 128, "experts_grad": 256, "run": 512}
 ERROR_CODES = {
@@ -29,7 +29,7 @@ WarnFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class Record(ctypes.Structure):
-    """A record that begins with its size."""
+    """A record whose first field is its size."""
 
     def __init__(self, **fields: object) -> None:
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
@@ -253,7 +253,7 @@ class DescriptionInfo(Record):
     ]
 
 
-# Maps their names in C to the records.
+# Maps the names of the records in C to the records.
 RECORDS = {
     "moejit_error": Error,
     "DLDevice": DLDevice,
@@ -280,7 +280,7 @@ RECORDS = {
 
 
 def values_of(record: Record) -> dict[str, object]:
-    """Returns the fields of a record that are numbers and texts, the texts copied."""
+    """Returns a record's fields that are numbers or texts; the texts are copied."""
     values = {name: getattr(record, name) for name, kind in record._fields_
               if name != "struct_size" and issubclass(kind, ctypes._SimpleCData) and kind is not c_void_p}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}

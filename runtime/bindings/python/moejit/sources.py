@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads JSON from dicts, texts and files."""
+"""Reads JSON from mappings, texts and files."""
 from __future__ import annotations
 
 import json
@@ -10,12 +10,12 @@ from typing import Any, Mapping
 
 def read_source(source: Mapping[str, Any] | str | os.PathLike, name: str,
                 file_in_folder: str = "") -> tuple[bytes, str]:
-    """Returns JSON and what errors call it.
+    """Returns JSON and its name in errors.
 
     Args:
         source: A mapping; JSON, which begins with "{"; or a path.
-        name: What errors call a source that is no file.
-        file_in_folder: The file to read where the path is a folder.
+        name: The name in errors of a source that is no file.
+        file_in_folder: The file to read if the path is a folder.
 
     Raises:
         OSError: The file cannot be read.

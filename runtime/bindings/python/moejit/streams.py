@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA streams, as frameworks have them."""
+"""CUDA streams of frameworks."""
 from __future__ import annotations
 
 
 def address_of(stream: object) -> int:
-    """Returns the CUstream of a stream, as a number.
+    """Returns the CUstream of a stream as a number.
 
     Args:
-        stream: None for the default stream; a number; an object with `__cuda_stream__()`, such as those of
-            cuda.core; or one with an attribute `cuda_stream`, such as torch.cuda.Stream.
+        stream: None for the default stream; a number; an object with `__cuda_stream__()`, such as a stream of
+            cuda.core; or an object with an attribute `cuda_stream`, such as torch.cuda.Stream.
 
     Raises:
         TypeError: It is none of these.
@@ -29,5 +29,5 @@ def address_of(stream: object) -> int:
 
 
 def dlpack_number_of(address: int) -> int:
-    """Returns a CUstream as DLPack counts streams, where 1 is the default one."""
+    """Returns a CUstream in DLPack's numbering, in which 1 is the default stream."""
     return address or 1

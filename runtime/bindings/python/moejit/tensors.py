@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of calls: from frameworks, from numpy, and from plain memory, in the form that the library takes."""
+"""Tensors of calls, taken from frameworks, numpy or plain memory, in the form that the library reads."""
 from __future__ import annotations
 
 import ctypes
@@ -20,9 +20,9 @@ _DTYPES = {
     "F8_E4M3": (_FLOAT8_E4M3FN, 8), "F8_E5M2": (_FLOAT8_E5M2, 8), "I8": (_INT, 8), "I16": (_INT, 16), "I32": (_INT, 32), "I64": (_INT, 64),
     "U8": (_UINT, 8), "U16": (_UINT, 16), "U32": (_UINT, 32), "U64": (_UINT, 64),
 }
-_NUMPY_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}  # those of ml_dtypes
+_NUMPY_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}  # names in ml_dtypes
 _KINDS = {"f": _FLOAT, "e": _FLOAT, "d": _FLOAT, "?": _UINT, "c": _UINT}
-_TYPESTR = {"BF16": "<u2", "F8_E4M3": "|u1", "F8_E5M2": "|u1"}  # what numpy lacks is shown as its bits
+_TYPESTR = {"BF16": "<u2", "F8_E4M3": "|u1", "F8_E5M2": "|u1"}  # dtypes that numpy lacks are shown as their bits
 
 _capsule_name = ctypes.pythonapi.PyCapsule_GetName
 _capsule_name.restype, _capsule_name.argtypes = c_char_p, (py_object,)
@@ -39,20 +39,20 @@ class _Versioned(ctypes.Structure):
 class Tensor:
     """A tensor over plain memory, row-major without gaps.
 
-    With memory of the CPU, numpy.asarray() gives an array over the same memory, with the bits of what numpy lacks:
-    BF16 as uint16, F8_E4M3 as uint8.
+    For CPU memory, numpy.asarray() returns an array over the same memory. Dtypes that numpy lacks are shown as their
+    bits: BF16 as uint16, F8_E4M3 as uint8.
 
     Attributes:
         memory: A moejit.Memory, or an object with a buffer: bytearray, array, memoryview, ...
-        dtype: "BF16", "F32", "I32", "U32", "F8_E4M3", ..., as plans name them.
+        dtype: "BF16", "F32", "I32", "U32", "F8_E4M3", ..., as in plans.
         shape: Sizes of the dimensions.
     """
 
     def __init__(self, memory: Memory | Any, dtype: str, shape: Sequence[int]) -> None:
-        """Makes a tensor of the first elements of a memory.
+        """Makes a tensor from the first elements of a memory.
 
         Raises:
-            Error: "invalid_value": there is no such dtype, or the memory is too small.
+            Error: "invalid_value": the dtype does not exist, or the memory is too small.
         """
         if dtype not in _DTYPES:
             raise Error("invalid_value", "launch", f'dtype is "{dtype}", wanted one of {", ".join(_DTYPES)}')
@@ -64,14 +64,14 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return math.prod(self.shape) * _DTYPES[self.dtype][1] // 8
 
     def write(self, source: object) -> None:
-        """Copies the bytes of an object with a buffer into the tensor, as many as the tensor has.
+        """Copies the bytes of an object with a buffer into the tensor; their number must be that of the tensor.
 
         Raises:
-            Error: "invalid_value": it has more or fewer bytes.
+            Error: "invalid_value": the object has more or fewer bytes.
         """
         with Pinned(source) as data:
             if data.size != self.size:
@@ -81,7 +81,7 @@ class Tensor:
         memoryview(self.memory).cast("B")[:self.size] = memoryview(source).cast("B")
 
     def read(self) -> bytes:
-        """Returns the tensor's bytes. On a GPU it waits for the default stream."""
+        """Returns the tensor's bytes. On a GPU, waits for the default stream."""
         if isinstance(self.memory, Memory):
             return self.memory.read(self.size)
         return bytes(memoryview(self.memory).cast("B")[:self.size])
@@ -104,7 +104,7 @@ class Tensor:
 
 
 class Given:
-    """A tensor that was given to a call: what the library reads, and what keeps it in memory."""
+    """A tensor that was given to a call: the record that the library reads, and the objects that keep it in memory."""
 
     def __init__(self, tensor: DLTensor, keep: object, is_read_only: bool) -> None:
         self.tensor, self.keep, self.is_read_only = tensor, keep, is_read_only
@@ -115,7 +115,7 @@ class Given:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of a tensor without gaps."""
+        """Returns the number of bytes of a tensor without gaps."""
         return math.prod(self.tensor.shape[:self.tensor.ndim]) * self.tensor.dtype.bits * self.tensor.dtype.lanes // 8
 
 
@@ -123,13 +123,13 @@ def read_tensor(name: str, value: object, stream: int) -> Given:
     """Returns a tensor of a call.
 
     Args:
-        name: What errors call it.
+        name: The tensor's name in errors.
         value: A moejit.Tensor, an object with `__array_interface__`, `__dlpack__` or a buffer.
-        stream: The CUstream on which the call will use it, for which its framework then makes it ready.
+        stream: The CUstream on which the call will use the tensor; its framework makes it ready for that stream.
 
     Raises:
-        TypeError: It is none of these.
-        Error: "tensor_mismatch": its framework does not hand it out.
+        TypeError: The value is none of these.
+        Error: "tensor_mismatch": the framework does not hand out the tensor.
     """
     try:
         if isinstance(value, Tensor):
@@ -153,7 +153,7 @@ def _make(address: int, dtype: tuple[int, int], shape: Sequence[int], strides: S
     """Returns a tensor over memory. Strides are in bytes."""
     code, bits = dtype
     if 0 in shape:
-        address = 0  # what has no elements need not be aligned
+        address = 0  # a tensor without elements need not be aligned
     sizes = (c_int64 * len(shape))(*shape)
     steps = (c_int64 * len(shape))(*(stride * 8 // bits for stride in strides)) if strides else None
     tensor = DLTensor(data=address, device=DLDevice(*place), ndim=len(shape), dtype=DLDataType(code, bits, 1),
@@ -212,7 +212,7 @@ def _of_dlpack(value: Any, stream: int) -> Given:
     kind = int(value.__dlpack_device__()[0])
     on_gpu = kind in (DL_CUDA, _DL_CUDA_MANAGED)
     capsule = value.__dlpack__(stream=dlpack_number_of(stream)) if on_gpu else value.__dlpack__()
-    # The capsule stays the owner: nobody consumes it, and it lets go of the tensor when it is collected.
+    # The capsule remains the owner: nothing consumes it, and it releases the tensor when it is collected.
     name = _capsule_name(capsule)
     pointer = _capsule_pointer(capsule, name)
     if name == b"dltensor_versioned":
@@ -222,5 +222,5 @@ def _of_dlpack(value: Any, stream: int) -> Given:
 
 
 def _copy(tensor: DLTensor) -> DLTensor:
-    """Returns a copy of the structure alone: a call may change its dtype."""
+    """Returns a copy of the structure alone, since a call may change its dtype."""
     return DLTensor.from_buffer_copy(tensor)

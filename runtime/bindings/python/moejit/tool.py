@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line tool of the package."""
+"""Runs the command line tool of the package."""
 from __future__ import annotations
 
 import os
@@ -10,10 +10,10 @@ from moejit import nvrtc
 
 
 def tool_path() -> pathlib.Path:
-    """Returns the path of the program moejit: the one that MOEJIT_TOOL names, else the one in the package.
+    """Returns the path of the program moejit: the one in MOEJIT_TOOL, else the one in the package.
 
     Raises:
-        FileNotFoundError: It is missing.
+        FileNotFoundError: The program is missing.
     """
     given = os.environ.get("MOEJIT_TOOL")
     path = pathlib.Path(given) if given else pathlib.Path(__file__).resolve().parent / "bin" / "moejit"
@@ -26,7 +26,7 @@ def tool_path() -> pathlib.Path:
 
 
 def main() -> None:
-    """Becomes the program moejit, with this process's arguments; `env` also reports on Python."""
+    """Turns this process into the program moejit, with the same arguments; `env` also reports on Python."""
     arguments = sys.argv[1:]
     nvrtc.choose()
     try:
@@ -34,7 +34,7 @@ def main() -> None:
     except FileNotFoundError as error:
         sys.exit(str(error))
     if arguments[:1] == ["env"] and not {"--help", "-h"} & set(arguments):
-        from moejit import environment  # which imports much
+        from moejit import environment  # imported only here, since it imports much
 
         sys.exit(environment.report(program, arguments))
     os.execv(program, ["moejit", *arguments])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixture-of-Experts layers as PyTorch operators, function and module, and their single steps."""
+"""Mixture-of-Experts layers as operators, a function and a module of PyTorch, and their single steps."""
 from moejit.frameworks import require_torch as _require_torch
 
 _require_torch()

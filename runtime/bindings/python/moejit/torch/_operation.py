@@ -14,7 +14,7 @@ from moejit.info import TensorInfo
 from moejit.operation import Operation
 from moejit.torch import texts
 
-# Symbols of sizes that may be smaller in a call.
+# Symbols of dimensions that may be smaller in a call.
 _OF_CALL = ("T", "P", "C", "C/128")
 
 
@@ -23,14 +23,14 @@ class Plan:
     """The parts of an operation's plan on a target that the operator needs."""
     target: str
     digest: str
-    description: dict[str, Any] = dataclasses.field(hash=False)  # with every field
+    description: dict[str, Any] = dataclasses.field(hash=False)  # has every field
     inputs: tuple[TensorInfo, ...]  # in the plan's order, without optional ones
-    outputs: tuple[TensorInfo, ...]  # likewise
+    outputs: tuple[TensorInfo, ...]  # in the plan's order, without optional ones
 
     def sizes(self, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
-        """Returns the sizes of a call by their symbols; outputs whose size no input tells have the most they may need.
+        """Returns the sizes of a call by symbol. An output's size that no input tells is the most that may be needed.
 
-        The library has the same rules (compiler/call_dims.h); here sizes may be symbols of torch.compile.
+        The library has the same rules (compiler/call_dims.h); here a size may be a symbol of torch.compile.
         """
         told: dict[str, int] = {}
         for info, tensor in zip(self.inputs, inputs):
@@ -76,7 +76,7 @@ def plan_of(operation: str) -> Plan:
     """Returns the plan of an operation's text.
 
     Raises:
-        RuntimeError: The text is none, or is of another version of the library.
+        RuntimeError: The text is malformed, or belongs to another version of the library.
     """
     text = texts.read(operation, "operation")
     planned = _plan(text.json, text.target)
@@ -91,7 +91,7 @@ def _text(description: str, target: str) -> str:
 
 
 def operation_text(description: dict[str, Any] | str, target: str = "sim") -> str:
-    """Returns the text that the overloads of torch.ops.moejit.operation get as its last argument.
+    """Returns the text that the overloads of torch.ops.moejit.operation take as their last argument.
 
     Args:
         description: The description of an operation as a dict or as JSON (docs/operations-api.md).
@@ -124,16 +124,16 @@ def _has_gate(activation: str) -> bool:
     return planned.inputs[0].shape[1] == 256
 
 
-# torch.compile takes the results of these for constants, and does not trace the planning.
+# torch.compile treats the results of these as constants, and does not trace the planning.
 @torch.compiler.assume_constant_result
 def call_text(target: str, fields: tuple[tuple[str, Any], ...]) -> str:
-    """Returns the text of the operation whose description has these fields; an activation is given as JSON."""
+    """Returns the text of the operation whose description has these fields. An activation is given as JSON."""
     return _call_text(target, fields)
 
 
 @torch.compiler.assume_constant_result
 def constant_text(description: str, target: str) -> str:
-    """Returns the text of a description, JSON."""
+    """Returns the text of a description in JSON."""
     return _text(description, target)
 
 
@@ -145,5 +145,5 @@ def names_of(operation: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @torch.compiler.assume_constant_result
 def has_gate(activation: str) -> bool:
-    """Tells whether an activation, JSON, is one of gate and up."""
+    """Returns whether an activation, given as JSON, uses gate and up."""
     return _has_gate(activation)

@@ -17,12 +17,12 @@ _SLICE_ALIGNMENT = 256
 @dataclasses.dataclass(frozen=True)
 class Block:
     """One of the two blocks of quantized weights."""
-    tensors: tuple[TensorInfo, ...]  # each at a multiple of 256 bytes, one behind the other
-    recipe: str  # what else decides the bytes of codes and scales
+    tensors: tuple[TensorInfo, ...]  # consecutive, each at a multiple of 256 bytes
+    recipe: str  # everything else that decides the bytes of codes and scales
 
     @functools.cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The place of each tensor, and then the block's bytes."""
+        """Returns the place of each tensor, followed by the bytes of the block."""
         sizes = (-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.tensors)
         return tuple(itertools.accumulate(sizes, initial=0))
 
@@ -42,7 +42,7 @@ class Plan:
     """The parts of a layer's plan on a target that the operators need."""
     target: str
     digest: str
-    json: str  # with every field
+    json: str  # has every field
     max_tokens: int
     saved_bytes: int
     saved_fixed_bytes: int
@@ -64,7 +64,7 @@ class Plan:
 
     @functools.cached_property
     def backward_reads_quantized(self) -> bool:
-        """Whether backward reads row-wise weights too, as it does if it recomputes activations."""
+        """Whether backward reads row-wise weights too, which it does if it recomputes activations."""
         return any(tensor.used_by - {"update_weights", "forward"} for tensor in self.quantized.tensors)
 
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:

@@ -14,13 +14,13 @@ from moejit.torch.permute import Routing
 
 def activation(gate_up: torch.Tensor, row_probs: torch.Tensor, routing: Routing, *, activation: Any = "swiglu",
                gate_up_layout: str = "concat") -> torch.Tensor:
-    """Returns the activation of gate and up, times the row's probability. Both have gradients.
+    """Returns the activation of gate and up, times the row's probability. Both inputs have gradients.
 
     Args:
-        gate_up: bf16 [P, 2I], or [P, I] where the activation has no gate.
-        row_probs: float32 [P], as permute_pad() returned them.
-        routing: What route() told.
-        activation: Its name, as descriptions of layers have it (docs/layer-description.md).
+        gate_up: bf16 [P, 2I]; [P, I] if the activation has no gate.
+        row_probs: float32 [P], from permute_pad().
+        routing: The result of route().
+        activation: An activation as in layer descriptions (docs/layer-description.md).
         gate_up_layout: "concat", or "interleaved".
 
     Returns:

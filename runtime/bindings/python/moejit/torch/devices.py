@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls need to know of a device."""
+"""Facts about devices that calls need."""
 from __future__ import annotations
 
 import functools
@@ -9,7 +9,7 @@ import torch
 
 
 def target_of(device: torch.device) -> str:
-    """Returns the target that tensors on a device are computed on: the simulator for the CPU."""
+    """Returns the target for tensors on a device: the simulator for the CPU."""
     return "sim" if device.type == "cpu" else "cuda:sm_90a"
 
 
@@ -17,7 +17,7 @@ _has_told_of_simulator = False
 
 
 def tell_of_simulator(device: torch.device, stacklevel: int) -> None:
-    """Warns once in a process that CPU tensors are simulated, at a caller `stacklevel` functions up."""
+    """Warns once per process that CPU tensors are simulated; the warning names the caller `stacklevel` functions up."""
     global _has_told_of_simulator
     if device.type == "cpu" and not _has_told_of_simulator:
         _has_told_of_simulator = True
@@ -28,5 +28,5 @@ def tell_of_simulator(device: torch.device, stacklevel: int) -> None:
 @functools.lru_cache(maxsize=None)
 def no_elements(device: torch.device) -> torch.Tensor:
     """Returns a tensor without elements, which stands for an absent argument of an operator."""
-    with torch.inference_mode(False):  # tensors of inference mode cannot be kept for backward
+    with torch.inference_mode(False):  # tensors of inference mode cannot be saved for backward
         return torch.empty(0, dtype=torch.bfloat16, device=device)
