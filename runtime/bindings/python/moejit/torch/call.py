@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of experts: casts, the layer's text for what autograd wants, quantized weights, and the operator."""
+"""One call of experts: casts, the layer's text for the wanted gradients, quantized weights, and the operator."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,7 +16,7 @@ from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text
 from moejit.torch.main_grads import take_main_grads
 from moejit.torch.weights import Blocks, QuantizedWeights, made_of, quantize
 
-# What descriptions call the dtypes of a routing.
+# Names in descriptions of a routing's dtypes.
 _ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
 _PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -28,9 +28,9 @@ class ExpertsCall:
     state: State | None = None
     cache_weights: bool | None = None
     fuse_wgrad_accumulation: bool = False
-    is_transposed: bool = False  # weights are [E, H, 2I] and [E, I, H]
-    delayed: DelayedGradients | None = None  # where backward leaves the gradients of weights to
-    # Texts of layers by what a call wants of them, so that later calls look up and plan nothing.
+    is_transposed: bool = False  # whether weights are [E, H, 2I] and [E, I, H]
+    delayed: DelayedGradients | None = None  # takes the gradients of weights that backward leaves for later
+    # Layer texts by the properties of calls, so that later calls look them up and plan nothing.
     layers: dict[tuple, str] = dataclasses.field(default_factory=dict)
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
@@ -49,7 +49,7 @@ class ExpertsCall:
 
 
 class State:
-    """What a module keeps from call to call besides its parameters: the quantized weights and the last status word."""
+    """A module's state between calls besides its parameters: the quantized weights and the last status word."""
 
     def __init__(self) -> None:
         self.weights = QuantizedWeights()
@@ -67,7 +67,7 @@ class State:
         return 0 if self.status is None else int(self.status.item())
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
-        """Quantizes the weights for calls without gradients. float32 is cast first, as autocast does it."""
+        """Quantizes the weights for calls without gradients. Casts float32 first, as autocast does."""
         layer = call_text(call.description, target_of(gate_up_proj.device), (), "f32")
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
         self.weights.renew(dense(*cast, call.is_transposed), layer)
@@ -78,9 +78,9 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
                  gate_up_proj: torch.Tensor, down_proj: torch.Tensor, gate_up_proj_bias: torch.Tensor | None = None,
                  down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
                  skip_update: torch.Tensor | None = None, is_sharded: bool = False) -> torch.Tensor:
-    """Computes the experts of chosen tokens; moejit.torch.experts() tells the arguments.
+    """Computes the experts of chosen tokens; moejit.torch.experts() describes the arguments.
 
-    `is_sharded` says that the weights' memory is freed after the call and filled again before backward, as FSDP does.
+    `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
     """
     x = hidden_states
     if x.dim() != 2:
@@ -142,7 +142,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
 
 
 def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the biases as operators take them: tensors without elements if there are none."""
+    """Returns the biases as operators take them: absent ones are tensors without elements."""
     b1, b2 = cast[2:]
     if b1 is not None and b2 is not None:
         return b1, b2
@@ -152,7 +152,7 @@ def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch
 
 
 def _is_exporting() -> bool:
-    """Tells whether torch.export traces the call. Dynamo takes is_exporting() for True in torch.compile too."""
+    """Returns whether torch.export traces the call. In torch.compile, Dynamo replaces is_exporting() by True."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
@@ -180,7 +180,7 @@ def _cast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
 
 
 def _as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor with all dimensions but the last one as one."""
+    """Returns a tensor in which all dimensions but the last are merged into one."""
     if tensor.dim() == 0:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it has 0 dimensions, wanted 2, or more in front "
                            "of the last one")
@@ -188,7 +188,7 @@ def _as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _routing(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the routing in dtypes that layers take: their own, or int64 and float32."""
+    """Returns the routing in dtypes that layers accept: its own, or int64 and float32."""
     if ids.dtype not in _ID_DTYPES:
         if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
             raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {_name(ids)}, wanted int32 or "
@@ -213,7 +213,7 @@ def _gradients(*tensors: torch.Tensor | None) -> tuple[str, ...]:
 
 
 def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:
-    """Tells whether there are gradients of weights to be delayed."""
+    """Returns whether gradients of weights are to be delayed."""
     if not set(gradients) & set(WEIGHT_GRADIENTS) or torch.compiler.is_exporting():
         return False
     if is_sharded:
@@ -224,9 +224,9 @@ def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:
 
 
 def _gradient_dtype(weight: torch.Tensor) -> torch.dtype:
-    """Returns the dtype of a weight's gradient: from torch 2.11 on a leaf may have another than its own.
+    """Returns the dtype of a weight's gradient. From torch 2.11 on, that of a leaf may differ from the leaf's own.
 
-    torch.compile does not know that; autograd casts the gradients of a compiled graph.
+    torch.compile ignores this; autograd casts the gradients of a compiled graph.
     """
     if torch.compiler.is_compiling() or not weight.is_leaf:
         return weight.dtype
@@ -241,7 +241,7 @@ def _wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
 
 def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
                is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> Blocks:
-    """Returns the blocks of quantized weights, kept ones where those are known to be right."""
+    """Returns the blocks of quantized weights; kept ones if they are known to be right."""
     if call.state is None:
         return quantize(*dense, layer)
     kept = call.state.weights
@@ -252,7 +252,7 @@ def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_
         kept.forget()
         return kept.blocks if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
     if torch.compiler.is_compiling():
-        # Versions of weights mean nothing to a graph.
+        # A graph cannot see the versions of weights.
         is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
         return kept.blocks if is_kept else quantize(*dense, layer)
     keeps = call.cache_weights
@@ -265,15 +265,15 @@ def _quantized(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_
 
 
 def _may_change_unseen() -> bool:
-    """Tells whether weights may change without a new version: FSDP gathers them into the same memory so."""
+    """Returns whether weights may change without a new version, as when FSDP gathers them into the same memory."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _with_main_grads(parameters: tuple, tensors: tuple, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs the call whose backward adds to the parameters' main_grad.
 
-    The attributes are those of Megatron and Transformer Engine. They are set here and not in backward, where
-    torch.compile of torch 2.11 sets none.
+    The attributes are those of Megatron and Transformer Engine. They are set here because torch.compile of torch 2.11
+    sets none in backward.
     """
     main, dummies, overwrites = take_main_grads(parameters, tensors[0])
     return MainGradFunction.apply(*tensors, *main, dummies, overwrites, layer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of models: the experts of transformers' models run on moejit, module by module."""
+"""Converts models: the experts of transformers' models then run on moejit, module by module."""
 from __future__ import annotations
 
 import copy
@@ -25,28 +25,25 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
             filter_fn: Callable[[torch.nn.Module, str], bool] | None = None, max_tokens: int | None = None,
             recompute: str = "none", cache_weights: bool | None = None,
             splits_alignment: int | None = None) -> torch.nn.Module:
-    """Makes experts of a transformers model run on moejit, each module with a recipe of its own.
+    """Makes experts of a transformers model run on moejit; each module may get another recipe.
 
-    It changes neither parameters nor state dict, only a module's reference to its configuration, which it replaces with
-    a copy that names moejit as implementation. A second conversion replaces the first. Modules that are not converted
-    run as before; `model.set_experts_implementation()` reaches only them.
+    Neither parameters nor the state dict change. Only a module's reference to its configuration is replaced, by a copy
+    that names moejit as the implementation. A second conversion replaces the first. Modules that are not converted run
+    as before; `model.set_experts_implementation()` affects only them.
 
     Args:
-        model: A model of transformers 5, or any module that has such models in it. Its parameters may be on the device
+        model: A model of transformers 5, or any module that contains such models. Its parameters may be on the device
             "meta".
-        recipe: "fp8_flow", "bf16", ...; None: the modules get back what they had before.
-        filter_fn: Gets each module of experts and its name in `model`, and tells whether to convert it. None: all.
-        max_tokens: As for moejit.torch.register_hf().
-        recompute: Likewise.
-        cache_weights: Likewise.
-        splits_alignment: Likewise.
+        recipe: "fp8_flow", "bf16", ...; None: gives the modules back their earlier implementation.
+        filter_fn: Gets each module of experts and its name in `model`; returns whether to convert it. None: all.
+        max_tokens, recompute, cache_weights, splits_alignment: As for moejit.torch.register_hf().
 
     Returns:
-        `model` itself. moejit.torch.explain(model) tells what was done.
+        `model` itself. moejit.torch.explain(model) says what was done.
 
     Raises:
-        RuntimeError: There are no experts to convert, or those of a module cannot run: the sentence has the module's
-            name and the reason. Then no module is changed.
+        RuntimeError: There are no experts to convert, or those of a module cannot run; the sentence has the module's
+            name and the reason. No module is changed then.
 
     Example:
         >>> model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-30B-A3B", dtype=torch.bfloat16)
@@ -77,11 +74,11 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
 
 
 def explain(model: torch.nn.Module, plans: bool = False) -> str:
-    """Returns which modules of a model run on moejit, and how, as text.
+    """Returns text that says which modules of a model run on moejit, and how.
 
     Args:
         model: A model with converted modules or with moejit.torch.Experts.
-        plans: Whether the plan of each different layer follows, with the reasons of its choices.
+        plans: Whether to add the plan of each different layer, with the reasons for its choices.
     """
     lines, layers = [], {}
     for name, module in model.named_modules():
@@ -102,10 +99,10 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
 
 
 def description_of(module: torch.nn.Module) -> tuple[str, bool] | None:
-    """Returns a layer description of a module's experts, JSON, and whether its weights are transposed.
+    """Returns the layer description of a module's experts, as JSON, and whether its weights are transposed.
 
-    Where `max_tokens` and `top_k` are not known before calls they are stand-ins, which weights do not depend on. None:
-    the module does not run on moejit.
+    If `max_tokens` and `top_k` are unknown before calls, the description has stand-ins, which weights do not depend on.
+    None: the module does not run on moejit.
     """
     if isinstance(module, Experts):
         return module.description, False
@@ -117,9 +114,9 @@ def description_of(module: torch.nn.Module) -> tuple[str, bool] | None:
 
 
 class _Original:
-    """The configuration that a converted module had, and the implementation that it has instead.
+    """The configuration that a converted module had, and its new implementation.
 
-    A copy of it, also one that was pickled and is read in another process, makes the implementation known there.
+    A copy of it, even one that is unpickled in another process, registers the implementation there.
     """
 
     def __init__(self, config, implementation: str) -> None:
@@ -140,14 +137,14 @@ def _is_convertible(module: torch.nn.Module) -> bool:
 
 
 def _but(model: torch.nn.Module) -> str:
-    """Returns modules that look like experts but are none, for the error."""
+    """Returns text for the error that names modules which look like experts but cannot be converted."""
     like = [name for name, module in model.named_modules()
             if not _is_convertible(module) and {"gate_up_proj", "down_proj"} <= set(module._parameters)]
     return f"; {', '.join(like)} has such parameters, but a class that takes no implementation" if like else ""
 
 
 def _name(fields: str, max_tokens: int | None, cache_weights: bool | None) -> str:
-    """Returns the name of an implementation, which contains everything about it."""
+    """Returns the name of an implementation, which contains all of its options."""
     return _PREFIX + json.dumps([fields, max_tokens, cache_weights])
 
 
@@ -164,7 +161,7 @@ def _description(module: torch.nn.Module, fields: str, max_tokens: int | None) -
 
 
 def _check(name: str, module: torch.nn.Module, fields: str, max_tokens: int | None) -> None:
-    """Raises if the layer of a module cannot be planned for the device that it is on."""
+    """Raises an error if the layer of a module cannot be planned for the module's device."""
     parameter = module.down_proj
     if parameter.dtype not in (torch.bfloat16, torch.float32):
         raise RuntimeError(f"moejit: unsupported: {name}: its parameters are {parameter.dtype}, wanted bfloat16, or "

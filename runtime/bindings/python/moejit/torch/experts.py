@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts of a Mixture-of-Experts layer as a function and as a module."""
+"""The experts of a Mixture-of-Experts layer, as a function and as a module."""
 from __future__ import annotations
 
 import json
@@ -19,16 +19,16 @@ from moejit.torch.layers import as_json
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
             gate_up_proj: torch.Tensor, down_proj: torch.Tensor, *, layer: dict[str, Any] | str,
             gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes experts of chosen tokens, with gradients where autograd wants them.
+    """Computes experts of chosen tokens, with gradients if autograd wants them.
 
     Args:
-        hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more dimensions in front are fine.
+        hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more leading dimensions are allowed.
         top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
         top_k_weights: [T, K] float32 or bf16: the factors of the experts' results.
         gate_up_proj: [E, 2I, H] bf16.
         down_proj: [E, H, I] bf16.
-        layer: A layer description as a dict or as JSON. `passes`, `wgrad_dtype`, `backward_halves` and the dtypes of the
-            routing are chosen by what the call needs.
+        layer: A layer description as a dict or as JSON. The call itself chooses `passes`, `wgrad_dtype`,
+            `backward_halves` and the dtypes of the routing.
         gate_up_proj_bias: [E, 2I] bf16, if the description says `biases`.
         down_proj_bias: [E, H] bf16, if the description says `biases`.
 
@@ -37,28 +37,28 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
 
     Raises:
         RuntimeError: A tensor's dtype, shape or device is wrong, or the target cannot run the layer. The sentence says
-            which, what was got and what was wanted.
+            which tensor, what was got and what was wanted.
     """
     call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
     return call_experts(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
                         down_proj_bias)
 
 
-# What backward leaves is kept by this module and not by a graph.
+# The module keeps the work that backward leaves; a graph could not.
 _call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts with delay_wgrad_compute run outside of "
                                        "compiled graphs, since backward_dw() computes part of backward later; leave "
                                        "delay_wgrad_compute out for one graph")
 
 
 def _call_of_delayed() -> Callable[..., torch.Tensor]:
-    """Returns the function for a call with delayed gradients of weights, if it has any."""
-    # Dynamo takes is_exporting() for True in each of its graphs.
+    """Returns the function for a call of a module that may delay gradients of weights."""
+    # Dynamo replaces is_exporting() by True in each of its graphs.
     is_exported = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     return _call_eagerly if torch.is_grad_enabled() and not is_exported else call_experts
 
 
 def splits_alignment_of(recipe: str) -> int:
-    """Returns the smallest alignment of experts' rows that every pass of the recipe takes."""
+    """Returns the smallest alignment of experts' rows that every pass of the recipe accepts."""
     return {"bf16": 64}.get(recipe, 16)
 
 
@@ -80,16 +80,16 @@ class Experts(torch.nn.Module):
         recompute: "none" or "moe_expert".
         fuse_wgrad_accumulation: Whether backward adds the weights' gradients to their attribute `main_grad`, float32 of
             their shape, as Megatron and Transformer Engine do.
-        delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron and
-            Transformer Engine do for pipeline schedules.
-        cache_weights: Whether quantized weights are kept from call to call and renewed where a weight's memory or
-            version changed. None: by calls without gradients, unless torch.distributed is initialized.
-        splits_alignment: Rows; by default the smallest that the recipe takes.
-        device: Of the parameters.
-        dtype: Of the parameters; the library takes bf16.
+        delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron
+            and Transformer Engine do for pipeline schedules.
+        cache_weights: Whether quantized weights are kept between calls and renewed when a weight's memory or version
+            changes. None: calls without gradients keep them, unless torch.distributed is initialized.
+        splits_alignment: Number of rows; by default the smallest that the recipe accepts.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters; the library takes bf16.
 
     Raises:
-        RuntimeError: No layer can be planned with these figures; the sentence says why.
+        RuntimeError: No layer can be planned with these arguments; the sentence says why.
     """
 
     def __init__(self, num_experts: int, hidden_size: int, intermediate_size: int, top_k: int, *, max_tokens: int,
@@ -122,7 +122,7 @@ class Experts(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weights of a normal distribution whose results have the inputs' scale, and sets biases to 0."""
+        """Draws weights from a normal distribution that gives results the inputs' scale, and sets biases to 0."""
         for weight in (self.gate_up_proj, self.down_proj):
             torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
         for bias in (self.gate_up_proj_bias, self.down_proj_bias):
@@ -137,10 +137,10 @@ class Experts(torch.nn.Module):
             hidden_states: [T, H] bf16; under autocast any float dtype.
             top_k_index: [T, K] int32 or int64; -1: none.
             top_k_weights: [T, K] float32 or bf16.
-            is_first_microbatch: True: the weights are quantized and kept; False: those that were kept are used, so the
-                weights must not have changed. None: the module decides.
-            skip_update: [1] int32: where it is not 0 when the kernels run, the kept weights are not quantized again.
-                For CUDA graphs, which cannot branch on the host.
+            is_first_microbatch: True: quantizes the weights and keeps them. False: uses the kept ones, so the weights
+                must not have changed. None: the module decides.
+            skip_update: [1] int32: if it is not 0 when the kernels run, the kept weights are not quantized again. For
+                CUDA graphs, which cannot branch on the host.
 
         Returns:
             [T, H] bf16.
@@ -153,26 +153,26 @@ class Experts(torch.nn.Module):
                    is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self))
 
     def _weights(self) -> tuple[torch.Tensor | None, ...]:
-        """Returns weights and biases. Attributes of modules take 0.5 us each, so this looks where they are kept."""
+        """Returns weights and biases from where modules keep them: each attribute access would take 0.5 us."""
         own = self._parameters
         if len(own) == 4 and not torch.compiler.is_compiling():
             return own["gate_up_proj"], own["down_proj"], own["gate_up_proj_bias"], own["down_proj_bias"]
-        return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias  # maybe parametrised
+        return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias  # perhaps parametrized
 
     def need_backward_dw(self) -> bool:
-        """Tells whether backward leaves the gradients of weights and biases to backward_dw()."""
+        """Returns whether backward leaves the gradients of weights and biases to backward_dw()."""
         return self._call.delayed is not None
 
     def backward_dw(self) -> None:
-        """Computes the gradients of weights and biases of the oldest backward pass that left them for later.
+        """Computes the gradients of weights and biases for the oldest backward pass that left them for later.
 
-        They are added to `.grad` as backward would do it, with the hooks of the parameters, or to `main_grad`; then the
-        hooks of register_wgrad_accumulation_and_reduce_hooks() run, and the memory of that pass is free. To be called
-        once for each backward pass, on any stream that waits for it. Without delay_wgrad_compute, or where all
-        parameters are frozen, it does nothing.
+        Adds them to `.grad` as backward would, with the hooks of the parameters, or to `main_grad`. Then runs the hooks
+        of register_wgrad_accumulation_and_reduce_hooks() and frees the memory of that pass. Call it once for each
+        backward pass, on any stream that waits for that pass. Without delay_wgrad_compute, or if all parameters are
+        frozen, it does nothing.
 
         Raises:
-            RuntimeError: No backward pass has left any; or a parameter has no main_grad.
+            RuntimeError: No backward pass has left gradients; or a parameter has no main_grad.
         """
         delayed = self._call.delayed
         if delayed is None:
@@ -185,7 +185,7 @@ class Experts(torch.nn.Module):
                                "pass, behind it")
 
     def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
-        """Lets backward_dw() call `hook` when the gradients of a pass are there, for Megatron's DDP.
+        """Makes backward_dw() call `hook` when the gradients of a pass are done, for Megatron's DDP.
 
         Raises:
             RuntimeError: The module was made without delay_wgrad_compute.
@@ -205,15 +205,15 @@ class Experts(torch.nn.Module):
         return self
 
     def _mark_parameters(self) -> None:
-        """Tells Megatron's DDP that the gradients come from backward_dw(). New parameters lose the mark."""
+        """Tells Megatron's DDP that backward_dw() makes the gradients. New parameters lose this mark."""
         if self.need_backward_dw():
             for parameter in self.parameters():
                 parameter.skip_backward_post_hook = True
 
     def update_weights(self) -> None:
-        """Quantizes the weights now and keeps them for calls without gradients, also in compiled and captured ones.
+        """Quantizes the weights now and keeps them for calls without gradients, including compiled and captured ones.
 
-        To be called after each change of the weights that a compiled or captured call has to see.
+        Call it after each change of the weights that a compiled or captured call must see.
         """
         self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj)
 
@@ -226,7 +226,7 @@ class Experts(torch.nn.Module):
         return Layer(self.description, target_of(self.gate_up_proj.device)).explain()
 
     def extra_repr(self) -> str:
-        """Returns the figures for print(module)."""
+        """Returns the text that print(module) shows."""
         fields = json.loads(self.description)
         return ", ".join(f"{name}={fields[name]}" for name in ("experts", "top_k", "hidden", "intermediate", "recipe",
                                                                "max_tokens"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts in the shape of FlashInfer's `cutlass_fused_moe`, for programs that call it with bf16 weights."""
+"""Experts with the signature of FlashInfer's `cutlass_fused_moe`, for programs that call it with bf16 weights."""
 from __future__ import annotations
 
 import enum
@@ -10,10 +10,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from moejit.torch import serving
 
 _NAME = "cutlass_fused_moe"
-# FlashInfer's weights have the rows of up first and those of gate behind them, so up is what a description calls gate.
+# FlashInfer's weights have the rows of up before those of gate, so a description calls its up "gate".
 _GATED = {"Swiglu": "silu(up) * gate", "SwigluBias": "silu(up) * gate", "Geglu": "gelu(up) * gate"}
 _PLAIN = {"Gelu": "gelu(up)", "Relu": "relu(up)", "Silu": "silu(up)", "Relu2": "relu(up) * relu(up)"}
-# Numbers of FlashInfer's ActivationType; versions differ in those above.
+# Names by the numbers of FlashInfer's ActivationType; versions differ in larger numbers.
 _NAMES = ("Gelu", "Relu", "Silu", "Swiglu", "Geglu", "SwigluBias", "Relu2")
 
 _numbers = WeakTensorKeyDictionary()
@@ -33,16 +33,16 @@ def cutlass_fused_moe(
         activation_type: enum.IntEnum | int = 3, swizzled_input_sf: bool = True, use_fused_finalize: bool = True,
         profile_ids: list[int] | None = None, workspace_buffer: torch.Tensor | None = None, *,
         recipe: str = "fp8_flow") -> list[torch.Tensor]:
-    """Computes the experts of a layer, forward only; the recipe quantizes, not the caller.
+    """Computes the experts of a layer, forward only. The recipe quantizes, not the caller.
 
-    Arguments that choose among FlashInfer's kernels and change no result have no effect: `tune_max_num_tokens`,
+    Some arguments choose among FlashInfer's kernels and change no result; they have no effect: `tune_max_num_tokens`,
     `enable_pdl`, `swizzled_input_sf` and `use_fused_finalize`.
 
     Args:
         input: [T, H] bf16.
         token_selected_experts: [T, K] int32 or int64: experts of all ranks; those of other ranks add nothing.
         token_final_scales: [T, K] float32.
-        fc1_expert_weights: [E, 2I, H] bf16: up, then gate; [E, I, H] where `activation_type` has no gate.
+        fc1_expert_weights: [E, 2I, H] bf16: up, then gate; [E, I, H] if `activation_type` has no gate.
         fc2_expert_weights: [E, H, I] bf16.
         output_dtype: torch.bfloat16.
         quant_scales: None or empty.
@@ -50,17 +50,17 @@ def cutlass_fused_moe(
         fc2_expert_biases: [E, H] bf16.
         swiglu_alpha, swiglu_beta, swiglu_limit: [E] float32 with the same number for each expert. The first call with
             such tensors reads them, which waits for the device.
-        tp_size, tp_rank: The weights are this rank's part, and so is the result; with biases tp_size is 1.
-        ep_size, ep_rank: The weights are those of the experts from E * ep_rank on.
-        output: [T, H] bf16, which the result is copied to.
+        tp_size, tp_rank: The weights and the result are this rank's parts; with biases tp_size must be 1.
+        ep_size, ep_rank: The weights belong to the experts from E * ep_rank on.
+        output: [T, H] bf16; gets a copy of the result.
         activation_type: FlashInfer's ActivationType, or its number.
-        recipe: Of the layer: "fp8_flow" or "bf16".
+        recipe: Recipe of the layer: "fp8_flow" or "bf16".
 
     Returns:
         A list whose first element is the result: [T, H] bf16.
 
     Raises:
-        RuntimeError: An argument asks for what the library cannot do; the sentence says which.
+        RuntimeError: The library cannot do what an argument asks for; the sentence says which argument.
     """
     serving.refuse_unless(_NAME, {
         "output_dtype": (output_dtype, torch.bfloat16), "input_sf": (input_sf, None),
@@ -105,7 +105,7 @@ def _name_of(number: int) -> str:
 
 
 def _activation(name: str, alpha: torch.Tensor | None, beta: torch.Tensor | None, limit: torch.Tensor | None) -> str:
-    """Returns the formula of an activation."""
+    """Returns the formula of an activation with the given numbers."""
     given = {"swiglu_alpha": alpha, "swiglu_beta": beta, "swiglu_limit": limit}
     if name not in _GATED and name not in _PLAIN:
         serving.refuse(_NAME, "activation_type", name, f"one of {', '.join((*_GATED, *_PLAIN))}")
@@ -123,7 +123,7 @@ def _activation(name: str, alpha: torch.Tensor | None, beta: torch.Tensor | None
 
 
 def _number(argument: str, tensor: torch.Tensor) -> float:
-    """Returns the number that all elements are."""
+    """Returns the number that all elements share."""
     version = 0 if tensor.is_inference() else tensor._version
     known, values = _numbers.get(tensor, (None, []))
     if known != version:

@@ -20,23 +20,23 @@ _STASH = "_moejit_quantized_shard"
 
 
 def enable_fp8_all_gather(module: torch.nn.Module) -> list[str]:
-    """Lets FSDP2 gather the weights of experts as FP8 codes and scales: half the bytes, and the same results.
+    """Makes FSDP2 gather the weights of experts as FP8 codes and scales: half the bytes, and the same results.
 
-    Each rank quantizes the experts that it holds, once for each gathering. Results and gradients have the same bits as
-    those of bf16 weights that are gathered first and quantized then. Parameters stay what they were for optimizers,
-    gradients and state dicts. To be called before fully_shard(), for moejit.torch.Experts and for modules that
-    moejit.torch.convert() changed, in `module` and below it. fully_shard() has to shard the experts: dimension 0, and
-    their number a multiple of the number of ranks.
+    Each rank quantizes its own experts, once for each gathering. Results and gradients have the same bits as with bf16
+    weights that are gathered first and quantized then. Optimizers, gradients and state dicts see unchanged parameters.
+    Call it before fully_shard(). It applies to moejit.torch.Experts and to modules that moejit.torch.convert() changed,
+    in `module` and below. fully_shard() must shard the experts along dimension 0, and their number must be a multiple
+    of the number of ranks.
 
     Args:
         module: The model, or a part of it.
 
     Returns:
-        The names of the modules whose weights will be gathered so.
+        The names of the modules whose weights will be gathered this way.
 
     Raises:
         RuntimeError: There is no such module, a module's recipe has no FP8 weights, or its parameters are sharded
-            already. Then no module is changed.
+            already. No module is changed then.
 
     Example:
         >>> moejit.torch.fsdp.enable_fp8_all_gather(model)
@@ -58,7 +58,7 @@ def enable_fp8_all_gather(module: torch.nn.Module) -> list[str]:
 class ShardedWeight(torch.Tensor):
     """A parameter of experts that FSDP gathers as FP8 codes and scales.
 
-    It wraps the plain tensor and behaves like it. What FSDP makes of it when it shards stays of this class; all other
+    It wraps the plain tensor and behaves like it. Its shards, which FSDP makes, are of this class too; all other
     results are plain tensors.
 
     Args:
@@ -103,18 +103,18 @@ class ShardedWeight(torch.Tensor):
         return f"ShardedWeight({self.weight}, {self.plain})"
 
     def fsdp_pre_all_gather(self, mesh, outer_size, outer_stride, module, mp_policy):
-        """Returns what this rank sends: the codes and scales of its experts. FSDP calls it."""
+        """Returns what FSDP sends for this rank: the codes and scales of its experts. FSDP calls it."""
         if self.shape[1:] != outer_size[1:] or self.shape[0] * mesh.size() != outer_size[0]:
             raise RuntimeError(f"moejit: unsupported: {_name_of(module, self.weight)} {list(outer_size)} is sharded to "
                                f"{list(self.shape)} on {mesh.size()} ranks, wanted equal numbers of whole experts\n"
                                "hint: leave shard_placement_fn out, use a number of ranks that divides the number of "
                                "experts, or gather in bf16, without enable_fp8_all_gather()")
         codes, scales = _quantized_shard(module, self)
-        # A rank alone gathers nothing, and FSDP then takes the first tensor only.
+        # With one rank nothing is gathered, and FSDP then takes only the first tensor.
         return ((codes, scales), None) if mesh.size() > 1 else ((codes,), scales)
 
     def fsdp_post_all_gather(self, all_gather_outputs, metadata, param_dtype, *, out=None):
-        """Returns what all ranks sent as a parameter, and the memory that FSDP manages. FSDP calls it."""
+        """Returns a parameter made of all ranks' data, and the memory that FSDP manages. FSDP calls it."""
         codes = all_gather_outputs[0]
         scales = all_gather_outputs[1] if metadata is None else metadata
         if out is None:
@@ -131,7 +131,7 @@ _KEPT = {_aten.detach.default, _aten.alias.default, _aten.clone.default, _aten.e
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, str]:
-    """Returns the names of the parameters that are w1 and w2."""
+    """Returns the names of the parameters w1 and w2."""
     return {"w1": "gate_up_proj" if getattr(module, "has_gate", True) else "up_proj", "w2": "down_proj"}
 
 
@@ -140,7 +140,7 @@ def _name_of(module: torch.nn.Module, weight: str) -> str:
 
 
 def _check(name: str, module: torch.nn.Module) -> None:
-    """Raises where the weights of a module cannot be gathered as codes."""
+    """Raises an error if the weights of a module cannot be gathered as codes."""
     for parameter in _parameters(module).values():
         if not isinstance(module._parameters.get(parameter), torch.nn.Parameter):
             raise RuntimeError(f"moejit: unsupported: {name}.{parameter} is no plain parameter\nhint: call "
@@ -173,7 +173,7 @@ def _enable(module: torch.nn.Module) -> None:
 
 
 def _check_wrapped(module: torch.nn.Module, args: tuple) -> None:
-    """Raises where a parameter was replaced: it would be gathered in bf16, and nobody would know."""
+    """Raises an error if a parameter was replaced: it would silently be gathered in bf16."""
     for name in _parameters(module).values():
         parameter = module._parameters.get(name)
         local = parameter._local_tensor if isinstance(parameter, DTensor) else parameter
@@ -184,7 +184,7 @@ def _check_wrapped(module: torch.nn.Module, args: tuple) -> None:
 
 
 def _unwrap_state(module: torch.nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    """Puts the plain tensors into a state dict: the same memory, so that loading into it works."""
+    """Puts the plain tensors into a state dict. They share the parameters' memory, so loading into it works."""
     for name in _parameters(module).values():
         value = state.get(prefix + name)
         if isinstance(value, DTensor) and isinstance(value._local_tensor, ShardedWeight):
@@ -196,7 +196,7 @@ def _unwrap_state(module: torch.nn.Module, state: dict[str, Any], prefix: str, m
 
 
 def _wrap_again(module: torch.nn.Module, incompatible: Any) -> None:
-    """Wraps parameters that load_state_dict(assign=True) replaced. It runs before FSDP looks at them."""
+    """Wraps parameters that load_state_dict(assign=True) replaced. Runs before FSDP looks at them."""
     for weight, name in _parameters(module).items():
         parameter = module._parameters[name]
         if isinstance(parameter, DTensor):
@@ -210,13 +210,13 @@ def _wrap_again(module: torch.nn.Module, incompatible: Any) -> None:
 def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns codes and scales of one weight of this rank's experts.
 
-    The library quantizes both weights of a layer in one call, and FSDP asks for one after the other. So what the other
-    weight will be asked for is kept until then.
+    The library quantizes both weights of a layer in one call, but FSDP asks for them one after the other. So the result
+    for the other weight is kept until FSDP asks for it.
     """
     _check_wrapped(module, ())
     parameters = {weight: module._parameters[name] for weight, name in _parameters(module).items()}
     shards = {weight: parameter._local_tensor.plain for weight, parameter in parameters.items()}
-    # Versions are counted by the outermost tensor alone, which is the parameter.
+    # Only the outermost tensor, which is the parameter, counts versions.
     made_of = ([shard.data_ptr() for shard in shards.values()],
                [parameter._version for parameter in parameters.values()], asking.device)
     kept = module.__dict__.pop(_STASH, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autograd of the operators, outside of them: torch.library.register_autograd would cost several times as much."""
+"""Autograd functions around the operators: torch.library.register_autograd would cost several times as much."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class ExpertsFunction(torch.autograd.Function):
 
 
 class MainGradFunction(torch.autograd.Function):
-    """The same, where backward adds the gradients of the weights to tensors that are there: main gradients.
+    """Does the same as ExpertsFunction, but backward adds the weights' gradients to existing tensors: main gradients.
 
-    Weights, and the biases where there are some, get dummies as gradients, so that hooks on them run.
+    Weights and biases get dummies as gradients, so that hooks on them run.
     """
 
     @staticmethod
@@ -52,7 +52,7 @@ class MainGradFunction(torch.autograd.Function):
 
 
 def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> None:
-    """Keeps for backward what forward made and was given."""
+    """Keeps tensors and the layer for backward."""
     ctx.save_for_backward(*tensors)
     ctx.layer = layer
     ctx.mark_non_differentiable(status)
@@ -63,7 +63,7 @@ def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
     """Returns the gradient of y without gaps, as operators take it.
 
     Raises:
-        RuntimeError: There is none, as where autograd differentiates backward, which has no derivative.
+        RuntimeError: There is none: autograd differentiates backward, which has no derivative.
     """
     if dy is None:
         raise RuntimeError("moejit: unsupported: backward got no gradient of y: a second derivative goes through the "
@@ -74,7 +74,7 @@ def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
 
 def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
                 layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the blocks of quantized weights that backward gets, so that the other one is freed behind forward."""
+    """Returns the blocks of quantized weights that backward needs, so that the other one is freed after forward."""
     if quantized.numel() == 0 or backward_reads_quantized(layer):
         return quantized, quantized_colwise
     return quantized.new_empty(0), quantized_colwise
@@ -82,14 +82,14 @@ def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
 
 def gradients(wanted: Sequence[bool], dx: torch.Tensor, dprobs: torch.Tensor, of_weights: Sequence[torch.Tensor] = (),
               dtypes: Sequence[torch.dtype] = ()) -> tuple[torch.Tensor | None, ...]:
-    """Returns what autograd takes for the inputs x, topk_ids, topk_probs and, where they are given, w1, w2, b1, b2.
+    """Returns the gradients that autograd takes for x, topk_ids, topk_probs and, if given, w1, w2, b1, b2.
 
     Args:
-        wanted: For each of these inputs whether a gradient is wanted.
+        wanted: Whether a gradient is wanted, for each of these inputs.
         dx: [T, H].
         dprobs: [T, K].
-        of_weights: dw1, dw2, db1, db2. A list without elements stands for a gradient that the layer does not make.
-        dtypes: Of the gradients of w1, w2, b1 and b2.
+        of_weights: dw1, dw2, db1, db2. A one-dimensional tensor stands for a gradient that the layer does not make.
+        dtypes: Dtypes of the gradients of w1, w2, b1 and b2.
     """
     return (as_gradient(dx, wanted[0], dx.dtype), None, as_gradient(dprobs, wanted[2], dprobs.dtype),
             *(as_gradient(gradient, is_wanted, dtype)
@@ -97,14 +97,14 @@ def gradients(wanted: Sequence[bool], dx: torch.Tensor, dprobs: torch.Tensor, of
 
 
 def as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
-    """Returns what autograd takes: nothing where no gradient is wanted or the layer made none, which is a list of 0."""
+    """Returns the gradient for autograd: None if it is not wanted or the layer made none (a one-dimensional tensor)."""
     if not is_wanted or gradient.dim() < 2:
         return None
     return gradient if gradient.dtype == dtype else gradient.to(dtype)
 
 
 def as_dummy(weight: torch.Tensor, kind: str) -> torch.Tensor | None:
-    """Returns a gradient of the kind "zero" or "empty" that stands for the one in main_grad; nothing for "none"."""
+    """Returns a gradient of kind "zero" or "empty" that stands for the one in main_grad; None for "none"."""
     if kind == "none":
         return None
     return torch.zeros_like(weight) if kind == "zero" else torch.empty_like(weight)
