@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls whose weights are there only while they run, as FSDP gathers them: in bf16, or as FP8 codes and scales."""
+"""Calls whose weights exist only while they run, as FSDP gathers them: in bf16, or as FP8 codes and scales."""
 from __future__ import annotations
 
 import math
@@ -14,14 +14,14 @@ from moejit.torch.layers import backward_reads_quantized, plan_of
 class GatheredWeight(torch.Tensor):
     """A weight of all experts as FSDP gathered it: FP8 codes with their scales, which look like one bf16 parameter.
 
-    Layers compute with it, and autograd gives it a gradient of its shape and dtype. It has no other operation, since
-    the bf16 values are on no rank.
+    Layers compute with it, and autograd gives it a gradient of its shape and dtype. It has no other operation, since no
+    rank has the bf16 values.
 
     Args:
         codes: [E, 2I, H] or [E, H, I] uint8: `w1_q` or `w2_q` of the glossary.
         scales: float32: `w1_scale_inv` or `w2_scale_inv`.
-        shape: Of the parameter; not that of the codes where the parameter is transposed.
-        dtype: Of the parameter.
+        shape: Shape of the parameter; that of the codes differs if the parameter is transposed.
+        dtype: Dtype of the parameter.
     """
     codes: torch.Tensor
     scales: torch.Tensor
@@ -61,7 +61,7 @@ class GatheredWeight(torch.Tensor):
 
 
 def is_sharded(module: torch.nn.Module) -> bool:
-    """Tells whether FSDP shards the parameters of a module."""
+    """Returns whether FSDP shards the parameters of a module."""
     return module.__dict__.get("_is_fsdp_managed_module", False)
 
 
@@ -74,14 +74,14 @@ def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torc
 
 def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str,
              used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns w1, w2 and the two blocks of quantized weights as an operator takes them.
+    """Returns w1, w2 and both blocks of quantized weights as an operator takes them.
 
     Args:
-        w1: [E, 2I, H], or [E, H, 2I] where transposed: bf16 or a GatheredWeight.
-        w2: [E, H, I], or [E, I, H]; likewise.
-        is_transposed: Whether the weights are.
+        w1: [E, 2I, H], or [E, H, 2I] if transposed: bf16 or a GatheredWeight.
+        w2: [E, H, I], or [E, I, H] if transposed: bf16 or a GatheredWeight.
+        is_transposed: Whether the weights are transposed.
         layer: The text of the layer.
-        used_by: The call, "forward" or "backward". A block of gathered weights that it does not use is empty.
+        used_by: The call, "forward" or "backward". If the weights are gathered, a block that it does not use is empty.
     """
     if not isinstance(w1, GatheredWeight):
         w1, w2 = dense(w1, w2, is_transposed)
@@ -98,15 +98,15 @@ def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str
 
 def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
                    name: str) -> torch.Tensor:
-    """Returns a block of quantized weights that the operator `quantize` would have made, without the bf16 weights.
+    """Returns a block of quantized weights as the operator `quantize` would make it, but without the bf16 weights.
 
-    Column-wise weights are the rows transposed, codes and scales alike, since a scale belongs to 128x128 elements.
+    Column-wise weights are transposed rows, both codes and scales, since a scale belongs to 128x128 elements.
 
     Args:
         first: Codes and scales of w1: [E, 2I, H] uint8 and float32 as `w1_scale_inv`.
-        second: Those of w2: [E, H, I] uint8 and float32 as `w2_scale_inv`.
+        second: Codes and scales of w2: [E, H, I] uint8 and float32 as `w2_scale_inv`.
         layer: The text of the layer.
-        name: Which block, "quantized" or "quantized_colwise".
+        name: The block, "quantized" or "quantized_colwise".
     """
     rows = dict(zip(("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv"), first + second))
     bytes_, layout = _layout(layer, name)
@@ -121,12 +121,12 @@ def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch
 
 
 def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> dict[str, torch.Tensor]:
-    """Returns the tensors of a block of quantized weights, which share its memory: uint8 for codes, float32 for scales.
+    """Returns the tensors of a block of quantized weights. They share its memory: uint8 for codes, float32 for scales.
 
     Args:
-        block: "quantized" or "quantized_colwise", as the operator `quantize` returns them.
+        block: "quantized" or "quantized_colwise", as the operator `quantize` returns it.
         layer: The text of the layer.
-        name: Which block it is.
+        name: The name of the block.
     """
     return {tensor: _part(block, is_scale, shape, offset)
             for tensor, is_scale, shape, _, offset in _layout(layer, name)[1]}
@@ -134,8 +134,9 @@ def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> 
 
 @torch.compiler.assume_constant_result
 def _layout(layer: str, name: str) -> tuple[int, tuple[tuple, ...]]:
-    """Returns the bytes of a block of quantized weights, and of each tensor its name, whether it has scales, its shape,
-    the halves of its last dimension, gate and up, and its place in the block."""
+    """Returns the bytes of a block of quantized weights, and for each tensor its name, whether it has scales, its
+    shape, the number of halves (gate and up) of its last dimension, and its place in the block.
+    """
     block = getattr(plan_of(layer), name)
     return block.bytes, tuple((tensor.name, tensor.dtype == "F32", tensor.shape,
                                2 if tensor.symbols[-1].startswith("2") else 1, offset)
@@ -147,14 +148,14 @@ def _part(block: torch.Tensor, is_scale: bool, shape: tuple[int, ...], offset: i
     return (part.view(torch.float32) if is_scale else part).view(shape)
 
 
-_WORD = 8  # bytes; H and I are multiples of 16
+_WORD = 8  # bytes; a row is a whole number of words, since H and I are multiples of 16
 
 
 def _transpose(rows: torch.Tensor, columns: torch.Tensor, halves: int) -> None:
-    """Transposes [E, R, C] into [E, C, R'], where the rows of gate and those of up are each filled up with zeros.
+    """Transposes [E, R, C] into [E, C, R'], in which the rows of gate and those of up are each padded with zeros.
 
-    Codes go in two steps, words of eight columns first and then bytes within words: a kernel of torch that walks down a
-    column byte by byte would fetch a whole sector of memory for each.
+    Codes take two steps, first words of eight columns, then the bytes within words: a torch kernel that walks down a
+    column byte by byte would fetch a whole memory sector for each byte.
     """
     count, room = rows.shape[1] // halves, columns.shape[2] // halves
     if count != room:
@@ -173,8 +174,8 @@ def _transpose(rows: torch.Tensor, columns: torch.Tensor, halves: int) -> None:
 class GatheredFunction(torch.autograd.Function):
     """One forward call and its backward call, between which no copy of the weights is kept.
 
-    FSDP frees the memory of gathered weights behind forward and fills it again before backward. So only the parameters
-    themselves are saved, and backward makes its quantized weights of them anew: the same bytes.
+    FSDP frees the memory of gathered weights after forward and refills it before backward. So only the parameters
+    themselves are saved, and backward makes the same quantized weights from them again.
     """
 
     @staticmethod

@@ -11,15 +11,15 @@ from moejit.torch.permute import Routing
 
 
 def grouped_gemm(a: torch.Tensor, b: torch.Tensor, routing: Routing, *, format: str = "bf16") -> torch.Tensor:
-    """Returns the product of each expert's rows with its weight, a @ b[e].T. Both have gradients.
+    """Returns the product of each expert's rows with its weight, a @ b[e].T. Both inputs have gradients.
 
     Args:
         a: Permuted rows, bf16 [P, k].
         b: Weights, bf16 [E, n, k].
-        routing: What route() told. For gradients of b `splits_alignment` is a multiple of 64 in bf16.
-        format: "bf16"; or "fp8": rows, weights and the gradient of the result are quantized to E4M3, rows with a scale
-            for each 128 values, weights with one for each 128x128 tile. Backward transposes the codes that forward has
-            made, it quantizes nothing twice.
+        routing: The result of route(). For gradients of b in bf16, `splits_alignment` must be a multiple of 64.
+        format: "bf16" or "fp8". In FP8, rows, weights and the gradient of the result are quantized to E4M3: rows with a
+            scale for each 128 values, weights with a scale for each 128x128 tile. Backward transposes forward's codes
+            and quantizes nothing twice.
 
     Returns:
         bf16 [P, n].
@@ -70,7 +70,7 @@ class _GroupedGemm(torch.autograd.Function):
 
 
 class _QuantizedGroupedGemm(torch.autograd.Function):
-    """The same in FP8. Scales are powers of two, so that transposes of codes are exact but for tiny values."""
+    """The grouped GEMM in FP8. Scales are powers of two, so transposes of codes are exact except for tiny values."""
 
     @staticmethod
     def forward(ctx, a, b, counts, offs, colwise_offs, _):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backward in two halves: autograd runs the data half, and the weights half waits until somebody asks for it."""
+"""Backward in two halves: autograd runs the data half; the weights half waits for backward_dw()."""
 from __future__ import annotations
 
 import collections
@@ -16,7 +16,7 @@ from moejit.torch.main_grads import take_main_grads
 class DelayedGradients:
     """The weights halves of a module's backward calls that have not run yet, the oldest first.
 
-    It is no part of a module's state: copies of the module have an empty one.
+    It does not belong to a module's state: a copy of the module starts with an empty one.
     """
 
     def __init__(self) -> None:
@@ -27,10 +27,10 @@ class DelayedGradients:
         return DelayedGradients, ()
 
     def run_oldest(self) -> None:
-        """Computes the gradients of the oldest one, gives them to autograd, and then calls the hooks.
+        """Computes the gradients of the oldest half, gives them to autograd, and then calls the hooks.
 
-        Autograd adds them up as in a backward call of its own, so the hooks on parameters run here too. An error leaves
-        the oldest one where it is.
+        Autograd adds them up as in an ordinary backward call, so hooks on parameters run here too. After an error the
+        oldest half stays in the queue.
         """
         _accumulate(self.queue[0])
         self.queue.popleft()
@@ -40,17 +40,17 @@ class DelayedGradients:
 
 @dataclasses.dataclass(eq=False)
 class _WeightsHalf:
-    """What the weights half of one backward call needs."""
+    """The data that the weights half of one backward call needs."""
     layer: str
-    arguments: tuple[torch.Tensor, ...]  # of the operator, up to the deferred block
-    weights: Sequence[torch.Tensor | None]  # as autograd knows them: w1, w2, b1, b2
+    arguments: tuple[torch.Tensor, ...]  # arguments of the operator, up to the deferred block
+    weights: Sequence[torch.Tensor | None]  # w1, w2, b1, b2 as autograd knows them
     gradient_dtypes: tuple[torch.dtype, ...]
-    parameters: Sequence[torch.Tensor | None] | None  # those with main gradients; None: there are no main gradients
+    parameters: Sequence[torch.Tensor | None] | None  # have main gradients; None: autograd gets the gradients
 
     def compute(self, are_wanted: Sequence[bool]) -> list[torch.Tensor | None]:
-        """Runs the weights half and returns what autograd takes for the weights."""
+        """Runs the weights half and returns the weights' gradients for autograd."""
         for tensor in self.arguments:
-            if tensor.is_cuda:  # and perhaps of another stream, which may not get its memory back too early
+            if tensor.is_cuda:  # another stream may use it, so its memory must not be reused too early
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))
         if self.parameters is None:
             made = ops.backward_weights(*self.arguments, self.layer)
@@ -63,13 +63,13 @@ class _WeightsHalf:
 def _accumulate(half: _WeightsHalf) -> None:
     with torch.enable_grad():
         done = _WeightsHalfFunction.apply(half, *half.weights)
-    if done.requires_grad:  # or all weights were frozen since
+    if done.requires_grad:  # false if all weights were frozen meanwhile
         # The graph of casts or parametrizations before the weights may serve other halves too.
         torch.autograd.backward(done, done.detach(), retain_graph=True)
 
 
 class _WeightsHalfFunction(torch.autograd.Function):
-    """Stands behind the weights: its backward is the weights half. The result means nothing."""
+    """Makes the weights half the backward pass of a function of the weights. Its result means nothing."""
 
     @staticmethod
     def forward(ctx, half, *weights):
@@ -89,19 +89,19 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
 
     Args:
         delayed: Gets one entry in each backward call.
-        tensors: What the operator `forward` takes: x, topk_ids, topk_probs, w1, w2, b1, b2, and the two blocks of
+        tensors: The inputs of the operator `forward`: x, topk_ids, topk_probs, w1, w2, b1, b2, and both blocks of
             quantized weights.
-        weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: there is none.
-        gradient_dtypes: Of their gradients.
-        parameters: Those whose main gradients are added to; None: autograd gets the gradients.
+        weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: absent.
+        gradient_dtypes: Dtypes of their gradients.
+        parameters: Parameters whose main gradients are added to; None: autograd gets the gradients.
         layer: The text of the layer, which has halves.
 
     Returns:
         y and the status word.
     """
     x, topk_ids, topk_probs, *operands = tensors
-    # The weights are no inputs of the function, or autograd would call their hooks before there are gradients. So
-    # that there is a backward call in any case, another tensor wants a gradient.
+    # The weights are no inputs of the function, since autograd would call their hooks before there are gradients. The
+    # anchor wants a gradient, so that there always is a backward call.
     anchor = x.new_empty(0, dtype=torch.float32).requires_grad_()
     return _DataHalfFunction.apply(anchor, x, topk_ids, topk_probs, tuple(operands), tuple(weights),
                                    (delayed, gradient_dtypes, parameters), layer)
@@ -113,7 +113,8 @@ class _DataHalfFunction(torch.autograd.Function):
     def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, layer):
         *of_layer, quantized, quantized_colwise = operands
         y, saved, status = ops.forward(x, topk_ids, topk_probs, *of_layer, quantized, layer)
-        # A leaf that went through hooks of saved tensors, as of checkpoints, has lost its way to `.grad`.
+        # A leaf that went through hooks of saved tensors, such as those of checkpoints, could no longer reach its
+        # `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
         made = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
         keep(ctx, layer, status, saved, topk_probs, *of_layer, *of_backward(quantized, quantized_colwise, layer), *made)
@@ -128,7 +129,7 @@ class _DataHalfFunction(torch.autograd.Function):
         dx, dprobs, deferred = ops.backward_data(dy, *kept, ctx.layer)
         delayed, gradient_dtypes, parameters = ctx.others
         arguments = (dy, *kept)
-        if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read them
+        if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read the inputs
             none = dy.new_empty(0)
             arguments = (dy.new_empty(dy.shape[0], 0), kept[0], none, none, none, none, none, none, none)
         delayed.queue.append(_WeightsHalf(ctx.layer, (*arguments, deferred), weights, gradient_dtypes, parameters))

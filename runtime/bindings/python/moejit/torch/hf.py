@@ -13,10 +13,10 @@ from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.experts import splits_alignment_of
 from moejit.torch.gathered import is_sharded
 
-# Keys of configurations on which the experts' formula depends in one family or another.
+# Keys of configurations that change the formula of experts in some family.
 _FORMULA_KEYS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "dense_act_fn",
                  "ffn_act_fn", "swiglu_limit", "swiglu_limits", "swiglu_alpha", "mlp_gate_softcap", "mlp_up_softcap")
-# What modules keep of such keys, or have in their place: a module's number is the one that it computes with.
+# Attributes of modules, and the keys that they stand for. A module computes with its own number, so that one wins.
 _MODULE_NUMBERS = (("alpha", "swiglu_alpha"), ("limit", "swiglu_limit"))
 _WIDTH_KEYS = ("moe_intermediate_size", "intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "d_ff",
                "encoder_ffn_dim")
@@ -26,19 +26,19 @@ _FEWEST_MAX_TOKENS = 256
 def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int | None = None, *,
                 recompute: str = "none", cache_weights: bool | None = None,
                 splits_alignment: int | None = None) -> None:
-    """Makes an implementation of experts known to transformers.
+    """Registers an implementation of experts with transformers.
 
-    A model gets it by `model.set_experts_implementation(name)`. Nothing of the model changes: neither its parameters
-    nor its state dict. What the layer cannot run is an error of the call; nothing else runs in its place.
+    A model gets it by `model.set_experts_implementation(name)`. The model does not change, neither its parameters nor
+    its state dict. If the layer cannot run a model, the call raises an error; nothing else runs instead.
 
     Args:
-        name: What models call it; a second registration of a name replaces the first.
+        name: The name for models; a second registration of a name replaces the first.
         recipe: "fp8_flow", "bf16", ...
-        max_tokens: The largest T of a call. None: the next power of two, from 256 on, of each call's T; each such size
-            is a layer of its own.
+        max_tokens: The largest T of a call. None: for each call the smallest power of two, from 256 on, that T does not
+            exceed; each such size is a layer of its own.
         recompute: "none" or "moe_expert".
         cache_weights: As for moejit.torch.Experts.
-        splits_alignment: Rows; by default the smallest that the recipe takes.
+        splits_alignment: Number of rows; by default the smallest that the recipe accepts.
 
     Raises:
         ImportError: transformers is missing or lacks its interface for experts.
@@ -59,12 +59,12 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
 
 
 def implementation(fields: str, max_tokens: int | None, cache_weights: bool | None) -> functools.partial:
-    """Returns a function to call instead of a module's forward. `fields` are those of a description, JSON."""
+    """Returns a function to call instead of a module's forward. `fields` are those of a description, as JSON."""
     return functools.partial(_experts, fields, max_tokens, cache_weights)
 
 
 def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] | None:
-    """Returns what implementation() was given for the one that a module runs; None: it runs another, or has none."""
+    """Returns the arguments of implementation() for a module that runs it; None for other modules."""
     name = getattr(getattr(module, "config", None), "_experts_implementation", None)
     if name is None or not hasattr(module, "is_transposed"):
         return None
@@ -80,7 +80,7 @@ def keep_weights(module: torch.nn.Module) -> None:
         return
     w1 = _first_weights(module)
     state = module.__dict__.setdefault("_moejit_state", State())
-    # Neither the tokens nor top_k of calls matter to the weights.
+    # The weights do not depend on the tokens or top_k of calls.
     call = make_call(module, fields, max_tokens or _FEWEST_MAX_TOKENS, 1, w1, cache_weights, state)
     state.keep_weights(call, w1, module.down_proj)
 
@@ -91,7 +91,7 @@ def _first_weights(module: torch.nn.Module) -> torch.Tensor:
 
 def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
              hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
-    """Runs instead of a module's forward."""
+    """Runs in place of a module's forward."""
     w1 = _first_weights(module)
     b1 = b2 = None
     if module.has_bias:
@@ -103,7 +103,7 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
 
 
 def _bound(hidden_states: torch.Tensor, max_tokens: int | None) -> int:
-    """Returns max_tokens of a call's layer. Under torch.compile the comparisons become guards."""
+    """Returns max_tokens for a call's layer. Under torch.compile the comparisons become guards."""
     if max_tokens is not None:
         return max_tokens
     tokens = hidden_states.numel() // hidden_states.shape[-1]
@@ -115,7 +115,7 @@ def _bound(hidden_states: torch.Tensor, max_tokens: int | None) -> int:
 
 def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
              cache_weights: bool | None) -> ExpertsCall:
-    """Returns the common part of the module's calls, which the module remembers."""
+    """Returns the common part of the module's calls, which is kept with the module."""
     if torch.compiler.is_compiling():
         return make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
     if "_moejit_state" not in module.__dict__:
@@ -129,16 +129,16 @@ def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, 
 
 
 def _foreign(module: torch.nn.Module) -> str:
-    """Returns how the layer treats ids above those of this rank's experts, which are experts of other ranks.
+    """Returns how the layer treats ids beyond those of this rank's experts: as experts of other ranks, or as errors.
 
-    Before transformers 5.18 nothing says whether there are any.
+    Before transformers 5.18 a module does not say whether there are such ids.
     """
     return "ignore" if getattr(module, "_is_expert_parallel", True) else "report"
 
 
 def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, w1: torch.Tensor,
               cache_weights: bool | None, state: State | None) -> ExpertsCall:
-    """Returns the common part of a module's calls; raises if no layer description expresses the module."""
+    """Returns the common part of a module's calls; raises an error if no layer description expresses the module."""
     if getattr(module, "has_post_expert_norm", False):
         raise RuntimeError(f"moejit: unsupported: {type(module).__name__} has a norm behind each expert, which no layer "
                            "description expresses\nhint: leave this model at another experts implementation")
@@ -158,7 +158,7 @@ def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int,
 @torch.compiler.assume_constant_result
 def _describe(fields: str, model_type: str, keys: tuple, experts: int, top_k: int, hidden: int, intermediate: int,
               has_bias: bool, layout: str, foreign: str, max_tokens: int) -> str:
-    """Returns the description of a module's layer, JSON."""
+    """Returns the description of a module's layer, as JSON."""
     return _cached_description(fields, model_type, json.dumps(dict(keys)), experts, top_k, hidden, intermediate,
                                has_bias, layout, foreign, max_tokens)
 

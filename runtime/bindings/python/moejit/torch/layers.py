@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer texts: the last argument of operators."""
+"""Texts of layers, the last argument of operators."""
 from __future__ import annotations
 
 import functools
@@ -16,7 +16,7 @@ GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
 
 @torch.compiler.assume_constant_result
 def as_json(description: dict[str, Any] | str) -> str:
-    """Returns a description, or a value in one, as JSON. torch.compile does not trace the making of it."""
+    """Returns a description, or a value in one, as JSON. torch.compile does not trace this."""
     return json.dumps(description)
 
 
@@ -27,10 +27,10 @@ def _layer_text(description: str, target: str) -> str:
 
 
 def layer_text(description: dict[str, Any] | str, target: str = "sim") -> str:
-    """Returns the text that operators get as their last argument.
+    """Returns the text that operators take as their last argument.
 
-    It holds the description with every field, the library's version and the plan's digest, so that a compiled graph
-    that was kept on disk is refused by a library with other sizes or kernels.
+    It holds the description with every field, the library's version and the plan's digest. With these a library that
+    has other sizes or kernels refuses a compiled graph from disk.
 
     Args:
         description: A layer description as a dict or as JSON.
@@ -47,7 +47,7 @@ def plan_of(layer: str) -> _plan.Plan:
     """Returns the plan of a layer's text.
 
     Raises:
-        RuntimeError: The text is none, or is of another version of the library.
+        RuntimeError: The text is malformed, or belongs to another version of the library.
     """
     text = texts.read(layer, "layer")
     planned = _plan.plan(text.json, text.target)
@@ -79,20 +79,20 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
     """Returns the text of a layer for one call.
 
     Args:
-        description: A layer description, JSON.
+        description: A layer description, as JSON.
         target: "sim" or "cuda:sm_90a".
-        gradients: Names of the gradients that are wanted, of GRADIENTS; none: there will be no backward call.
+        gradients: Names from GRADIENTS of the wanted gradients; none: there will be no backward call.
         wgrad_dtype: "f32" or "bf16".
         topk_ids_dtype: "i32" or "i64".
         topk_probs_dtype: "f32" or "bf16".
-        has_halves: Whether backward is called in two halves; there are gradients then.
+        has_halves: Whether backward is called in two halves; then there are gradients.
     """
     return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves)
 
 
 @torch.compiler.assume_constant_result
 def backward_reads_quantized(layer: str) -> bool:
-    """Tells whether backward reads the row-wise weights too, as it does if it recomputes activations."""
+    """Returns whether backward reads the row-wise weights too, which it does if it recomputes activations."""
     return plan_of(layer).backward_reads_quantized
 
 
@@ -104,5 +104,5 @@ def _block_keys(layer: str) -> tuple[str, str]:
 
 @torch.compiler.assume_constant_result
 def block_keys(layer: str) -> tuple[str, str]:
-    """Returns the values that decide the bytes of the two blocks of quantized weights, row-wise and column-wise."""
+    """Returns values that decide the bytes of the two blocks of quantized weights, row-wise and column-wise."""
     return _block_keys(layer)

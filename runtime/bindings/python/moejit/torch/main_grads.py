@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Main gradients: float32 tensors of parameters, to which backward adds, as Megatron and Transformer Engine have them."""
+"""Main gradients: float32 tensors of parameters that backward adds to, as in Megatron and Transformer Engine."""
 from __future__ import annotations
 
 from typing import Sequence
@@ -9,18 +9,18 @@ import torch
 
 def take_main_grads(parameters: Sequence[torch.Tensor | None],
                     like: torch.Tensor) -> tuple[list[torch.Tensor], tuple[str, ...], bool]:
-    """Returns a call's main gradients and the kinds of gradients that autograd gets; sets `grad_added_to_main_grad`.
+    """Returns a call's main gradients and the kinds of gradients for autograd; sets `grad_added_to_main_grad`.
 
     Args:
-        parameters: gate_up_proj, down_proj and their biases; None: there is none.
+        parameters: gate_up_proj, down_proj and their biases; None: absent.
         like: A tensor on the device of the call.
 
     Returns:
-        The main gradients, without elements where no gradient is wanted; the kinds of the dummies, "none", "zero" or
-        "empty"; and whether the call overwrites the main gradients instead of adding.
+        The main gradients, empty if no gradient is wanted; the kinds of the dummies, "none", "zero" or "empty"; and
+        whether the call overwrites the main gradients instead of adding to them.
 
     Raises:
-        RuntimeError: A parameter has no main_grad, or some are to be overwritten and others to be added to.
+        RuntimeError: A parameter has no main_grad, or some are to be overwritten and others added to.
     """
     main, dummies, overwrites = [], [], set()
     for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):

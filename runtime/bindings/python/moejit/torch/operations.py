@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single steps of a layer on tensors of torch: any operation, by its description."""
+"""Single steps of a layer on torch tensors: any operation, by its description."""
 from __future__ import annotations
 
 from typing import Any
@@ -18,15 +18,15 @@ _MOST_INPUTS = 8
 def operation(description: dict[str, Any] | str, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Runs an operation and returns its outputs by name. It has no gradient.
 
-    Optional tensors are left out. Outputs that a call adds to begin as zeros.
+    Optional tensors are left out. Outputs that a call adds to start as zeros.
 
     Args:
         description: The description of an operation, a dict or JSON (docs/operations-api.md).
-        inputs: Its inputs by name, on one device.
+        inputs: The operation's inputs by name, all on one device.
 
     Raises:
-        RuntimeError: The description is wrong, an input is missing or has another shape or dtype, or the operation has
-            no outputs of its own (multi_cast_transpose).
+        RuntimeError: The description is wrong, an input is missing or has another shape or dtype, or the operation
+            makes no outputs (multi_cast_transpose).
     """
     text = constant_text(description if isinstance(description, str) else as_json(description),
                          target_of(_first(inputs).device))
@@ -71,7 +71,7 @@ def _refuse(wanted: tuple[str, ...], inputs: dict[str, torch.Tensor]) -> None:
 
 
 class _NoContext:
-    """Stands for autograd's context where nothing is differentiated."""
+    """Stands for autograd's context if nothing is differentiated."""
     needs_input_grad = (False,) * 16
 
     def save_for_backward(self, *_: Any) -> None:
@@ -81,7 +81,7 @@ class _NoContext:
 
 
 def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """Runs a function; through autograd, which takes as long as the rest of a call, only if an argument needs it."""
+    """Runs a function. Uses autograd, which takes as long as the rest of a call, only if an argument needs it."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled() and any(
             isinstance(argument, torch.Tensor) and argument.requires_grad for argument in arguments):
         return function.apply(*arguments)
@@ -89,12 +89,12 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def constant(size: int) -> int:
-    """Returns a size as a constant: under torch.compile range() makes a guard of a symbol, which int() does not."""
+    """Returns a size as a constant. Under torch.compile range() makes a symbol a guard, which int() does not."""
     return len(range(size)) if torch.compiler.is_compiling() else size
 
 
 def bound(size: int, given: int | None) -> int:
-    """Returns the bound of a description: what was given, else the next power of two, from 256 on.
+    """Returns the bound for a description: the given one, else the next power of two, at least 256.
 
     Under torch.compile the comparisons become guards.
     """

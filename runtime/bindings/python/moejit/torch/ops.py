@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators torch.ops.moejit.*: loads the library that has them, and tells torch the shapes of their results."""
+"""The operators torch.ops.moejit.*: loads their library, and tells torch the shapes of their results."""
 from __future__ import annotations
 
 import ctypes
@@ -28,7 +28,7 @@ def _load() -> None:
         raise ImportError(f"moejit.torch: the operators of moejit are registered already, so {path} was not loaded: "
                           "another copy of libmoejit_torch.so is loaded in this process\n"
                           "hint: load one copy only; importing moejit.torch loads it")
-    load()  # so that the operators get this copy of libmoejit.so
+    load()  # makes the operators use this copy of libmoejit.so
     torch.ops.load_library(str(path))
     library = ctypes.CDLL(str(path))
     library.moejit_torch_load_error.restype = ctypes.c_char_p
@@ -39,7 +39,7 @@ def _load() -> None:
 
 
 def _check_devices(**tensors: torch.Tensor) -> None:
-    """A meta tensor among others brings a call here, which then must not look as if it had run."""
+    """Refuses a mix of devices. A meta tensor among others brings a call here, which must not seem to have run."""
     (first, wanted), *others = ((name, tensor.device) for name, tensor in tensors.items() if tensor.numel() != 0)
     for name, device in others:
         if device != wanted:
@@ -165,7 +165,7 @@ for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place),
                      *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
-# The overloads themselves: a call through torch.ops.moejit.forward resolves them every time.
+# Holds the overloads themselves: a call through torch.ops.moejit.forward would resolve them every time.
 quantize = torch.ops.moejit.quantize.default
 quantize_ = torch.ops.moejit.quantize_.default
 forward = torch.ops.moejit.forward.default

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routing tokens to experts, and moving their rows there and back, with gradients.
 
-Permuted rows are P rows in the order of experts, each expert's group at a multiple of `splits_alignment`. Pad rows
-between groups are zeros. Rows behind the last group are neither written nor read: they may hold anything.
+Permuted rows are P rows in the order of experts; each expert's group starts at a multiple of `splits_alignment`. Pad
+rows between groups are zeros. Rows after the last group are neither written nor read and may hold anything.
 """
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 class Routing(NamedTuple):
-    """Where the rows of T tokens with K choices each go, among E local experts."""
+    """The destination rows of T tokens with K choices each, among E local experts."""
     counts: torch.Tensor  # int32 [E]: rows of each expert
-    offs: torch.Tensor  # int32 [E + 1]: where each expert's group starts, and where the last one ends
+    offs: torch.Tensor  # int32 [E + 1]: start of each expert's group, then the end of the last one
     row_map: torch.Tensor  # int32 [T, K]: the row of each choice, or -1
-    status: torch.Tensor  # int32 [1]: bits for ids out of range and the like (docs/embedding.md)
+    status: torch.Tensor  # int32 [1]: bits for ids out of range and other errors (docs/embedding.md)
     colwise_offs: torch.Tensor  # int32 [E + 1]: `offs` for groups at multiples of 128
     splits_alignment: int
-    max_tokens: int | None  # as route() got them
+    max_tokens: int | None  # the arguments of route()
     max_permuted_rows: int | None
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of routed tokens in descriptions of operations."""
+        """Returns the fields of descriptions of operations on these routed tokens."""
         return _fields(self.row_map, self.counts.shape[0], self.splits_alignment, self.max_tokens,
                        self.max_permuted_rows)
 
@@ -42,16 +42,16 @@ def _fields(choices: torch.Tensor, local_experts: int, splits_alignment: int, ma
 
 def route(topk_ids: torch.Tensor, local_experts: int, *, splits_alignment: int = 128, foreign_experts: str = "report",
           max_tokens: int | None = None, max_permuted_rows: int | None = None) -> Routing:
-    """Decides which row each choice of a token gets: in the order of experts, and of tokens within an expert.
+    """Decides the row of each token's choices: in the order of experts, and of tokens within an expert.
 
     Args:
         topk_ids: The chosen experts, int32 or int64 [T, K]; -1: none.
         local_experts: E, the experts of this rank.
-        splits_alignment: Groups start at multiples of it. Gradients of weights in bf16 want multiples of 64.
+        splits_alignment: Groups start at multiples of it. Gradients of weights in bf16 need a multiple of 64.
         foreign_experts: "report", or "ignore": ids from E on are experts of other ranks.
-        max_tokens: The most T of a call. None: the next power of two, from 256 on.
-        max_permuted_rows: The most rows; choices beyond are dropped, and the status tells. None: as many as any choice
-            of experts may need.
+        max_tokens: The largest T of a call. None: the next power of two, at least 256.
+        max_permuted_rows: The largest number of rows; choices beyond are dropped, and the status says so. None: enough
+            for any choice of experts.
 
     Raises:
         RuntimeError: topk_ids has another dtype or shape; a number is out of its range.
@@ -67,12 +67,12 @@ def route(topk_ids: torch.Tensor, local_experts: int, *, splits_alignment: int =
 
 
 def permute_pad(x: torch.Tensor, topk_probs: torch.Tensor, routing: Routing) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copies the tokens to their rows. Both inputs have gradients.
+    """Copies tokens to their rows. Both inputs have gradients.
 
     Args:
         x: bf16 [T, H].
         topk_probs: float32 or bf16 [T, K]. A choice whose probability is 0 gets a row of zeros.
-        routing: What route() told.
+        routing: The result of route().
 
     Returns:
         The rows, bf16 [P, H], and their probabilities, float32 [P]; pad rows have 0.
@@ -102,7 +102,7 @@ class _PermutePad(torch.autograd.Function):
         topk_probs, routing = _kept(ctx)
         dx = dprobs = None
         if ctx.needs_input_grad[0] and drows is not None:
-            # The row of a choice with probability 0 is zeros, whatever the token is.
+            # A choice with probability 0 has a row of zeros, whatever the token is.
             row_map = torch.where(topk_probs == 0, -1, routing.row_map)
             dx = _sum_of_rows(drows, routing._replace(row_map=row_map))
         if ctx.needs_input_grad[1] and drow_probs is not None:
@@ -112,11 +112,11 @@ class _PermutePad(torch.autograd.Function):
 
 
 def unpermute(rows: torch.Tensor, routing: Routing) -> torch.Tensor:
-    """Returns for each token the sum of its rows, in fp32, rounded once. It has a gradient.
+    """Returns for each token the sum of its rows, computed in fp32 and rounded once. The input has a gradient.
 
     Args:
-        rows: bf16 [P, H], of as many rows as permute_pad() returned.
-        routing: What route() told.
+        rows: bf16 [P, H], with as many rows as permute_pad() returned.
+        routing: The result of route().
 
     Returns:
         bf16 [T, H].

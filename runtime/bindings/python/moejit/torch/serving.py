@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the functions in the shapes of serving libraries: forward calls with weights of another owner."""
+"""The common part of functions with signatures of serving libraries: forward calls with weights of another owner."""
 from __future__ import annotations
 
 import functools
@@ -16,12 +16,12 @@ Activation = str | dict[str, Any]
 
 _FEWEST_MAX_TOKENS = 16
 
-# What was made of weights, by the tensor of the first ones; it goes with that tensor.
+# States of weights, by the tensor of the first weights; a state is freed with that tensor.
 _states = WeakTensorKeyDictionary()
 
 
 def refuse(function: str, argument: str, got: object, wanted: str, hint: str = "") -> NoReturn:
-    """Raises the error for an argument that the library cannot honour."""
+    """Raises the error for an argument that the library cannot honor."""
     if isinstance(got, torch.Tensor):
         got = "a tensor"
     elif isinstance(got, list):
@@ -31,14 +31,14 @@ def refuse(function: str, argument: str, got: object, wanted: str, hint: str = "
 
 
 def refuse_unless(function: str, wanted: dict[str, tuple[object, object]], hint: str = "") -> None:
-    """Raises that error for the first of {argument: (got, wanted)} whose two values differ."""
+    """Calls refuse() for the first of {argument: (got, wanted)} whose two values differ."""
     for argument, (got, value) in wanted.items():
         if isinstance(got, torch.Tensor) or got != value:
             refuse(function, argument, got, str(value), hint)
 
 
 def forget(w1: torch.Tensor) -> None:
-    """Lets the next call quantize weights again that were changed unseen, by `parameter.data.copy_()` for example.
+    """Makes the next call quantize weights again that were changed unseen, for example by `parameter.data.copy_()`.
 
     Args:
         w1: The tensor that calls get as the first weights.
@@ -47,9 +47,9 @@ def forget(w1: torch.Tensor) -> None:
 
 
 def max_tokens_of(tokens: int) -> int:
-    """Returns max_tokens of the layer that runs so many tokens: the next power of two, from 16 on.
+    """Returns max_tokens of the layer for this many tokens: the next power of two, at least 16.
 
-    Layers for few tokens have other kernels, which stream weights.
+    Layers for few tokens have other kernels, which stream the weights.
     """
     return max(_FEWEST_MAX_TOKENS, 1 << max(0, tokens - 1).bit_length())
 
@@ -67,20 +67,20 @@ def _description(activation: str, layout: str, recipe: str, experts: int, top_k:
 def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
         b1: torch.Tensor | None, b2: torch.Tensor | None, *, activation: Activation, layout: str = "concat",
         recipe: str = "fp8_flow") -> torch.Tensor:
-    """Computes experts without gradients. Weights are quantized once and kept until they change or go.
+    """Computes experts without gradients. Weights are quantized once and kept until they change or are freed.
 
     Args:
         x: [T, H] bf16.
         ids: [T, K] int32 or int64: experts of w1; -1: none.
         probs: [T, K] float32 or bf16.
-        w1: [E, 2I, H] bf16, or [E, I, H] where the activation has no gate. Calls with the same tensor object share
-            what was made of it.
+        w1: [E, 2I, H] bf16, or [E, I, H] if the activation has no gate. Calls with the same tensor object share its
+            quantized weights.
         w2: [E, H, I] bf16.
         b1: [E, 2I] or [E, I] bf16, or None.
-        b2: [E, H] bf16, or None, as b1 is.
+        b2: [E, H] bf16, or None if b1 is None.
         activation: As in a layer description.
-        layout: "concat" or "interleaved", likewise.
-        recipe: Likewise.
+        layout: "concat" or "interleaved", as in a layer description.
+        recipe: As in a layer description.
 
     Returns:
         [T, H] bf16.
@@ -96,13 +96,13 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
     call = state.calls.get(description)
     if call is None:
         call = state.calls[description] = ExpertsCall(description=description, state=state, cache_weights=True)
-    # Tensors made in inference mode have no version: what was made of them stays until forget().
+    # Tensors made in inference mode have no version, so their quantized weights stay until forget().
     is_first_microbatch = False if w1.is_inference() or w2.is_inference() else None
     with torch.no_grad():
         return call_experts(call, x, ids, probs, w1, w2, b1, b2, is_first_microbatch=is_first_microbatch)
 
 
 def local_ids(ids: torch.Tensor, first: int, experts: int) -> torch.Tensor:
-    """Returns ids counted from `first` on, and -1 for those that are not among so many experts."""
+    """Returns ids counted from `first`; -1 for ids that are not among the next `experts` ones."""
     shifted = ids - first
     return torch.where((shifted >= 0) & (shifted < experts), shifted, -1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts in the shape of SGLang's `fused_experts`, for layers with bf16 weights."""
+"""Experts with the signature of SGLang's `fused_experts`, for layers with bf16 weights."""
 from __future__ import annotations
 
 from typing import Any
@@ -21,23 +21,24 @@ def fused_experts(
         w1_zp: torch.Tensor | None = None, w2_zp: torch.Tensor | None = None, a1_scale: torch.Tensor | None = None,
         a2_scale: torch.Tensor | None = None, block_shape: list[int] | None = None, *,
         recipe: str = "fp8_flow") -> torch.Tensor:
-    """Computes the experts of a layer, forward only; the recipe quantizes, not the caller.
+    """Computes the experts of a layer, forward only. The recipe quantizes, not the caller.
 
     Args:
-        hidden_states: [T, H] bf16; with `inplace` of the config the result is copied to it.
-        w1: [E, 2I, H] bf16: gate, then up, which alternate where the config has a `gemm1_alpha`; [E, I, H] without gate.
+        hidden_states: [T, H] bf16; gets a copy of the result if the config says `inplace`.
+        w1: [E, 2I, H] bf16: gate, then up; the two alternate if the config has a `gemm1_alpha`. [E, I, H] without a
+            gate.
         w2: [E, H, I] bf16.
         topk_output: (weights [T, K] float32, ids [T, K] int32 or int64, ...); an id of -1 adds nothing.
         moe_runner_config: An object with the fields of SGLang's MoeRunnerConfig.
         b1: [E, 2I] or [E, I] bf16.
         b2: [E, H] bf16.
-        recipe: Of the layer: "fp8_flow" or "bf16".
+        recipe: Recipe of the layer: "fp8_flow" or "bf16".
 
     Returns:
         [T, H] bf16; hidden_states itself with `inplace`.
 
     Raises:
-        RuntimeError: An argument or a field of the config asks for what the library cannot do; the sentence says which.
+        RuntimeError: The library cannot do what an argument or a field of the config asks for; the sentence says which.
     """
     serving.refuse_unless(_NAME, {
         "use_fp8_w8a8": (use_fp8_w8a8, False), "use_int8_w8a8": (use_int8_w8a8, False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON", of a layer or an operation."""
+"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation."""
 from __future__ import annotations
 
 import json
@@ -17,16 +17,16 @@ class Text(NamedTuple):
 
 
 def make(target: str, digest: str, description: str) -> str:
-    """Returns the text of a description, JSON with every field, and its plan."""
+    """Returns the text of a plan. `description` is JSON with every field."""
     canonical = json.dumps(json.loads(description), separators=(",", ":"))
     return f"moejit {library.version()} {target} {digest} {canonical}"
 
 
 def read(text: str, argument: str) -> Text:
-    """Returns the parts of an argument, "layer" or "operation".
+    """Returns the parts of the text in an argument, "layer" or "operation".
 
     Raises:
-        RuntimeError: It is no such text.
+        RuntimeError: The argument is no such text.
     """
     words = text.split(" ", 4)
     if len(words) != 5 or words[0] != "moejit":
@@ -36,10 +36,10 @@ def read(text: str, argument: str) -> Text:
 
 
 def check_is_current(text: Text, digest: str) -> None:
-    """Checks that a text has this version of the library and the digest of its plan.
+    """Checks that a text has this library's version, and its plan's digest.
 
     Raises:
-        RuntimeError: It is of another one.
+        RuntimeError: The text belongs to another version or plan.
     """
     version = library.version()
     if (text.version, text.digest) != (version, digest):

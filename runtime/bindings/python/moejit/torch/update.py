@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept weights of whole models, for compiled and captured inference."""
+"""Updates the kept weights of whole models, for compiled and captured inference."""
 from __future__ import annotations
 
 import torch
@@ -12,18 +12,18 @@ from moejit.torch.gathered import is_sharded
 def update_weights(model: torch.nn.Module) -> None:
     """Quantizes the weights of all experts of a model now and keeps them for calls without gradients.
 
-    A compiled or captured call cannot tell otherwise that weights are unchanged, and quantizes them each time.
-    To be called before a model is compiled or captured, and after each change of its weights that these calls have to
-    see: an optimizer's step, load_state_dict(), another model in its place. The kept weights stay in the same memory,
-    so nothing is compiled or captured again. Weights that changed without it are not seen by compiled calls.
+    Otherwise a compiled or captured call cannot know that weights are unchanged, and quantizes them each time. Call
+    this before a model is compiled or captured, and after each change of its weights that these calls must see: an
+    optimizer's step, load_state_dict(), another model in its place. The kept weights stay in the same memory, so
+    nothing is compiled or captured again. Compiled calls do not see other changes of weights.
 
     Args:
         model: A model with moejit.torch.Experts, with modules that moejit.torch.convert() changed, or with an
-            implementation of moejit.torch.register_hf() switched on. Modules with `cache_weights=False` keep nothing.
+            implementation of moejit.torch.register_hf() set. Modules with `cache_weights=False` keep nothing.
 
     Raises:
-        RuntimeError: There are no such modules, or FSDP shards one: its weights are there only while calls run. Then
-            nothing is kept.
+        RuntimeError: There are no such modules, or FSDP shards one, whose weights then exist only while calls run.
+            Nothing is kept in these cases.
 
     Example:
         >>> moejit.torch.update_weights(model)

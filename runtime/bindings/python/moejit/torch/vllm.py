@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts as a class of vLLM's modular kernels, forward only. Importing this module imports vLLM."""
+"""Experts as a class of vLLM's modular kernels, forward only. Importing this module imports vLLM."""
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +16,7 @@ except ImportError as error:
 from moejit.torch import serving
 
 _NAME = "MoejitExperts.apply"
-# By the values of vLLM's MoEActivation.
+# Maps the values of vLLM's MoEActivation to activations.
 _ACTIVATIONS: dict[str, serving.Activation] = {
     "silu": "swiglu", "gelu": "geglu", "gelu_tanh": {"expression": "gelu_tanh(gate) * up"},
     "swigluoai": {"preset": "clamped_swiglu", "limit": 7.0, "alpha": 1.702, "offset": 1.0},
@@ -27,16 +27,16 @@ _ACTIVATIONS: dict[str, serving.Activation] = {
 
 
 class MoejitExperts(mk.FusedMoEExpertsModular):
-    """Experts with bf16 weights, for the place of `fused_experts` in vLLM's modular kernel.
+    """Experts with bf16 weights that take the place of `fused_experts` in vLLM's modular kernel.
 
-    Weights are w1 [E, 2I, H] and w2 [E, H, I], as vLLM loads them, and are quantized by the first call after loading.
-    vLLM's choice of a backend does not know the class: make the kernel with it.
+    Weights are w1 [E, 2I, H] and w2 [E, H, I], as vLLM loads them. The first call after loading quantizes them. vLLM
+    does not choose this class as a backend: make the kernel with it yourself.
 
     Raises:
-        RuntimeError: by apply(), where an argument asks for what the library cannot do; the sentence says which.
+        RuntimeError: Raised by apply() if the library cannot do what an argument asks for; the sentence says which.
     """
 
-    recipe = "fp8_flow"  # of the layer; a class of one's own may say "bf16"
+    recipe = "fp8_flow"  # recipe of the layer; a subclass may set "bf16"
 
     @staticmethod
     def activation_format() -> mk.FusedMoEActivationFormat:
@@ -66,11 +66,11 @@ class MoejitExperts(mk.FusedMoEExpertsModular):
         return True
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Forgets what was made of the layer's earlier weights."""
+        """Forgets the quantized copies of the layer's earlier weights."""
         serving.forget(layer.w13_weight)
 
     def finalize_weight_and_reduce_impl(self) -> mk.TopKWeightAndReduce:
-        """Returns vLLM's way to do nothing: apply() weights and sums itself."""
+        """Returns vLLM's object that does nothing, since apply() weights and sums itself."""
         return TopKWeightAndReduceNoOP()
 
     def workspace_shapes(self, M: int, N: int, K: int, topk: int, global_num_experts: int, local_num_experts: int,
@@ -88,13 +88,14 @@ class MoejitExperts(mk.FusedMoEExpertsModular):
         Args:
             output: [T, H] bf16.
             hidden_states: [T, H] bf16.
-            w1: [E, 2I, H] bf16; [E, I, H] where the activation has no gate.
+            w1: [E, 2I, H] bf16; [E, I, H] if the activation has no gate.
             w2: [E, H, I] bf16.
-            topk_weights: [T, K] float32; they count as 1 where `apply_router_weight_on_input` says that the input has
-                them already.
+            topk_weights: [T, K] float32; each counts as 1 if `apply_router_weight_on_input` says that the input
+                includes them already.
             topk_ids: [T, K] int32 or int64: experts of all ranks; -1: none.
             activation: vLLM's MoEActivation.
-            expert_map: [global_num_experts]: the expert of this rank, or -1; None: all are here.
+            expert_map: [global_num_experts]: the expert's number on this rank, or -1; None: all experts are on this
+                rank.
             a1q_scale, a2_scale: None.
         """
         serving.refuse_unless(_NAME, {"a1q_scale": (a1q_scale, None), "a2_scale": (a2_scale, None),

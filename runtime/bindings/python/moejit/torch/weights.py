@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized weights that a module keeps from call to call."""
+"""Quantized weights that a module keeps between calls."""
 from __future__ import annotations
 
 import torch
@@ -19,7 +19,7 @@ def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str) -> Blocks:
         layer: The text of the layer.
 
     Returns:
-        uint8; without elements where the layer has no such weights.
+        Two tensors of uint8; they are empty if the layer has no such weights.
     """
     return ops.quantize(w1.detach(), w2.detach(), layer)
 
@@ -30,10 +30,10 @@ def made_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[int, int, int, int]:
 
 
 class QuantizedWeights:
-    """The blocks of quantized weights of one module, with what they were made of.
+    """The blocks of quantized weights of one module, with the versions of weights that they were made from.
 
-    They are no buffers: state dicts, `module.to()` and copies of the module leave them alone, and they are made again
-    when the weights change.
+    They are no buffers: state dicts, `module.to()` and copies of the module ignore them. They are made again when the
+    weights change.
     """
 
     def __init__(self) -> None:
@@ -48,41 +48,41 @@ class QuantizedWeights:
         return QuantizedWeights, ()
 
     def forget(self) -> None:
-        """Lets the next inference call quantize again. The memory stays, since graphs may use it."""
+        """Makes the next inference call quantize again. The memory stays, since graphs may use it."""
         self.made_of = None
 
     def fits(self, w1: torch.Tensor, layer: str) -> bool:
-        """Tells whether the blocks have the layout and device that a call of this layer needs."""
+        """Returns whether the blocks have the layout and device that a call of this layer needs."""
         return self.blocks is not None and self.blocks[0].device == w1.device and self.keys == block_keys(layer)
 
     def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: tuple[torch.Tensor, torch.Tensor],
                 layer: str) -> Blocks:
-        """Returns the blocks, made again if a weight was replaced or changed in place since.
+        """Returns the blocks; makes them again if a weight was replaced or changed in place.
 
-        While a CUDA graph is captured, such blocks are the graph's own, and nothing new is kept.
+        While a CUDA graph is captured, new blocks belong to the graph, and nothing new is kept.
 
         Args:
-            weights: The parameters, whose memory and version are looked at.
-            dense: The same as the layer takes them: w1 [E, 2I, H] and w2 [E, H, I], bf16.
+            weights: The parameters, whose memory and versions are compared.
+            dense: The same weights as the layer takes them: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
         """
         now = made_of(*weights)
         if self.made_of != now or not self.fits(dense[0], layer):
             if dense[0].is_cuda and torch.cuda.is_current_stream_capturing():
-                return quantize(*dense, layer)  # by replays of the graph, none of which has run yet
+                return quantize(*dense, layer)  # replays of the graph fill these; none has run yet
             self.renew(dense, layer)
             self.made_of = now
         return self.blocks
 
     def renew(self, dense: tuple[torch.Tensor, torch.Tensor], layer: str,
               skip_update: torch.Tensor | None = None) -> Blocks:
-        """Quantizes into the blocks that are there, or new ones, and returns them.
+        """Quantizes into the existing blocks, or into new ones, and returns them.
 
         Args:
             dense: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
-            skip_update: [1] int32 on the weights' device: where it is not 0 when the kernels run, they leave the blocks
-                as they are.
+            skip_update: [1] int32 on the weights' device: if it is not 0 when the kernels run, they do not change the
+                blocks.
         """
         w1, w2 = (weight.detach() for weight in dense)
         if self.fits(w1, layer):
