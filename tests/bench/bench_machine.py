@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about the machine that a figure comes from: GPU, clock, power, versions."""
+"""Facts about the machine of a figure: GPU, clock, power, versions."""
 import ctypes
 import platform
 import statistics
@@ -13,7 +13,7 @@ _THROTTLE_REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal_
 
 
 class Watch:
-    """Clock and power of the current GPU, as NVML tells them; nothing where there is no NVML."""
+    """Clock and power of the current GPU from NVML; finds nothing if NVML is missing."""
 
     def __init__(self, device):
         self.handle = None
@@ -37,7 +37,7 @@ class Watch:
         return value.value
 
     def facts(self):
-        """Returns what does not change: power limit, highest clock, driver; as `moejit bench --json` names them."""
+        """Returns constant facts: power limit, highest clock, driver; with the names of `moejit bench --json`."""
         found = {}
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         if limit is not None:
@@ -52,7 +52,7 @@ class Watch:
         return found
 
     def sample(self):
-        """Notes clock and power, at most every 50 ms."""
+        """Records clock and power, at most every 50 ms."""
         now = time.monotonic()
         if self.handle is None or now - self.last < 0.05:
             return
@@ -61,7 +61,7 @@ class Watch:
                              self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)))
 
     def take(self, prefix):
-        """Returns and forgets what was noted: mean MHz, mean watts, and what held down the clock."""
+        """Returns and forgets the records: mean MHz, mean watts, and the reasons for a reduced clock."""
         samples, self.samples = self.samples, []
         found = {}
         for index, name, unit in ((0, "mhz", 1), (1, "watts", 1000)):
@@ -78,7 +78,7 @@ class Watch:
 
 
 def gpu_facts(device, watch):
-    """Returns what a result says about the device."""
+    """Returns the facts about the device for a result."""
     if device.type != "cuda":
         return {"name": f"none: {platform.processor() or platform.machine()}, simulator", "sm_count": 0}
     properties = torch.cuda.get_device_properties(device)
@@ -87,7 +87,7 @@ def gpu_facts(device, watch):
 
 
 def versions():
-    """Returns the versions of what took part."""
+    """Returns the versions of the software that took part."""
     import transformers
     from moejit.torch import layer_text
     tiny = {"experts": 1, "top_k": 1, "hidden": 64, "intermediate": 64, "recipe": "bf16", "splits_alignment": 64,

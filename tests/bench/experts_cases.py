@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hf_experts_bench.py runs: modules of experts as transformers makes them, their inputs, and their implementations."""
+"""Cases of hf_experts_bench.py: transformers' modules of experts, their inputs, and their implementations."""
 import dataclasses
 
 import torch
@@ -19,7 +19,7 @@ class Case:
 
 CASES = {case.name: case for case in (
     Case("Qwen3-30B-A3B", "qwen3_moe", experts=128, top_k=8, hidden=2048, intermediate=768, tokens=8192),
-    # One expert-parallel rank of 32 has 8 of the 256 experts and gets as many rows as here, 8 for each of its tokens.
+    # This is one expert-parallel rank of 32: it has 8 of 256 experts, and gets as many rows as here, 8 per token.
     Case("DeepSeek-V3, 8 experts", "deepseek_v3", experts=8, top_k=8, hidden=7168, intermediate=2048, tokens=8192),
 )}
 TINY = {case.name: case for case in (
@@ -30,9 +30,9 @@ TINY = {case.name: case for case in (
 
 @dataclasses.dataclass(frozen=True)
 class Implementation:
-    """How a module computes. `recipe` is empty where transformers itself does."""
+    """How a module computes. `recipe` is empty if transformers itself computes."""
     name: str
-    mode: str  # "eager", as PyTorch says it of any code, or "compiled" by torch.compile
+    mode: str  # "eager", in PyTorch's sense, or "compiled" by torch.compile
     recipe: str = ""
 
     @property
@@ -41,7 +41,7 @@ class Implementation:
 
 
 IMPLEMENTATIONS = (
-    Implementation("eager", "eager"),  # transformers' loop over the experts; torch.compile takes no such loop
+    Implementation("eager", "eager"),  # transformers' loop over the experts, which torch.compile cannot take
     Implementation("grouped_mm", "eager"),
     Implementation("grouped_mm", "compiled"),
     Implementation("moejit bf16", "eager", "bf16"),
@@ -80,7 +80,7 @@ class Inputs:
     """The inputs of a step and the gradient of its result.
 
     Each token goes to the K experts with the largest of E random router logits, with softmax's probabilities of these
-    K. `skew` is the standard deviation of what all tokens' logits of one expert have in common.
+    K. `skew` is the standard deviation of the part that all tokens' logits of one expert share.
     """
 
     def __init__(self, case, device, skew=0.0):
@@ -97,7 +97,7 @@ class Inputs:
 
 
 class Step:
-    """A forward and a backward pass of a module, as a training step has them."""
+    """A forward and a backward pass of a module, as in a training step."""
 
     def __init__(self, module, implementation, inputs, tokens, splits_alignment=None):
         if implementation.recipe:
@@ -123,7 +123,7 @@ class Step:
         return y
 
     def infer(self):
-        """Runs the forward pass alone, without gradients. Quantised weights are kept from call to call then."""
+        """Runs the forward pass alone, without gradients. Quantized weights are then kept between calls."""
         with torch.no_grad():
             return self.forward(self.inputs.x, self.inputs.ids, self.inputs.probs)
 

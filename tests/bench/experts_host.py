@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs the host, outside of the driver.
+"""Measures what a call costs the host, outside of the driver.
 
-libmoejit_timed_cuda.so takes the time that calls of the library spend in the driver, launches above all: build the target
-`moejit_timed_cuda` and name the file in MOEJIT_CUDA_DRIVER. Without it the times hold the launches. In the simulator they
-hold the kernels themselves and say nothing.
+libmoejit_timed_cuda.so measures the time that the library's calls spend in the driver, mainly in launches: build the
+target `moejit_timed_cuda` and name the file in MOEJIT_CUDA_DRIVER. Without it the times include the launches. In the
+simulator the times include the kernels themselves and say nothing.
 """
 import ctypes
 import json
@@ -38,7 +38,7 @@ class Driver:
         return [function() for function in self.functions]
 
     def overhead_us(self):
-        """Returns what taking the time adds to a call of the driver outside of what it says was inside: the median."""
+        """Returns the median cost of timing one call of the driver, outside of the time that it counts as inside."""
         library = ctypes.CDLL(os.environ["MOEJIT_CUDA_DRIVER"])
         context, samples = ctypes.c_void_p(), []
         for _ in range(2000):
@@ -57,9 +57,9 @@ class Driver:
 
 
 def timed(call, prepare, driver, overhead_us, repeats, device, calls_between_waits):
-    """Returns the median time of a call in us, the driver's part of it, and how often it launched and waited.
+    """Returns the median time of a call in us, the driver's part of it, and its numbers of launches and waits.
 
-    So many calls follow one another before the host waits for the device.
+    The host waits for the device after each `calls_between_waits` calls.
     """
     whole, inside, counts = [], [], None
     for index in range(repeats + repeats // 10):
@@ -84,15 +84,15 @@ def timed(call, prepare, driver, overhead_us, repeats, device, calls_between_wai
 
 
 def times(call, prepare, driver, overhead_us, repeats, device):
-    """Returns the times of calls one behind the other, and those of calls after a wait, whose names begin with cool."""
-    # 16 calls with at most 20 launches fit into the device's queue: no launch waits for a place.
+    """Returns times of back-to-back calls, and those of calls after a wait, whose names begin with "cool"."""
+    # 16 calls with at most 20 launches each fit into the device's queue, so no launch waits for a place.
     hot = timed(call, prepare, driver, overhead_us, repeats, device, 16)
     cool = timed(call, prepare, driver, overhead_us, repeats, device, 1)
     return {**hot, **{f"cool_{name}": cool[name] for name in ("whole_us", "own_us") if name in cool}}
 
 
 def allocations(call, prepare, device):
-    """Returns how often a call asks PyTorch's allocator for memory. None on the CPU."""
+    """Returns how often a call asks PyTorch's allocator for memory; None on the CPU."""
     if device.type != "cuda":
         return None
     prepare()
@@ -102,7 +102,7 @@ def allocations(call, prepare, device):
 
 
 def syncs(call, prepare, device):
-    """Returns what PyTorch says of a wait for the device during a call; empty where there was none."""
+    """Returns PyTorch's message about a wait for the device during a call; empty if there was none."""
     if device.type != "cuda":
         return ""
     prepare()
@@ -118,12 +118,12 @@ def syncs(call, prepare, device):
 
 
 def calls_of(experts, recipe, device):
-    """Yields name, call, and what has to run before each call outside of the time."""
+    """Yields the name, the call, and a function to run before each call, outside of the measured time."""
     import moejit.torch
     module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K, max_tokens=_TOKENS, recipe=recipe,
                                   device=device)
     x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
-    # What needs no cast: PyTorch's own launches are not the module's cost.
+    # These inputs need no cast: PyTorch's own launches are not the module's cost.
     ids = torch.randint(experts, (_TOKENS, _TOP_K), device=device, dtype=torch.int32)
     probs = torch.rand(_TOKENS, _TOP_K, device=device)
     dy = torch.randn_like(x)
@@ -164,7 +164,7 @@ def calls_of(experts, recipe, device):
     yield "torch.add, to compare with", lambda: torch.add(x, x), nothing
     yield "operator moejit::forward", call_operator, nothing
     yield "module, no_grad", forward_without_gradients, nothing
-    # It quantises the weights too, which is an operator of its own.
+    # This call quantizes the weights too, with an operator of its own.
     yield "module, forward with autograd", forward, nothing
     yield "backward", backward, run_forward
 

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times, memory and errors of a step."""
+"""Measures times, memory and errors of a step."""
 import statistics
 import time
 
 import torch
 
-_STEPS_AHEAD = 4  # that the host may enqueue before it waits
+_STEPS_AHEAD = 4  # the host may enqueue so many before it waits
 _FLUSHED_BYTES = 256 << 20
 _CYCLES_FOR_THE_HOST = 2_000_000  # about a millisecond, in which the host enqueues the step
 
 
 def relative_error(got, want):
-    """Returns the Frobenius norm of the difference over that of what is wanted."""
+    """Returns the Frobenius norm of the difference, relative to that of the wanted tensor."""
     got, want = got.float(), want.float()
     return float(torch.linalg.vector_norm(got - want) / torch.linalg.vector_norm(want))
 
 
 def hot_cuda(call, seconds, watch):
-    """Returns the times of calls back to back, in ms: from the end of a call to the end of the next one."""
+    """Returns the times of back-to-back calls, in ms: from the end of one call to the end of the next."""
     marks = [torch.cuda.Event(enable_timing=True)]
     marks[0].record()
     end = time.monotonic() + seconds
@@ -33,9 +33,9 @@ def hot_cuda(call, seconds, watch):
 
 
 def cool_cuda(call, repeats, device, pause):
-    """Returns the times of single calls, in ms: each after a pause, with L2 emptied.
+    """Returns the times of single calls, in ms, each after a pause and with an empty L2 cache.
 
-    A kernel that spins keeps the GPU busy while the host enqueues the call, so that the time is the device's alone,
+    A spinning kernel keeps the GPU busy while the host enqueues the call, so the time is that of the device alone,
     unless the call waits for the device.
     """
     flushed = torch.empty(_FLUSHED_BYTES // 4, dtype=torch.int32, device=device)
@@ -65,7 +65,7 @@ def host_times(call, repeats):
 
 
 def time_call(call, device, settings, watch, name):
-    """Returns the medians of hot and cool times of a call, as fields of a result whose names begin with `name`."""
+    """Returns the median hot and cool times of a call, as fields of a result whose names begin with `name`."""
     for _ in range(settings.warm_ups):
         call()
     if device.type != "cuda":
@@ -81,9 +81,9 @@ def time_call(call, device, settings, watch, name):
 
 
 def peak_bytes(step, device):
-    """Returns what a step needs at its worst beyond what is there before it: weights, inputs, gradient of the result.
+    """Returns a step's peak memory beyond that which exists before it: weights, inputs, gradient of the result.
 
-    Gradients of weights and inputs count, since the step makes them. None on the CPU.
+    Gradients of weights and inputs count, since the step makes them. Returns None on the CPU.
     """
     if device.type != "cuda":
         return None

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times the experts of transformers' models: its own implementations beside moejit. Prints a result as JSON.
+"""Times the experts of transformers' models: transformers' own implementations and moejit. Prints a result as JSON.
 
 A step is a forward and a backward pass of one module of experts, with gradients of tokens, probabilities and weights,
-which are bf16 and random. Hot times are medians of steps back to back, cool ones those of single steps after a pause,
-with L2 emptied. Memory is the peak of what PyTorch's allocator hands out during a step, less what was there before
-it (weights, inputs, the gradient of the result). Errors are relative Frobenius norms against the module of transformers
-in float32, with the same bf16 values as weights and inputs.
+which are bf16 and random. Hot times are medians of back-to-back steps, cool times those of single steps after a pause
+with an empty L2 cache. Memory is the peak of PyTorch's allocator during a step, less the memory before it (weights,
+inputs, the gradient of the result). Errors are relative Frobenius norms against the module of transformers in float32,
+with the same bf16 values as weights and inputs.
 
   python3 tests/bench/hf_experts_bench.py > docs/performance/h200-hf-experts.json
   python3 tests/bench/hf_experts_bench.py --host    # what a call costs the host
@@ -31,9 +31,9 @@ import experts_tool
 
 
 def reference_results(module, inputs, case):
-    """Returns y, dx, dprobs, dw1 and dw2 of transformers' own module in float32, and what it was.
+    """Returns y, dx, dprobs, dw1 and dw2 of transformers' own module in float32, and text that says how it computed.
 
-    Where the GPU's memory does not hold it, grouped_mm in bf16 stands in.
+    If the GPU's memory is too small for it, grouped_mm in bf16 replaces it.
     """
     eager = experts_cases.Implementation("eager", "eager")
     try:
@@ -52,12 +52,12 @@ def reference_results(module, inputs, case):
 
 
 def measure(case, implementation, module, inputs, reference, device, settings, watch):
-    """Returns one row of a result: what one implementation needs for a case, or the error that stopped it."""
+    """Returns one row of a result: the figures of one implementation for a case, or the error that stopped it."""
     row = {"implementation": implementation.name, "mode": implementation.mode}
     if implementation.recipe:
         row["recipe"] = implementation.recipe
     try:
-        # Nothing that an implementation keeps with the module meets the next one.
+        # Each implementation gets its own copy of the module, so that nothing is kept for the next one.
         own = copy.deepcopy(module)
         step = experts_cases.Step(own, implementation, inputs, case.tokens, settings.splits_alignment)
         row["errors"] = {name: experts_steps.relative_error(got, reference[name])
@@ -67,7 +67,7 @@ def measure(case, implementation, module, inputs, reference, device, settings, w
         row.update(experts_steps.time_call(step.infer, device, settings, watch, "forward"))
         if settings.moejit_bench and implementation.recipe:
             row.update(compare_with_tool(step, case, device, settings, watch))
-    except Exception as error:  # of whatever kind: the others shall still be timed
+    except Exception as error:  # of any kind: the others must still be timed
         row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
     print(f"{case.name}: {implementation.label}: "
           + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
@@ -87,7 +87,7 @@ def compare_with_tool(step, case, device, settings, watch):
 
 
 def run_case(case, device, settings, watch):
-    """Returns the result of a case: sizes, what errors are relative to, and a row for each implementation."""
+    """Returns the result of a case: sizes, the reference of the errors, and a row for each implementation."""
     module = experts_cases.make_module(case, device)
     inputs = experts_cases.Inputs(case, device, settings.skew)
     what, reference = reference_results(module, inputs, case)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the cache to the byte, written from the description of their format alone."""
+"""Makes cache entries byte by byte, from the description of their format alone."""
 import ctypes
 import struct
 
@@ -8,12 +8,12 @@ class _Hash(ctypes.Structure):
     _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
 
 
-_xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_128bits  # of the package libxxhash-dev's library
+_xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_128bits  # in the library of the package libxxhash-dev
 _xxh3.argtypes, _xxh3.restype = [ctypes.c_char_p, ctypes.c_size_t], _Hash
 
 
 def checksum(content):
-    """The 16 bytes that end an entry of this content."""
+    """Returns the 16 bytes that end an entry with this content."""
     value = _xxh3(bytes(content), len(content))
     return struct.pack(">QQ", value.high, value.low)
 

@@ -133,7 +133,7 @@ class Planned(Owner):
 
 @functools.lru_cache(maxsize=None)
 def _device_of_this_machine() -> Device:
-    """Returns the current GPU if there is one, else the simulator, with a warning."""
+    """Returns the current GPU if there is one, else the simulator; warns once about the simulator."""
     try:
         return Device.cuda()
     except Error as error:
