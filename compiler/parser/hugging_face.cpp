@@ -16,7 +16,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::string_view kRouterNote =
-    "router: scores, the choice of experts and their normalisation happen before the layer, which "
+    "router: scores, the choice of experts and their normalization happen before the layer, which "
     "takes topk_ids and topk_probs";
 constexpr std::string_view kLatentNote =
     "tokens are projected to this width before the experts and back behind them, outside of the "

@@ -24,7 +24,7 @@ constexpr int kMostLibraryFunctions = 2;
 // Returns why gemm_fc1 and the activation stay apart, or an empty string.
 std::string apart_reason(const Layer& layer) {
   if (!has_scales(layer.recipe.activations))
-    return "gemm_fc1 and activation stay apart: the epilogue that activates quantises too";
+    return "gemm_fc1 and activation stay apart: the epilogue that activates quantizes too";
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";
   if (!layer.fuse_activation) return apart + "\"fuse_activation\" is false";
   if (!has_gate(layer.activation))
@@ -32,7 +32,7 @@ std::string apart_reason(const Layer& layer) {
   if (layer.biases) return apart + "sums of gate and up leave no registers for b1";
   if (layer.scale_sharing_k > 1)
     return fmt::format(
-        "{0}{1} neighbouring blocks of act share a scale, and the tiles that compute them belong "
+        "{0}{1} neighboring blocks of act share a scale, and the tiles that compute them belong "
         "to {1} CTAs",
         apart, layer.scale_sharing_k);
   if (const int count = library_functions(layer.activation); count > kMostLibraryFunctions)

@@ -38,7 +38,7 @@ std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
   if (layer.scale_sharing_k > 1)
-    return fmt::format("{0} neighbouring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",
+    return fmt::format("{0} neighboring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",
                        layer.scale_sharing_k);
   if (has_pads_at_the_end_of_tiles(layer)) return {};
   return fmt::format("groups aligned to {} rows have pad rows in tiles without others",

@@ -33,7 +33,7 @@ void join_quantize(Operations& operations) {
 
 void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (std::ranges::none_of(graph.operations, is_quantize)) {
-    reasons.emplace_back("nothing is quantised: permute_pad moves rows of x and dy as they are");
+    reasons.emplace_back("nothing is quantized: permute_pad moves rows of x and dy as they are");
     return;
   }
   if (layer.dispatch != Dispatch::kNone) {

@@ -43,9 +43,9 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
   std::vector<std::string> reasons = {permuted_rows_reason(layer)};
   if (layer.scale_sharing_k > 1)
     reasons.push_back(
-        fmt::format("{} neighbouring scale blocks along the contraction share a scale: GEMMs stop "
+        fmt::format("{} neighboring scale blocks along the contraction share a scale: GEMMs stop "
                     "to scale half "
-                    "as often, and a block quieter than its neighbour is quantised more coarsely",
+                    "as often, and a block quieter than its neighbor is quantized more coarsely",
                     layer.scale_sharing_k));
   if (has_backward(layer) && !layer.gradients.empty()) reasons.push_back(gradients_reason(layer));
   return reasons;

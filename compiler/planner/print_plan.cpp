@@ -106,7 +106,7 @@ void print_tensors(Buffer out, const Plan& plan, int32_t width) {
 }
 
 void print_memory(Buffer out, const LayerPlan& plan) {
-  fmt::format_to(out, "\nworkspace {}, quantised weights {}\n", bytes_text(plan.workspace_bytes),
+  fmt::format_to(out, "\nworkspace {}, quantized weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
   if (!has_backward(plan.layer)) return;
   fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));

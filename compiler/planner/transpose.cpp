@@ -41,7 +41,7 @@ Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
                     {"output", "output"},
                     {"output_scale_inv", "output_scale_inv"},
                     {"status", "status"}},
-      .reasons = {"bytes are multiplied by powers of two: nothing is quantised again"},
+      .reasons = {"bytes are multiplied by powers of two: nothing is quantized again"},
   };
   if (spec.source != RowSource::kInOrder) kernel.arguments.push_back({"row_tokens", "row_tokens"});
   if (spec.counts_flushed) kernel.arguments.push_back({"flushed", "flushed"});

@@ -118,7 +118,7 @@ Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::ui
       view, got.size(), wanted.size(),
       [&](std::int64_t i) { return is_e4m3_neighbour(got[i], wanted[i]); },
       [&](std::int64_t i) {
-        return fmt::format("got {}, wanted {} or a neighbour", describe_e4m3(got[i]),
+        return fmt::format("got {}, wanted {} or a neighbor", describe_e4m3(got[i]),
                            describe_e4m3(wanted[i]));
       });
 }

@@ -13,19 +13,19 @@ constexpr int32_t kMaxCount = (1 << 20) - 1;
 }  // namespace
 
 void Cta::init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site) {
-  const uint32_t offset = shared_offset(address, 8, "initialises an mbarrier in", site);
+  const uint32_t offset = shared_offset(address, 8, "initializes an mbarrier in", site);
   if (arrivals < 1 || arrivals > kMaxCount) {
-    report(site, fmt::format("initialises an mbarrier with {} arrivals, wanted 1 to {}", arrivals,
+    report(site, fmt::format("initializes an mbarrier with {} arrivals, wanted 1 to {}", arrivals,
                              kMaxCount));
   }
   if (const Mbarrier* live = mbarriers_.find(offset)) {
-    report(site, fmt::format("initialises the mbarrier at offset {}, which was initialised at {} "
+    report(site, fmt::format("initializes the mbarrier at offset {}, which was initialized at {} "
                              "and may be in use",
                              offset, live->init_site));
   }
   const Conflict conflict = shared_.write(offset, 8, actor(), site, false);
   if (conflict != Conflict::kNone) {
-    report(site, describe(conflict, "initialises an mbarrier in", 8));
+    report(site, describe(conflict, "initializes an mbarrier in", 8));
   }
   shared_.make_mbarrier(offset);
   Mbarrier& barrier = mbarriers_.add(offset);
@@ -51,7 +51,7 @@ Mbarrier& Cta::mbarrier_at(uint32_t address, const char* verb, sim::Site site) {
                              offset));
   }
   if (!actor().is_after(barrier->initialised)) {
-    report(site, fmt::format("{} the mbarrier at offset {}, which thread {} initialised at {} with "
+    report(site, fmt::format("{} the mbarrier at offset {}, which thread {} initialized at {} with "
                              "no barrier since (race)",
                              verb, offset, actor_of(barrier->initialised), barrier->init_site));
   }

@@ -60,7 +60,7 @@ void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier_ad
   Mbarrier& barrier = mbarrier_at(barrier_address, "copies to", site);
   if (!barrier.is_visible_to_copies) {
     report(site, fmt::format("starts a copy that completes on the mbarrier at offset {}, whose "
-                             "initialisation at {} no fence_mbarrier_init followed",
+                             "initialization at {} no fence_mbarrier_init followed",
                              barrier.offset, barrier.init_site));
   }
   for (int32_t row = 0; row < copy.map.rows(); ++row) {

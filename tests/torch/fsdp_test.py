@@ -80,7 +80,7 @@ class Fsdp(unittest.TestCase):
             self.assertLess(made["got"]["bytes"], made["want"]["bytes"])
 
     def test_what_cannot_be_gathered_as_codes_is_refused(self):
-        wanted = {"bf16": "0.experts has the recipe bf16, which quantises no weights",
+        wanted = {"bf16": "0.experts has the recipe bf16, which quantizes no weights",
                   "nothing": "no module here has experts of moejit",
                   "late": "0.experts.gate_up_proj is sharded already",
                   "main_grad": "0.experts adds gradients to main_grad",

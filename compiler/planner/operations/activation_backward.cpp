@@ -58,8 +58,8 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
         "and no scale block may lie in two of them",
         backward.columns, backward.pitch));
   if (has_scales(backward.format))
-    kernel.reasons.emplace_back(is_gated ? "gradients of gate and up are quantised in registers"
-                                         : "gradients are quantised in registers");
+    kernel.reasons.emplace_back(is_gated ? "gradients of gate and up are quantized in registers"
+                                         : "gradients are quantized in registers");
   return kernel;
 }
 
@@ -82,8 +82,8 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
                  "output_dprobs", "output_colwise", "act_colwise"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
   kernel.reasons.emplace_back(
-      "gradients of gate and up are quantised in registers, and transposed with the activation in "
-      "shared memory: nothing is dequantised, and wgrad has one scale a tile");
+      "gradients of gate and up are quantized in registers, and transposed with the activation in "
+      "shared memory: nothing is dequantized, and wgrad has one scale a tile");
   return kernel;
 }
 

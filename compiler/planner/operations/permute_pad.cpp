@@ -70,7 +70,7 @@ KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& pe
   if (kept != nullptr) spec.store = StoreStage::kRowsAndPermuted;
   KernelPlan kernel{
       .spec = spec,
-      .reasons = {"a row is quantised in registers and written to its destinations"},
+      .reasons = {"a row is quantized in registers and written to its destinations"},
   };
   add_permuted_arguments(kernel, operation);
   if (kept != nullptr) {

@@ -12,7 +12,7 @@ KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
                             .local_experts = transpose.local_experts,
                             .columns = transpose.columns},
       .reasons = {"codes are shifted to the largest scale of their 128x128 tile: nothing is "
-                  "dequantised, and wgrad has one scale a tile"},
+                  "dequantized, and wgrad has one scale a tile"},
   };
   add_arguments(kernel, operation,
                 {"input", "counts", "offs", "output_offs", "output", "row_tokens"});

@@ -111,7 +111,7 @@ void Call::add_quantized(const char* name, const Tensor& block, const QuantizedB
     return;
   check_block(block, name, planned.bytes);
   if (slice_count_ + planned.slices.size() > slices_.size())
-    fail(MOEJIT_ERROR_INTERNAL, "the plan has more quantised weights than a call takes");
+    fail(MOEJIT_ERROR_INTERNAL, "the plan has more quantized weights than a call takes");
   for (const QuantizedSlice& slice : planned.slices) {
     if ((slice.used_by & function) == 0) continue;
     DLTensor& part = slices_[slice_count_++];

@@ -56,7 +56,7 @@ TEST(Planner, KeepsTheActivationApartWhereBlocksOfItShareTheirScales) {
   const LayerPlan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
-  EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighbouring blocks of act share a scale"),
+  EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighboring blocks of act share a scale"),
             std::string::npos);
 }
 

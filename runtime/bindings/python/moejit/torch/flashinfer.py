@@ -73,7 +73,7 @@ def cutlass_fused_moe(
         "use_w4_group_scaling": (use_w4_group_scaling, False),
         "use_mxfp8_act_scaling": (use_mxfp8_act_scaling, False), "use_packed_weights": (use_packed_weights, False),
         "use_wfp4afp8_humming": (use_wfp4afp8_humming, False)},
-        "give bf16 weights: the layer's recipe quantises them")
+        "give bf16 weights: the layer's recipe quantizes them")
     serving.refuse_unless(_NAME, {"workspace_buffer": (workspace_buffer, None)},
                           "the workspace comes from PyTorch's allocator")
     if not 0 <= tp_rank < tp_size or not 0 <= ep_rank < ep_size:

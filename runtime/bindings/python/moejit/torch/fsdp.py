@@ -153,7 +153,7 @@ def _check(name: str, module: torch.nn.Module) -> None:
     planned = plan_of(call_text(description, target, (), "f32"))
     if "w1_q" not in planned.tensors:
         raise RuntimeError(f"moejit: unsupported: {name} has the recipe {json.loads(description)['recipe']}, which "
-                           "quantises no weights\nhint: gather these in bf16; fp8_flow has FP8 weights")
+                           "quantizes no weights\nhint: gather these in bf16; fp8_flow has FP8 weights")
     if isinstance(module, Experts) and module._call.fuse_wgrad_accumulation:
         raise RuntimeError(f"moejit: unsupported: {name} adds gradients to main_grad (fuse_wgrad_accumulation), which "
                            "parameters of FSDP2 do not have\nhint: leave fuse_wgrad_accumulation out")

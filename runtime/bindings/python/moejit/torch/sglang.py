@@ -46,7 +46,7 @@ def fused_experts(
         "per_channel_quant": (per_channel_quant, False), "block_shape": (block_shape, None),
         "w1_scale": (w1_scale, None), "w2_scale": (w2_scale, None), "w1_zp": (w1_zp, None), "w2_zp": (w2_zp, None),
         "a1_scale": (a1_scale, None), "a2_scale": (a2_scale, None)},
-        "give bf16 weights: the layer's recipe quantises them")
+        "give bf16 weights: the layer's recipe quantizes them")
     config = moe_runner_config
     serving.refuse_unless(_NAME, {
         f"moe_runner_config.{field}": (getattr(config, field, value), value)

@@ -100,7 +100,7 @@ class MoejitExperts(mk.FusedMoEExpertsModular):
         """
         serving.refuse_unless(_NAME, {"a1q_scale": (a1q_scale, None), "a2_scale": (a2_scale, None),
                                       "w1_scale": (self.w1_scale, None), "w2_scale": (self.w2_scale, None)},
-                              "give bf16: the layer's recipe quantises tokens and weights itself")
+                              "give bf16: the layer's recipe quantizes tokens and weights itself")
         if apply_router_weight_on_input:
             topk_weights = torch.ones_like(topk_weights)
         if expert_map is not None:
