@@ -77,7 +77,7 @@ Finding find_cache() {
   if (named->path.empty()) return {"cache", false, "memory only: " + named->reason, ""};
   const auto folder =
       cache::CacheFolder::look(named->path, cache::settings_of_environment().writes_to_network);
-  // An engine refuses to run without a named folder, but runs without the default one.
+  // An engine fails if a folder that was named is unusable, but runs without the default one.
   if (!folder)
     return {"cache", false, (named->is_explicit ? "" : "memory only: ") + folder.error().message,
             named->is_explicit ? "unusable: " : ""};

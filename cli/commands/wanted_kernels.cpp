@@ -26,7 +26,7 @@ struct Present {
 struct FolderContent {
   std::map<Digest, Present> entries;
   std::vector<Digest> quarantined;
-  std::vector<CompilerFields> compilers;  // those of one target, newest first
+  std::vector<CompilerFields> compilers;  // compilers of one target, newest first
 };
 
 FolderContent content_of(const KernelPlaces& places, const compiler::Target& target) {

@@ -54,7 +54,7 @@ moejit_error view_of(const Error& error, const char* message, const char* hint,
 // Returns the text as a C string. Errors quote the caller's input, which may be any bytes: those
 // that are not UTF-8 become U+FFFD, and zeros, which would end the string, become blanks.
 std::string c_text(const std::string& text) {
-  // Of the JSON library's values only strings are destroyed without taking memory.
+  // A JSON string, unlike other JSON values, needs no memory to be destroyed.
   auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();
   std::ranges::replace(valid, '\0', ' ');
   return valid;

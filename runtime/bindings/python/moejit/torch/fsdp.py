@@ -110,7 +110,7 @@ class ShardedWeight(torch.Tensor):
                                "hint: leave shard_placement_fn out, use a number of ranks that divides the number of "
                                "experts, or gather in bf16, without enable_fp8_all_gather()")
         codes, scales = _quantized_shard(module, self)
-        # With one rank nothing is gathered, and FSDP then takes only the first tensor.
+        # Nothing is gathered if there is one rank: FSDP then takes only the first tensor.
         return ((codes, scales), None) if mesh.size() > 1 else ((codes,), scales)
 
     def fsdp_post_all_gather(self, all_gather_outputs, metadata, param_dtype, *, out=None):
@@ -222,7 +222,7 @@ def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[to
     kept = module.__dict__.pop(_STASH, None)
     if kept is not None and kept[0] == made_of and kept[1] == asking.weight:
         return kept[2]
-    # With offloading, `asking` is a copy on the device.
+    # `asking` is a copy on the device if FSDP offloads parameters.
     shards = {weight: shard.to(asking.device, torch.bfloat16, non_blocking=True) for weight, shard in shards.items()}
     parts = _quantize(module, shards["w1"], shards["w2"])
     other = "w2" if asking.weight == "w1" else "w1"
