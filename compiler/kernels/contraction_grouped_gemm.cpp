@@ -47,10 +47,11 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "
-      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}",
+      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}",
       to_string(s.scales), to_string(s.output), s.local_experts, s.rows, sections, s.n,
       s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged,
-      s.panels_loaded);
+      s.panels_loaded,
+      s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles));
 }
 
 namespace {

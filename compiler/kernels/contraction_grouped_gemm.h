@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/dtype.h"
+#include "compiler/kernels/grouped_gemm.h"
 
 #include <cstdint>
 #include <string>
@@ -41,6 +42,7 @@ struct ContractionGroupedGemmSpec {
   int32_t stages = 4;
   int32_t panels_staged = 3;
   int32_t panels_loaded = 0;
+  int32_t band_tiles = kUsualBandTiles;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 

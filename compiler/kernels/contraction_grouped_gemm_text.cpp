@@ -71,11 +71,19 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
         constants.end() - 2,
         integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
   }
+  if (spec.band_tiles != kUsualBandTiles)
+    constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
   if (spec.is_interleaved) {
     constants.insert(constants.begin() + 2,
                      bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
   }
   return constants;
+}
+
+std::string scheduler_type(const ContractionGroupedGemmSpec& spec) {
+  return spec.band_tiles == kUsualBandTiles
+             ? "ContractionGroupScheduler<Problem, Shape>"
+             : "ContractionGroupScheduler<Problem, Shape, kBandTiles>";
 }
 
 ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
@@ -118,8 +126,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
                {"Problem", is_bf16 ? "Bf16" : "float", "kAdds", "kPanelsStaged", "kPanelsLoaded"}},
               {"Kernel",
                "GroupedGemm",
-               {"Shape", "ContractionGroupScheduler<Problem, Shape>", "Mainloop", scaling.scales,
-                "Epilogue"}},
+               {"Shape", scheduler_type(spec), "Mainloop", scaling.scales, "Epilogue"}},
           },
   };
 }

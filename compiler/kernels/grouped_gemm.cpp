@@ -85,6 +85,10 @@ std::string tiles_text(const GroupedGemmSpec& s) {
                      s.narrow_columns);
 }
 
+std::string band_text(const GroupedGemmSpec& s) {
+  return s.band_tiles == kUsualBandTiles ? "" : fmt::format("band_tiles={} ", s.band_tiles);
+}
+
 std::string accumulation_text(const GroupedGemmSpec& s) {
   if (is_one_chain(s)) return fmt::format("accumulation={}", to_string(s.accumulation));
   return fmt::format("blocks_per_promotion={}", s.blocks_per_promotion);
@@ -105,10 +109,10 @@ std::string to_string(const GroupedGemmSpec& s) {
           : std::string();
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} {}{}local_experts={} sections={} "
-      "section_n={} k={} {} {}stages={} {}",
+      "section_n={} k={} {} {}stages={} {}{}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), bias_text(s),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
-      tiles_text(s), activation, s.stages, accumulation_text(s));
+      tiles_text(s), activation, s.stages, band_text(s), accumulation_text(s));
 }
 
 namespace {

@@ -37,6 +37,9 @@ enum class GemmEpilogue {
   kStoreAndActivationQuantize,  // stores both
 };
 
+// Row tiles in a band unless something else is chosen. In a band, tiles go down the rows first.
+inline constexpr int32_t kUsualBandTiles = 16;
+
 // D[P, sections * section_n] = A[P, k] * B[e][sections * section_n, k]^T over groups of rows. A CTA
 // computes a tile of `tile_rows` rows. The columns of a section are `wide_tiles` tiles of
 // `wide_columns`, then `narrow_tiles` tiles of `narrow_columns`. Swapped tiles, for groups of few
@@ -58,6 +61,7 @@ struct GroupedGemmSpec {
   int32_t tile_rows = 128;  // 16, 32 or 64 if swapped
   float epsilon = 0.0f;     // smallest amax that a quantizing epilogue computes a scale for
   int32_t stages = 4;       // of the shared-memory pipeline, 128 bytes of k each
+  int32_t band_tiles = kUsualBandTiles;
   int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if gated
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;

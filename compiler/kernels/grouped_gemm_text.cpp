@@ -127,6 +127,8 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   std::ranges::copy(tile_constants(spec), std::back_inserter(constants));
   constants.push_back(
       integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
+  if (spec.band_tiles != kUsualBandTiles)
+    constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
   if (!has_tails(spec))
     constants.push_back(integer_constant("kTailRows", 0, "no tile is treated as a tail"));
   if (is_gated(spec)) {
@@ -146,6 +148,11 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                       "gate and up alternate in the bias"));
   }
   return constants;
+}
+
+std::string scheduler_type(const GroupedGemmSpec& spec) {
+  return spec.band_tiles == kUsualBandTiles ? "RowGroupScheduler<Problem, Shape>"
+                                            : "RowGroupScheduler<Problem, Shape, kBandTiles>";
 }
 
 ComposedType bias_type(const GroupedGemmSpec& spec) {
@@ -172,8 +179,7 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   }
   types.push_back({"Kernel",
                    "GroupedGemm",
-                   {"Shape", "RowGroupScheduler<Problem, Shape>", "Mainloop",
-                    scales_part(spec).type, epilogue}});
+                   {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});
   return types;
 }
 

@@ -5,7 +5,7 @@
 // the same size, and the number of steps is known on the device only. CTA c of C takes the tiles
 // c, c + C, c + 2C, ... of one fixed order, so results do not depend on C.
 //
-// The order: groups ascending; in a group, bands of up to 16 row tiles; in a band, columns
+// The order: groups ascending; in a group, bands of up to kBandTiles row tiles; in a band, columns
 // ascending and rows innermost, as RowGroupScheduler does.
 
 #include "moejit_device/gemm/tile.cuh"
@@ -30,13 +30,13 @@ struct ContractionGroupProblem {
   static constexpr bool kInterleaved = kInterleavedValue;
 };
 
-template <typename Problem, typename Shape>
+template <typename Problem, typename Shape, int32_t kBandTiles = 16>
 class ContractionGroupScheduler {
   static constexpr int32_t kRowTiles = ceil_div(Problem::kRows, Shape::kRows);
   static_assert(Problem::kSections == 1 || kRowTiles % Problem::kSections == 0, "whole tiles");
   static constexpr int32_t kSectionTiles = kRowTiles / Problem::kSections;
   static constexpr int32_t kTiles = kRowTiles * Shape::kColumnTiles;  // of a group
-  static constexpr int32_t kBandTiles = 16;
+  static_assert(kBandTiles >= 1, "a band has row tiles");
 
  public:
   static constexpr int32_t kSteps = 0;  // tiles differ

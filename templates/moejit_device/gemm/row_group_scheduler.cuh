@@ -6,9 +6,9 @@
 // itself: CTA c of C takes the tiles c, c + C, c + 2C, ... of one fixed order. Which CTA computes a
 // tile does not change its value, so results do not depend on C.
 //
-// The order: groups ascending; in a group, bands of up to 16 row tiles; in a band, columns
-// ascending and rows innermost. The CTAs that run together then share about as many row tiles of
-// A as column tiles of B, and a small group reads each part of B once.
+// The order: groups ascending; in a group, bands of up to kBandTiles row tiles; in a band, columns
+// ascending and rows innermost. With 16, the CTAs that run together share about as many row tiles
+// of A as column tiles of B, and a small group reads each part of B once.
 //
 // A warp looks at 32 groups at once: lane i holds the number of row tiles up to and including the
 // window's group i, so finding a tile's group is one ballot, and 512 experts are 16 steps in all.
@@ -34,12 +34,12 @@ struct RowGroupProblem {
   static_assert(kSectionN % 8 == 0, "columns are stored 16 bytes at a time");
 };
 
-template <typename Problem, typename Shape>
+template <typename Problem, typename Shape, int32_t kBandTiles = 16>
 class RowGroupScheduler {
   static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
   static constexpr int32_t kColumnTiles =
       Problem::kSections / Shape::kTileSections * Shape::kColumnTiles;
-  static constexpr int32_t kBandTiles = 16;
+  static_assert(kBandTiles >= 1, "a band has row tiles");
 
  public:
   // Steps of every tile that has any; 0 would mean that tiles differ.
