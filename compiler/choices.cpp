@@ -12,4 +12,10 @@ std::string to_string(const Choices& choices) {
   return text;
 }
 
+Json to_json(const Choices& choices) {
+  Json json = Json::object();
+  for (const auto& [knob, value] : choices) json[knob] = value;
+  return json;
+}
+
 }  // namespace moejit::compiler

@@ -177,8 +177,10 @@ Result<OperationDescription> parse_operation(std::string_view json, std::string_
 std::string to_json(const OperationDescription& operation);
 
 // Plans an operation: the kernel that a layer gets for the same problem, and the caller's tensors.
-// Is pure. Errors: parts of the problem that do not go together (kUnsupported).
-Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target);
+// Is pure. Options for intermediates and GEMMs that measure do nothing. Errors: parts of the
+// problem that do not go together (kUnsupported).
+Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target,
+                                     const PlanOptions& options = {});
 
 // Return for an operation's plan what the functions of compiler/compiler.h return for a layer's.
 std::string print_plan(const OperationPlan& plan, bool explain, int32_t width = 0);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "compiler/call_bounds.h"
+#include "compiler/choices.h"
 #include "compiler/dtype.h"
 #include "compiler/kernel_spec.h"
 #include "compiler/layer.h"
 #include "compiler/target.h"
+#include "compiler/tuning.h"
 
 #include <array>
 #include <cstdint>
@@ -158,6 +160,11 @@ struct KernelPlan {
   int64_t min_bytes = 0;             // least traffic, with every bound reached; design section 9
   int64_t multiply_adds = 0;         // with every bound reached
   std::vector<std::string> reasons;  // a sentence for each choice
+  // Name of what the kernel computes, under which tuning records keep what is fastest, and what was
+  // chosen for it. Empty for kernels that are not tuned.
+  std::string problem;
+  Choices choices;
+  std::vector<Choices> candidates;  // all legal ones, the usual first, if PlanOptions asks for them
   bool operator==(const KernelPlan&) const = default;
 };
 
@@ -172,7 +179,8 @@ struct Plan {
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;
   int64_t quantized_weight_bytes = 0;
-  std::vector<std::string> reasons;  // choices of the whole plan
+  std::vector<std::string> reasons;           // choices of the whole plan
+  std::optional<GpuIdentity> tuned_for = {};  // the GPU of the records that the plan was made with
   bool operator==(const Plan&) const = default;
 };
 
@@ -189,6 +197,11 @@ struct PlanOptions {
   // Whether grouped GEMMs measure how long they run. The caller gives each an output for it:
   // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same.
   bool measure_gemms = false;
+  // The records that say what is fastest; null: the usual choices. It is read only while the plan
+  // is made.
+  const Tuning* tuning = nullptr;
+  // Whether KernelPlan::candidates are listed.
+  bool list_candidates = false;
 };
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);

@@ -39,14 +39,14 @@ Activate forward_kind(const ActivationOperation& operation) {
 
 }  // namespace
 
-Result<OperationParts> parts_of(const ActivationOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const ActivationOperation& operation, const PlanContext& context) {
   const Dim p{"P", operation.max_permuted_rows}, i{"I", operation.intermediate};
   const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
   PartsBuilder parts;
   read_inputs(parts, operation, p, i);
   if (!operation.is_gradient) {
     parts.write_rows("output", operation.format, p, i);
-    return std::move(parts).make(forward_kind(operation), bounds, target);
+    return std::move(parts).make(forward_kind(operation), bounds, context);
   }
   const Activation& activation = operation.activation;
   const bool is_fp8 = operation.format == RowFormat::kFp8;
@@ -61,7 +61,7 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Targ
   else
     parts.write("output", DType::kBF16, {p, of_sections(activation, half)});
   if (operation.dprobs) parts.write("output_dprobs", DType::kF32, {p, blocks});
-  return std::move(parts).make(backward_kind(operation, half.value), bounds, target);
+  return std::move(parts).make(backward_kind(operation, half.value), bounds, context);
 }
 
 }  // namespace moejit::compiler

@@ -35,7 +35,7 @@ DType dtype_of(GradientOutput output) {
 
 }  // namespace
 
-Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Target& /*target*/) {
+Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context) {
   const DType operands = operation.scales == GemmScales::kNone ? DType::kBF16 : DType::kF8E4M3;
   const GroupedGemmSpec problem{
       .operands = operands,
@@ -48,7 +48,8 @@ Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Tar
       .k = static_cast<int32_t>(operation.k),
       .blocks_per_promotion = static_cast<int32_t>(operation.scale_sharing_k),
       .bias = operation.bias};
-  MOEJIT_TRY_ASSIGN(KernelPlan kernel, plan_grouped_gemm(problem, operation.max_permuted_rows));
+  MOEJIT_TRY_ASSIGN(KernelPlan kernel,
+                    plan_grouped_gemm(problem, operation.max_permuted_rows, context.options));
   const Dim p{"P", operation.max_permuted_rows}, e{"E", operation.local_experts};
   const Dim n{"n", operation.n}, k{"k", operation.k};
   PartsBuilder parts;
@@ -65,7 +66,7 @@ Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Tar
 }
 
 Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation,
-                                const Target& /*target*/) {
+                                const PlanContext& context) {
   const Dim e{"E", operation.local_experts};
   const Dim rows{"rows", operation.rows}, n{"n", operation.n};
   const Dim columns{"C", operation.max_columns}, blocks{"C/128", operation.max_columns / 128};
@@ -90,7 +91,7 @@ Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation
                                      .local_experts = static_cast<int32_t>(operation.local_experts),
                                      .rows = static_cast<int32_t>(operation.rows),
                                      .n = static_cast<int32_t>(operation.n)},
-                                    operation.max_columns));
+                                    operation.max_columns, context.options));
 }
 
 }  // namespace moejit::compiler

@@ -62,9 +62,10 @@ void PartsBuilder::write_rows(std::string role, RowFormat format, const Dim& row
 }
 
 OperationParts PartsBuilder::make(OperationKind kind, const CallBounds& bounds,
-                                  const Target& target) && {
+                                  const PlanContext& context) && {
   operation_.kind = std::move(kind);
-  KernelPlan kernel = make_kernel(operation_, {.bounds = bounds, .target = target});
+  KernelPlan kernel = make_kernel(
+      operation_, {.bounds = bounds, .target = context.target, .options = context.options});
   complete_kernel(kernel, bounds);
   return {std::move(kernel), std::move(tensors_)};
 }

@@ -18,17 +18,25 @@ struct OperationParts {
   std::vector<TensorPlan> tensors;
 };
 
-Result<OperationParts> parts_of(const QuantizeOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const RouteOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const PermutePadOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const UnpermuteOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const ActivationOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const TransposeOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation, const Target& target);
-Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Target& target);
+// What a plan is made for.
+struct PlanContext {
+  const Target& target;
+  const PlanOptions& options;
+};
+
+Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation,
+                                const PlanContext& context);
+Result<OperationParts> parts_of(const RouteOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const PermutePadOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const ActivationOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const TransposeOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,
+                                const PlanContext& context);
+Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation,
-                                const Target& target);
+                                const PlanContext& context);
 
 // Collects the tensors of an operation by the roles of its kernel. Makes the kernel from them as
 // for an operation of a layer's graph.
@@ -56,7 +64,7 @@ class PartsBuilder {
   void write_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
 
   // Returns the tensors with the kernel that a layer's graph has for such an operation.
-  OperationParts make(OperationKind kind, const CallBounds& bounds, const Target& target) &&;
+  OperationParts make(OperationKind kind, const CallBounds& bounds, const PlanContext& context) &&;
   // Returns the tensors with a kernel that is complete already.
   OperationParts with(KernelPlan kernel) && { return {std::move(kernel), std::move(tensors_)}; }
 

@@ -31,7 +31,7 @@ PermutePad kind_of(const PermutePadOperation& operation) {
 
 }  // namespace
 
-Result<OperationParts> parts_of(const RouteOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const RouteOperation& operation, const PlanContext& context) {
   const RoutedTokens& tokens = operation.tokens;
   const TokenDims d(tokens);
   const Dim e{"E", tokens.local_experts}, starts{"E+1", tokens.local_experts + 1};
@@ -49,10 +49,10 @@ Result<OperationParts> parts_of(const RouteOperation& operation, const Target& t
             .splits_alignment = static_cast<int32_t>(tokens.splits_alignment),
             .topk_ids = ids,
             .ignores_foreign = operation.foreign_experts == ForeignExperts::kIgnore},
-      bounds_of(tokens), target);
+      bounds_of(tokens), context);
 }
 
-Result<OperationParts> parts_of(const PermutePadOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const PermutePadOperation& operation, const PlanContext& context) {
   const TokenDims d(operation.tokens);
   const Dim columns = columns_of(operation.columns);
   PartsBuilder parts;
@@ -68,10 +68,10 @@ Result<OperationParts> parts_of(const PermutePadOperation& operation, const Targ
                  .shape = {d.t, columns},
                  .scales_shape = {d.t, blocks_of(columns)},
                  .scales_name = "kept_scale_inv"});
-  return std::move(parts).make(kind_of(operation), bounds_of(operation.tokens), target);
+  return std::move(parts).make(kind_of(operation), bounds_of(operation.tokens), context);
 }
 
-Result<OperationParts> parts_of(const UnpermuteOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanContext& context) {
   const TokenDims d(operation.tokens);
   const Dim columns = columns_of(operation.columns);
   Unpermute kind{.columns = static_cast<int32_t>(operation.columns),
@@ -87,7 +87,7 @@ Result<OperationParts> parts_of(const UnpermuteOperation& operation, const Targe
     if (operation.bias_dprobs) parts.read("bias_dprobs", DType::kF32, {d.p});
     parts.write("dprobs", kind.probs, {d.t, d.k});
   }
-  return std::move(parts).make(kind, bounds_of(operation.tokens), target);
+  return std::move(parts).make(kind, bounds_of(operation.tokens), context);
 }
 
 }  // namespace moejit::compiler

@@ -2,6 +2,7 @@
 #include "compiler/operation/operation_parts.h"
 #include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/plan_workspace.h"
+#include "compiler/planner/tuned_candidate.h"
 
 #include <fmt/core.h>
 
@@ -16,17 +17,21 @@ void complete_tensor(TensorPlan& tensor, const KernelPlan& kernel) {
 
 }  // namespace
 
-Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target) {
+Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target,
+                                     const PlanOptions& options) {
+  const PlanContext context{.target = target, .options = options};
   MOEJIT_TRY_ASSIGN(
       OperationParts parts,
-      std::visit([&](const auto& kind) { return parts_of(kind, target); }, operation));
+      std::visit([&](const auto& kind) { return parts_of(kind, context); }, operation));
   const std::string_view name = operation_name(operation);
   parts.kernel.operation = name;
+  explain_tuning(parts.kernel, target, options.tuning);
   // Not braced: if memory ends within the braces of a class with a base, GCC 12 destroys the base
   // twice.
   OperationPlan plan;
   plan.subject = fmt::format("the operation {}", name);
   plan.target = target;
+  if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.bounds = parts.kernel.bounds;
   plan.tensors = std::move(parts.tensors);
   plan.operation = operation;

@@ -3,7 +3,7 @@
 
 namespace moejit::compiler {
 
-Result<OperationParts> parts_of(const QuantizeOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanContext& context) {
   const Dim rows{"T", operation.max_tokens}, columns = columns_of(operation.columns);
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {rows, columns});
@@ -13,10 +13,11 @@ Result<OperationParts> parts_of(const QuantizeOperation& operation, const Target
                    .format = format_of(RowFormat::kFp8),
                    .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
                    .reason = "one power-of-two scale for a row and 128 columns"},
-      {.max_tokens = operation.max_tokens}, target);
+      {.max_tokens = operation.max_tokens}, context);
 }
 
-Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation, const Target& target) {
+Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation,
+                                const PlanContext& context) {
   const int64_t section_rows = operation.rows / operation.sections;
   const int64_t tile_rows = operation.sections * ((section_rows + 127) / 128);
   const Dim e{"E", operation.local_experts}, rows{"rows", operation.rows};
@@ -44,7 +45,7 @@ Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation, const
                       .columns = static_cast<int32_t>(operation.columns),
                       .tiles_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
                       .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved},
-      {.groups = static_cast<int32_t>(operation.local_experts)}, target);
+      {.groups = static_cast<int32_t>(operation.local_experts)}, context);
 }
 
 }  // namespace moejit::compiler

@@ -4,7 +4,8 @@
 
 namespace moejit::compiler {
 
-Result<OperationParts> parts_of(const TransposeOperation& operation, const Target& /*target*/) {
+Result<OperationParts> parts_of(const TransposeOperation& operation,
+                                const PlanContext& /*context*/) {
   const int64_t most_columns =
       gradient_columns(bounds_of_rows(operation.max_permuted_rows, operation.local_experts));
   MOEJIT_TRY_ASSIGN(KernelPlan kernel,
@@ -34,7 +35,7 @@ Result<OperationParts> parts_of(const TransposeOperation& operation, const Targe
 }
 
 Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,
-                                const Target& /*target*/) {
+                                const PlanContext& /*context*/) {
   MOEJIT_TRY_ASSIGN(KernelPlan kernel, plan_multi_cast_transpose({.input = operation.input_dtype,
                                                                   .output = operation.output_dtype},
                                                                  operation.sizes));

@@ -4,6 +4,8 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/tuned_candidate.h"
 
 #include <fmt/core.h>
 
@@ -142,22 +144,30 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
           {"d_map", tensors.d, output_box(spec)}};
 }
 
-KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
-                                         int64_t columns) {
-  const int64_t mean_columns = columns / problem.local_experts;
-  const ContractionGroupedGemmSpec spec = choose_tiles(problem, mean_columns);
-  KernelPlan kernel{
-      .operation = "contraction_grouped_gemm",
-      .spec = spec,
-      .arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}},
-      .tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, {"a", "b", "d"}),
-      .reasons = tile_reasons(spec, mean_columns),
-  };
-  if (spec.scales != GradientScales::kNone) {
+KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& problem,
+                                           int64_t columns, int64_t mean_columns,
+                                           const GemmTensors& tensors, const PlanOptions& options) {
+  KernelPlan kernel{.problem = problem_name(problem, mean_columns)};
+  const ContractionGroupedGemmSpec spec = choose_candidate(
+      kernel, options, [&] { return choose_tiles(problem, mean_columns); },
+      [&] { return contraction_grouped_gemm_candidates(problem, mean_columns); });
+  kernel.spec = spec;
+  kernel.tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, tensors);
+  kernel.reasons = tile_reasons(spec, mean_columns);
+  return kernel;
+}
+
+KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem, int64_t columns,
+                                         const PlanOptions& options) {
+  KernelPlan kernel = contraction_grouped_gemm_kernel(
+      problem, columns, columns / problem.local_experts, {"a", "b", "d"}, options);
+  kernel.operation = "contraction_grouped_gemm";
+  kernel.arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}};
+  if (problem.scales != GradientScales::kNone) {
     kernel.arguments.push_back({"a_scale_inv", "a_scale_inv"});
     kernel.arguments.push_back({"b_scale_inv", "b_scale_inv"});
   }
-  complete_kernel(kernel, bounds_of_rows(columns, spec.local_experts, kScaleBlock));
+  complete_kernel(kernel, bounds_of_rows(columns, problem.local_experts, kScaleBlock));
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

@@ -23,4 +23,10 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec, in
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors);
 
+// Returns a contraction-grouped GEMM with its spec, tensor maps and the reasons for its choices,
+// which are those of choose_tiles() or what the options' records name.
+KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& problem,
+                                           int64_t columns, int64_t mean_columns,
+                                           const GemmTensors& tensors, const PlanOptions& options);
+
 }  // namespace moejit::compiler

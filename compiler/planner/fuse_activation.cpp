@@ -41,7 +41,7 @@ std::string apart_reason(const Layer& layer) {
         "for each of a thread's 64 columns, which takes the assembler seconds, with many of them "
         "minutes",
         apart, count);
-  const int64_t rows = mean_rows(call_bounds(layer));
+  const int64_t rows = group_rows(call_bounds(layer)).mean;
   if (rows > kMostSwappedRows) return {};
   return fmt::format(
       "{}an expert has {} rows in the mean, for which tiles are swapped, and swapped tiles have "

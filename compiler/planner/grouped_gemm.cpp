@@ -5,6 +5,9 @@
 #include "compiler/launch.h"
 #include "compiler/planner/check_grouped_gemm.h"
 #include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/grouped_gemm_candidates.h"
+#include "compiler/planner/tuned_candidate.h"
+#include "compiler/support/integer.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -170,12 +173,9 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   return spec;
 }
 
-int64_t mean_rows(const CallBounds& bounds) {
-  const int64_t rows = std::min(bounds.max_tokens * bounds.top_k, bounds.max_permuted_rows);
-  return (rows + bounds.groups - 1) / bounds.groups;
+bool may_be_swapped(const GroupedGemmSpec& problem) {
+  return problem.b_major == Major::kK && tile_sections(problem) == 1;
 }
-
-bool may_be_swapped(const GroupedGemmSpec& problem) { return problem.b_major == Major::kK; }
 
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
   constexpr int32_t kMostStages = 12;
@@ -184,6 +184,11 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
   spec.tile_rows = largest_group <= 16 ? 16 : largest_group <= 32 ? 32 : 64;
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
   return with_stages(spec, kMostStages);
+}
+
+GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
+  const bool is_swapped = may_be_swapped(problem) && rows.mean <= kMostSwappedRows;
+  return is_swapped ? choose_swapped_tiles(problem, rows.most) : choose_tiles(problem);
 }
 
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec) {
@@ -223,13 +228,16 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   return maps;
 }
 
-KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec,
-                               int64_t rows, const GemmTensors& tensors) {
-  KernelPlan kernel{
-      .spec = spec,
-      .tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors),
-      .reasons = tile_reasons(problem, spec),
-  };
+KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
+                               const GroupRows& groups, const GemmTensors& tensors,
+                               const PlanOptions& options) {
+  KernelPlan kernel{.problem = problem_name(problem, groups)};
+  const GroupedGemmSpec spec = choose_candidate(
+      kernel, options, [&] { return choose_spec(problem, groups); },
+      [&] { return grouped_gemm_candidates(problem, groups); });
+  kernel.spec = spec;
+  kernel.tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors);
+  kernel.reasons = tile_reasons(problem, spec);
   if (spec.scales != GemmScales::kNone)
     kernel.arguments = {{"a_scale_inv", tensors.a_scale_inv}, {"b_scale_inv", tensors.b_scale_inv}};
   if (stores_result(spec)) kernel.arguments.push_back({"d", tensors.d});
@@ -251,21 +259,19 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemm
   return kernel;
 }
 
-Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows) {
+Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
+                                     const PlanOptions& options) {
   MOEJIT_TRY(check_grouped_gemm(problem));
-  const int64_t mean_rows = (rows + problem.local_experts - 1) / problem.local_experts;
-  KernelPlan kernel = grouped_gemm_kernel(problem,
-                                          may_be_swapped(problem) && mean_rows <= kMostSwappedRows
-                                              ? choose_swapped_tiles(problem, rows)
-                                              : choose_tiles(problem),
-                                          rows,
+  const GroupRows groups{.mean = ceil_div(rows, problem.local_experts), .most = rows};
+  KernelPlan kernel = grouped_gemm_kernel(problem, rows, groups,
                                           {.a = "a",
                                            .b = "b",
                                            .d = "d",
                                            .a_scale_inv = "a_scale_inv",
                                            .b_scale_inv = "b_scale_inv",
                                            .probs = "probs",
-                                           .bias = "bias"});
+                                           .bias = "bias"},
+                                          options);
   kernel.operation = "grouped_gemm";
   kernel.arguments.push_back({"elapsed", "elapsed"});
   complete_kernel(kernel, bounds_of_rows(rows, problem.local_experts));

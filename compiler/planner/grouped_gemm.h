@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/plan.h"
+#include "compiler/planner/candidate.h"
 
 #include <cstdint>
 #include <string>
@@ -27,13 +28,11 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // unless scales are of blocks.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
-// Returns the most rows per expert, in the mean, that a call can have.
-int64_t mean_rows(const CallBounds& bounds);
-
 // Tiles are swapped for at most this many mean rows per expert.
 inline constexpr int64_t kMostSwappedRows = 64;
 
-// Returns whether tiles may be swapped: not with an MN-major B, which stays the n side of WGMMA.
+// Returns whether tiles may be swapped: not with an MN-major B, which stays the n side of WGMMA,
+// nor with an epilogue that joins gate and up.
 bool may_be_swapped(const GroupedGemmSpec& problem);
 
 // Completes a spec as choose_tiles() does, but with swapped tiles. They have as many rows as the
@@ -41,7 +40,11 @@ bool may_be_swapped(const GroupedGemmSpec& problem);
 // give right results too, but slower. Not for epilogues that join gate and up.
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
-// Returns sentences that explain the choices of choose_tiles() or choose_swapped_tiles().
+// Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
+// choose_tiles().
+GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
+
+// Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
 // Names of tensors in a plan: A [P, k] and B [E, N, k]; D [P, N] and its activation Q [P,
@@ -68,9 +71,11 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices);
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors);
 
-// Returns a grouped GEMM of P = `rows` permuted rows with the tiles chosen in `spec`, complete but
-// for operation, launch and work. Group sizes are in the tensors "counts" and "offs".
-KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec,
-                               int64_t rows, const GemmTensors& tensors);
+// Returns a grouped GEMM of P = `rows` permuted rows in groups as `groups` tells, complete but for
+// operation, launch and work. Its tiles are those of choose_spec(), or what the options' records
+// name. Group sizes are in the tensors "counts" and "offs".
+KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
+                               const GroupRows& groups, const GemmTensors& tensors,
+                               const PlanOptions& options);
 
 }  // namespace moejit::compiler

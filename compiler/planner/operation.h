@@ -77,6 +77,7 @@ void narrow(Operation& operation);
 struct KernelContext {
   const CallBounds& bounds;
   const Target& target;
+  const PlanOptions& options;
 };
 
 // Returns the kernel of an operation: spec, arguments, tensor maps and reasons.

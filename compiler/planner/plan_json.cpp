@@ -52,6 +52,10 @@ Json kernel_json(const KernelPlan& kernel) {
                {"min_bytes", kernel.min_bytes},
                {"multiply_adds", kernel.multiply_adds},
                {"reasons", kernel.reasons}};
+  if (!kernel.problem.empty()) {
+    json["problem"] = kernel.problem;
+    json["choices"] = to_json(kernel.choices);
+  }
   if (kernel.half) json["half"] = to_string(*kernel.half);
   if (kernel.dispatch_call) json["dispatch_call"] = to_string(*kernel.dispatch_call);
   if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);

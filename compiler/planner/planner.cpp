@@ -5,6 +5,7 @@
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
+#include "compiler/planner/tuned_candidate.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -74,11 +75,13 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
 
 // Returns a complete kernel for each operation.
 std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bounds,
-                                     const Target& target) {
+                                     const Target& target, const PlanOptions& options) {
   std::vector<KernelPlan> kernels;
   for (const Operation& operation : graph.operations) {
-    KernelPlan kernel = make_kernel(operation, {.bounds = bounds, .target = target});
+    KernelPlan kernel =
+        make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
+    explain_tuning(kernel, target, options.tuning);
     kernels.push_back(std::move(kernel));
   }
   return kernels;
@@ -97,7 +100,8 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
   plan.layer = layer;
   const Graph graph = fused_graph(layer, options, plan.reasons);
   MOEJIT_TRY(validate(graph));
-  plan.kernels = make_kernels(graph, plan.bounds, target);
+  plan.kernels = make_kernels(graph, plan.bounds, target, options);
+  if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.tensors = make_tensors(graph);
   plan.workspace_bytes = plan_workspace(plan, options);
   plan.saved_bytes = plan_saved(plan);

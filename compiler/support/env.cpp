@@ -23,6 +23,8 @@ constexpr std::array kVariables{
     VariableInfo{Variable::kPackKeys, "MOEJIT_PACK_KEYS",
                  "key ring: packs need a signature by one of its keys",
                  "packs need the right owner and mode"},
+    VariableInfo{Variable::kTuning, "MOEJIT_TUNING",
+                 "tuning records that plans are made with, separated by ':'", "none"},
     VariableInfo{Variable::kNvrtc, "MOEJIT_NVRTC", "path of the NVRTC library file",
                  "searched for, see docs/environment.md"},
     VariableInfo{Variable::kCudaDriver, "MOEJIT_CUDA_DRIVER", "path of the CUDA driver library",

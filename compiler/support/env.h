@@ -16,6 +16,7 @@ enum class Variable {
   kCacheNetwork,
   kPacks,
   kPackKeys,
+  kTuning,
   kNvrtc,
   kCudaDriver,
   kCheckPointers,

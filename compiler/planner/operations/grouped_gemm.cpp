@@ -9,15 +9,19 @@
 namespace moejit::compiler {
 namespace {
 
-std::string tile_kind_reason(const CallBounds& bounds) {
-  const int64_t rows = mean_rows(bounds);
-  if (rows <= kMostSwappedRows)
-    return fmt::format(
-        "swapped tiles: {} tokens give an expert {} rows in the mean, no more than {}",
-        bounds.max_tokens, rows, kMostSwappedRows);
-  return fmt::format(
-      "tiles of 128 rows: {} tokens give an expert {} rows in the mean, more than {}",
-      bounds.max_tokens, rows, kMostSwappedRows);
+std::string tile_kind_reason(const CallBounds& bounds, bool is_swapped) {
+  const int64_t rows = group_rows(bounds).mean;
+  const bool are_few = rows <= kMostSwappedRows;
+  if (is_swapped != are_few) return {};  // a record chose the tiles
+  return fmt::format("{}: {} tokens give an expert {} rows in the mean, {} than {}",
+                     is_swapped ? "swapped tiles" : "tiles of 128 rows", bounds.max_tokens, rows,
+                     are_few ? "no more" : "more", kMostSwappedRows);
+}
+
+void add_tile_kind_reason(KernelPlan& kernel, const CallBounds& bounds) {
+  const bool is_swapped = std::get<GroupedGemmSpec>(kernel.spec).is_swapped;
+  if (std::string reason = tile_kind_reason(bounds, is_swapped); !reason.empty())
+    kernel.reasons.insert(kernel.reasons.begin(), std::move(reason));
 }
 
 GemmTensors gemm_tensors(const Operation& operation) {
@@ -44,15 +48,10 @@ void set_formats(GroupedGemmSpec& problem, const Format& a) {
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
                        const KernelContext& context) {
   const CallBounds& bounds = context.bounds;
-  const GroupedGemmSpec& problem = gemm.problem;
-  // A token goes to an expert at most once, so a group has at most max_tokens rows.
-  const bool is_swapped = may_be_swapped(problem) && mean_rows(bounds) <= kMostSwappedRows;
-  const GroupedGemmSpec spec =
-      is_swapped ? choose_swapped_tiles(problem, bounds.max_tokens) : choose_tiles(problem);
   KernelPlan kernel =
-      grouped_gemm_kernel(problem, spec, bounds.max_permuted_rows, gemm_tensors(operation));
-  if (may_be_swapped(problem))
-    kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(bounds));
+      grouped_gemm_kernel(gemm.problem, bounds.max_permuted_rows, group_rows(bounds),
+                          gemm_tensors(operation), context.options);
+  if (may_be_swapped(gemm.problem)) add_tile_kind_reason(kernel, bounds);
   return kernel;
 }
 
@@ -62,9 +61,10 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& 
   GroupedGemmSpec problem = gemm.problem;
   problem.epilogue =
       d != nullptr ? GemmEpilogue::kStoreAndActivationQuantize : GemmEpilogue::kActivationQuantize;
-  KernelPlan kernel = grouped_gemm_kernel(
-      problem, choose_tiles(problem), context.bounds.max_permuted_rows, gemm_tensors(operation));
-  kernel.reasons.insert(kernel.reasons.begin(), tile_kind_reason(context.bounds));
+  KernelPlan kernel =
+      grouped_gemm_kernel(problem, context.bounds.max_permuted_rows, group_rows(context.bounds),
+                          gemm_tensors(operation), context.options);
+  add_tile_kind_reason(kernel, context.bounds);
   if (d != nullptr)
     kernel.reasons.push_back(
         fmt::format("{} is written too because {}", d->tensor,

@@ -18,12 +18,9 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
                                                                        : gradient_columns(bounds);
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(bounds.max_tokens * bounds.top_k, padded) / bounds.groups);
-  const ContractionGroupedGemmSpec spec = choose_tiles(wgrad.problem, mean_columns);
-  KernelPlan kernel{
-      .spec = spec,
-      .tensor_maps = contraction_grouped_gemm_tensor_maps(
-          spec, padded, {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}),
-      .reasons = tile_reasons(spec, mean_columns)};
+  KernelPlan kernel = contraction_grouped_gemm_kernel(
+      wgrad.problem, padded, mean_columns,
+      {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}, context.options);
   add_arguments(kernel, operation, {"counts", "offs"});
   if (!a.scale_inv.empty()) {
     kernel.arguments.push_back({"a_scale_inv", a.scale_inv});

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernels/contraction_grouped_gemm.h"
+#include "compiler/planner/candidate.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::compiler {
+
+// Returns the name under which records keep what was measured for a problem (choose_tiles() says
+// which fields it has) with about this many tokens a group, as problem_name() of
+// grouped_gemm_candidates.h does.
+std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
+
+// Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
+// `narrow_tiles` of a row of tiles, `stages`, `panels_staged`, `panels_loaded` and `band_tiles`.
+Choices choices_of(const ContractionGroupedGemmSpec& spec);
+
+// Returns the legal specs of a problem, at most 29, each once: first that of choose_tiles(). From
+// it the others differ in tiles, stages and panels, in the panels loaded, or in the bands.
+std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_candidates(
+    const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/grouped_gemm_candidates.h"
+
+#include "compiler/planner/grouped_gemm.h"
+#include "compiler/support/integer.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::array kStages = {3, 4, 5, 6};
+constexpr std::array kBands = {4, 8, 16, 32};
+constexpr std::array kSwappedRows = {16, 32, 64};
+constexpr std::array kSwappedStages = {6, 8, 10, 12};
+
+// A group with more rows than this many times the mean is not what tiles are chosen for.
+constexpr int64_t kManyTimesMean = 4;
+
+// Swapped and other tiles are both tried where the mean of a group's rows is at most this.
+constexpr int64_t kMostRowsOfBothKinds = 2 * kMostSwappedRows;
+
+// Returns the covers of a section's columns: the chosen one, only wide tiles, only narrow ones.
+// Gated tiles have one cover.
+std::vector<GroupedGemmSpec> covers_of(const GroupedGemmSpec& chosen) {
+  std::vector<GroupedGemmSpec> covers = {chosen};
+  if (tile_sections(chosen) > 1) return covers;
+  covers.push_back(chosen);
+  covers.back().wide_tiles = static_cast<int32_t>(ceil_div(chosen.section_n, chosen.wide_columns));
+  covers.back().narrow_tiles = 0;
+  covers.push_back(chosen);
+  covers.back().wide_tiles = 0;
+  covers.back().narrow_tiles =
+      static_cast<int32_t>(ceil_div(chosen.section_n, chosen.narrow_columns));
+  return covers;
+}
+
+void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
+               CandidateList<GroupedGemmSpec>& list) {
+  const GroupedGemmSpec chosen = choose_tiles(problem);
+  const int64_t many_rows = std::min(rows.most, kManyTimesMean * rows.mean);
+  const int64_t most_tiles = ceil_div(many_rows, chosen.tile_rows);
+  for (const int32_t stages : kStages)
+    for (GroupedGemmSpec spec : covers_of(chosen))
+      for (const int32_t band : kBands) {
+        // Bands that hold all tiles of a group give one order. More stages than the usual are tried
+        // in the usual order alone.
+        const bool is_usual = band == kUsualBandTiles;
+        if (!is_usual && (most_tiles <= std::min(band, kUsualBandTiles) || stages > chosen.stages))
+          continue;
+        spec.stages = stages;
+        spec.band_tiles = band;
+        list.add(spec);
+      }
+}
+
+void add_swapped_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
+                       CandidateList<GroupedGemmSpec>& list) {
+  GroupedGemmSpec spec = choose_swapped_tiles(problem, rows.most);
+  for (const int32_t tile_rows : kSwappedRows)
+    for (const int32_t stages : kSwappedStages) {
+      spec.tile_rows = tile_rows;
+      spec.stages = stages;
+      list.add(spec);
+    }
+}
+
+}  // namespace
+
+std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) {
+  std::string name =
+      fmt::format("grouped_gemm operands={} scales={} epilogue={}", to_string(problem.operands),
+                  to_string(problem.scales), to_string(problem.epilogue));
+  const auto add = [&name](std::string_view key, const auto& value) {
+    name += fmt::format(" {}={}", key, value);
+  };
+  if (problem.accumulation != GemmAccumulation::kFp32)
+    add("accumulation", to_string(problem.accumulation));
+  if (problem.bias != GemmBias::kNone) add("bias", to_string(problem.bias));
+  if (problem.has_interleaved_bias) add("interleaved_bias", true);
+  if (stores_activation(problem)) add("activation", to_string(problem.activation));
+  if (problem.b_major != Major::kK) add("b_major", to_string(problem.b_major));
+  if (problem.scales == GemmScales::kRowBlock)
+    add("blocks_per_promotion", problem.blocks_per_promotion);
+  add("local_experts", problem.local_experts);
+  add("sections", problem.sections);
+  add("section_n", problem.section_n);
+  add("k", problem.k);
+  add("rows", rows_class(std::max<int64_t>(rows.mean, 1)));
+  return name;
+}
+
+Choices choices_of(const GroupedGemmSpec& spec) {
+  if (spec.is_swapped) return {{"tile_rows", spec.tile_rows}, {"stages", spec.stages}};
+  return {{"wide_tiles", spec.wide_tiles},
+          {"narrow_tiles", spec.narrow_tiles},
+          {"stages", spec.stages},
+          {"band_tiles", spec.band_tiles}};
+}
+
+std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,
+                                                                const GroupRows& rows) {
+  CandidateList<GroupedGemmSpec> list;
+  list.add(choose_spec(problem, rows));
+  const bool is_swapped = may_be_swapped(problem) && rows.mean <= kMostRowsOfBothKinds;
+  if (is_swapped) add_swapped_tiles(problem, rows, list);
+  if (!is_swapped || rows.mean > kMostSwappedRows / 2) add_tiles(problem, rows, list);
+  return std::move(list).take();
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+#include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/grouped_gemm.h"
+#include "compiler/planner/grouped_gemm_candidates.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace moejit::compiler {
+namespace {
+
+constexpr std::size_t kMost = 29;
+
+// Shapes of published models, a shape nobody has, and one tile.
+const std::vector<GroupedGemmSpec> kProblems = {
+    {.local_experts = 8, .sections = 2, .section_n = 14336, .k = 4096},
+    {.local_experts = 8, .section_n = 4096, .k = 14336},
+    {.local_experts = 128, .section_n = 2048, .k = 768},
+    {.local_experts = 3, .sections = 2, .section_n = 144, .k = 272},
+    {.operands = DType::kBF16,
+     .scales = GemmScales::kNone,
+     .local_experts = 8,
+     .section_n = 7168,
+     .k = 2048},
+    {.operands = DType::kBF16,
+     .scales = GemmScales::kNone,
+     .b_major = Major::kMn,
+     .local_experts = 8,
+     .section_n = 2880,
+     .k = 2880},
+    {.epilogue = GemmEpilogue::kActivationQuantize,
+     .local_experts = 8,
+     .sections = 2,
+     .section_n = 2048,
+     .k = 7168},
+    {.local_experts = 1, .section_n = 16, .k = 16},
+};
+const std::vector<GroupRows> kRows = {{1, 1},      {8, 64},      {40, 2048},   {100, 8192},
+                                      {500, 8192}, {1024, 4096}, {8192, 65536}};
+
+template <typename Spec>
+void expect_legal(const std::vector<Candidate<Spec>>& candidates) {
+  ASSERT_GE(candidates.size(), 2U);
+  EXPECT_LE(candidates.size(), kMost);
+  std::set<Choices> choices;
+  for (const Candidate<Spec>& candidate : candidates) {
+    EXPECT_LE(launch_shape(candidate.spec).shared_bytes, Target{}.shared_memory_bytes);
+    EXPECT_TRUE(choices.insert(candidate.choices).second) << to_string(candidate.choices);
+    EXPECT_EQ(candidate.choices, choices_of(candidate.spec));
+  }
+}
+
+TEST(GemmCandidates, BeginWithTheUsualSpecAndAreLegalAndFew) {
+  for (const GroupedGemmSpec& problem : kProblems)
+    for (const GroupRows& rows : kRows) {
+      SCOPED_TRACE(problem_name(problem, rows));
+      const auto candidates = grouped_gemm_candidates(problem, rows);
+      expect_legal(candidates);
+      EXPECT_EQ(candidates.front().spec, choose_spec(problem, rows));
+    }
+}
+
+TEST(GemmCandidates, OfWgradBeginWithTheUsualSpecAndAreLegalAndFew) {
+  for (const GradientScales scales :
+       {GradientScales::kTile, GradientScales::kRow, GradientScales::kNone})
+    for (const GradientOutput output :
+         {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add})
+      for (const int64_t columns : {1, 500, 1000, 4096}) {
+        const ContractionGroupedGemmSpec problem{
+            .scales = scales, .output = output, .local_experts = 8, .rows = 4096, .n = 7168};
+        SCOPED_TRACE(problem_name(problem, columns));
+        const auto candidates = contraction_grouped_gemm_candidates(problem, columns);
+        expect_legal(candidates);
+        EXPECT_EQ(candidates.front().spec, choose_tiles(problem, columns));
+      }
+}
+
+// What decides the bits of a result is the same in all of them.
+TEST(GemmCandidates, DifferInNothingThatDecidesBits) {
+  for (const GroupedGemmSpec& problem : kProblems)
+    for (const GroupRows& rows : kRows)
+      for (const auto& candidate : grouped_gemm_candidates(problem, rows)) {
+        const GroupedGemmSpec& one = candidate.spec;
+        const GroupedGemmSpec usual = choose_spec(problem, rows);
+        EXPECT_EQ(one.blocks_per_promotion, usual.blocks_per_promotion);
+        EXPECT_EQ(one.sections * one.section_n, usual.sections * usual.section_n);
+        EXPECT_EQ(one.accumulation, usual.accumulation);
+        EXPECT_EQ(one.epilogue, usual.epilogue);
+      }
+}
+
+// 256 tiles of 128 rows in a group: 4 to 32 of them in a band are four orders. 192 * 75 columns are
+// 112.5 tiles of 128.
+TEST(GemmCandidates, OfManyRowsHaveAllBandsAndCovers) {
+  const auto candidates =
+      grouped_gemm_candidates({.local_experts = 8, .section_n = 14400, .k = 4096}, {8192, 32768});
+  const auto has = [&](const Choices& choices) {
+    return std::ranges::count(candidates, choices, &Candidate<GroupedGemmSpec>::choices) == 1;
+  };
+  for (const int64_t band : {4, 8, 16, 32})
+    for (const int64_t stages : {3, 4}) {
+      EXPECT_TRUE(
+          has({{"band_tiles", band}, {"narrow_tiles", 0}, {"stages", stages}, {"wide_tiles", 75}}));
+      EXPECT_TRUE(has(
+          {{"band_tiles", band}, {"narrow_tiles", 113}, {"stages", stages}, {"wide_tiles", 0}}));
+    }
+}
+
+TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
+  for (const auto& candidate :
+       grouped_gemm_candidates({.local_experts = 8, .section_n = 4096, .k = 7168}, {16, 128}))
+    EXPECT_TRUE(candidate.spec.is_swapped);
+}
+
+TEST(GemmCandidates, RowsOfOneClassShareTheProblemsName) {
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
+  EXPECT_EQ(problem_name(problem, {1000, 8192}), problem_name(problem, {1100, 4096}));
+  EXPECT_NE(problem_name(problem, {1000, 8192}), problem_name(problem, {1500, 8192}));
+  EXPECT_EQ(problem_name(problem, {1024, 8192}),
+            "grouped_gemm operands=F8_E4M3 scales=row_block epilogue=store_bf16 "
+            "blocks_per_promotion=1 local_experts=8 sections=1 section_n=4096 k=7168 rows=1024");
+}
+
+// 2^(b/2), and the borders 2^(b/2 + 1/4): 1.19, 1.68, 2.38, 3.36, 4.76, 6.73, 9.51, 13.5, 19.03.
+TEST(GemmCandidates, ClassesOfRowsAreTwoToAnOctave) {
+  const std::vector<std::pair<int64_t, int64_t>> wanted = {
+      {1, 1},       {2, 2},       {3, 3},
+      {4, 4},       {5, 6},       {6, 6},
+      {7, 8},       {9, 8},       {10, 11},
+      {13, 11},     {14, 16},     {19, 16},
+      {20, 23},     {64, 64},     {76, 64},
+      {77, 91},     {1024, 1024}, {1217, 1024},
+      {1218, 1448}, {4096, 4096}, {(1 << 30), (1 << 30)}};
+  for (const auto& [rows, middle] : wanted) EXPECT_EQ(rows_class(rows), middle) << rows;
+}
+
+}  // namespace
+}  // namespace moejit::compiler

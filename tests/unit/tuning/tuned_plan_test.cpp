@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/operation.h"
+#include "tests/unit/planner/planner_layers.h"
+#include "tests/unit/tuning/tuning_records.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+
+namespace moejit::compiler {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Layer training_layer() {
+  Layer layer = dsv3_like_layer();
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  layer.local_experts = 8;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+const KernelPlan& kernel_of(const Plan& plan, std::string_view operation) {
+  return *std::ranges::find(plan.kernels, operation, &KernelPlan::operation);
+}
+
+// A record with one entry, for the H200.
+Tuning tuning_with(const TuningEntry& entry) {
+  return Tuning::make({{.gpu = h200(), .entries = {entry}}}, h200()).value();
+}
+
+// Returns choices of the kernel's candidates that are not the usual ones.
+const Choices& others(const KernelPlan& kernel) { return kernel.candidates.back(); }
+
+TEST(TunedPlan, WithoutRecordsIsWhatItWasAndNamesProblemsAndChoices) {
+  const LayerPlan plan = plan_of(training_layer());
+  EXPECT_FALSE(plan.tuned_for);
+  int tuned = 0;
+  for (const KernelPlan& kernel : plan.kernels) {
+    if (kernel.problem.empty()) continue;
+    ++tuned;
+    EXPECT_FALSE(kernel.choices.empty());
+    EXPECT_TRUE(kernel.candidates.empty());
+    for (const std::string& reason : kernel.reasons) EXPECT_THAT(reason, Not(HasSubstr("record")));
+  }
+  EXPECT_EQ(tuned, 8);  // fc1, fc2, two dgrads, and two wgrads that overwrite and two that add
+}
+
+TEST(TunedPlan, ListsCandidatesTheUsualOnesFirst) {
+  const LayerPlan plan = plan_of(training_layer(), {.list_candidates = true});
+  for (const KernelPlan& kernel : plan.kernels) {
+    EXPECT_EQ(kernel.problem.empty(), kernel.candidates.empty()) << kernel.operation;
+    if (kernel.problem.empty()) continue;
+    EXPECT_EQ(kernel.candidates.front(), kernel.choices);
+  }
+}
+
+TEST(TunedPlan, TakesTheChoicesOfARecordAndSaysSo) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  for (const KernelPlan& usual : listed.kernels) {
+    if (usual.problem.empty()) continue;
+    SCOPED_TRACE(usual.operation);
+    const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
+    const LayerPlan plan = plan_of(training_layer(), {.tuning = &tuning});
+    const KernelPlan& tuned = kernel_of(plan, usual.operation);
+    EXPECT_EQ(tuned.choices, others(usual));
+    EXPECT_NE(tuned.spec, usual.spec);
+    EXPECT_NE(plan_digest(plan), plan_digest(listed));
+    EXPECT_EQ(plan.tuned_for, h200());
+    EXPECT_THAT(tuned.reasons.back(), StartsWith("tuned: " + to_string(others(usual)) + "; 10.0 %"));
+    // The entry has no digest of this text.
+    EXPECT_THAT(tuned.reasons.back(), EndsWith("since the kernel's text has changed since then"));
+  }
+}
+
+TEST(TunedPlan, SaysNothingOfHintsIfTextAndGpuAreThoseOfTheRecord) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
+  TuningEntry measured = entry(usual.problem, others(usual));
+  const Tuning first = tuning_with(measured);
+  const LayerPlan plan = plan_of(training_layer(), {.tuning = &first});
+  measured.text_digest =
+      text_digest(emit_kernel(kernel_of(plan, "gemm_fc2"), Target{})->text).value();
+  const Tuning second = tuning_with(measured);
+  const LayerPlan again = plan_of(training_layer(), {.tuning = &second});
+  EXPECT_THAT(kernel_of(again, "gemm_fc2").reasons.back(), Not(HasSubstr("hint")));
+  EXPECT_EQ(plan_digest(again), plan_digest(plan));
+}
+
+TEST(TunedPlan, KeepsTheUsualChoicesAndSaysWhy) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
+  const Tuning strange = tuning_with(entry(usual.problem, {{"stages", 99}}));
+  const LayerPlan plan = plan_of(training_layer(), {.tuning = &strange});
+  EXPECT_EQ(kernel_of(plan, "gemm_fc2").spec, usual.spec);
+  EXPECT_THAT(kernel_of(plan, "gemm_fc2").reasons.back(),
+              StartsWith("usual choices: those of the record, stages=99, are not offered here"));
+  EXPECT_EQ(kernel_of(plan, "gemm_fc1_dgrad").reasons.back(),
+            "usual choices: no tuning record has this problem");
+  EXPECT_EQ(plan_digest(plan), plan_digest(listed));
+}
+
+TEST(TunedPlan, MarksWhatAnotherGpuMeasuredAsAHint) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
+  const Tuning tuning =
+      Tuning::make({{.gpu = h100(), .entries = {entry(usual.problem, others(usual))}}}, h200())
+          .value();
+  const LayerPlan plan = plan_of(training_layer(), {.tuning = &tuning});
+  EXPECT_THAT(kernel_of(plan, "gemm_fc2").reasons.back(),
+              HasSubstr("a hint, since that is another GPU"));
+}
+
+// An operation of the same GEMM has the same problem, so that one record serves both.
+TEST(TunedPlan, OfAnOperationTakesTheRecordOfALayer) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
+  const GroupedGemmOperation operation{
+      .local_experts = 8, .max_permuted_rows = 4096 * 8, .n = 7168, .k = 2048};
+  const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
+  const auto plan = plan_operation(operation, Target{}, {.tuning = &tuning});
+  ASSERT_TRUE(plan) << to_string(plan.error());
+  EXPECT_EQ(plan->kernels.front().choices, others(usual));
+  EXPECT_EQ(plan->tuned_for, h200());
+}
+
+}  // namespace
+}  // namespace moejit::compiler
