@@ -45,6 +45,8 @@ struct GpuFacts {
   int32_t ordinal = 0;       // as CUDA counts the GPUs of this process
   std::string pci_bus_id;    // "00000000:0f:00.0"
   std::string cuda_version;  // newest release that the driver knows, "13.0"
+  // As tuning records know it, but for the power limit, which the driver does not tell.
+  std::optional<compiler::GpuIdentity> identity;
 };
 
 struct LaunchRequest {

@@ -3,6 +3,7 @@
 
 #include "compiler/kernel_key.h"
 #include "compiler/support/env.h"
+#include "compiler/support/fork.h"
 #include "runtime/compile_budget.h"
 #include "runtime/obtain/flights.h"
 #include "runtime/obtain/kernel_maker.h"
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/core.h>
+#include <mutex>
+#include <set>
 
 namespace moejit::runtime {
 namespace {
@@ -72,11 +75,22 @@ compiler::KernelKey memory_key(const compiler::KernelSource& source) {
 
 struct Engine::Impl {
   explicit Impl(const EngineOptions& options)
-      : maker(options), flights(maker, options.compile_jobs) {}
+      : maker(options), flights(maker, options.compile_jobs), warning_sink(options.warn) {}
 
   KernelMaker maker;
   Flights flights;
+  std::function<void(std::string_view)> warning_sink;
+  ForkMutex warned_mutex;
+  std::set<std::string> warned;
 };
+
+void Engine::warn(const std::string& text) {
+  {
+    const std::lock_guard lock(impl_->warned_mutex);
+    if (!impl_->warned.insert(text).second) return;
+  }
+  if (impl_->warning_sink) impl_->warning_sink(text);
+}
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   MOEJIT_TRY_ASSIGN(const EngineOptions complete, with_environment(options));

@@ -123,6 +123,9 @@ class Engine {
   // cheap enough for hot paths: it computes no key, allocates nothing and reads no disk.
   const compiler::KernelBinary* find(const Digest& key) const;
 
+  // Hands a sentence to EngineOptions::warn, unless it has had the same one.
+  void warn(const std::string& text);
+
   // Returns how many kernels are compiled at a time, at most.
   int32_t compile_jobs() const;
   EngineCounters counters() const;

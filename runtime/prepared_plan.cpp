@@ -29,6 +29,16 @@ Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& eng
   return engine.obtain_all(sources, options.patience, options.progress);
 }
 
+// Warns if the plan was tuned for another GPU than the device's.
+void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
+  const auto gpu = device.gpu_facts().identity;
+  if (!plan.tuned_for || !gpu || is_same_gpu(*plan.tuned_for, *gpu)) return;
+  engine.warn(
+      fmt::format("{} is tuned for the {}, and this is the {}: its results are right, but "
+                  "other choices may be faster",
+                  plan.subject, to_string(*plan.tuned_for), to_string(*gpu)));
+}
+
 // Every part that a call may run.
 constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
 constexpr auto kExperts = compiler::DispatchCall::kExperts;
@@ -86,6 +96,7 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
                             to_string(plan->target), to_string(device.target()), device.name()));
+  check_tuning(*plan, engine, device);
   MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(*plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
                     obtain_kernels(*plan, engine, options));

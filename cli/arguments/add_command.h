@@ -36,6 +36,9 @@ inline constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
 // Where the kernels of a command come from.
 void add_cache_options(CLI::App& sub, CacheOptions& cache);
 
+// The tuning records that a command makes its plans with.
+void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
+
 // Each of these declares a command of moejit, with its verbs. In layer_arguments.cpp:
 void add_layer(CLI::App& app, Action& action);
 void add_activation(CLI::App& app, Action& action);
@@ -49,5 +52,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line);
 // In cache_arguments.cpp and pack_arguments.cpp:
 void add_cache(CLI::App& app, Action& action);
 void add_pack(CLI::App& app, Action& action);
+// In tuning_arguments.cpp:
+void add_tuning(CLI::App& app, Action& action);
 
 }  // namespace moejit::cli

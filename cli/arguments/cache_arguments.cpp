@@ -53,6 +53,7 @@ void add_cache_looks(CLI::App& cache, Action& action) {
       "--pack-keys", why->pack_keys,
       "Key ring: file or folder of public keys; one of them must have signed each pack");
   why_app.add_flag("--frozen", why->is_frozen, "Look as a frozen process does");
+  add_tuning_options(why_app, why->tuning);
   std::shared_ptr<CacheDiffCommand> diff;
   CLI::App& diff_app = add_cache_command(
       cache, action, "diff", "Tell in which fields the keys of two kernels differ",

@@ -69,6 +69,7 @@ void add_build(CLI::App& app, Action& action) {
          "sm_90a: short for --target cuda:sm_90a")
       ->excludes(target);
   add_cache_options(*sub, command->cache);
+  add_tuning_options(*sub, command->tuning);
   sub->add_option("-j,--jobs", command->jobs,
                   "Kernels compiled at a time; 0: as cores and memory allow")
       ->capture_default_str();
@@ -101,6 +102,7 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"forward", "backward"}))
       ->capture_default_str();
   add_cache_options(*sub, command->cache);
+  add_tuning_options(*sub, command->tuning);
   InputOptions& inputs = command->inputs;
   CLI::Option* input =
       sub->add_option("--input", inputs.input_path,
@@ -140,6 +142,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->needs(gemms);
   sub->add_option("--target", command->target, "auto or cuda")->capture_default_str();
   add_cache_options(*sub, command->cache);
+  add_tuning_options(*sub, command->tuning);
   sub->add_option("--pass", command->pass, "forward, or training: forward and backward")
       ->check(CLI::IsMember({"forward", "training"}))
       ->excludes(gemms)

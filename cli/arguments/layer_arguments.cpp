@@ -48,6 +48,7 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_flag("--json", command->is_json, "Print JSON");
   sub->add_flag("--explain", command->explain, "Add the reason for each choice");
+  add_tuning_options(*sub, command->tuning);
 }
 
 void add_emit(CLI::App& app, Action& action) {
@@ -60,6 +61,7 @@ void add_emit(CLI::App& app, Action& action) {
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_option("--operation", command->operation, "Only this kernel of the plan");
+  add_tuning_options(*sub, command->tuning);
   sub->add_option("--output-dir", command->output_dir,
                   "One file OPERATION.cu per kernel there; of several layers below LAYER/")
       ->check(&check_name);
@@ -78,6 +80,7 @@ void add_inspect(CLI::App& app, Action& action) {
       ->required();
   sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
   add_cache_options(*sub, command->cache);
+  add_tuning_options(*sub, command->tuning);
   sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");
   sub->add_flag("--json", command->is_json, "Print JSON");
 }

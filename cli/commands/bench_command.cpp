@@ -4,6 +4,7 @@
 #include "cli/commands/bench_report.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/call_rows.h"
@@ -63,10 +64,13 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
   MOEJIT_TRY_ASSIGN(const LayerPlan plan,
-                    compiler::plan_layer(layer, device.target(), {.measure_gemms = true}));
+                    compiler::plan_layer(layer, device.target(),
+                                         {.measure_gemms = true, .tuning = tuning.get()}));
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(command.layer) + " --variants all";
+  cache.build_arguments =
+      shell_word(command.layer) + " --variants all" + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,

@@ -2,6 +2,7 @@
 #include "cli/commands/bench_operation.h"
 
 #include "cli/commands/bench_report.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/operation_session.h"
 #include "cli/inputs/operation_inputs.h"
@@ -69,9 +70,11 @@ Result<void> bench_operation(const BenchCommand& command,
   MOEJIT_TRY(check_bench_options(command));
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
-  MOEJIT_TRY_ASSIGN(const OperationPlan plan, compiler::plan_operation(operation, device.target()));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
+  MOEJIT_TRY_ASSIGN(const OperationPlan plan,
+                    compiler::plan_operation(operation, device.target(), {.tuning = tuning.get()}));
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(command.layer);
+  cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   MOEJIT_TRY_ASSIGN(const OperationCall call,
                     load_operation_call(plan, input_options(command, plan)));

@@ -4,6 +4,7 @@
 #include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/kernel_key.h"
@@ -237,8 +238,10 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   if (command.jobs < 0 || command.jobs > 1024)
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--jobs is {}, wanted 0 to 1024", command.jobs));
-  MOEJIT_TRY_ASSIGN(std::vector<BuildJob> jobs,
-                    collect_build_jobs(command.layers, command.target, variants_of(command)));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
+  MOEJIT_TRY_ASSIGN(
+      std::vector<BuildJob> jobs,
+      collect_build_jobs(command.layers, command.target, variants_of(command), tuning.get()));
   CacheOptions cache = command.cache;
   for (const std::string& layer : command.layers)
     cache.build_arguments += (cache.build_arguments.empty() ? "" : " ") + shell_word(layer);

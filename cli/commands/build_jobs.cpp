@@ -49,10 +49,12 @@ std::vector<Layer> variants_of(const Layer& layer) {
 }
 
 Result<void> add_variants(const std::string& file, const Layer& layer,
-                          const compiler::Target& target, JobsByText& jobs) {
+                          const compiler::Target& target, const compiler::Tuning* tuning,
+                          JobsByText& jobs) {
   for (const Layer& variant : variants_of(layer))
     for (const bool keeps : {false, true}) {
-      const auto plan = compiler::plan_layer(variant, target, {.keep_intermediates = keeps});
+      const auto plan =
+          compiler::plan_layer(variant, target, {.keep_intermediates = keeps, .tuning = tuning});
       if (plan) MOEJIT_TRY(add_jobs(file, layer.name, *plan, jobs));
       if (!plan && plan.error().code != ErrorCode::kUnsupported)
         return tl::make_unexpected(plan.error());
@@ -63,22 +65,23 @@ Result<void> add_variants(const std::string& file, const Layer& layer,
 }  // namespace
 
 Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
-                                                 const std::string& target,
-                                                 BuildVariants variants) {
+                                                 const std::string& target, BuildVariants variants,
+                                                 const compiler::Tuning* tuning) {
   JobsByText by_text;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, target));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
+                      read_described_plan(path, target, {.tuning = tuning}));
     MOEJIT_TRY(add_jobs(path, name_of(plan), base_of(plan), by_text));
     const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
     if (layer == nullptr) continue;  // an operation has no variants
     if (variants == BuildVariants::kWithIntermediates) {
-      MOEJIT_TRY_ASSIGN(
-          const compiler::LayerPlan kept,
-          compiler::plan_layer(layer->layer, layer->target, {.keep_intermediates = true}));
+      MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
+                        compiler::plan_layer(layer->layer, layer->target,
+                                             {.keep_intermediates = true, .tuning = tuning}));
       MOEJIT_TRY(add_jobs(path, layer->layer.name, kept, by_text));
     }
     if (variants == BuildVariants::kAll)
-      MOEJIT_TRY(add_variants(path, layer->layer, layer->target, by_text));
+      MOEJIT_TRY(add_variants(path, layer->layer, layer->target, tuning, by_text));
   }
   std::vector<BuildJob> jobs;
   for (auto& [text, job] : by_text) jobs.push_back(std::move(job));

@@ -31,8 +31,9 @@ struct BuildJob {
 
 // Returns the kernels of all layers, each once, in the order of layer, operation and entry.
 // Variants that a target cannot run are left out, unless they are the description itself
-// (kUnsupported).
+// (kUnsupported). `tuning` may be null.
 Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
-                                                 const std::string& target, BuildVariants variants);
+                                                 const std::string& target, BuildVariants variants,
+                                                 const compiler::Tuning* tuning);
 
 }  // namespace moejit::cli

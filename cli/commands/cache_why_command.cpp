@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells why a kernel is compiled although there are a cache and packs.
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/commands/wanted_kernels.h"
 #include "compiler/support/env.h"
 #include "compiler/support/table.h"
@@ -118,7 +119,9 @@ nlohmann::ordered_json places_json(const KernelPlaces& places) {
 
 Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& places,
                           Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(command.what, command.target));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
+  MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
+                    read_described_plan(command.what, command.target, {.tuning = tuning.get()}));
   MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(base_of(plan), places));
   if (command.cache.is_json) {
     nlohmann::ordered_json json = places_json(places);

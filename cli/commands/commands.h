@@ -29,9 +29,16 @@ struct ActivationCommand {
 };
 Result<void> run_activation(const ActivationCommand& command, Terminal& terminal);
 
+// The tuning records that plans are made with.
+struct TuningOptions {
+  std::vector<std::string> records;  // empty: those of MOEJIT_TUNING
+  bool is_used = true;
+};
+
 struct PlanCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
+  TuningOptions tuning;
   bool is_json = false;
   bool explain = false;
 };
@@ -40,6 +47,7 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal);
 struct EmitCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
+  TuningOptions tuning;
   std::string operation;   // empty: all
   std::string output_dir;  // empty: print
 };
@@ -62,6 +70,7 @@ struct BuildCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
   CacheOptions cache;
+  TuningOptions tuning;
   int32_t jobs = 0;  // 0: one per core
   bool with_intermediates = false;
   std::string variants;  // "described", "all"; empty: all for a pack, else described
@@ -74,6 +83,7 @@ struct RunCommand {
   std::string layer;
   std::string target = "auto";
   CacheOptions cache;
+  TuningOptions tuning;
   InputOptions inputs;
   std::string pass = "forward";  // or "backward": both
   std::string output;            // empty: nothing is written
@@ -90,6 +100,7 @@ struct BenchCommand {
   std::vector<std::string> cases;  // of which only these; empty: all
   std::string target = "auto";
   CacheOptions cache;
+  TuningOptions tuning;
   std::string pass = "forward";   // or "training": forward and backward
   std::optional<int64_t> tokens;  // default: max_tokens
   int32_t repeat = 20;
@@ -104,6 +115,7 @@ struct InspectCommand {
   std::vector<std::string> files;  // layer descriptions, cubins and cache entries
   std::string target = "cuda:sm_90a";
   CacheOptions cache;
+  TuningOptions tuning;
   bool with_sass = false;  // print the machine code
   bool is_json = false;
 };
@@ -127,6 +139,7 @@ struct CacheWhyCommand {
   CacheCommand cache;
   std::string what;  // a layer description, or a key
   std::string target = "cuda:sm_90a";
+  TuningOptions tuning;
   std::vector<std::string> packs;  // these three as in CacheOptions
   std::string pack_keys;
   bool is_frozen = false;
@@ -185,6 +198,31 @@ struct PackExportCommand {
   bool is_json = false;
 };
 Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
+
+struct TuningShowCommand {
+  std::string record;
+  bool is_json = false;
+};
+Result<void> run_tuning_show(const TuningShowCommand& command, Terminal& terminal);
+
+struct TuningMergeCommand {
+  std::vector<std::string> records;
+  std::string output;
+};
+Result<void> run_tuning_merge(const TuningMergeCommand& command, Terminal& terminal);
+
+struct TuningDiffCommand {
+  std::string a, b;  // records
+  bool is_json = false;
+};
+Result<void> run_tuning_diff(const TuningDiffCommand& command, Terminal& terminal);
+
+struct TuningPruneCommand {
+  std::string record;
+  std::vector<std::string> layers;  // of layers or operations
+  std::string output;
+};
+Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal);
 
 // The command that CompileOptions::worker starts; people do not use it.
 struct CompileWorkerCommand {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_records.h"
 #include "compiler/support/file.h"
 #include "compiler/support/nearest_name.h"
 
@@ -63,8 +64,10 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
   // All layers are planned before the first file is written.
   std::map<std::string, std::string> paths;  // paths of descriptions, by layer name
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, command.target));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
+                      read_described_plan(path, command.target, {.tuning = tuning.get()}));
     const std::string name = name_of(plan);
     MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(base_of(plan), command.operation));
     const auto [other, is_new] = paths.emplace(name, path);

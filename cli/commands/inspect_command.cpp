@@ -3,6 +3,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/inspect_report.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/support/file.h"
@@ -61,10 +62,12 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
                                                    const std::string& path,
                                                    const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const DescribedPlan described, read_described_plan(path, command.target));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
+  MOEJIT_TRY_ASSIGN(const DescribedPlan described,
+                    read_described_plan(path, command.target, {.tuning = tuning.get()}));
   const compiler::Plan& plan = base_of(described);
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(path);
+  cache.build_arguments = shell_word(path) + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {

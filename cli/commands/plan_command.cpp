@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_records.h"
 
 #include <nlohmann/json.hpp>
 
@@ -9,8 +10,10 @@ namespace moejit::cli {
 Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
   std::string text;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan described, read_described_plan(path, command.target));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan described,
+                      read_described_plan(path, command.target, {.tuning = tuning.get()}));
     std::visit(
         [&](const auto& plan) {
           if (!command.is_json)

@@ -4,6 +4,7 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_operation.h"
 #include "cli/commands/run_report.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
@@ -46,9 +47,10 @@ bool keeps_intermediates(const RunCommand& command) {
 // Returns the arguments of `moejit build` that make the kernels of this run from the layer's file.
 std::string build_arguments(const RunCommand& command, const std::vector<compiler::Pass>& described,
                             const std::vector<compiler::Pass>& wanted) {
-  return shell_word(command.layer) + (described != wanted            ? " --variants all"
-                                      : keeps_intermediates(command) ? " --with-intermediates"
-                                                                     : "");
+  return shell_word(command.layer) + tuning_words(command.tuning) +
+         (described != wanted            ? " --variants all"
+          : keeps_intermediates(command) ? " --with-intermediates"
+                                         : "");
 }
 
 // Returns whether a tensor is a result of the layer. The status word goes into the report instead.
@@ -154,9 +156,11 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
       const OpenedTarget target,
       open_target(command.target, command.inputs.seed, "run it in the simulator: --target sim"));
   terminal.note(target_text(target));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, target.device.get()));
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     compiler::plan_layer(layer, target.device->target(),
-                                         {.keep_intermediates = keeps_intermediates(command)}));
+                                         {.keep_intermediates = keeps_intermediates(command),
+                                          .tuning = tuning.get()}));
   MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));
   StepProgress progress(terminal, run_steps(plan, time, command.check));
   progress.start(kDataStep);

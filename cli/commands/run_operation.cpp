@@ -3,6 +3,7 @@
 
 #include "cli/check/check_plan.h"
 #include "cli/commands/run_report.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
 #include "cli/execution/operation_session.h"
@@ -84,13 +85,15 @@ Result<void> run_operation(const RunCommand& command,
       const OpenedTarget target,
       open_target(command.target, command.inputs.seed, "run it in the simulator: --target sim"));
   terminal.note(target_text(target));
-  MOEJIT_TRY_ASSIGN(const OperationPlan plan,
-                    compiler::plan_operation(operation, target.device->target()));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, target.device.get()));
+  MOEJIT_TRY_ASSIGN(
+      const OperationPlan plan,
+      compiler::plan_operation(operation, target.device->target(), {.tuning = tuning.get()}));
   StepProgress progress(terminal, run_steps(plan, std::nullopt, command.check));
   progress.start(kDataStep);
   MOEJIT_TRY_ASSIGN(OperationCall call, load_operation_call(plan, command.inputs));
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(command.layer);
+  cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,

@@ -37,6 +37,22 @@ Result<GpuFacts> facts_of(const Context& context) {
                   .cuda_version = cuda_version_text(context.api().version)};
 }
 
+// Returns a fact that plans can do without: 0 if the driver does not tell it.
+int64_t known(const Context& context, CUdevice_attribute which) {
+  return attribute(context, which).value_or(0);
+}
+
+compiler::GpuIdentity identity_of(const Context& context, const GpuProperties& properties) {
+  constexpr int64_t kKilohertzInMegahertz = 1000;
+  return {.name = properties.name,
+          .sm_count = properties.sm_count,
+          .l2_bytes = known(context, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+          .memory_bus_bits = known(context, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+          .memory_megahertz =
+              known(context, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / kKilohertzInMegahertz,
+          .most_megahertz = known(context, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / kKilohertzInMegahertz};
+}
+
 }  // namespace
 
 Result<GpuProperties> gpu_properties(const Context& context) {
@@ -61,6 +77,7 @@ Result<GpuProperties> gpu_properties(const Context& context) {
   MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,
                     attribute(context, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
   MOEJIT_TRY_ASSIGN(properties.facts, facts_of(context));
+  properties.facts.identity = identity_of(context, properties);
   return properties;
 }
 

@@ -3,6 +3,7 @@
 
 One more argument: the stand-in."""
 import ctypes
+import json
 import os
 import pathlib
 import sys
@@ -41,6 +42,18 @@ class OnGpu(PackageTest):
         self.assertEqual((self.layer.target, self.device.is_simulator), ("cuda:sm_90a", False))
         self.assertGreater(self.device.sm_count, 0)
         self.assertEqual(self.device.name, moejit.Device.cuda(0).name)
+
+    def test_a_plan_that_was_tuned_for_another_gpu_warns_once(self):
+        record = pathlib.Path(self.folder) / "record.json"
+        record.write_text(json.dumps({"format": "moejit-tuning-1", "entries": [],
+                                      "gpu": {"name": "NVIDIA H20", "arch": "sm_90a", "sm_count": 78}}))
+        engine = test_engine()
+        with self.assertLogs("moejit", "WARNING") as said:
+            for _ in range(2):
+                layer = moejit.Layer({**SMALL, "passes": ["forward"]}, tuning=record)
+                layer.prepare(engine)
+        tuned = [line for line in said.output if "is tuned for the NVIDIA H20 (78 SMs), and this is the " in line]
+        self.assertEqual(len(tuned), 1, said.output)
 
     def test_each_stream_has_a_workspace_of_its_own(self):
         driver, context, number = ctypes.CDLL(STAND_IN), ctypes.c_void_p(), ctypes.c_void_p()

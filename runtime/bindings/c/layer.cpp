@@ -45,9 +45,11 @@ Result<LayerPlan> plan_of(std::string_view json, const char* target,
   const char* const source_name = options.source_name == nullptr ? "layer" : options.source_name;
   MOEJIT_TRY_ASSIGN(const auto layer, moejit::compiler::parse_layer(json, source_name));
   MOEJIT_TRY_ASSIGN(const auto parsed_target, moejit::compiler::parse_target(target));
+  MOEJIT_TRY_ASSIGN(const auto tuning, moejit::bindings::read_tuning(options.tuning));
   return plan_layer(layer, parsed_target,
                     {.keep_intermediates = options.keep_intermediates != 0,
-                     .measure_gemms = options.measure_gemms != 0});
+                     .measure_gemms = options.measure_gemms != 0,
+                     .tuning = tuning.get()});
 }
 
 // Checks both arguments of a function that hands out a text, and sets the text to NULL.

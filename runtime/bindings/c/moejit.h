@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The C interface of libmoejit.so, C11 and C++. docs/c-api.md explains it, <moejit/moejit.hpp>
-// wraps it for C++17.
+// The C interface of libmoejit.so, C11 and C++; docs/c-api.md. <moejit/moejit.hpp> is for C++17.
 //
 // Errors. A function that returns a moejit_error_code sets the last error of its thread (MOEJIT_OK
 // if it did not fail); other functions leave it alone. A failed function sets handles that it would
@@ -163,13 +162,14 @@ typedef struct moejit_layer_options {
   const char* source_name;     // what errors call the description, such as its path; NULL: "layer"
   int32_t keep_intermediates;  // not 0: intermediates stay readable after a call
   int32_t measure_gemms;  // not 0: grouped GEMMs tell how long they ran, in outputs of their own
+  const char* tuning;  // tuning records, separated by ':'; NULL: those of MOEJIT_TUNING; "": none
 } moejit_layer_options;
 
 // Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
 // target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
 // Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which
-// name the place in the description; _INVALID_VALUE if it has more than 1 MiB; _UNSUPPORTED if the
-// target cannot run it.
+// name the place in the description; _INVALID_VALUE beyond 1 MiB; _UNSUPPORTED if the target cannot
+// run it. A tuning record: the same, for two GPUs _INVALID_VALUE, and _FILE_NOT_FOUND, _FILE_READ.
 MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
                                                  const char* target,
                                                  const moejit_layer_options* options,

@@ -19,6 +19,7 @@ typedef struct moejit_operation moejit_operation;
 typedef struct moejit_operation_options {
   size_t struct_size;
   const char* source_name;  // what errors call the description, such as its path; NULL: "operation"
+  const char* tuning;       // as that of moejit_layer_options
 } moejit_operation_options;
 
 // Parses the description of an operation, a JSON text of `json_bytes` bytes, and plans it for a

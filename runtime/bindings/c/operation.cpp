@@ -33,7 +33,8 @@ Result<OperationPlan> plan_of(std::string_view json, const char* target,
   const char* const source = options.source_name == nullptr ? "operation" : options.source_name;
   MOEJIT_TRY_ASSIGN(const auto operation, moejit::compiler::parse_operation(json, source));
   MOEJIT_TRY_ASSIGN(const auto parsed_target, moejit::compiler::parse_target(target));
-  return plan_operation(operation, parsed_target);
+  MOEJIT_TRY_ASSIGN(const auto tuning, moejit::bindings::read_tuning(options.tuning));
+  return plan_operation(operation, parsed_target, {.tuning = tuning.get()});
 }
 
 std::unique_ptr<moejit_operation> handle_of(OperationPlan&& plan,

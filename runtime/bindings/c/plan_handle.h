@@ -57,6 +57,13 @@ struct PlanHandle {
   DLDevice place{};
 };
 
+// Reads the records of an option: paths separated by ':'; NULL: those of MOEJIT_TUNING. Returns
+// null if there are none. Errors: those of compiler::read_tunings().
+inline Result<std::unique_ptr<const compiler::Tuning>> read_tuning(const char* paths) {
+  return compiler::read_tunings(paths == nullptr ? std::nullopt
+                                                 : std::optional<std::string>(paths));
+}
+
 // Returns a tensor of the plan as callers know it, but for the calls that use it.
 CallerTensor caller_tensor(const compiler::TensorPlan& tensor);
 

@@ -177,6 +177,15 @@ TEST_F(CApiLayer, TakesPlanOptions) {
   EXPECT_NE(plan.tensors.size(), plan_in_cpp().tensors.size());
 }
 
+TEST_F(CApiLayer, RefusesATuningRecordThatIsNotThereAndTakesNone) {
+  auto options = sized<moejit_layer_options>();
+  options.tuning = "/no/such/record.json";
+  EXPECT_TRUE(is_error(create(&options), MOEJIT_ERROR_FILE_NOT_FOUND, "/no/such/record.json"));
+  EXPECT_EQ(layer_, nullptr);
+  options.tuning = "";
+  EXPECT_TRUE(is_ok(create(&options)));
+}
+
 TEST_F(CApiLayer, NeedsNoDeviceForAPlan) {
   ASSERT_TRUE(is_ok(create(nullptr, "cuda:sm_90a")));
   EXPECT_EQ(std::string_view(info().target), "cuda:sm_90a");

@@ -12,6 +12,7 @@ from moejit import records
 from moejit.handle import Handle, Owner
 from moejit.info import EngineInfo, info_of
 from moejit.library import get_info, load
+from moejit.sources import join_paths
 
 _log = logging.getLogger("moejit")
 
@@ -62,7 +63,7 @@ class Engine(Owner):
         patience = 0 if lock_patience_ms is None else lock_patience_ms if lock_patience_ms > 0 else -1
         options = records.EngineOptions(
             cache_dir=_path(cache_dir), memory_only=memory_only, frozen=frozen,
-            packs=None if packs is None else b":".join(map(os.fsencode, packs)), pack_keys=_path(pack_keys),
+            packs=join_paths(packs), pack_keys=_path(pack_keys),
             cache_max_bytes=cache_max_bytes or 0, cache_max_files=cache_max_files or 0, run_dir=_path(run_dir),
             compile_worker=_path(compile_worker), reproducer_dir=_path(reproducer_dir), lock_patience_ms=patience,
             cache_network=records.CACHE_NETWORKS[cache_network], compile_jobs=compile_jobs or 0)

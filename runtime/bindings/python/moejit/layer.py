@@ -13,6 +13,7 @@ from moejit.errors import Error
 from moejit.info import LayerInfo, Sizes, TensorPlace, info_of
 from moejit.library import get_info
 from moejit.planned import Planned
+from moejit.sources import Paths
 from moejit.streams import address_of
 from moejit.tensors import Tensor
 
@@ -47,7 +48,7 @@ class Layer(Planned):
     info: LayerInfo
 
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
-                 name: str | None = None, keep_intermediates: bool = False) -> None:
+                 name: str | None = None, keep_intermediates: bool = False, tuning: Paths = None) -> None:
         """Reads a layer description and plans it. Compiles nothing.
 
         Args:
@@ -56,13 +57,16 @@ class Layer(Planned):
                 is none.
             name: The description's name in errors; by default its path, or "layer".
             keep_intermediates: Whether tensors between kernels stay readable in the workspace after a call.
+            tuning: Tuning records to plan with: a path or several (docs/tuning.md). None: those of MOEJIT_TUNING; an
+                empty list: none.
 
         Raises:
-            Error: The description is wrong ("unknown_key", ...), or the target cannot run it ("unsupported").
+            Error: The description or a record is wrong ("unknown_key", ...), or the target cannot run the layer
+                ("unsupported").
             OSError: There is no such file.
             ImportError: libmoejit.so is missing.
         """
-        self._plan(description, target, name, keep_intermediates=keep_intermediates)
+        self._plan(description, target, name, tuning, keep_intermediates=keep_intermediates)
 
     def sizes(self, tokens: int | None = None) -> Sizes:
         """Returns the bytes of the blocks that a call needs.

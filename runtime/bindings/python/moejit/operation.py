@@ -10,6 +10,7 @@ from moejit import records
 from moejit.calls import NO_BLOCK, CallRecord
 from moejit.info import OperationInfo
 from moejit.planned import Planned
+from moejit.sources import Paths
 from moejit.streams import address_of
 from moejit.tensors import Tensor
 
@@ -38,7 +39,7 @@ class Operation(Planned):
     info: OperationInfo
 
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
-                 name: str | None = None) -> None:
+                 name: str | None = None, tuning: Paths = None) -> None:
         """Reads the description of an operation and plans it. Compiles nothing.
 
         Args:
@@ -46,13 +47,14 @@ class Operation(Planned):
             target: "cuda:sm_90a", "sim", or "auto": the target of this machine's GPU, or "sim" with a warning if there
                 is none.
             name: The description's name in errors; by default its path, or "operation".
+            tuning: Tuning records to plan with, as for Layer.
 
         Raises:
             Error: The description is wrong ("unknown_key", ...), or its parts do not go together ("unsupported").
             OSError: There is no such file.
             ImportError: libmoejit.so is missing.
         """
-        self._plan(description, target, name)
+        self._plan(description, target, name, tuning)
 
     def allocate(self, tokens: int | None = None, *, rows: int | None = None,
                  columns: int | None = None) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from moejit.errors import Error
 from moejit.handle import Handle, Owner
 from moejit.info import TensorInfo, info_of, tensor_info_of
 from moejit.library import get_info, load
-from moejit.sources import read_source
+from moejit.sources import Paths, join_paths, read_source
 
 _log = logging.getLogger("moejit")
 _Self = TypeVar("_Self", bound="Planned")
@@ -39,14 +39,14 @@ class Planned(Owner):
     _info_class: type
 
     def _plan(self, description: Mapping[str, Any] | str | os.PathLike, target: str, name: str | None,
-              **options: object) -> None:
+              tuning: Paths, **options: object) -> None:
         """Reads and plans a description."""
         text, source = read_source(description, self._kind)
         self._device: Device | None = None
         if target == "auto":
             self._device = _device_of_this_machine()
             target = self._device.target
-        given = self._options(source_name=os.fsencode(name or source), **options)
+        given = self._options(source_name=os.fsencode(name or source), tuning=join_paths(tuning), **options)
         pointer = c_void_p()
         self._function("create")(text, len(text), target.encode(), byref(given), byref(pointer))
         self._own(Handle(pointer.value, self._function("destroy"), f"the {self._kind}"))

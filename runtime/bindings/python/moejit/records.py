@@ -120,6 +120,7 @@ class LayerOptions(Record):
         ("source_name", c_char_p),
         ("keep_intermediates", c_int32),
         ("measure_gemms", c_int32),
+        ("tuning", c_char_p),
     ]
 
 
@@ -155,7 +156,7 @@ class LayerSizes(Record):
 
 
 class OperationOptions(Record):
-    _fields_ = [("struct_size", c_size_t), ("source_name", c_char_p)]
+    _fields_ = [("struct_size", c_size_t), ("source_name", c_char_p), ("tuning", c_char_p)]
 
 
 class OperationInfo(Record):

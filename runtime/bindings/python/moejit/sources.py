@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence, Union
+
+# One path or several; None leaves the choice to an environment variable.
+Paths = Union[str, os.PathLike, Sequence[Union[str, os.PathLike]], None]
 
 
 def read_source(source: Mapping[str, Any] | str | os.PathLike, name: str,
@@ -31,3 +34,12 @@ def read_source(source: Mapping[str, Any] | str | os.PathLike, name: str,
     if file_in_folder and path.is_dir():
         path /= file_in_folder
     return path.read_bytes(), str(path)
+
+
+def join_paths(paths: Paths) -> bytes | None:
+    """Returns one path or several as the C interface takes them, separated by ":"; None stays None."""
+    if paths is None:
+        return None
+    if isinstance(paths, (str, os.PathLike)):
+        return os.fsencode(paths)
+    return b":".join(map(os.fsencode, paths))

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments/add_command.h"
+#include "cli/commands/commands.h"
+
+namespace moejit::cli {
+
+void add_tuning_options(CLI::App& sub, TuningOptions& tuning) {
+  CLI::Option* records =
+      sub.add_option("--tuning", tuning.records,
+                     "Tuning records to plan with, separated by ':'; default: MOEJIT_TUNING")
+          ->delimiter(':')
+          ->allow_extra_args(false);
+  sub.add_flag("--no-tuning{false}", tuning.is_used, "Plan with the usual choices alone")
+      ->excludes(records);
+}
+
+void add_tuning(CLI::App& app, Action& action) {
+  CLI::App* tuning = app.add_subcommand("tuning", "Look at tuning records, join and prune them");
+  tuning->require_subcommand(1);
+  tuning->fallthrough();
+  tuning->footer(
+      "Examples:\n  moejit tuning show h200.json\n"
+      "  moejit tuning merge monday.json tuesday.json --output h200.json\n");
+
+  const auto show = add_command<TuningShowCommand>(
+      *tuning, action, "show", "List what a record found fastest, and how sure it is",
+      "  moejit tuning show h200.json\n", run_tuning_show);
+  CLI::App* sub = tuning->get_subcommand("show");
+  sub->add_option("RECORD", show->record, "Tuning record")->required();
+  sub->add_flag("--json", show->is_json, "Print JSON");
+
+  const auto merge = add_command<TuningMergeCommand>(
+      *tuning, action, "merge", "Join records of one GPU; of two entries the better founded stays",
+      "  moejit tuning merge monday.json tuesday.json --output h200.json\n", run_tuning_merge);
+  sub = tuning->get_subcommand("merge");
+  sub->add_option("RECORD", merge->records, "Tuning records")->required();
+  sub->add_option("-o,--output", merge->output, "Record to write")->required()->check(&check_name);
+
+  const auto diff = add_command<TuningDiffCommand>(
+      *tuning, action, "diff", "Tell for which problems two records choose differently",
+      "  moejit tuning diff old.json new.json\n", run_tuning_diff);
+  sub = tuning->get_subcommand("diff");
+  sub->add_option("A", diff->a, "Tuning record")->required();
+  sub->add_option("B", diff->b, "The other one")->required();
+  sub->add_flag("--json", diff->is_json, "Print JSON");
+
+  const auto prune = add_command<TuningPruneCommand>(
+      *tuning, action, "prune", "Keep only the entries that the plans of some layers use",
+      "  moejit tuning prune h200.json layer.json --output mine.json\n", run_tuning_prune);
+  sub = tuning->get_subcommand("prune");
+  sub->add_option("RECORD", prune->record, "Tuning record")->required();
+  sub->add_option("LAYER", prune->layers, "Descriptions of layers or operations")->required();
+  sub->add_option("-o,--output", prune->output, "Record to write")->required()->check(&check_name);
+}
+
+}  // namespace moejit::cli
