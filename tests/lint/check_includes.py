@@ -20,6 +20,7 @@ RULES = {
                            "moejit_device/core/", "templates/moejit_sim/"],
     "runtime/measure/": ["runtime/measure/", "runtime/*", "runtime/reference/", "compiler/*", SUPPORT,
                          "templates/moejit_device/params/"],
+    "runtime/tune/": ["runtime/tune/", "compiler/*", SUPPORT],
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h",
                                "runtime/bindings/c/moejit_operation.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/reference/",

@@ -51,6 +51,11 @@ class Includes(unittest.TestCase):
         self.assertEqual(len(self.findings("runtime/measure/a.cpp", '#include "cli/tensors/host_tensor.h"')), 1)
         self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/measure/hot_run.h"')), 1)
 
+    def test_refuse_a_way_from_decisions_to_what_measures(self):
+        self.assertEqual(self.findings("runtime/tune/a.cpp", '#include "compiler/choices.h"'), [])
+        for header in ("runtime/engine.h", "runtime/measure/hot_run.h", "cuda.h"):
+            self.assertEqual(len(self.findings("runtime/tune/a.cpp", f'#include "{header}"')), 1)
+
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
         name = "runtime/reference/gemm.cpp"
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)

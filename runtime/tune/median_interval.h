@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace moejit::tune {
+
+// Fewest values whose median has a 95 % confidence interval: all of fewer lie on the same side of
+// the median too often.
+constexpr int32_t kFewestForInterval = 6;
+
+// The median of some values, and an interval that holds the median of what they were drawn from
+// in 95 % of all cases or more. Values are assumed independent and alike, of any distribution.
+struct MedianInterval {
+  double median = 0.0;  // of an even number of values the mean of the two in the middle; 0 of none
+  double low = 0.0;
+  double high = std::numeric_limits<double>::infinity();
+
+  bool operator==(const MedianInterval&) const = default;
+};
+
+// Returns k, from 1, so that the k-th smallest and the k-th largest of `count` values bound the
+// interval; 0 for fewer than kFewestForInterval values.
+int32_t rank_of_bound(int32_t count);
+
+// Returns the median of positive values and its interval, (0, infinity) where rank_of_bound() is 0.
+MedianInterval median_interval(std::vector<double> values);
+
+}  // namespace moejit::tune
