@@ -17,11 +17,6 @@
 namespace moejit::tune {
 namespace {
 
-constexpr double kShortestUs = 1e-6;    // a picosecond
-constexpr double kLongestUs = 86400e6;  // a day
-
-bool is_time(double us) { return us >= kShortestUs && us <= kLongestUs; }  // not of a NaN
-
 tl::unexpected<Error> refuse(std::string message) {
   return fail(Stage::kCommand, ErrorCode::kInvalidValue, std::move(message));
 }
@@ -49,8 +44,8 @@ std::vector<int32_t> Race::racing() const {
 }
 
 Result<void> Race::check(const Round& round) const {
-  if (!is_time(round.default_first_us)) return refuse_time("default", round.default_first_us);
-  if (!is_time(round.default_last_us)) return refuse_time("default", round.default_last_us);
+  if (!is_time_us(round.default_first_us)) return refuse_time("default", round.default_first_us);
+  if (!is_time_us(round.default_last_us)) return refuse_time("default", round.default_last_us);
   if (round.candidates_us.empty())
     return refuse("round of a race: got no candidate, wanted one or more that race");
   const std::vector<int32_t> racing = this->racing();
@@ -58,7 +53,7 @@ Result<void> Race::check(const Round& round) const {
     if (!std::ranges::binary_search(racing, candidate))
       return refuse(
           fmt::format("round of a race: got candidate {}, which does not race", candidate));
-    if (!is_time(us)) return refuse_time(fmt::format("candidate {}", candidate), us);
+    if (!is_time_us(us)) return refuse_time(fmt::format("candidate {}", candidate), us);
   }
   return {};
 }

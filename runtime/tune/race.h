@@ -28,6 +28,10 @@ struct RaceRules {
   bool operator==(const RaceRules&) const = default;
 };
 
+// Returns whether a launch may take that many microseconds: from a picosecond to a day.
+constexpr double kShortestUs = 1e-6, kLongestUs = 86400e6;
+constexpr bool is_time_us(double us) { return us >= kShortestUs && us <= kLongestUs; }
+
 // The times of one round in microseconds a launch, each from a block of launches. The default is
 // timed first and last, each racing candidate once in between.
 struct Round {
@@ -72,7 +76,7 @@ class Race {
   std::vector<int32_t> racing() const;
 
   // Adds a round. A candidate that it lacks has one round fewer. Errors (kInvalidValue, and the
-  // round does not count): a time that is not between a picosecond and a day, a candidate that is
+  // round does not count): a time that is none by is_time_us(), a candidate that is
   // not racing, no candidate at all.
   Result<void> add(const Round& round);
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tune/replay.h"
+
+#include "compiler/support/json_document.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <fmt/core.h>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace moejit::tune {
+namespace {
+
+using compiler::Choices;
+
+// A round whose last time of the default is still to come.
+struct OpenRound {
+  std::size_t session = 0;
+  int32_t number = 0;
+  Round times;
+};
+
+// Feeds the events of one problem to its race, in the order of the journal.
+class Track {
+ public:
+  Track(std::vector<Choices> candidates, const RaceRules& rules)
+      : candidates_(std::move(candidates)),
+        race_(static_cast<int32_t>(candidates_.size()), rules) {}
+
+  Result<void> take(std::size_t /*session*/, const CandidateList& /*list*/) { return {}; }
+
+  Result<void> take(std::size_t session, const Block& block) {
+    if (block.place == Place::kDefaultFirst) return begin(session, block);
+    if (!open_ || open_->session != session || open_->number != block.round) return {};
+    if (block.place == Place::kDefaultLast) return end(block);
+    if (const std::optional<int32_t> candidate = find(block.choices))
+      open_->times.candidates_us[*candidate] = block.microseconds;
+    return {};
+  }
+
+  Result<void> take(std::size_t /*session*/, const FoundFault& found) {
+    const std::optional<int32_t> candidate = find(found.choices);
+    // The default may have had a fault while the list had another default.
+    if (!candidate || *candidate == 0) return {};
+    return race_.disqualify(*candidate, found.fault);
+  }
+
+  ReplayedRace finish(std::string gpu, std::string problem) {
+    return {std::move(gpu), std::move(problem), std::move(candidates_), std::move(race_)};
+  }
+
+ private:
+  std::optional<int32_t> find(const Choices& choices) const {
+    const auto found = std::ranges::find(candidates_, choices);
+    if (found == candidates_.end()) return std::nullopt;
+    return static_cast<int32_t>(found - candidates_.begin());
+  }
+
+  Result<void> begin(std::size_t session, const Block& block) {
+    open_.reset();
+    if (block.choices != candidates_.front()) return {};
+    open_ = OpenRound{.session = session, .number = block.round, .times = {}};
+    open_->times.default_first_us = block.microseconds;
+    return {};
+  }
+
+  Result<void> end(const Block& block) {
+    Round round = std::exchange(open_, std::nullopt)->times;
+    if (block.choices != candidates_.front()) return {};
+    round.default_last_us = block.microseconds;
+    const std::vector<int32_t> racing = race_.racing();
+    std::erase_if(round.candidates_us, [&](const auto& timed) {
+      return !std::ranges::binary_search(racing, timed.first);
+    });
+    if (round.candidates_us.empty()) return {};
+    return race_.add(round);
+  }
+
+  std::vector<Choices> candidates_;
+  Race race_;
+  std::optional<OpenRound> open_;
+};
+
+using Key = std::pair<std::string_view, std::string_view>;  // GPU and problem
+
+Key key_of(const Journal& journal, const Entry& entry) {
+  return {journal.sessions[entry.session].gpu, entry.problem};
+}
+
+struct Lists {
+  std::vector<Key> order;  // of the first lists
+  std::map<Key, const CandidateList*> last;
+};
+
+Lists lists_of(const Journal& journal) {
+  Lists lists;
+  for (const Entry& entry : journal.entries) {
+    const auto* list = std::get_if<CandidateList>(&entry.event);
+    if (list == nullptr) continue;
+    const Key key = key_of(journal, entry);
+    if (!lists.last.contains(key)) lists.order.push_back(key);
+    lists.last[key] = list;
+  }
+  return lists;
+}
+
+}  // namespace
+
+const Choices& ReplayedRace::winner() const {
+  return candidates[static_cast<std::size_t>(race.outcome().winner)];
+}
+
+Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules) {
+  const Lists lists = lists_of(journal);
+  std::map<Key, Track> tracks;
+  for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(list->candidates, rules));
+  for (const Entry& entry : journal.entries) {
+    const auto track = tracks.find(key_of(journal, entry));
+    if (track == tracks.end())
+      return fail(Stage::kFile, ErrorCode::kInvalidValue,
+                  fmt::format("journal: problem {} has times or faults, but no list of candidates",
+                              quote_for_message(entry.problem)),
+                  "is the beginning of the journal missing?");
+    MOEJIT_TRY(std::visit(
+        [&](const auto& event) { return track->second.take(entry.session, event); }, entry.event));
+  }
+  std::vector<ReplayedRace> races;
+  for (const auto& [gpu, problem] : lists.order)
+    races.push_back(tracks.at({gpu, problem}).finish(std::string(gpu), std::string(problem)));
+  return races;
+}
+
+}  // namespace moejit::tune

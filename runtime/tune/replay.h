@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/choices.h"
+#include "compiler/support/error.h"
+#include "runtime/tune/journal.h"
+#include "runtime/tune/race.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::tune {
+
+// The race of a problem on a GPU, as far as a journal tells it. A tuner that resumes goes on with
+// this race.
+struct ReplayedRace {
+  std::string gpu;      // as in the sessions
+  std::string problem;  // as in the entries
+  std::vector<compiler::Choices> candidates;
+  Race race;
+
+  // Returns the choices of the race's winner.
+  const compiler::Choices& winner() const;
+};
+
+// Decides every problem of a journal once more, in the order of their first lists. The last list of
+// a problem says who races. Times of choices that are not on it are ignored, as are rounds that
+// have no last time of the default or whose default is another one, and times that the race did not
+// ask for. A race that lacks rounds is not settled. Times of sessions with different texts for the
+// GPU are never in one race. Errors (kInvalidValue): a problem without list.
+Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules = {});
+
+}  // namespace moejit::tune
