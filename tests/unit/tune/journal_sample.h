@@ -6,7 +6,9 @@
 #include "tests/support/matchers.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // What the tests of journals write.
@@ -25,6 +27,11 @@ inline std::vector<Event> sample_events() {
           Block{1, Place::kCandidate, kWider, 0.1, {}, {}},
           FoundFault{kDeeper, Fault::kChangesBits, "row 3: \"got\" 1,\nwanted 2 \xc3\xa4"},
           Block{1, Place::kDefaultLast, kDefault, 1.0 / 3.0, 1300.0, {}}};
+}
+
+// Writes a file without syncing it, for tests that write hundreds.
+inline void write_fast(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
 }
 
 // Writes a session with these events of a problem, and asserts that it could be done.

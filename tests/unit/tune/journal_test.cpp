@@ -22,14 +22,13 @@ constexpr std::string_view kHeader =
 class JournalTest : public ::testing::Test {
  protected:
   std::string path() const { return folder_ / "journal.jsonl"; }
-  void write(std::string_view text) { ASSERT_TRUE(succeeded(write_file(path(), text))); }
   Result<Journal> read(std::string_view text) {
-    write(text);
+    write_fast(path(), text);
     return read_journal(path());
   }
   // Returns the message of the error without the path.
   std::string message_for(std::string_view text) {
-    write(text);
+    write_fast(path(), text);
     return message_for_file();
   }
   std::string message_for_file() {
@@ -172,7 +171,7 @@ TEST_F(JournalTest, RefusesALongLine) {
 }
 
 TEST_F(JournalTest, RefusesALongFile) {
-  write("");
+  write_fast(path(), "");
   std::filesystem::resize_file(path(), kMostJournalBytes + 1);  // takes no space on the disk
   EXPECT_EQ(message_for_file(), ": got 268435457 bytes, wanted at most 268435456");
 }

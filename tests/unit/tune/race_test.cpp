@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/race.h"
 
-#include "tests/support/matchers.h"
+#include "tests/unit/tune/race_rounds.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -16,21 +16,6 @@ using testing::succeeded;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Returns a round in which the default takes 100 us, and each racing candidate that many percent of
-// it; percents[0] belongs to candidate 1.
-Round round_of(const Race& race, const std::vector<double>& percents) {
-  Round round{.default_first_us = 100, .default_last_us = 100};
-  for (const int32_t candidate : race.racing())
-    round.candidates_us[candidate] = percents[static_cast<std::size_t>(candidate - 1)];
-  return round;
-}
-
-// Adds so many equal rounds, or fewer if the race ends.
-void race_on(Race& race, const std::vector<double>& percents, int32_t rounds) {
-  for (int32_t i = 0; i < rounds && !race.racing().empty(); ++i)
-    ASSERT_TRUE(succeeded(race.add(round_of(race, percents))));
-}
 
 using Candidates = std::vector<int32_t>;
 
@@ -214,68 +199,6 @@ TEST(Race, CountsRoundsForEachCandidate) {
   EXPECT_EQ(race.racing(), (Candidates{1, 2}));  // 1 has 5 rounds, 2 has 6
   EXPECT_EQ(race.outcome().standings[1].rounds, 5);
   EXPECT_EQ(race.outcome().standings[2].rounds, 6);
-}
-
-TEST(RaceFaults, DisqualifyBeforeTheRace) {
-  Race race(3);
-  ASSERT_TRUE(succeeded(race.disqualify(1, Fault::kSpills)));
-  EXPECT_EQ(race.racing(), Candidates{2});
-  race_on(race, {50, 90}, 16);
-  EXPECT_EQ(race.outcome().winner, 2);
-  EXPECT_EQ(race.outcome().standings[1].fault, Fault::kSpills);
-}
-
-TEST(RaceFaults, DisqualifyTheBestDuringTheRace) {
-  Race race(3);
-  race_on(race, {90, 91}, 5);
-  ASSERT_TRUE(succeeded(race.disqualify(1, Fault::kCrashes)));
-  race_on(race, {90, 91}, 16);
-  EXPECT_EQ(race.outcome().winner, 2);
-}
-
-TEST(RaceFaults, BringBackWhatTheBestOneHadDropped) {
-  Race race(3);
-  race_on(race, {70, 90}, 16);
-  EXPECT_EQ(race.outcome().standings[2].dropped_after, 2);
-  EXPECT_EQ(race.outcome().winner, 1);
-  ASSERT_TRUE(succeeded(race.disqualify(1, Fault::kChangesBits)));
-  EXPECT_EQ(race.racing(), Candidates{2});
-  race_on(race, {70, 90}, 16);
-  EXPECT_EQ(race.outcome().standings[2].rounds, 6);
-  EXPECT_EQ(race.outcome().winner, 2);
-}
-
-TEST(RaceFaults, LeaveTheDefaultIfAllAreDisqualified) {
-  Race race(3);
-  race_on(race, {90, 91}, 3);
-  for (const int32_t candidate : {1, 2})
-    ASSERT_TRUE(succeeded(race.disqualify(candidate, Fault::kHangs)));
-  EXPECT_TRUE(race.outcome().is_settled);
-  EXPECT_EQ(race.outcome().winner, 0);
-}
-
-TEST(RaceFaults, KeepTheFirstFault) {
-  Race race(2);
-  ASSERT_TRUE(succeeded(race.disqualify(1, Fault::kNotFinite)));
-  ASSERT_TRUE(succeeded(race.disqualify(1, Fault::kHangs)));
-  EXPECT_EQ(race.outcome().standings[1].fault, Fault::kNotFinite);
-}
-
-TEST(RaceFaults, NeverDisqualifyTheDefault) {
-  Race race(2);
-  for (const int32_t candidate : {-1, 0, 2}) {
-    const auto refused = race.disqualify(candidate, Fault::kSpills);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().message, "cannot disqualify candidate " + std::to_string(candidate) +
-                                           " (spills): wanted 1 to 1");
-  }
-}
-
-TEST(RaceFaults, HaveNamesThatAreReadBack) {
-  for (int32_t i = 0; i <= static_cast<int32_t>(Fault::kChangesBits); ++i)
-    EXPECT_EQ(fault_named(to_string(static_cast<Fault>(i))), static_cast<Fault>(i));
-  EXPECT_EQ(to_string(Fault::kDoesNotCompile), "does_not_compile");
-  EXPECT_EQ(fault_named("unknown"), std::nullopt);
 }
 
 TEST(RaceTimes, AreRefusedIfTheyAreNone) {
