@@ -141,21 +141,15 @@ bool Race::is_clear() const {
 
 int32_t Race::winner() const {
   const double limit = 1.0 - zone();
-  // Dropped candidates have lost against a contender, so they only count if no contender gains.
-  for (const bool is_dropped : {false, true}) {
-    const auto gains = [&](const Runner& runner) {
-      return !runner.fault && (runner.dropped_after > 0) == is_dropped &&
-             runner.figure.high < limit;
-    };
-    double bound = 0.0, least = limit;  // bound: where the interval of the best ends
-    for (const Runner& runner : runners_) {
-      if (!gains(runner) || runner.figure.median >= least) continue;
-      least = runner.figure.median;
-      bound = runner.figure.high;
-    }
-    for (std::size_t i = 1; i < runners_.size(); ++i)
-      if (gains(runners_[i]) && runners_[i].figure.low <= bound) return static_cast<int32_t>(i);
-  }
+  const auto gains = [&](const Runner& runner) {
+    return runner.is_contender() && runner.figure.high < limit;
+  };
+  const MedianInterval* best = nullptr;
+  for (const Runner& runner : runners_)
+    if (gains(runner) && (best == nullptr || runner.figure.median < best->median))
+      best = &runner.figure;
+  for (std::size_t i = 1; i < runners_.size(); ++i)
+    if (gains(runners_[i]) && runners_[i].figure.low <= best->high) return static_cast<int32_t>(i);
   return 0;
 }
 

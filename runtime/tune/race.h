@@ -28,8 +28,8 @@ struct RaceRules {
   bool operator==(const RaceRules&) const = default;
 };
 
-// Returns whether a launch may take that many microseconds: from a picosecond to a day.
-constexpr double kShortestUs = 1e-6, kLongestUs = 86400e6;
+constexpr double kShortestUs = 1e-6, kLongestUs = 86400e6;  // a picosecond, a day
+// Returns whether a launch may take that many microseconds; false for NaN.
 constexpr bool is_time_us(double us) { return us >= kShortestUs && us <= kLongestUs; }
 
 // The times of one round in microseconds a launch, each from a block of launches. The default is
@@ -64,9 +64,13 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Decides which of several candidate kernels replaces candidate 0, the default, if any. The list of
-// candidates is ordered from cheap to dear: of those that are equally fast the first wins. It reads
-// no clock and draws no numbers: the same calls in the same order have the same outcome.
+// Decides which of several candidate kernels replaces candidate 0, the default, if any. Only a
+// candidate that was not dropped and whose interval lies below 1 - zone may win. Of these the one
+// of lowest median is best; as the list of candidates is ordered from cheap to dear, the first
+// whose interval overlaps the best's wins. The race ends early if all but the default are out, or
+// if the best may win and the medians of all others left are within the indifference of its own.
+//
+// It reads no clock and draws no numbers: the same calls in the same order have the same outcome.
 class Race {
  public:
   // Starts a race of `candidates` candidates, the default among them.
@@ -76,8 +80,8 @@ class Race {
   std::vector<int32_t> racing() const;
 
   // Adds a round. A candidate that it lacks has one round fewer. Errors (kInvalidValue, and the
-  // round does not count): a time that is none by is_time_us(), a candidate that is
-  // not racing, no candidate at all.
+  // round does not count): a time that is none by is_time_us(), a candidate that is not racing, no
+  // candidate at all.
   Result<void> add(const Round& round);
 
   // Rules a candidate out, before or during the race or after it. Candidates that were dropped for

@@ -170,6 +170,19 @@ TEST(Race, BelievesNoGainWithinTwiceTheNoise) {
   EXPECT_TRUE(outcome.is_settled);
 }
 
+TEST(Race, BelievesNoGainThatManyRoundsDeny) {
+  Race race(2);
+  // Of 16 rounds 6 are at 99.5 %. The 13th of the ratios in order is one of them.
+  for (int32_t i = 0; i < 16; ++i) {
+    const bool is_slow = i % 8 == 1 || i % 8 == 4 || i % 8 == 6;
+    ASSERT_TRUE(succeeded(race.add(round_of(race, {is_slow ? 99.5 : 90.0}))));
+  }
+  const Outcome outcome = race.outcome();
+  EXPECT_DOUBLE_EQ(outcome.standings[1].median_ratio, 0.9);
+  EXPECT_DOUBLE_EQ(outcome.standings[1].high, 0.995);
+  EXPECT_EQ(outcome.winner, 0);
+}
+
 TEST(Race, IsBlindToWhatSlowsAWholeRound) {
   Race even(3), uneven(3);
   for (int32_t i = 0; i < 16; ++i) {

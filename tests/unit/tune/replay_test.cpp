@@ -207,7 +207,14 @@ TEST(Replay, IgnoresTimesBesideAnotherDefault) {
   sheet.add_round(1, {{kWider, 90}});
   sheet.add(FoundFault{kDeeper, Fault::kCrashes, ""});
   sheet.add(CandidateList{{kDeeper, kWider, kDefault}});
+  sheet.add(block(2, Place::kDefaultFirst, kDefault, 100));
+  sheet.add(block(2, Place::kCandidate, kWider, 90));
+  sheet.add(block(2, Place::kDefaultLast, kDeeper, 100));
+  sheet.add(block(3, Place::kDefaultFirst, kDeeper, 100));
+  sheet.add(block(3, Place::kCandidate, kWider, 90));
+  sheet.add(block(3, Place::kDefaultLast, kDefault, 100));
   const Outcome outcome = outcome_of(sheet);
+  ASSERT_EQ(outcome.standings.size(), 3U);
   EXPECT_EQ(outcome.standings[1].rounds, 0);
   EXPECT_EQ(outcome.standings[0].fault, std::nullopt);
 }
