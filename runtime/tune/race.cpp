@@ -148,8 +148,12 @@ int32_t Race::winner() const {
   for (const Runner& runner : runners_)
     if (gains(runner) && (best == nullptr || runner.figure.median < best->median))
       best = &runner.figure;
-  for (std::size_t i = 1; i < runners_.size(); ++i)
-    if (gains(runners_[i]) && runners_[i].figure.low <= best->high) return static_cast<int32_t>(i);
+  for (std::size_t i = 1; i < runners_.size(); ++i) {
+    const MedianInterval& figure = runners_[i].figure;
+    if (gains(runners_[i]) && figure.low <= best->high &&
+        figure.median <= best->median + rules_.indifference)
+      return static_cast<int32_t>(i);
+  }
   return 0;
 }
 

@@ -67,7 +67,8 @@ struct Outcome {
 // Decides which of several candidate kernels replaces candidate 0, the default, if any. Only a
 // candidate that was not dropped and whose interval lies below 1 - zone may win. Of these the one
 // of lowest median is best; as the list of candidates is ordered from cheap to dear, the first
-// whose interval overlaps the best's wins. The race ends early if all but the default are out, or
+// whose interval overlaps the best's wins, if its median is within the indifference of the best's.
+// The race ends early if all but the default are out, or
 // if the best may win and the medians of all others left are within the indifference of its own.
 //
 // It reads no clock and draws no numbers: the same calls in the same order have the same outcome.

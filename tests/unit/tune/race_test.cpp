@@ -134,13 +134,22 @@ TEST(Race, EndsIfTheBestTwoDifferByLessThanTheIndifference) {
 
 TEST(Race, ChoosesTheFirstInTheListAmongTies) {
   Race race(4);
-  // Candidate 3 has the lowest median, 86; the interval of 2 begins where the one of 3 ends.
+  // Candidate 3 has the lowest median, 87; the interval of 2 begins below the end of that of 3, and
+  // its median is 87.8.
   for (int32_t i = 0; i < 6; ++i)
     ASSERT_TRUE(
-        succeeded(race.add(round_of(race, {88.2, i < 1 ? 87.0 : 88.0, i < 3 ? 85.0 : 87.0}))));
+        succeeded(race.add(round_of(race, {88.2, i < 1 ? 87.2 : 87.8, i < 3 ? 86.6 : 87.4}))));
   const Outcome outcome = race.outcome();
   EXPECT_EQ(outcome.standings[1].dropped_after, 6);
   EXPECT_EQ(outcome.winner, 2);
+}
+
+TEST(Race, TakesNoTieWhoseMedianIsFurtherBehindThanTheIndifference) {
+  Race race(3);
+  // The medians are 88 and 86, and the intervals touch.
+  for (int32_t i = 0; i < 6; ++i)
+    ASSERT_TRUE(succeeded(race.add(round_of(race, {i < 1 ? 87.0 : 88.0, i < 3 ? 85.0 : 87.0}))));
+  EXPECT_EQ(race.outcome().winner, 2);
 }
 
 TEST(Race, EndsAfterTheMostRounds) {
