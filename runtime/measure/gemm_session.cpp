@@ -35,13 +35,22 @@ Result<std::unique_ptr<GemmSession>> GemmSession::create(const GemmCase& gemm,
                         : make_gradient_operands(gemm, groups, engine, device, seed));
   MOEJIT_TRY_ASSIGN(session->d_, allocate_named(device, "d", result_bytes(gemm, groups)));
   MOEJIT_TRY_ASSIGN(session->elapsed_, allocate_named(device, "elapsed", sizeof(ClockSample)));
-  const GemmOperands& in = session->operands_;
-  MOEJIT_TRY_ASSIGN(session->run_,
-                    OperationRun::create(operation_of(gemm, groups.rows()), engine, device,
-                                         {&in.a, &in.b, &in.a_scale_inv, &in.b_scale_inv,
-                                          &in.counts, &in.offs, &session->d_, &session->elapsed_}));
+  MOEJIT_TRY_ASSIGN(session->run_, session->version({}, engine));
   MOEJIT_TRY(session->reset_result());
   return session;
+}
+
+Result<OperationRun> GemmSession::version(const compiler::PlanOptions& options,
+                                          runtime::Engine& engine) {
+  const GemmOperands& in = operands_;
+  return OperationRun::create(
+      operation_of(gemm_, groups_.rows()), engine, device_,
+      {&in.a, &in.b, &in.a_scale_inv, &in.b_scale_inv, &in.counts, &in.offs, &d_, &elapsed_},
+      options);
+}
+
+bool GemmSession::is_added_to() const {
+  return !is_row_grouped(gemm_) && gemm_.output == GradientOutput::kF32Add;
 }
 
 Result<std::vector<compiler::KernelSource>> GemmSession::sources(const GemmCase& gemm,
@@ -56,8 +65,7 @@ Result<std::vector<compiler::KernelSource>> GemmSession::sources(const GemmCase&
 }
 
 Result<void> GemmSession::reset_result() {
-  const bool is_added_to = !is_row_grouped(gemm_) && gemm_.output == GradientOutput::kF32Add;
-  return device_.fill(d_.address(), is_added_to ? kOldByte : kPoisonByte, d_.bytes, nullptr);
+  return device_.fill(d_.address(), is_added_to() ? kOldByte : kPoisonByte, d_.bytes, nullptr);
 }
 
 Result<ClockSample> GemmSession::elapsed() {

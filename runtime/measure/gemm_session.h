@@ -38,6 +38,12 @@ class GemmSession {
   // Makes the result new again, on the default stream.
   Result<void> reset_result();
 
+  // Plans, compiles and loads the kernel with other options, for the operands and the result of
+  // this session, which must live longer.
+  Result<OperationRun> version(const compiler::PlanOptions& options, runtime::Engine& engine);
+  // Returns whether launches add to the result.
+  bool is_added_to() const;
+
   // Queues one launch on the default stream. All launches give the same result, unless they add to
   // it.
   Result<void> launch() { return run_.launch(); }

@@ -14,8 +14,9 @@ using runtime::NamedMemory;
 
 Result<OperationRun> OperationRun::create(const OperationDescription& operation,
                                           runtime::Engine& engine, runtime::Device& device,
-                                          std::initializer_list<const NamedMemory*> tensors) {
-  MOEJIT_TRY_ASSIGN(OperationPlan planned, plan_operation(operation, device.target()));
+                                          std::initializer_list<const NamedMemory*> tensors,
+                                          const compiler::PlanOptions& options) {
+  MOEJIT_TRY_ASSIGN(OperationPlan planned, plan_operation(operation, device.target(), options));
   const auto plan = std::make_shared<const OperationPlan>(std::move(planned));
   OperationRun run;
   MOEJIT_TRY_ASSIGN(run.prepared_, runtime::PreparedPlan::prepare(plan, engine, device));

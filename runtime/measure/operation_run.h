@@ -20,7 +20,8 @@ class OperationRun {
   // compiler, the cache, the device.
   static Result<OperationRun> create(const compiler::OperationDescription& operation,
                                      runtime::Engine& engine, runtime::Device& device,
-                                     std::initializer_list<const runtime::NamedMemory*> tensors);
+                                     std::initializer_list<const runtime::NamedMemory*> tensors,
+                                     const compiler::PlanOptions& options = {});
 
   const compiler::KernelPlan& kernel() const { return prepared_->plan().kernels.front(); }
 

@@ -24,6 +24,14 @@ struct ColumnBlocksParams {
   int64_t columns;
 };
 
+// Words of two memories, and how many of them differ, which is added to.
+struct CountDifferencesParams {
+  const uint32_t* a;    // [words]
+  const uint32_t* b;    // [words]
+  uint64_t* differing;  // [1]
+  int64_t words;
+};
+
 // Columns from a group's count to the next group's start become zeros.
 struct PadColumnsParams {
   Bf16* matrix;           // [rows, offs[groups]]

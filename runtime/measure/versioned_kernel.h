@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/choices.h"
+#include "runtime/device.h"
+#include "runtime/measure/difference_counter.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace moejit::measure {
+
+// Queues the same work on the default stream each time.
+using Launch = std::function<Result<void>()>;
+
+// A kernel of a plan that can be made with several choices, and the memory that its launches write.
+struct VersionedKernel {
+  struct Written {
+    void* address = nullptr;
+    int64_t bytes = 0;         // a multiple of 4
+    bool is_added_to = false;  // launches read it, too
+  };
+
+  std::string problem;                        // KernelPlan::problem
+  std::vector<compiler::Choices> candidates;  // the usual choices first
+  std::vector<Written> written;
+  // Compiles and loads the kernel with these choices.
+  std::function<Result<Launch>(const compiler::Choices&)> make;
+};
+
+// A version that ran, and in how many 4-byte words its results differ from those of the usual one.
+struct MadeVersion {
+  Launch launch;
+  int64_t differing_words = 0;
+};
+
+// Makes versions of a kernel and compares the bits of their results with those of the usual one.
+// Device, engine and memory must live longer.
+class VersionComparison {
+ public:
+  // Makes the usual version and keeps a copy of its results.
+  static Result<VersionComparison> create(const VersionedKernel& kernel, runtime::Engine& engine,
+                                          runtime::Device& device);
+
+  // Makes a version, runs it once on new results, and compares them. Errors: those of making it, of
+  // the launch, and of the device, after which nothing else may run on the GPU.
+  Result<MadeVersion> make(const compiler::Choices& choices);
+
+  const Launch& usual() const { return usual_; }
+
+ private:
+  VersionComparison(const VersionedKernel& kernel, runtime::Device& device)
+      : kernel_(&kernel), device_(&device) {}
+  // Fills the results with bytes that no launch leaves, or with numbers to add to.
+  Result<void> renew_results();
+
+  const VersionedKernel* kernel_;
+  runtime::Device* device_;
+  DifferenceCounter counter_;
+  std::vector<runtime::DeviceMemory> wanted_;  // copies of the usual version's results
+  Launch usual_;
+};
+
+// The launches of a block, one behind the other.
+struct TimedBlock {
+  double microseconds = 0.0;  // of one launch
+  int64_t launches = 0;
+};
+
+// Times as many launches as take about `seconds`, at least 20; `microseconds`, more than 0, is what
+// one is expected to take.
+Result<TimedBlock> time_block(const Launch& launch, runtime::Device& device, double seconds,
+                              double microseconds);
+
+// Launches for at least `seconds` and until two parts in a row take the same time within 0.5 %, but
+// for `most_seconds` at most. Returns the time of one launch at the end.
+Result<TimedBlock> heat(const Launch& launch, runtime::Device& device, double seconds,
+                        double most_seconds);
+
+}  // namespace moejit::measure
