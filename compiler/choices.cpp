@@ -18,4 +18,14 @@ Json to_json(const Choices& choices) {
   return json;
 }
 
+Result<Choices> read_choices(const JsonView& view) {
+  constexpr IntRange kValues{.lowest = 0, .highest = int64_t{1} << 40};
+  Choices choices;
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> members, view.read_members());
+  for (const JsonView& member : members) {
+    MOEJIT_TRY_ASSIGN(choices[std::string(member.key())], member.read_int(kValues));
+  }
+  return choices;
+}
+
 }  // namespace moejit::compiler

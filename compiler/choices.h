@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/support/json_text.h"
+#include "compiler/support/json_view.h"
 
 #include <cstdint>
 #include <map>
@@ -17,5 +18,7 @@ using Choices = std::map<std::string, int64_t, std::less<>>;
 std::string to_string(const Choices& choices);
 // Returns them as an object: {"band_tiles": 4, "stages": 3}.
 Json to_json(const Choices& choices);
+// Reads such an object. Errors: kWrongType, and kInvalidValue for a value below 0 or above 2^40.
+Result<Choices> read_choices(const JsonView& view);
 
 }  // namespace moejit::compiler

@@ -46,16 +46,6 @@ Result<GpuIdentity> read_gpu(const JsonView& view) {
   return gpu;
 }
 
-Result<Choices> read_choices(const JsonView& view) {
-  Choices choices;
-  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> members, view.read_members());
-  for (const JsonView& member : members) {
-    MOEJIT_TRY_ASSIGN(choices[std::string(member.key())],
-                      member.read_int({.highest = kMostOfNumber}));
-  }
-  return choices;
-}
-
 // Returns the members of an object that `is_known` does not know.
 template <typename IsKnown>
 std::vector<JsonMember> other_members(const JsonView& view, const IsKnown& is_known_key) {
@@ -113,6 +103,13 @@ Result<void> check_format(const JsonView& root) {
 }
 
 }  // namespace
+
+Result<GpuIdentity> parse_gpu_identity(std::string_view json, std::string_view source_name) {
+  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name,
+                                                                   .max_bytes = kMaxTuningBytes,
+                                                                   .max_values = kMostValues}));
+  return read_gpu(JsonView(document));
+}
 
 Result<TuningRecord> parse_tuning(std::string_view json, std::string_view source_name) {
   MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name,

@@ -55,7 +55,7 @@ std::optional<Tuning::Found> Tuning::find(std::string_view problem) const {
 }
 
 Result<std::unique_ptr<const Tuning>> read_tunings(const std::optional<std::string>& named,
-                                           const std::optional<GpuIdentity>& gpu) {
+                                                   const std::optional<GpuIdentity>& gpu) {
   const std::string list = named ? *named : environment(Variable::kTuning).value_or("");
   std::string_view paths = list;
   std::vector<TuningRecord> records;

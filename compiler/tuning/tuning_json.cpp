@@ -36,6 +36,8 @@ Json entry_json(const TuningEntry& entry) {
 
 }  // namespace
 
+std::string to_json(const GpuIdentity& gpu) { return gpu_json(gpu).dump(); }
+
 std::string to_json(const TuningEntry& entry) { return entry_json(entry).dump(); }
 
 std::string to_json(const TuningRecord& record) {

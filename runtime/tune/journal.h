@@ -43,6 +43,7 @@ struct Session {
 // The candidates of a problem from cheap to dear, the default first. No two are equal.
 struct CandidateList {
   std::vector<compiler::Choices> candidates;
+  std::vector<std::string> text_digests = {};  // compiler::text_digest() of each; or none at all
 
   bool operator==(const CandidateList&) const = default;
 };

@@ -15,11 +15,11 @@ namespace moejit::tune {
 namespace {
 
 using compiler::Choices;
+using compiler::read_choices;
+using compiler::to_json;
 
 constexpr std::array kPlaces = {Place::kDefaultFirst, Place::kCandidate, Place::kDefaultLast};
 constexpr IntRange kRounds{.lowest = 1, .highest = std::numeric_limits<int32_t>::max()};
-constexpr IntRange kKnobs{.lowest = std::numeric_limits<int64_t>::min(),
-                          .highest = std::numeric_limits<int64_t>::max()};
 
 Json number(double value) {
   if (!std::isfinite(value)) return {};
@@ -27,12 +27,6 @@ Json number(double value) {
   number.kind = JsonKind::kNumber;
   number.text = fmt::format("{}", value);  // the shortest text that is read back as this number
   return Json(std::move(number));
-}
-
-Json object_of(const Choices& choices) {
-  Json object = Json::object();
-  for (const auto& [knob, value] : choices) object[knob] = value;
-  return object;
 }
 
 Result<Json> object_of(std::string_view text, std::string_view key) {
@@ -44,21 +38,22 @@ Result<Json> object_of(std::string_view text, std::string_view key) {
 
 void put(Json& line, const CandidateList& list) {
   Json candidates = Json::array();
-  for (const Choices& choices : list.candidates) candidates.push_back(object_of(choices));
+  for (const Choices& choices : list.candidates) candidates.push_back(to_json(choices));
   line["candidates"] = std::move(candidates);
+  if (!list.text_digests.empty()) line["text_digests"] = list.text_digests;
 }
 
 void put(Json& line, const Block& block) {
   line["round"] = block.round;
   line["place"] = to_string(block.place);
-  line["choices"] = object_of(block.choices);
+  line["choices"] = to_json(block.choices);
   line["microseconds"] = number(block.microseconds);
   if (block.megahertz) line["megahertz"] = number(*block.megahertz);
   if (block.watts) line["watts"] = number(*block.watts);
 }
 
 void put(Json& line, const FoundFault& found) {
-  line["choices"] = object_of(found.choices);
+  line["choices"] = to_json(found.choices);
   line["fault"] = to_string(found.fault);
   line["detail"] = std::string_view(found.detail).substr(0, kMostDetailBytes);
 }
@@ -84,22 +79,12 @@ Result<Session> read_session(const JsonView& root) {
   return Session{std::move(id), std::move(gpu), std::move(context)};
 }
 
-Result<Choices> read_choices(const JsonView& view) {
-  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> members, view.read_members());
-  Choices choices;
-  for (const JsonView& member : members) {
-    MOEJIT_TRY_ASSIGN(const int64_t value, member.read_int(kKnobs));
-    choices.emplace(member.key(), value);
-  }
-  return choices;
-}
-
 Result<Choices> read_choices_of(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(const JsonView view, root.at("choices"));
   return read_choices(view);
 }
 
-Result<Event> read_list(const JsonView& view) {
+Result<Event> read_list(const JsonView& view, const std::optional<JsonView>& digests) {
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view.read_array());
   if (elements.empty())
     return view.fail(ErrorCode::kInvalidValue, "got no candidate, wanted the default at least");
@@ -111,6 +96,15 @@ Result<Event> read_list(const JsonView& view) {
                           fmt::format("got {} again, wanted each candidate once",
                                       quote_for_message(compiler::to_string(choices))));
     list.candidates.push_back(std::move(choices));
+  }
+  if (digests) {
+    MOEJIT_TRY_ASSIGN(const std::vector<JsonView> texts, digests->read_array());
+    for (const JsonView& text : texts) {
+      MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), text.read_string());
+    }
+    if (texts.size() != elements.size())
+      return digests->fail(ErrorCode::kInvalidValue, fmt::format("got {} digests for {} candidates",
+                                                                 texts.size(), elements.size()));
   }
   return list;
 }
@@ -163,7 +157,7 @@ Result<Event> read_fault(const JsonView& root, const JsonView& name_view) {
 }
 
 Result<Event> read_event(const JsonView& root) {
-  if (const auto list = root.find("candidates")) return read_list(*list);
+  if (const auto list = root.find("candidates")) return read_list(*list, root.find("text_digests"));
   if (const auto fault = root.find("fault")) return read_fault(root, *fault);
   MOEJIT_TRY_ASSIGN(const JsonView time, root.at("microseconds"));
   return read_block(root, time);

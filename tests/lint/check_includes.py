@@ -24,7 +24,7 @@ RULES = {
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h",
                                "runtime/bindings/c/moejit_operation.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/reference/",
-             "runtime/measure/", "templates/moejit_device/params/"],
+             "runtime/measure/", "runtime/tune/", "templates/moejit_device/params/"],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",
                "moejit_device/", "moejit_sim/"],
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],

@@ -191,8 +191,7 @@ TEST_F(JournalTest, NamesLineAndFieldOfWhatIsWrong) {
   EXPECT_EQ(event(R"("candidates":[{"stages":4},{"stages":4}]})"),
             ":2: $.candidates[1]: got \"stages=4\" again, wanted each candidate once");
   EXPECT_EQ(event(R"("candidates":[{"stages":"4"}]})"),
-            ":2: $.candidates[0].stages: got \"4\", wanted -9223372036854775808 to "
-            "9223372036854775807");
+            ":2: $.candidates[0].stages: got \"4\", wanted 0 to 1099511627776");
   EXPECT_EQ(event(R"("choices":{},"fault":"melts"})"),
             ":2: $.fault: got \"melts\", wanted the name of a fault such as \"changes_bits\"");
   EXPECT_EQ(event(R"("round":1})"), ":2: $.microseconds: missing key");

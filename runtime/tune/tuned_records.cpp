@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tune/tuned_records.h"
+
+#include "compiler/support/json_document.h"
+#include "runtime/tune/replay.h"
+
+#include <algorithm>
+
+namespace moejit::tune {
+namespace {
+
+using compiler::Choices;
+using compiler::TuningEntry;
+using compiler::TuningRecord;
+
+// What a journal tells of one problem on one GPU.
+struct Measured {
+  std::vector<const Block*> blocks;
+  const CandidateList* list = nullptr;  // the last
+  const Session* session = nullptr;     // the last
+};
+
+Measured measured(const Journal& journal, const ReplayedRace& race) {
+  Measured found;
+  for (const Entry& entry : journal.entries) {
+    const Session& session = journal.sessions[entry.session];
+    if (entry.problem != race.problem || session.gpu != race.gpu) continue;
+    found.session = &session;
+    if (const auto* const list = std::get_if<CandidateList>(&entry.event)) found.list = list;
+    if (const auto* const block = std::get_if<Block>(&entry.event)) found.blocks.push_back(block);
+  }
+  return found;
+}
+
+double median_us(const std::vector<const Block*>& blocks, const Choices& choices) {
+  std::vector<double> times;
+  for (const Block* const block : blocks)
+    if (block->choices == choices) times.push_back(block->microseconds);
+  return median_interval(std::move(times)).median;
+}
+
+std::string text_digest_of(const CandidateList& list, const Choices& choices) {
+  const auto found = std::ranges::find(list.candidates, choices);
+  const auto index = static_cast<std::size_t>(found - list.candidates.begin());
+  return index < list.text_digests.size() ? list.text_digests[index] : std::string();
+}
+
+// Returns a text of the session's context; empty if it has none of this name.
+std::string context_text(const Session& session, std::string_view key) {
+  const auto context = parse_json(session.context, {.source_name = "context"});
+  if (!context) return {};
+  const JsonValue* const member = find_member(context->root, key);
+  return member != nullptr && member->kind == JsonKind::kString ? member->text : std::string();
+}
+
+TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
+  const Outcome outcome = race.race.outcome();
+  const Standing& standing = outcome.standings[static_cast<std::size_t>(outcome.winner)];
+  const Measured found = measured(journal, race);
+  return {.problem = race.problem,
+          .choices = race.winner(),
+          .microseconds = median_us(found.blocks, race.winner()),
+          .default_microseconds = median_us(found.blocks, race.candidates.front()),
+          .ratio = standing.median_ratio,
+          .ratio_low = standing.low,
+          .ratio_high = standing.high,
+          .rounds = standing.rounds,
+          .text_digest = text_digest_of(*found.list, race.winner()),
+          .session = found.session->id,
+          .date = context_text(*found.session, "date"),
+          .version = context_text(*found.session, "version")};
+}
+
+}  // namespace
+
+Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& rules) {
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, rules));
+  std::vector<TuningRecord> records;
+  std::vector<std::string> gpus;  // of the records, as the sessions write them
+  for (const ReplayedRace& race : races) {
+    if (std::ranges::count(gpus, race.gpu) == 0) {
+      gpus.push_back(race.gpu);
+      records.emplace_back();
+      MOEJIT_TRY_ASSIGN(records.back().gpu,
+                        compiler::parse_gpu_identity(race.gpu, "gpu of the journal"));
+    }
+    const auto index = static_cast<std::size_t>(std::ranges::find(gpus, race.gpu) - gpus.begin());
+    const Outcome outcome = race.race.outcome();
+    if (outcome.is_settled && outcome.standings.front().rounds > 0)
+      records[index].entries.push_back(entry_of(journal, race));
+  }
+  for (TuningRecord& record : records) std::ranges::sort(record.entries, {}, &TuningEntry::problem);
+  return records;
+}
+
+}  // namespace moejit::tune
