@@ -151,7 +151,8 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
   add_bench(app, parsed.action, command_line_of(argc, argv));
-  for (const auto& add : {add_inspect, add_cache, add_pack, add_tuning, add_env, add_compile_worker})
+  for (const auto& add :
+       {add_inspect, add_cache, add_pack, add_tune, add_tuning, add_env, add_compile_worker})
     add(app, parsed.action);
   add_help_and_version(app);
   const std::vector<const char*> words = spell_out(app, argc, argv);

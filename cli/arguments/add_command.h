@@ -53,6 +53,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line);
 void add_cache(CLI::App& app, Action& action);
 void add_pack(CLI::App& app, Action& action);
 // In tuning_arguments.cpp:
+void add_tune(CLI::App& app, Action& action);
 void add_tuning(CLI::App& app, Action& action);
 
 }  // namespace moejit::cli

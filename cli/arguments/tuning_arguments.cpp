@@ -14,6 +14,47 @@ void add_tuning_options(CLI::App& sub, TuningOptions& tuning) {
       ->excludes(records);
 }
 
+void add_tune(CLI::App& app, Action& action) {
+  const auto command = add_command<TuneCommand>(
+      app, action, "tune", "Measure which choices are the fastest on this GPU",
+      "  moejit tune layer.json --output h200.json\n"
+      "  moejit tune --gemms gemms.json --budget 10m --output h200.json\n"
+      "  moejit tune --replay h200.json.journal\n",
+      run_tune);
+  CLI::App* sub = app.get_subcommand("tune");
+  sub->add_option("LAYER", command->layers, "Layer descriptions");
+  sub->add_option("--gemms", command->gemms, "File of grouped GEMMs, as of bench");
+  CLI::Option* replay = sub->add_option("--replay", command->replay,
+                                        "Decide by a journal; measures nothing, needs no GPU");
+  sub->add_option("--target", command->target, "auto (the GPU where there is one), cuda or sim")
+      ->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  sub->add_option("--tokens", command->tokens, "T of the calls; default: max_tokens");
+  sub->add_option("--budget", command->budget, "Time to measure for: 90s, 20m, 2h")
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "Record to write; one that is there is joined")
+      ->check(&check_name);
+  sub->add_option("--journal", command->journal,
+                  "File of all that is measured; default: the output's name and .journal")
+      ->check(&check_name)
+      ->excludes(replay);
+  sub->add_flag("--resume", command->resumes, "Go on with the journal of a sweep that was ended");
+  sub->add_flag("--dry-run", command->is_dry_run, "List what would be measured; needs no GPU")
+      ->excludes(replay);
+  sub->add_option("--block-ms", command->block_milliseconds,
+                  "Milliseconds of launches that are timed together")
+      ->check(CLI::Range(0.001, 10000.0))
+      ->capture_default_str();
+  sub->add_option("--heat-seconds", command->heat_seconds,
+                  "Seconds of launches before the first round of a problem")
+      ->check(CLI::Range(0.0, 60.0))
+      ->capture_default_str();
+  sub->add_option("--seed", command->seed, "Of the random operands")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
 void add_tuning(CLI::App& app, Action& action) {
   CLI::App* tuning = app.add_subcommand("tuning", "Look at tuning records, join and prune them");
   tuning->require_subcommand(1);

@@ -22,24 +22,12 @@ using compiler::LayerPlan;
 using measure::ClockProbe;
 using measure::GpuMonitor;
 
-// Experts beyond these have copies of their weights. A kernel's time does not depend on it, and
-// distinct weights for all of DeepSeek-V3's experts would need 22 GB of host memory.
-constexpr int64_t kDistinctExperts = 4;
-
 Result<int64_t> count_tokens(const BenchCommand& command, const compiler::Layer& layer) {
   const int64_t tokens = command.tokens.value_or(layer.max_tokens);
   if (tokens >= 1 && tokens <= layer.max_tokens) return tokens;
   return fail(Stage::kCommand, ErrorCode::kUsage,
               fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of the layer)", tokens,
                           layer.max_tokens));
-}
-
-TensorMap bench_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
-  TensorMap inputs = random_tokens(layer, tokens, seed);
-  if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
-  inputs.merge(
-      random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
-  return inputs;
 }
 
 Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& call,
@@ -72,7 +60,7 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   cache.build_arguments =
       shell_word(command.layer) + " --variants all" + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  const TensorMap inputs = bench_inputs(layer, tokens, command.seed);
+  const TensorMap inputs = measuring_inputs(layer, tokens, command.seed);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);

@@ -199,6 +199,25 @@ struct PackExportCommand {
 };
 Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
 
+struct TuneCommand {
+  std::vector<std::string> layers;
+  std::string gemms;   // a file of GEMM cases
+  std::string replay;  // a journal to decide by instead of measuring
+  std::string target = "auto";
+  CacheOptions cache;
+  std::optional<int64_t> tokens;  // default: max_tokens
+  std::string budget = "20m";
+  std::string output;   // the record
+  std::string journal;  // empty: the output's name and ".journal"
+  bool resumes = false;
+  bool is_dry_run = false;
+  double block_milliseconds = 15.0;
+  double heat_seconds = 0.6;
+  uint64_t seed = 0;
+  bool is_json = false;
+};
+Result<void> run_tune(const TuneCommand& command, Terminal& terminal);
+
 struct TuningShowCommand {
   std::string record;
   bool is_json = false;

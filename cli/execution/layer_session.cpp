@@ -104,6 +104,19 @@ Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {
               fmt::format("tensor \"{}\" is not on the device", tensor.name));
 }
 
+Result<runtime::MemoryRegion> LayerSession::memory_of(const TensorPlan& tensor) const {
+  MOEJIT_TRY_ASSIGN(void* const address, address_of(tensor));
+  if (!compiler::is_callers(tensor.role)) {
+    const auto in_plan = std::ranges::find(plan().tensors, tensor.name, &TensorPlan::name);
+    const auto slot = static_cast<size_t>(in_plan - plan().tensors.begin());
+    return runtime::MemoryRegion{tensor.name, address, layer_->layout().at(tokens_).bytes[slot],
+                                 true};
+  }
+  int64_t bytes = size_bytes(tensor.dtype);
+  for (const int64_t size : tensors_.ref(tensor.name).shape) bytes *= size;
+  return runtime::MemoryRegion{tensor.name, address, bytes, true};
+}
+
 Result<void> LayerSession::copy_out(const TensorPlan& tensor, int64_t offset_bytes,
                                     void* destination, int64_t bytes) {
   if (bytes == 0) return {};

@@ -39,6 +39,9 @@ class LayerSession {
   // Returns the layer with these tensors, for measurements.
   measure::LayerCall call();
 
+  // Returns the memory of a tensor of the plan in these calls.
+  Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const;
+
   Result<uint32_t> status();
   // Returns a tensor of the plan after a call, without rows past offs[E]. Intermediates need a plan
   // that keeps them.

@@ -87,4 +87,13 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   return weights;
 }
 
+TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+  constexpr int64_t kDistinctExperts = 4;
+  TensorMap inputs = random_tokens(layer, tokens, seed);
+  if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
+  inputs.merge(
+      random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
+  return inputs;
+}
+
 }  // namespace moejit::cli

@@ -29,4 +29,9 @@ TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t
 // Returns w1 and w2 of `experts` experts.
 TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed);
 
+// Returns all inputs of a measured call, forward or with the backward pass if the layer has one.
+// Experts beyond the first four have copies of their weights: a kernel's time does not depend on
+// it, and distinct weights for all of DeepSeek-V3's experts would need 22 GB of host memory.
+TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+
 }  // namespace moejit::cli

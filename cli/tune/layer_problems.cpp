@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inputs/random_layer_inputs.h"
+#include "cli/tune/tune_problem.h"
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::Choices;
+using compiler::GradientMode;
+using compiler::KernelPlan;
+using compiler::Layer;
+using compiler::LayerPlan;
+using compiler::PlanOptions;
+using measure::Launch;
+
+Result<std::shared_ptr<const compiler::Plan>> plan_shared(const Layer& layer,
+                                                          const compiler::Target& target,
+                                                          const PlanOptions& options) {
+  MOEJIT_TRY_ASSIGN(LayerPlan plan, plan_layer(layer, target, options));
+  return std::make_shared<const LayerPlan>(std::move(plan));
+}
+
+// Everything that opening a problem of a layer takes.
+struct LayerSubject {
+  Layer layer;
+  int64_t tokens = 0;
+  uint64_t seed = 0;
+  std::shared_ptr<OpenedLayer> opened;
+};
+
+// Opens the layer, unless it is open, and runs each of its kernels once.
+Result<std::shared_ptr<LayerSession>> open_layer(const LayerSubject& subject,
+                                                 runtime::Engine& engine, runtime::Device& device) {
+  OpenedLayer& opened = *subject.opened;
+  if (opened.session != nullptr && opened.name == subject.layer.name) return opened.session;
+  opened = {};
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(subject.layer, device.target()));
+  MOEJIT_TRY_ASSIGN(
+      std::shared_ptr<LayerSession> session,
+      LayerSession::create(plan, engine, device,
+                           measuring_inputs(subject.layer, subject.tokens, subject.seed)));
+  MOEJIT_TRY(session->update_weights());
+  MOEJIT_TRY(session->forward());
+  if (has_backward(subject.layer)) MOEJIT_TRY(session->backward(GradientMode::kOverwrite));
+  opened = {subject.layer.name, session};
+  return session;
+}
+
+std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
+                                               const KernelPlan& kernel) {
+  return call.tensors[static_cast<std::size_t>(kernel.phase)];
+}
+
+// Launches the kernels before this one in the order of the plan, so that it finds what it reads.
+Result<void> launch_before(LayerSession& session, std::size_t index) {
+  const measure::LayerCall call = session.call();
+  const std::vector<KernelPlan>& kernels = session.plan().kernels;
+  for (std::size_t i = 0; i < index; ++i)
+    MOEJIT_TRY(call.layer.launch_kernel(i, tensors_of(call, kernels[i]), call.memory, nullptr));
+  return {};
+}
+
+Result<std::vector<measure::VersionedKernel::Written>> written_by(const LayerSession& session,
+                                                                  const KernelPlan& kernel) {
+  std::vector<measure::VersionedKernel::Written> written;
+  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
+    if (!writes(kernel, tensor.name)) continue;
+    MOEJIT_TRY_ASSIGN(const runtime::MemoryRegion memory, session.memory_of(tensor));
+    written.push_back({.address = const_cast<void*>(memory.address),
+                       .bytes = memory.bytes / 4 * 4,
+                       .is_added_to = reads(kernel, tensor.name)});
+  }
+  return written;
+}
+
+// Prepares the layer with these choices, and returns what launches its kernel on the session's
+// tensors.
+Result<Launch> make_version(const std::shared_ptr<LayerSession>& session, const Layer& layer,
+                            std::size_t index, const Choices& choices, runtime::Engine& engine,
+                            runtime::Device& device) {
+  const KernelPlan& kernel = session->plan().kernels[index];
+  const compiler::Tuning tuning = tuning_of(kernel.problem, choices);
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, device.target(), {.tuning = &tuning}));
+  MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedLayer> prepared,
+                    runtime::PreparedLayer::prepare(plan, engine, device));
+  return Launch([prepared, session, index] {
+    const measure::LayerCall call = session->call();
+    return prepared->launch_kernel(index, tensors_of(call, prepared->plan().kernels[index]),
+                                   call.memory, nullptr);
+  });
+}
+
+Result<OpenedKernel> open_kernel(const LayerSubject& subject, std::size_t index,
+                                 const std::vector<Choices>& candidates, runtime::Engine& engine,
+                                 runtime::Device& device) {
+  MOEJIT_TRY_ASSIGN(const std::shared_ptr<LayerSession> session,
+                    open_layer(subject, engine, device));
+  MOEJIT_TRY(launch_before(*session, index));
+  const KernelPlan& kernel = session->plan().kernels[index];
+  OpenedKernel opened;
+  opened.kernel.problem = kernel.problem;
+  opened.kernel.candidates = candidates;
+  MOEJIT_TRY_ASSIGN(opened.kernel.written, written_by(*session, kernel));
+  opened.kernel.make = [session, layer = subject.layer, index, &engine,
+                        &device](const Choices& choices) {
+    return make_version(session, layer, index, choices, engine, device);
+  };
+  opened.owner = session;
+  return opened;
+}
+
+}  // namespace
+
+Result<std::vector<TuneProblem>> problems_of(const Layer& layer, int64_t tokens,
+                                             const compiler::Target& target, uint64_t seed,
+                                             const std::shared_ptr<OpenedLayer>& opened) {
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
+  const LayerSubject subject{.layer = layer, .tokens = tokens, .seed = seed, .opened = opened};
+  std::vector<TuneProblem> problems;
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[i];
+    if (kernel.problem.empty()) continue;
+    TuneProblem problem{.name = kernel.problem,
+                        .subject = fmt::format("{} {}", layer.name, kernel.operation),
+                        .multiply_adds = static_cast<double>(kernel.multiply_adds),
+                        .candidates = kernel.candidates,
+                        .index = i};
+    problem.plan = [layer, target](const PlanOptions& options) {
+      return plan_shared(layer, target, options);
+    };
+    problem.open = [subject, i, candidates = kernel.candidates](runtime::Engine& engine,
+                                                                runtime::Device& device) {
+      return open_kernel(subject, i, candidates, engine, device);
+    };
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/tune_problem.h"
+
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <map>
+
+namespace moejit::cli {
+
+compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
+  compiler::TuningRecord record;
+  record.entries.push_back({.problem = problem, .choices = choices});
+  std::vector<compiler::TuningRecord> records;
+  records.push_back(std::move(record));
+  return *compiler::Tuning::make(std::move(records));  // one record is of one GPU
+}
+
+Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
+                                                       const compiler::Target& target) {
+  std::vector<compiler::KernelSource> sources;
+  for (const compiler::Choices& choices : problem.candidates) {
+    const compiler::Tuning tuning = tuning_of(problem.name, choices);
+    MOEJIT_TRY_ASSIGN(const auto plan, problem.plan({.tuning = &tuning}));
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source,
+                      emit_kernel(plan->kernels[problem.index], target));
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+void join_problems(std::vector<TuneProblem>& problems) {
+  std::map<std::string, std::size_t> places;
+  std::vector<TuneProblem> joined;
+  std::map<std::string, double> worth;  // of subjects: the part before the blank
+  const auto owner_of = [](const TuneProblem& problem) {
+    return problem.subject.substr(0, problem.subject.find(' '));
+  };
+  for (TuneProblem& problem : problems) {
+    const auto [place, is_new] = places.emplace(problem.name, joined.size());
+    if (is_new)
+      joined.push_back(std::move(problem));
+    else
+      joined[place->second].multiply_adds += problem.multiply_adds;
+  }
+  for (const TuneProblem& problem : joined) worth[owner_of(problem)] += problem.multiply_adds;
+  std::ranges::stable_sort(joined, [&](const TuneProblem& one, const TuneProblem& other) {
+    const std::string a = owner_of(one), b = owner_of(other);
+    if (a != b) return worth[a] != worth[b] ? worth[a] > worth[b] : a < b;
+    return one.multiply_adds > other.multiply_adds;
+  });
+  problems = std::move(joined);
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/execution/layer_session.h"
+#include "compiler/plan.h"
+#include "runtime/engine.h"
+#include "runtime/measure/gemm_case.h"
+#include "runtime/measure/versioned_kernel.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// A kernel with versions, on a device with operands and results.
+struct OpenedKernel {
+  measure::VersionedKernel kernel;
+  std::shared_ptr<void> owner;  // of the memory that the kernel uses
+};
+
+// A problem that a tuner measures, and how to come by its kernels.
+struct TuneProblem {
+  std::string name;            // KernelPlan::problem
+  std::string subject;         // the layer's or case's name, and the kernel's
+  double multiply_adds = 0.0;  // of all launches in a step: what the problem is worth
+  std::vector<compiler::Choices> candidates;
+  // Plans the kernel with options, as kernels[index] of the plan.
+  std::function<Result<std::shared_ptr<const compiler::Plan>>(const compiler::PlanOptions&)> plan;
+  std::size_t index = 0;
+  // Makes operands. Engine and device must outlive the result.
+  std::function<Result<OpenedKernel>(runtime::Engine&, runtime::Device&)> open;
+};
+
+// Returns records that name these choices for the problem, to plan with.
+compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices);
+
+// Returns the kernel's source with each of the candidates, in their order.
+Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
+                                                       const compiler::Target& target);
+
+// Returns the problem of a case. `seed` is of its operands.
+Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Target& target,
+                               uint64_t seed);
+
+// Keeps the memory of the layer that was opened last: problems of one layer share it, and two
+// layers may be too large together.
+struct OpenedLayer {
+  std::string name;
+  std::shared_ptr<LayerSession> session;
+};
+
+// Returns the problems of a layer's kernels in calls over `tokens` tokens.
+Result<std::vector<TuneProblem>> problems_of(const compiler::Layer& layer, int64_t tokens,
+                                             const compiler::Target& target, uint64_t seed,
+                                             const std::shared_ptr<OpenedLayer>& opened);
+
+// Keeps one of the problems with the same name, with the worth of all, and sorts them: those of the
+// most valuable subject first, and of a subject the most valuable first.
+void join_problems(std::vector<TuneProblem>& problems);
+
+}  // namespace moejit::cli

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/tune_report.h"
+
+#include "runtime/tune/replay.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::TuningEntry;
+using compiler::TuningRecord;
+
+std::string entry_text(const TuningEntry& entry) {
+  const std::string gain = entry.ratio == 1.0
+                               ? "the usual choices"
+                               : fmt::format("{:+.1f} % time: {}", 100.0 * (entry.ratio - 1.0),
+                                             compiler::to_string(entry.choices));
+  return fmt::format("{}\n    {}; {} rounds\n", entry.problem, gain, entry.rounds);
+}
+
+}  // namespace
+
+Result<TuneSummary> summarize(const tune::Journal& journal) {
+  MOEJIT_TRY_ASSIGN(const std::vector<tune::ReplayedRace> races, tune::replay(journal));
+  TuneSummary summary{.problems = static_cast<int64_t>(races.size())};
+  for (const tune::ReplayedRace& race : races) {
+    const tune::Outcome outcome = race.race.outcome();
+    summary.settled += outcome.is_settled ? 1 : 0;
+    summary.gains += outcome.is_settled && outcome.winner != 0 ? 1 : 0;
+    summary.candidates += static_cast<int64_t>(race.candidates.size());
+    for (const tune::Standing& standing : outcome.standings) {
+      summary.faults += standing.fault ? 1 : 0;
+      summary.changed_bits += standing.fault == tune::Fault::kChangesBits ? 1 : 0;
+    }
+  }
+  return summary;
+}
+
+std::string tune_text(const TuneSummary& summary, const TuningRecord& record,
+                      const std::string& output, const std::string& note) {
+  std::string text = fmt::format("{}\n", to_string(record.gpu));
+  for (const TuningEntry& entry : record.entries) text += entry_text(entry);
+  text += fmt::format(
+      "{} of {} problems are settled, {} with a gain; {} of {} candidates were "
+      "ruled out\n",
+      summary.settled, summary.problems, summary.gains, summary.faults, summary.candidates);
+  if (!output.empty()) text += fmt::format("{} has {} entries\n", output, record.entries.size());
+  if (!note.empty()) text += fmt::format("{}; --resume goes on with what is left\n", note);
+  return text;
+}
+
+std::string tune_json(const TuneSummary& summary, const TuningRecord& record) {
+  const nlohmann::ordered_json json{{"problems", summary.problems},
+                                    {"settled", summary.settled},
+                                    {"gains", summary.gains},
+                                    {"candidates", summary.candidates},
+                                    {"faults", summary.faults},
+                                    {"changed_bits", summary.changed_bits},
+                                    {"record", nlohmann::ordered_json::parse(to_json(record))}};
+  return json.dump(2) + "\n";
+}
+
+std::string dry_run_text(const std::vector<TuneProblem>& problems) {
+  double all = 0.0;
+  std::size_t candidates = 0;
+  for (const TuneProblem& problem : problems) {
+    all += problem.multiply_adds;
+    candidates += problem.candidates.size();
+  }
+  std::string text;
+  for (const TuneProblem& problem : problems)
+    text +=
+        fmt::format("{}: {} candidates, {:.0f} % of the arithmetic\n    {}\n", problem.subject,
+                    problem.candidates.size(), 100.0 * problem.multiply_adds / all, problem.name);
+  return text + fmt::format("{} {}, {} candidates\n", problems.size(),
+                            problems.size() == 1 ? "problem" : "problems", candidates);
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/tune/tune_problem.h"
+#include "compiler/tuning.h"
+#include "runtime/tune/journal.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// What a journal has come to.
+struct TuneSummary {
+  int64_t problems = 0;
+  int64_t settled = 0;
+  int64_t gains = 0;         // problems with choices that beat the usual ones
+  int64_t candidates = 0;    // of all problems
+  int64_t faults = 0;        // candidates that were ruled out
+  int64_t changed_bits = 0;  // of these, those whose results had other bits
+};
+Result<TuneSummary> summarize(const tune::Journal& journal);
+
+// Return what `moejit tune` prints. `output` is the record's file, or empty; `note` says why the
+// sweep ended early, or is empty.
+std::string tune_text(const TuneSummary& summary, const compiler::TuningRecord& record,
+                      const std::string& output, const std::string& note);
+std::string tune_json(const TuneSummary& summary, const compiler::TuningRecord& record);
+
+// Returns the list of what a sweep would measure.
+std::string dry_run_text(const std::vector<TuneProblem>& problems);
+
+}  // namespace moejit::cli

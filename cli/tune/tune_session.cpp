@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/tune_session.h"
+
+#include "cli/commands/tuning_records.h"
+#include "compiler/compiler.h"
+#include "compiler/support/json_text.h"
+#include "runtime/tune/replay.h"
+
+#include <array>
+#include <charconv>
+#include <ctime>
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace moejit::cli {
+namespace {
+
+std::string utc_text(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), format, &parts);
+  return text.data();
+}
+
+// Compiles the problem's candidates, several at once, and appends their list to the journal.
+Result<void> list_candidates(const TuneProblem& problem, const RaceSite& site) {
+  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
+                    sources_of(problem, site.device.target()));
+  site.engine.prefetch(sources);
+  tune::CandidateList list{.candidates = problem.candidates};
+  for (const compiler::KernelSource& source : sources) {
+    MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), compiler::text_digest(source.text));
+  }
+  return site.journal.append(problem.name, list);
+}
+
+// Returns the race of a problem with all rounds that the journal has of it on this GPU.
+Result<tune::Race> race_so_far(const std::string& journal_path, const std::string& gpu,
+                               const TuneProblem& problem) {
+  MOEJIT_TRY_ASSIGN(const tune::Journal journal, tune::read_journal(journal_path));
+  MOEJIT_TRY_ASSIGN(const auto races, tune::replay(journal));
+  for (const tune::ReplayedRace& race : races)
+    if (race.problem == problem.name && race.gpu == gpu) return race.race;
+  return tune::Race(static_cast<int32_t>(problem.candidates.size()));
+}
+
+}  // namespace
+
+tune::Session new_session(const runtime::Device& device) {
+  compiler::GpuIdentity gpu{.name = device.name(), .arch = device.target().arch};
+  if (const auto identity = gpu_identity(device)) gpu = *identity;
+  const Json context = {{"date", utc_text("%Y-%m-%d")},
+                        {"version", MOEJIT_VERSION},
+                        {"cuda_version", device.gpu_facts().cuda_version}};
+  return {.id = fmt::format("{}-{}", utc_text("%Y%m%dT%H%M%SZ"), ::getpid()),
+          .gpu = to_json(gpu),
+          .context = context.dump()};
+}
+
+Result<double> parse_duration(std::string_view option, const std::string& text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const double seconds = unit.empty() || unit == "s" ? 1.0
+                         : unit == "m"               ? 60.0
+                         : unit == "h"               ? 3600.0
+                                                     : 0.0;
+  if (error == std::errc() && seconds > 0.0 && number > 0.0 && number * seconds <= 1e7)
+    return number * seconds;
+  return fail(Stage::kCommand, ErrorCode::kUsage,
+              fmt::format("{} is \"{}\", wanted a time such as 90s, 20m or 2h", option, text));
+}
+
+Result<void> race_all(const std::vector<TuneProblem>& problems, const RaceSite& site,
+                      const std::string& journal_path, const Terminal& terminal) {
+  const std::string gpu = new_session(site.device).gpu;
+  for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
+    const TuneProblem& problem = problems[i];
+    terminal.show_progress("problems", static_cast<int64_t>(i),
+                           static_cast<int64_t>(problems.size()));
+    MOEJIT_TRY(list_candidates(problem, site));
+    MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, gpu, problem));
+    if (const Result<void> raced = race_kernel(problem, site, race); !raced) {
+      terminal.clear_progress();
+      if (raced.error().code == ErrorCode::kDriver || raced.error().stage == Stage::kFile)
+        return raced;
+      terminal.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
+    }
+  }
+  terminal.clear_progress();
+  return {};
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps of the tuner, on the simulator: what they write, and what is left when they are ended."""
+import json
+import random
+import signal
+import subprocess
+import time
+
+import tool
+
+GEMMS = {"gemms": [{"name": "small", "operation": "grouped_gemm", "groups": 1, "rows_per_group": 8, "n": 128, "k": 128}]}
+QUICK = ["--target", "sim", "--block-ms", "0.001", "--heat-seconds", "0"]
+
+
+class Tune(tool.ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.gemms = self.write("gemms.json", GEMMS)
+        self.tune = ["tune", "--gemms", self.gemms, *QUICK, "--output", "record.json"]
+
+    def read(self, name="record.json"):
+        return json.loads((self.folder / name).read_text())
+
+    def lines(self, name="record.json.journal"):
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def start(self, *arguments):
+        return subprocess.Popen([tool.moejit, *map(str, arguments)], cwd=self.folder, text=True,
+                                env={"MOEJIT_CACHE_DIR": str(self.cache), "HOME": str(self.shared), "PATH": "/usr/bin:/bin"},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def refuse(self, code, *arguments):
+        done = self.run_tool(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr
+
+    def wait_for_blocks(self, process, count):
+        """Waits until the journal has that many blocks, or the process has ended."""
+        journal = self.folder / "record.json.journal"
+        while process.poll() is None:
+            if journal.exists() and journal.read_text().count('"microseconds"') >= count:
+                return
+            time.sleep(0.01)
+
+    def test_a_dry_run_lists_what_would_be_measured(self):
+        text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
+        self.assertIn("small: 14 candidates, 100 % of the arithmetic", text)
+        self.assertIn("1 problem, 14 candidates", text)
+        training = self.layer(passes=["forward", "backward"], max_tokens=4096)
+        text = self.succeed("tune", training, "--dry-run").stdout
+        self.assertIn("tiny gemm_fc1_dgrad: ", text)
+        self.assertFalse((self.folder / "record.json").exists())
+
+    def test_a_sweep_settles_and_its_journal_decides_the_same(self):
+        said = self.succeed(*self.tune).stdout
+        self.assertIn("1 of 1 problems are settled", said)
+        record, lines = self.read(), self.lines()
+        self.assertEqual((record["gpu"]["name"], len(record["entries"])), ("simulator", 1))
+        self.assertEqual(len(lines[1]["candidates"]), len(lines[1]["text_digests"]))
+        self.assertIn(record["entries"][0]["choices"], lines[1]["candidates"])
+        self.assertGreaterEqual(record["entries"][0]["rounds"], 6)
+        first = [line for line in lines if line.get("round") == 1]
+        self.assertEqual([line["place"] for line in (first[0], first[-1])], ["default_first", "default_last"])
+        self.succeed("tune", "--replay", "record.json.journal", "--output", "again.json")
+        self.assertEqual(self.read("again.json"), record)
+        summary = self.succeed_json("tune", "--replay", "record.json.journal")
+        self.assertEqual((summary["settled"], summary["changed_bits"]), (1, 0))
+        # Nothing is left to do.
+        before = len(lines)
+        self.succeed(*self.tune, "--resume")
+        self.assertEqual(len([line for line in self.lines()[before:] if "microseconds" in line]), 0)
+        self.assertEqual(self.read()["entries"][0]["choices"], record["entries"][0]["choices"])
+        self.assertIn("--resume goes on with it", self.refuse(2, *self.tune))
+
+    def test_a_spent_budget_leaves_a_record_of_what_is_settled(self):
+        said = self.succeed(*self.tune, "--budget", "0.01s").stdout
+        self.assertIn("the budget of 0.01s is spent; --resume goes on with what is left", said)
+        self.assertEqual(self.read()["entries"], [])
+        self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+
+    def test_an_interrupted_sweep_writes_its_record_and_goes_on_later(self):
+        sweep = self.start(*self.tune)
+        self.wait_for_blocks(sweep, 5)
+        sweep.send_signal(signal.SIGINT)
+        out, _ = sweep.communicate(timeout=60)
+        self.assertEqual(sweep.returncode, -signal.SIGINT, out)
+        self.assertIn("interrupted; --resume goes on with what is left", out)
+        self.read()
+        blocks = len([line for line in self.lines() if "microseconds" in line])
+        self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+        sessions = {line["session"] for line in self.lines() if "microseconds" in line}
+        self.assertEqual(len(sessions), 2)
+        self.assertGreaterEqual(len([line for line in self.lines() if "microseconds" in line]), blocks)
+
+    def test_a_killed_sweep_loses_a_block_at_most(self):
+        chance = random.Random(3)
+        for i in range(6):
+            sweep = self.start(*self.tune, *(["--resume"] if i else []))
+            self.wait_for_blocks(sweep, 1)
+            time.sleep(chance.random() * 0.2)
+            sweep.kill()
+            sweep.communicate()
+            self.succeed_json("tune", "--replay", "record.json.journal")
+        self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+
+    def test_two_tuners_on_one_journal_are_one_too_many(self):
+        sweep = self.start(*self.tune)
+        self.wait_for_blocks(sweep, 1)
+        said = self.refuse(3, *self.tune, "--resume")
+        sweep.kill()
+        sweep.communicate()
+        self.assertIn("record.json.journal", said)
+        self.assertIn("another tuner has it open", said)
+
+    def test_wrong_uses_are_told(self):
+        self.assertIn("wanted layer descriptions, --gemms FILE, or --replay", self.refuse(2, "tune"))
+        self.assertIn("--output", self.refuse(2, "tune", "--gemms", self.gemms))
+        self.assertIn("wanted a time such as 90s", self.refuse(2, *self.tune, "--budget", "soon"))
+        self.assertIn("nowhere", self.refuse(3, *self.tune[:-1], "/nowhere/record.json"))
+        self.write("torn.journal", "{")
+        self.assertIn("torn.journal", self.refuse(3, "tune", "--replay", "torn.journal"))
+        done = self.run_tool("tune", "--gemms", self.gemms, "--output", "r.json", "--target", "cuda",
+                             MOEJIT_CUDA_DRIVER="/no/libcuda.so")
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("--dry-run", done.stderr)
+
+
+if __name__ == "__main__":
+    tool.main()
