@@ -59,8 +59,8 @@ class TileScales {
       next = fetch(first + 32 + lane);
       for (int32_t i = 0; i < smaller(tile.k_steps - first, 32); ++i) {
         ptx::wait(Stages::empty(position.stage), position.parity ^ 1);
-        // No lane still waits for this round of the ring when the stage becomes full: the math warps
-        // could empty it once more, and that lane would wait for the round after.
+        // No lane still waits for this round of the ring when the stage becomes full: the math
+        // warps could empty it once more, and that lane would wait for the round after.
         ptx::sync_warp();
         if (lane == i) {
           ptx::store(Stages::template factors<FactorPair>(position.stage), pair);

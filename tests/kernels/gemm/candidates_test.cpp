@@ -10,8 +10,8 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GroupRows;
 using compiler::GroupedGemmSpec;
+using compiler::GroupRows;
 
 const std::size_t kStep = by_target(3, 1);
 

@@ -68,7 +68,8 @@ TEST(TunedPlan, TakesTheChoicesOfARecordAndSaysSo) {
     EXPECT_NE(tuned.spec, usual.spec);
     EXPECT_NE(plan_digest(plan), plan_digest(listed));
     EXPECT_EQ(plan.tuned_for, h200());
-    EXPECT_THAT(tuned.reasons.back(), StartsWith("tuned: " + to_string(others(usual)) + "; 10.0 %"));
+    EXPECT_THAT(tuned.reasons.back(),
+                StartsWith("tuned: " + to_string(others(usual)) + "; 10.0 %"));
     // The entry has no digest of this text.
     EXPECT_THAT(tuned.reasons.back(), EndsWith("since the kernel's text has changed since then"));
   }
