@@ -39,7 +39,7 @@ bool is_same_gpu(const GpuIdentity& one, const GpuIdentity& other);
 bool is_same_family(const GpuIdentity& one, const GpuIdentity& other);
 
 // Return the facts as JSON in one line, and read them back. Errors: as of parse_tuning().
-std::string to_json(const GpuIdentity& gpu);
+std::string gpu_to_json(const GpuIdentity& gpu);
 Result<GpuIdentity> parse_gpu_identity(std::string_view json, std::string_view source_name);
 
 // Returns for example "NVIDIA H200 (132 SMs, 60 MiB of L2, 700 W)".

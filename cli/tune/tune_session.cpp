@@ -55,7 +55,7 @@ tune::Session new_session(const runtime::Device& device) {
                         {"version", MOEJIT_VERSION},
                         {"cuda_version", device.gpu_facts().cuda_version}};
   return {.id = fmt::format("{}-{}", utc_text("%Y%m%dT%H%M%SZ"), ::getpid()),
-          .gpu = to_json(gpu),
+          .gpu = gpu_to_json(gpu),
           .context = context.dump()};
 }
 

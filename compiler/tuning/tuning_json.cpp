@@ -36,7 +36,7 @@ Json entry_json(const TuningEntry& entry) {
 
 }  // namespace
 
-std::string to_json(const GpuIdentity& gpu) { return gpu_json(gpu).dump(); }
+std::string gpu_to_json(const GpuIdentity& gpu) { return gpu_json(gpu).dump(); }
 
 std::string to_json(const TuningEntry& entry) { return entry_json(entry).dump(); }
 
