@@ -41,6 +41,9 @@ void add_tune(CLI::App& app, Action& action) {
   sub->add_flag("--resume", command->resumes, "Go on with the journal of a sweep that was ended");
   sub->add_flag("--dry-run", command->is_dry_run, "List what would be measured; needs no GPU")
       ->excludes(replay);
+  sub->add_flag("--compile-only", command->compiles_only,
+                "Fill the kernel cache with all candidates; needs no GPU")
+      ->excludes(replay);
   sub->add_option("--block-ms", command->block_milliseconds,
                   "Milliseconds of launches that are timed together")
       ->check(CLI::Range(0.001, 10000.0))

@@ -211,6 +211,7 @@ struct TuneCommand {
   std::string journal;  // empty: the output's name and ".journal"
   bool resumes = false;
   bool is_dry_run = false;
+  bool compiles_only = false;  // for the target cuda
   double block_milliseconds = 15.0;
   double heat_seconds = 0.6;
   uint64_t seed = 0;

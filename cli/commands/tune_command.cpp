@@ -57,7 +57,8 @@ Result<void> check_options(const TuneCommand& command) {
   if (command.replay.empty() == !has_subject)
     return wrong_use("wanted layer descriptions, --gemms FILE, or --replay JOURNAL",
                      "moejit tune LAYER.json --output RECORD.json");
-  if (command.output.empty() && !command.is_dry_run && command.replay.empty())
+  const bool measures = !command.is_dry_run && !command.compiles_only && command.replay.empty();
+  if (command.output.empty() && measures)
     return wrong_use("wanted --output RECORD.json, the file that gets what was fastest");
   return {};
 }
@@ -108,8 +109,10 @@ Result<void> sweep(const TuneCommand& command, const std::string& journal_path, 
   MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> problems, collect_problems(command, device.target()));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(command.cache, terminal));
+  terminal.note(target_text(target));
   MOEJIT_TRY_ASSIGN(tune::JournalWriter journal,
                     tune::JournalWriter::open(journal_path, new_session(device)));
+  MOEJIT_TRY(compile_candidates(problems, *engine, device.target(), terminal));
   const auto monitor = measure::GpuMonitor::open(device.gpu_facts().pci_bus_id);
   const Interruption interruption;
   const auto deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
@@ -123,7 +126,6 @@ Result<void> sweep(const TuneCommand& command, const std::string& journal_path, 
                                 .heat_seconds = command.heat_seconds,
                                 .most_heat_seconds = 5.0 * command.heat_seconds},
                       .stops = [&] { return is_over() || interruption.is_requested(); }};
-  terminal.note(target_text(target));
   MOEJIT_TRY(race_all(problems, site, journal_path, terminal));
   if (interruption.is_requested()) note = "interrupted";
   if (note.empty() && is_over()) note = fmt::format("the budget of {} is spent", command.budget);
@@ -140,6 +142,14 @@ Result<void> run_tune(const TuneCommand& command, Terminal& terminal) {
                       compiler::parse_target(command.target == "auto" ? "cuda" : command.target));
     MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(command, target));
     terminal.print(dry_run_text(problems));
+    return {};
+  }
+  if (command.compiles_only) {
+    MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(command, compiler::Target{}));
+    MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+    MOEJIT_TRY_ASSIGN(const std::size_t kernels,
+                      compile_candidates(problems, *engine, compiler::Target{}, terminal));
+    terminal.print(fmt::format("{} kernels; {}\n", kernels, counters_text(engine->counters())));
     return {};
   }
   const std::string journal =

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <ctime>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -24,11 +25,10 @@ std::string utc_text(const char* format) {
   return text.data();
 }
 
-// Compiles the problem's candidates, several at once, and appends their list to the journal.
+// Appends the list of the problem's candidates to the journal.
 Result<void> list_candidates(const TuneProblem& problem, const RaceSite& site) {
   MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
                     sources_of(problem, site.device.target()));
-  site.engine.prefetch(sources);
   tune::CandidateList list{.candidates = problem.candidates};
   for (const compiler::KernelSource& source : sources) {
     MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), compiler::text_digest(source.text));
@@ -44,6 +44,27 @@ Result<tune::Race> race_so_far(const std::string& journal_path, const std::strin
   for (const tune::ReplayedRace& race : races)
     if (race.problem == problem.name && race.gpu == gpu) return race.race;
   return tune::Race(static_cast<int32_t>(problem.candidates.size()));
+}
+
+// Returns "-9.5 % time: band_tiles=4 ..., 12 rounds", or what is known without a winner.
+std::string outcome_text(const TuneProblem& problem, const tune::Race& race) {
+  const tune::Outcome outcome = race.outcome();
+  const tune::Standing& winner = outcome.standings[static_cast<std::size_t>(outcome.winner)];
+  if (!outcome.is_settled) return fmt::format("not settled after {} rounds", winner.rounds);
+  if (outcome.winner == 0) return fmt::format("the usual choices, {} rounds", winner.rounds);
+  return fmt::format(
+      "{:+.1f} % time: {}, {} rounds", 100.0 * (winner.median_ratio - 1.0),
+      compiler::to_string(problem.candidates[static_cast<std::size_t>(outcome.winner)]),
+      winner.rounds);
+}
+
+// Returns the time that the problems behind the first `done` take, if they take as long as those.
+std::string remaining_text(std::chrono::duration<double> spent, std::size_t done, std::size_t all) {
+  const double seconds =
+      spent.count() / static_cast<double>(done) * static_cast<double>(all - done);
+  if (done == all) return "done";
+  return seconds < 90.0 ? fmt::format("about {:.0f} s left", seconds)
+                        : fmt::format("about {:.0f} min left", seconds / 60.0);
 }
 
 }  // namespace
@@ -73,23 +94,47 @@ Result<double> parse_duration(std::string_view option, const std::string& text) 
               fmt::format("{} is \"{}\", wanted a time such as 90s, 20m or 2h", option, text));
 }
 
+Result<std::size_t> compile_candidates(const std::vector<TuneProblem>& problems,
+                                       runtime::Engine& engine, const compiler::Target& target,
+                                       const Terminal& terminal) {
+  std::vector<compiler::KernelSource> all;
+  for (const TuneProblem& problem : problems) {
+    MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
+                      sources_of(problem, target));
+    all.insert(all.end(), sources.begin(), sources.end());
+  }
+  engine.prefetch(all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    terminal.show_progress("kernels", static_cast<int64_t>(i), static_cast<int64_t>(all.size()));
+    static_cast<void>(engine.binary(all[i]));
+  }
+  terminal.clear_progress();
+  return all.size();
+}
+
 Result<void> race_all(const std::vector<TuneProblem>& problems, const RaceSite& site,
                       const std::string& journal_path, const Terminal& terminal) {
   const std::string gpu = new_session(site.device).gpu;
+  const auto start = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
     const TuneProblem& problem = problems[i];
     terminal.show_progress("problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
     MOEJIT_TRY(list_candidates(problem, site));
     MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, gpu, problem));
-    if (const Result<void> raced = race_kernel(problem, site, race); !raced) {
-      terminal.clear_progress();
+    const Result<void> raced = race_kernel(problem, site, race);
+    terminal.clear_progress();
+    if (!raced) {
       if (raced.error().code == ErrorCode::kDriver || raced.error().stage == Stage::kFile)
         return raced;
       terminal.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
+      continue;
     }
+    terminal.note(fmt::format(
+        "{}: {} ({} of {}, {})", problem.subject, outcome_text(problem, race), i + 1,
+        problems.size(),
+        remaining_text(std::chrono::steady_clock::now() - start, i + 1, problems.size())));
   }
-  terminal.clear_progress();
   return {};
 }
 

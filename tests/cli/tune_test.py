@@ -51,9 +51,16 @@ class Tune(tool.ToolTest):
         self.assertIn("tiny gemm_fc1_dgrad: ", text)
         self.assertFalse((self.folder / "record.json").exists())
 
+    def test_candidates_are_compiled_without_a_gpu(self):
+        said = self.succeed("tune", "--gemms", self.gemms, "--compile-only").stdout
+        self.assertIn("14 kernels; compiled: 14, from cache: 0", said)
+        said = self.succeed("tune", "--gemms", self.gemms, "--compile-only").stdout
+        self.assertIn("14 kernels; compiled: 0, from cache: 14", said)
+
     def test_a_sweep_settles_and_its_journal_decides_the_same(self):
-        said = self.succeed(*self.tune).stdout
-        self.assertIn("1 of 1 problems are settled", said)
+        done = self.succeed(*self.tune)
+        self.assertIn("1 of 1 problems are settled", done.stdout)
+        self.assertRegex(done.stderr, r"moejit: small: .*, \d+ rounds \(1 of 1, done\)\n")
         record, lines = self.read(), self.lines()
         self.assertEqual((record["gpu"]["name"], len(record["entries"])), ("simulator", 1))
         self.assertEqual(len(lines[1]["candidates"]), len(lines[1]["text_digests"]))
