@@ -70,6 +70,11 @@ class Device {
   virtual int32_t sm_count() const = 0;              // the simulator says 4
   virtual GpuFacts gpu_facts() const { return {}; }  // empty if there is no GPU
 
+  // Makes the device current on the calling thread until leave(), so that the calls in between need
+  // not. Returns whether leave() has to be called.
+  virtual Result<bool> enter() { return false; }
+  virtual void leave() {}
+
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
   // Returns the alignment of a call's workspace, saved and deferred blocks, which is that of

@@ -63,6 +63,26 @@ bool has_memory(const CallPart& part) {
   return part.phase != Phase::kWeights && part.dispatch_call != kQuantize;
 }
 
+// Makes a device current for a scope. Without it each launch and each tensor map would do so.
+class EnteredDevice {
+ public:
+  explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}
+  ~EnteredDevice() {
+    if (is_entered_ && *is_entered_) device_.leave();
+  }
+  EnteredDevice(const EnteredDevice&) = delete;
+  EnteredDevice& operator=(const EnteredDevice&) = delete;
+
+  Result<void> check() const {
+    if (!is_entered_) return tl::make_unexpected(is_entered_.error());
+    return {};
+  }
+
+ private:
+  Device& device_;
+  Result<bool> is_entered_;
+};
+
 // The caller's tensors of a part of the plan.
 struct PartTensors {
   TensorSet all, written, shapes;
@@ -146,6 +166,8 @@ Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef>
 Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode> mode,
                                const BoundTensors& bound, Stream stream,
                                LaunchObserver* observer) const {
+  const EnteredDevice entered(*impl_->device);
+  MOEJIT_TRY(entered.check());
   for (std::size_t i = 0; i < impl_->calls.size(); ++i) {
     const KernelPlan& kernel = impl_->plan->kernels[i];
     if (!is_of_part(kernel, part)) continue;

@@ -4,7 +4,6 @@
 #include "compiler/support/integer.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace moejit::compiler {
 namespace {
@@ -85,13 +84,16 @@ CallDims call_dims(const CallBounds& bounds, int64_t tokens) {
 }
 
 std::optional<CallDim> call_dim(const Dim& dim) {
-  constexpr std::pair<std::string_view, CallDim> kSymbols[] = {{"T", CallDim::kTokens},
-                                                               {"P", CallDim::kRows},
-                                                               {"C", CallDim::kColumns},
-                                                               {"C/128", CallDim::kColumnBlocks}};
-  for (const auto& [symbol, call_dim] : kSymbols)
-    if (dim.symbol == symbol) return call_dim;
-  return std::nullopt;
+  // Every call asks this for every dimension of its tensors, so letters are compared as letters.
+  const std::string& symbol = dim.symbol;
+  if (symbol.size() != 1)
+    return symbol == "C/128" ? std::optional(CallDim::kColumnBlocks) : std::nullopt;
+  switch (symbol.front()) {
+    case 'T': return CallDim::kTokens;
+    case 'P': return CallDim::kRows;
+    case 'C': return CallDim::kColumns;
+    default: return std::nullopt;
+  }
 }
 
 std::optional<CallDim> call_dim(const TensorPlan& tensor) {

@@ -58,6 +58,8 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 
   bool is_current() const { return result_ == CUDA_SUCCESS; }
+  // Lets the context stay current behind this scope. Returns whether somebody has to pop it.
+  bool keep() { return std::exchange(is_pushed_, false); }
   Result<void> check(Stage stage) const {
     if (result_ == CUDA_SUCCESS) return {};
     return tl::make_unexpected(driver_error(api_, stage, "cuCtxPushCurrent", result_));

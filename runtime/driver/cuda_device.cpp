@@ -51,6 +51,9 @@ class CudaDevice final : public Device {
   int32_t sm_count() const override { return properties_.sm_count; }
   GpuFacts gpu_facts() const override { return properties_.facts; }
 
+  Result<bool> enter() override;
+  void leave() override;
+
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override;
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
@@ -89,6 +92,17 @@ class CudaDevice final : public Device {
   GpuProperties properties_;
   bool checks_pointers_;
 };
+
+Result<bool> CudaDevice::enter() {
+  CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  return current.keep();
+}
+
+void CudaDevice::leave() {
+  CUcontext popped = nullptr;
+  if (!is_process_ending()) api().ctx_pop_current(&popped);
+}
 
 Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBinary& binary) {
   if (binary.target.kind != compiler::TargetKind::kCuda || binary.target.arch != target().arch)

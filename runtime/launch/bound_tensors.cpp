@@ -200,11 +200,16 @@ Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorS
                           const TensorSet& shapes, std::span<const TensorRef> tensors,
                           BoundTensors& bound) {
   TensorSet missing = wanted | shapes;
+  auto next = plan.tensors.begin();  // callers mostly give tensors in the order of the plan
   for (const TensorRef& tensor : tensors) {
-    const auto found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
+    auto found = std::find_if(next, plan.tensors.end(),
+                              [&](const TensorPlan& one) { return one.name == tensor.name; });
+    if (found == plan.tensors.end())
+      found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
     if (found == plan.tensors.end() || !is_callers(found->role))
       return unknown_name(plan, wanted, tensor.name);
     const auto slot = static_cast<std::size_t>(found - plan.tensors.begin());
+    next = found + 1;
     if (wanted[slot])
       MOEJIT_TRY(bind_one(*found, tensor, slot, bound));
     else if (shapes[slot])

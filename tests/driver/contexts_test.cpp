@@ -37,6 +37,18 @@ TEST_F(ContextsTest, RetainsThePrimaryContextWhereNoneIsCurrent) {
   EXPECT_EQ(cuda()->contexts_created, 0);
 }
 
+TEST_F(ContextsTest, MakesItsContextCurrentOnceForAllKernelsOfACall) {
+  const auto engine = make_engine();
+  const auto device = open();
+  const auto layer = make_layer(*engine, *device);
+  ASSERT_TRUE(succeeded(layer->update_weights()));
+  const int64_t pushed = cuda()->pushed;
+  EXPECT_TRUE(succeeded(layer->forward()));
+  EXPECT_EQ(cuda()->pushed - pushed, 1);
+  EXPECT_EQ(cuda()->popped, cuda()->pushed);
+  EXPECT_EQ(current_context(), nullptr);
+}
+
 TEST_F(ContextsTest, TakesTheGpuThatIsAskedForWhateverIsCurrent) {
   cuda()->devices = 2;
   const CUcontext own = create_context(0);

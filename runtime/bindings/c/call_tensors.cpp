@@ -105,10 +105,17 @@ tl::unexpected<Error> null_tensor(std::size_t index, const char* name) {
 Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& handle,
                                uint32_t call_bit, std::span<const moejit_tensor> given,
                                CallTensors& tensors) {
+  auto next = plan.tensors.begin();  // callers mostly give tensors in the order of the plan
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [name, tensor] = given[i];
     if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
-    const auto found = std::ranges::find(plan.tensors, std::string_view(name), &TensorPlan::name);
+    const std::string_view wanted = name;
+    auto found = std::find_if(next, plan.tensors.end(),
+                              [&](const TensorPlan& one) { return one.name == wanted; });
+    if (found == plan.tensors.end())
+      found = std::ranges::find(plan.tensors, wanted, &TensorPlan::name);
+    else
+      next = found + 1;
     // For a name that is none of the caller's tensors, the runtime reports the error.
     TensorRef ref{.name = name};
     if (found != plan.tensors.end() && is_callers(found->role)) {
