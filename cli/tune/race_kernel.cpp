@@ -37,10 +37,9 @@ class KernelRace {
     launches_.front() = comparison.usual();
     MOEJIT_TRY(make_versions(comparison));
     if (site_.stops() || race_.racing().empty()) return {};
-    MOEJIT_TRY_ASSIGN(const measure::TimedBlock hot,
+    MOEJIT_TRY_ASSIGN(usual_us_,
                       measure::heat(launches_.front(), site_.device, site_.times.heat_seconds,
                                     site_.times.most_heat_seconds));
-    usual_us_ = hot.microseconds;
     for (int32_t round = 1; !race_.racing().empty() && !site_.stops(); ++round)
       MOEJIT_TRY(run_round(round));
     return {};
@@ -74,34 +73,36 @@ class KernelRace {
     return {};
   }
 
+  // Times the usual version, all that race in random order, and the usual version again.
   Result<void> run_round(int32_t number) {
-    tune::Round round;
-    MOEJIT_TRY_ASSIGN(round.default_first_us, time(number, Place::kDefaultFirst, 0));
     std::vector<int32_t> order = race_.racing();
     std::shuffle(order.begin(), order.end(), random_);
-    for (const int32_t candidate : order) {
-      if (site_.stops()) return {};
-      MOEJIT_TRY_ASSIGN(round.candidates_us[candidate],
-                        time(number, Place::kCandidate, static_cast<std::size_t>(candidate)));
-    }
-    MOEJIT_TRY_ASSIGN(round.default_last_us, time(number, Place::kDefaultLast, 0));
-    return race_.add(round);
-  }
-
-  Result<double> time(int32_t round, Place place, std::size_t candidate) {
+    order.insert(order.begin(), 0);
+    order.push_back(0);
+    std::vector<measure::LaunchBlock> blocks;
+    for (const int32_t candidate : order)
+      blocks.push_back({.launch = &launches_[static_cast<std::size_t>(candidate)],
+                        .launches = measure::launches_for(site_.times.block_seconds, usual_us_)});
     if (site_.monitor != nullptr) site_.monitor->start();
-    const auto timed = measure::time_block(launches_[candidate], site_.device,
-                                           site_.times.block_seconds, usual_us_);
+    const Result<std::vector<double>> times = measure::time_blocks(blocks, site_.device);
     const measure::GpuSamples gpu =
         site_.monitor == nullptr ? measure::GpuSamples{} : site_.monitor->stop();
-    if (!timed) return tl::make_unexpected(timed.error());
-    MOEJIT_TRY(site_.journal.append(problem_.name, Block{.round = round,
-                                                         .place = place,
-                                                         .choices = problem_.candidates[candidate],
-                                                         .microseconds = timed->microseconds,
-                                                         .megahertz = gpu.mean_megahertz,
-                                                         .watts = gpu.mean_watts}));
-    return timed->microseconds;
+    if (!times) return tl::make_unexpected(times.error());
+    tune::Round round{.default_first_us = times->front(), .default_last_us = times->back()};
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      if (order[i] != 0) round.candidates_us[order[i]] = (*times)[i];
+      const Place place = i == 0                  ? Place::kDefaultFirst
+                          : i + 1 == order.size() ? Place::kDefaultLast
+                                                  : Place::kCandidate;
+      MOEJIT_TRY(site_.journal.append(
+          problem_.name, Block{.round = number,
+                               .place = place,
+                               .choices = problem_.candidates[static_cast<std::size_t>(order[i])],
+                               .microseconds = (*times)[i],
+                               .megahertz = gpu.mean_megahertz,
+                               .watts = gpu.mean_watts}));
+    }
+    return race_.add(round);
   }
 
   const TuneProblem& problem_;

@@ -25,7 +25,7 @@ struct RaceSite {
   measure::GpuMonitor* monitor;  // may be null
   tune::JournalWriter& journal;
   RaceTimes times;
-  std::function<bool()> stops;  // is asked between two blocks; true ends the race there
+  std::function<bool()> stops;  // is asked between two rounds; true ends the race there
 };
 
 // Races the versions of a problem's kernel until the race is settled or the site stops it. Each

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 namespace moejit::measure {
 namespace {
@@ -16,16 +17,6 @@ constexpr double kSettled = 0.005;
 // Bytes of a result that launches overwrite: a NaN in all formats. Bytes of one that they add to: a
 // number around 785, in bf16 and fp32.
 constexpr std::byte kPoison{0xff}, kOld{0x44};
-
-Result<TimedBlock> time_launches(const Launch& launch, runtime::Device& device, int64_t count) {
-  TimeMark start(device), end(device);
-  MOEJIT_TRY(start.record());
-  for (int64_t i = 0; i < count; ++i) MOEJIT_TRY(launch());
-  MOEJIT_TRY(end.record());
-  MOEJIT_TRY_ASSIGN(const double microseconds, end.since(start));
-  return TimedBlock{.microseconds = std::max(microseconds, 1e-3) / static_cast<double>(count),
-                    .launches = count};
-}
 
 }  // namespace
 
@@ -68,24 +59,41 @@ Result<MadeVersion> VersionComparison::make(const Choices& choices) {
   return version;
 }
 
-Result<TimedBlock> time_block(const Launch& launch, runtime::Device& device, double seconds,
-                              double microseconds) {
+int64_t launches_for(double seconds, double microseconds) {
   const double count = std::ceil(1e6 * seconds / std::max(microseconds, 1e-3));
-  return time_launches(
-      launch, device,
-      std::clamp(static_cast<int64_t>(std::min(count, 1e9)), kLeastLaunches, kMostLaunches));
+  return std::clamp(static_cast<int64_t>(std::min(count, 1e9)), kLeastLaunches, kMostLaunches);
 }
 
-Result<TimedBlock> heat(const Launch& launch, runtime::Device& device, double seconds,
-                        double most_seconds) {
+Result<std::vector<double>> time_blocks(std::span<const LaunchBlock> blocks,
+                                        runtime::Device& device) {
+  std::deque<TimeMark> marks;
+  MOEJIT_TRY(marks.emplace_back(device).record());
+  for (const LaunchBlock& block : blocks) {
+    for (int64_t i = 0; i < block.launches; ++i) MOEJIT_TRY((*block.launch)());
+    MOEJIT_TRY(marks.emplace_back(device).record());
+  }
+  std::vector<double> times;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(const double microseconds, marks[i + 1].since(marks[i]));
+    times.push_back(std::max(microseconds, 1e-3) / static_cast<double>(blocks[i].launches));
+  }
+  return times;
+}
+
+Result<double> heat(const Launch& launch, runtime::Device& device, double seconds,
+                    double most_seconds) {
   constexpr double kPartSeconds = 0.3;
-  MOEJIT_TRY_ASSIGN(TimedBlock last, time_launches(launch, device, 1));
+  const auto time = [&](int64_t launches) -> Result<double> {
+    const LaunchBlock block{.launch = &launch, .launches = launches};
+    MOEJIT_TRY_ASSIGN(const std::vector<double> times, time_blocks(std::span(&block, 1), device));
+    return times.front();
+  };
+  MOEJIT_TRY_ASSIGN(double last, time(1));
   for (double spent = 0.0; spent < most_seconds;) {
-    const double part = std::min(kPartSeconds, most_seconds);
-    MOEJIT_TRY_ASSIGN(const TimedBlock next, time_block(launch, device, part, last.microseconds));
-    spent += 1e-6 * next.microseconds * static_cast<double>(next.launches);
-    const bool is_settled =
-        std::abs(next.microseconds - last.microseconds) < kSettled * last.microseconds;
+    const int64_t launches = launches_for(std::min(kPartSeconds, most_seconds), last);
+    MOEJIT_TRY_ASSIGN(const double next, time(launches));
+    spent += 1e-6 * next * static_cast<double>(launches);
+    const bool is_settled = std::abs(next - last) < kSettled * last;
     last = next;
     if (spent >= seconds && is_settled) break;
   }

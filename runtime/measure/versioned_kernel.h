@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,20 +64,23 @@ class VersionComparison {
   Launch usual_;
 };
 
-// The launches of a block, one behind the other.
-struct TimedBlock {
-  double microseconds = 0.0;  // of one launch
+// Launches of one version that are timed together.
+struct LaunchBlock {
+  const Launch* launch = nullptr;
   int64_t launches = 0;
 };
 
-// Times as many launches as take about `seconds`, at least 20; `microseconds`, more than 0, is what
-// one is expected to take.
-Result<TimedBlock> time_block(const Launch& launch, runtime::Device& device, double seconds,
-                              double microseconds);
+// Returns how many launches take about `seconds` if one takes so many microseconds; 20 at least.
+int64_t launches_for(double seconds, double microseconds);
+
+// Runs the blocks one behind the other, without a gap in which the device could cool, and returns
+// the microseconds of one launch of each.
+Result<std::vector<double>> time_blocks(std::span<const LaunchBlock> blocks,
+                                        runtime::Device& device);
 
 // Launches for at least `seconds` and until two parts in a row take the same time within 0.5 %, but
-// for `most_seconds` at most. Returns the time of one launch at the end.
-Result<TimedBlock> heat(const Launch& launch, runtime::Device& device, double seconds,
-                        double most_seconds);
+// for `most_seconds` at most. Returns the microseconds of one launch at the end.
+Result<double> heat(const Launch& launch, runtime::Device& device, double seconds,
+                    double most_seconds);
 
 }  // namespace moejit::measure

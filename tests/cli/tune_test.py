@@ -99,7 +99,7 @@ class Tune(tool.ToolTest):
         self.assertEqual(len(sessions), 2)
         self.assertGreaterEqual(len([line for line in self.lines() if "microseconds" in line]), blocks)
 
-    def test_a_killed_sweep_loses_a_block_at_most(self):
+    def test_a_killed_sweep_loses_a_round_at_most(self):
         chance = random.Random(3)
         for i in range(6):
             sweep = self.start(*self.tune, *(["--resume"] if i else []))

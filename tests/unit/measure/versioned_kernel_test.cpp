@@ -77,17 +77,28 @@ TEST_F(VersionedKernelTest, SeesWhatAVersionDoesNotWrite) {
   EXPECT_EQ(comparison->make(kernel_.candidates[1])->differing_words, 1);
 }
 
-TEST_F(VersionedKernelTest, TimesAtLeastTwentyLaunches) {
-  int64_t launches = 0;
-  const Launch launch = [&]() -> Result<void> {
-    ++launches;
+TEST_F(VersionedKernelTest, TimesBlocksInTheirOrder) {
+  std::string order;
+  const Launch one = [&]() -> Result<void> {
+    order += 'a';
     return {};
   };
-  const auto block = time_block(launch, *device_, 1e-6, 1e6);
-  ASSERT_TRUE(succeeded(block));
-  EXPECT_EQ(block->launches, 20);
-  EXPECT_EQ(launches, 20);
-  EXPECT_GT(block->microseconds, 0.0);
+  const Launch other = [&]() -> Result<void> {
+    order += 'b';
+    return {};
+  };
+  const std::vector<LaunchBlock> blocks = {{&one, 2}, {&other, 3}, {&one, 1}};
+  const auto times = time_blocks(blocks, *device_);
+  ASSERT_TRUE(succeeded(times));
+  EXPECT_EQ(order, "aabbba");
+  ASSERT_EQ(times->size(), 3U);
+  for (const double microseconds : *times) EXPECT_GT(microseconds, 0.0);
+}
+
+TEST(LaunchesOfABlock, AreTwentyAtLeast) {
+  EXPECT_EQ(launches_for(0.015, 100.0), 150);
+  EXPECT_EQ(launches_for(0.015, 1e6), 20);
+  EXPECT_EQ(launches_for(0.0, 1.0), 20);
 }
 
 TEST(DifferenceCounterKernel, CompilesForTheGpu) {
