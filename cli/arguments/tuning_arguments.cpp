@@ -32,7 +32,7 @@ void add_tune(CLI::App& app, Action& action) {
   sub->add_option("--tokens", command->tokens, "T of the calls; default: max_tokens");
   sub->add_option("--budget", command->budget, "Time to measure for: 90s, 20m, 2h")
       ->capture_default_str();
-  sub->add_option("-o,--output", command->output, "Record to write; one that is there is joined")
+  sub->add_option("-o,--output", command->output, "Record to write; entries of other problems stay")
       ->check(&check_name);
   sub->add_option("--journal", command->journal,
                   "File of all that is measured; default: the output's name and .journal")

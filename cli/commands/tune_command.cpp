@@ -12,6 +12,7 @@
 #include "compiler/support/file.h"
 #include "runtime/tune/tuned_records.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fmt/core.h>
@@ -63,8 +64,8 @@ Result<void> check_options(const TuneCommand& command) {
   return {};
 }
 
-// Returns the record of this GPU that the journal's races give, joined with the one that the output
-// file has already.
+// Returns the record of this GPU that the journal's races give, with the entries of other problems
+// that the output file has already.
 Result<TuningRecord> record_of(const tune::Journal& journal, const std::string& path,
                                const std::string& output) {
   MOEJIT_TRY_ASSIGN(std::vector<TuningRecord> records, tune::tuned_records(journal));
@@ -77,7 +78,12 @@ Result<TuningRecord> record_of(const tune::Journal& journal, const std::string& 
                 "keep a journal for each GPU");
   std::error_code ignored;
   if (output.empty() || !std::filesystem::exists(output, ignored)) return std::move(records[0]);
-  MOEJIT_TRY_ASSIGN(const TuningRecord before, compiler::read_tuning(output));
+  MOEJIT_TRY_ASSIGN(TuningRecord before, compiler::read_tuning(output));
+  // What was measured now holds, however often something was measured before.
+  std::erase_if(before.entries, [&](const compiler::TuningEntry& entry) {
+    return std::ranges::count(records.front().entries, entry.problem,
+                              &compiler::TuningEntry::problem) > 0;
+  });
   return merge(before, records.front());
 }
 

@@ -25,11 +25,16 @@ struct OpenRound {
 // Feeds the events of one problem to its race, in the order of the journal.
 class Track {
  public:
-  Track(std::vector<Choices> candidates, const RaceRules& rules)
-      : candidates_(std::move(candidates)),
+  Track(const CandidateList& last, const RaceRules& rules)
+      : last_(&last),
+        listed_(&last),
+        candidates_(last.candidates),
         race_(static_cast<int32_t>(candidates_.size()), rules) {}
 
-  Result<void> take(std::size_t /*session*/, const CandidateList& /*list*/) { return {}; }
+  Result<void> take(std::size_t /*session*/, const CandidateList& list) {
+    listed_ = &list;
+    return {};
+  }
 
   Result<void> take(std::size_t session, const Block& block) {
     if (block.place == Place::kDefaultFirst) return begin(session, block);
@@ -52,15 +57,17 @@ class Track {
   }
 
  private:
+  // Returns the candidate with these choices, unless its text was another one by the list before.
   std::optional<int32_t> find(const Choices& choices) const {
     const auto found = std::ranges::find(candidates_, choices);
     if (found == candidates_.end()) return std::nullopt;
+    if (text_digest_of(*listed_, choices) != text_digest_of(*last_, choices)) return std::nullopt;
     return static_cast<int32_t>(found - candidates_.begin());
   }
 
   Result<void> begin(std::size_t session, const Block& block) {
     open_.reset();
-    if (block.choices != candidates_.front()) return {};
+    if (find(block.choices) != 0) return {};
     open_ = OpenRound{.session = session, .number = block.round, .times = {}};
     open_->times.default_first_us = block.microseconds;
     return {};
@@ -78,6 +85,8 @@ class Track {
     return race_.add(round);
   }
 
+  const CandidateList* last_;    // that says who races
+  const CandidateList* listed_;  // the last so far
   std::vector<Choices> candidates_;
   Race race_;
   std::optional<OpenRound> open_;
@@ -108,6 +117,12 @@ Lists lists_of(const Journal& journal) {
 
 }  // namespace
 
+std::string text_digest_of(const CandidateList& list, const Choices& choices) {
+  const auto found = std::ranges::find(list.candidates, choices);
+  const auto index = static_cast<std::size_t>(found - list.candidates.begin());
+  return index < list.text_digests.size() ? list.text_digests[index] : std::string();
+}
+
 const Choices& ReplayedRace::winner() const {
   return candidates[static_cast<std::size_t>(race.outcome().winner)];
 }
@@ -115,7 +130,7 @@ const Choices& ReplayedRace::winner() const {
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules) {
   const Lists lists = lists_of(journal);
   std::map<Key, Track> tracks;
-  for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(list->candidates, rules));
+  for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(*list, rules));
   for (const Entry& entry : journal.entries) {
     const auto track = tracks.find(key_of(journal, entry));
     if (track == tracks.end())

@@ -5,6 +5,7 @@
 #include "runtime/tune/replay.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace moejit::tune {
 namespace {
@@ -15,7 +16,8 @@ using compiler::TuningRecord;
 
 // What a journal tells of one problem on one GPU.
 struct Measured {
-  std::vector<const Block*> blocks;
+  // Blocks with the list that was the last by then.
+  std::vector<std::pair<const Block*, const CandidateList*>> blocks;
   const CandidateList* list = nullptr;  // the last
   const Session* session = nullptr;     // the last
 };
@@ -27,22 +29,20 @@ Measured measured(const Journal& journal, const ReplayedRace& race) {
     if (entry.problem != race.problem || session.gpu != race.gpu) continue;
     found.session = &session;
     if (const auto* const list = std::get_if<CandidateList>(&entry.event)) found.list = list;
-    if (const auto* const block = std::get_if<Block>(&entry.event)) found.blocks.push_back(block);
+    if (const auto* const block = std::get_if<Block>(&entry.event))
+      found.blocks.emplace_back(block, found.list);
   }
   return found;
 }
 
-double median_us(const std::vector<const Block*>& blocks, const Choices& choices) {
+// Returns the median time of these choices with the text of the last list.
+double median_us(const Measured& found, const Choices& choices) {
   std::vector<double> times;
-  for (const Block* const block : blocks)
-    if (block->choices == choices) times.push_back(block->microseconds);
+  for (const auto& [block, list] : found.blocks)
+    if (block->choices == choices && list != nullptr &&
+        text_digest_of(*list, choices) == text_digest_of(*found.list, choices))
+      times.push_back(block->microseconds);
   return median_interval(std::move(times)).median;
-}
-
-std::string text_digest_of(const CandidateList& list, const Choices& choices) {
-  const auto found = std::ranges::find(list.candidates, choices);
-  const auto index = static_cast<std::size_t>(found - list.candidates.begin());
-  return index < list.text_digests.size() ? list.text_digests[index] : std::string();
 }
 
 // Returns a text of the session's context; empty if it has none of this name.
@@ -59,8 +59,8 @@ TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
   const Measured found = measured(journal, race);
   return {.problem = race.problem,
           .choices = race.winner(),
-          .microseconds = median_us(found.blocks, race.winner()),
-          .default_microseconds = median_us(found.blocks, race.candidates.front()),
+          .microseconds = median_us(found, race.winner()),
+          .default_microseconds = median_us(found, race.candidates.front()),
           .ratio = standing.median_ratio,
           .ratio_low = standing.low,
           .ratio_high = standing.high,

@@ -79,6 +79,20 @@ TEST(TunedRecords, LeaveOutRacesThatAreNotSettled) {
   EXPECT_TRUE(records->front().entries.empty());
 }
 
+// Another version of moejit made other kernels of the same choices.
+TEST(TunedRecords, ForgetWhatWasMeasuredWithOtherTexts) {
+  Journal journal = journal_of({kH200, kH200});
+  add_race(journal, 0, "fc1", 6, 80.0, 90.0);
+  add_race(journal, 1, "fc1", 6, 90.0, 70.0);
+  std::get<CandidateList>(journal.entries.front().event).text_digests = {"e0", "e1", "e2"};
+  const auto records = tuned_records(journal);
+  ASSERT_TRUE(succeeded(records));
+  const compiler::TuningEntry& entry = records->front().entries.at(0);
+  EXPECT_EQ(entry.choices, kDeeper);
+  EXPECT_EQ(entry.microseconds, 70.0);
+  EXPECT_EQ(entry.rounds, 6);
+}
+
 TEST(TunedRecords, AreApartForEachGpu) {
   Journal journal = journal_of({kH200, kH20, kH200});
   add_race(journal, 0, "fc1", 3, 90.0, 80.0);
