@@ -77,13 +77,14 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
   MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, rules));
   std::vector<TuningRecord> records;
   std::vector<std::string> gpus;  // of the records, as the sessions write them
+  for (const Session& session : journal.sessions) {
+    if (std::ranges::count(gpus, session.gpu) > 0) continue;
+    gpus.push_back(session.gpu);
+    records.emplace_back();
+    MOEJIT_TRY_ASSIGN(records.back().gpu,
+                      compiler::parse_gpu_identity(session.gpu, "gpu of the journal"));
+  }
   for (const ReplayedRace& race : races) {
-    if (std::ranges::count(gpus, race.gpu) == 0) {
-      gpus.push_back(race.gpu);
-      records.emplace_back();
-      MOEJIT_TRY_ASSIGN(records.back().gpu,
-                        compiler::parse_gpu_identity(race.gpu, "gpu of the journal"));
-    }
     const auto index = static_cast<std::size_t>(std::ranges::find(gpus, race.gpu) - gpus.begin());
     const Outcome outcome = race.race.outcome();
     if (outcome.is_settled && outcome.standings.front().rounds > 0)

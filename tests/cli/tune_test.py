@@ -80,12 +80,14 @@ class Tune(tool.ToolTest):
         self.assertIn("--resume goes on with it", self.refuse(2, *self.tune))
 
     def test_a_spent_budget_leaves_a_record_of_what_is_settled(self):
-        said = self.succeed(*self.tune, "--budget", "0.01s").stdout
-        self.assertIn("the budget of 0.01s is spent; --resume goes on with what is left", said)
+        said = self.succeed(*self.tune, "--budget", "0.000001s").stdout
+        self.assertIn("the budget of 0.000001s is spent; --resume goes on with what is left", said)
         self.assertEqual(self.read()["entries"], [])
         self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
 
     def test_an_interrupted_sweep_writes_its_record_and_goes_on_later(self):
+        cases = [dict(GEMMS["gemms"][0], name=f"k{k}", k=k) for k in (128, 256)]
+        self.gemms.write_text(json.dumps({"gemms": cases}))
         sweep = self.start(*self.tune)
         self.wait_for_blocks(sweep, 5)
         sweep.send_signal(signal.SIGINT)
@@ -94,7 +96,7 @@ class Tune(tool.ToolTest):
         self.assertIn("interrupted; --resume goes on with what is left", out)
         self.read()
         blocks = len([line for line in self.lines() if "microseconds" in line])
-        self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+        self.assertIn("2 of 2 problems are settled", self.succeed(*self.tune, "--resume").stdout)
         sessions = {line["session"] for line in self.lines() if "microseconds" in line}
         self.assertEqual(len(sessions), 2)
         self.assertGreaterEqual(len([line for line in self.lines() if "microseconds" in line]), blocks)

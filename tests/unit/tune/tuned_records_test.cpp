@@ -107,6 +107,14 @@ TEST(TunedRecords, AreApartForEachGpu) {
   EXPECT_EQ(records->at(1).entries.at(0).choices, kWider);
 }
 
+TEST(TunedRecords, AreEmptyForASessionThatMeasuredNothing) {
+  const auto records = tuned_records(journal_of({kH200}));
+  ASSERT_TRUE(succeeded(records));
+  ASSERT_EQ(records->size(), 1U);
+  EXPECT_EQ(records->front().gpu.name, "NVIDIA H200");
+  EXPECT_TRUE(records->front().entries.empty());
+}
+
 TEST(TunedRecords, NameAGpuThatIsNone) {
   Journal journal = journal_of({"{}"});
   add_race(journal, 0, "fc1", 6, 90.0, 80.0);
