@@ -181,7 +181,7 @@ TEST(Race, BelievesNoGainWithinTwiceTheNoise) {
 
 TEST(Race, BelievesNoGainThatManyRoundsDeny) {
   Race race(2);
-  // Of 16 rounds 6 are at 99.5 %. The 13th of the ratios in order is one of them.
+  // The candidate takes 99.5 % in 6 of 16 rounds, and the 13th ratio in order is one of these.
   for (int32_t i = 0; i < 16; ++i) {
     const bool is_slow = i % 8 == 1 || i % 8 == 4 || i % 8 == 6;
     ASSERT_TRUE(succeeded(race.add(round_of(race, {is_slow ? 99.5 : 90.0}))));
