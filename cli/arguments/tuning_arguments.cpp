@@ -32,6 +32,9 @@ void add_tune(CLI::App& app, Action& action) {
   sub->add_option("--tokens", command->tokens, "T of the calls; default: max_tokens");
   sub->add_option("--budget", command->budget, "Time to measure for: 90s, 20m, 2h")
       ->capture_default_str();
+  sub->add_option("--candidate-limit", command->candidate_limit,
+                  "Time in which a candidate must be made and run once; it hangs otherwise")
+      ->capture_default_str();
   sub->add_option("-o,--output", command->output, "Record to write; entries of other problems stay")
       ->check(&check_name);
   sub->add_option("--journal", command->journal,

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_run.h"
 
-#include <array>
-#include <ctime>
+#include "cli/terminal/utc_time.h"
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit::cli {
 namespace {
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 nlohmann::ordered_json gpu_json(const BenchRun& run) {
   nlohmann::ordered_json json{{"name", run.gpu}, {"sm_count", run.sm_count}};
@@ -55,7 +46,7 @@ Result<OpenedTarget> open_bench_gpu(const BenchCommand& command) {
 BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
                       const measure::GpuMonitor* monitor) {
   return {.command_line = command.command_line,
-          .date = utc_now(),
+          .date = utc_time("%Y-%m-%dT%H:%M:%SZ"),
           .target = target.description,
           .gpu = target.device->name(),
           .sm_count = target.device->sm_count(),

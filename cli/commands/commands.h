@@ -207,8 +207,9 @@ struct TuneCommand {
   CacheOptions cache;
   std::optional<int64_t> tokens;  // default: max_tokens
   std::string budget = "20m";
-  std::string output;   // the record
-  std::string journal;  // empty: the output's name and ".journal"
+  std::string candidate_limit = "60s";  // for a candidate to be made and to run once
+  std::string output;                   // the record
+  std::string journal;                  // empty: the output's name and ".journal"
   bool resumes = false;
   bool is_dry_run = false;
   bool compiles_only = false;  // for the target cuda

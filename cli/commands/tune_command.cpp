@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/commands.h"
-#include "cli/commands/gemm_cases.h"
-#include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
-#include "cli/execution/open_target.h"
 #include "cli/terminal/interruption.h"
-#include "cli/tune/race_kernel.h"
+#include "cli/tune/sweep.h"
 #include "cli/tune/tune_report.h"
-#include "cli/tune/tune_session.h"
+#include "cli/tune/tune_subjects.h"
 #include "compiler/support/file.h"
 #include "runtime/tune/tuned_records.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fmt/core.h>
 
@@ -21,36 +16,9 @@ namespace moejit::cli {
 namespace {
 
 using compiler::TuningRecord;
-using SteadyClock = std::chrono::steady_clock;
 
 tl::unexpected<Error> wrong_use(std::string message, std::string hint = {}) {
   return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
-}
-
-Result<std::vector<TuneProblem>> collect_problems(const TuneCommand& command,
-                                                  const compiler::Target& target) {
-  std::vector<TuneProblem> problems;
-  const auto opened = std::make_shared<OpenedLayer>();
-  for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Layer layer, read_layer(path));
-    const int64_t tokens = command.tokens.value_or(layer.max_tokens);
-    if (tokens < 1 || tokens > layer.max_tokens)
-      return wrong_use(fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
-                                   layer.max_tokens, path));
-    MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found,
-                      problems_of(layer, tokens, target, command.seed, opened));
-    std::move(found.begin(), found.end(), std::back_inserter(problems));
-  }
-  if (!command.gemms.empty()) {
-    MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
-    MOEJIT_TRY_ASSIGN(const auto cases, parse_gemm_cases(text, command.gemms));
-    for (const measure::GemmCase& gemm : cases) {
-      MOEJIT_TRY_ASSIGN(TuneProblem problem, problem_of(gemm, target, command.seed));
-      problems.push_back(std::move(problem));
-    }
-  }
-  join_problems(problems);
-  return problems;
 }
 
 Result<void> check_options(const TuneCommand& command) {
@@ -104,37 +72,55 @@ Result<void> finish(const TuneCommand& command, const std::string& journal_path,
               fmt::format("the journal {} names them", journal_path));
 }
 
-Result<void> sweep(const TuneCommand& command, const std::string& journal_path, std::string& note,
-                   Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const double budget_seconds, parse_duration("--budget", command.budget));
-  MOEJIT_TRY_ASSIGN(const OpenedTarget target,
-                    open_target(command.target, command.seed,
-                                "without a GPU, moejit tune --dry-run lists what it would measure, "
-                                "and --replay decides by a journal"));
-  runtime::Device& device = *target.device;
-  MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> problems, collect_problems(command, device.target()));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
-  terminal.note(target_text(target));
-  MOEJIT_TRY_ASSIGN(tune::JournalWriter journal,
-                    tune::JournalWriter::open(journal_path, new_session(device)));
-  MOEJIT_TRY(compile_candidates(problems, *engine, device.target(), terminal));
-  const auto monitor = measure::GpuMonitor::open(device.gpu_facts().pci_bus_id);
-  const Interruption interruption;
-  const auto deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
-                                                 std::chrono::duration<double>(budget_seconds));
-  const auto is_over = [&] { return SteadyClock::now() >= deadline; };
-  const RaceSite site{.engine = *engine,
-                      .device = device,
-                      .monitor = monitor.get(),
-                      .journal = journal,
-                      .times = {.block_seconds = 1e-3 * command.block_milliseconds,
-                                .heat_seconds = command.heat_seconds,
-                                .most_heat_seconds = 5.0 * command.heat_seconds},
-                      .stops = [&] { return is_over() || interruption.is_requested(); }};
-  MOEJIT_TRY(race_all(problems, site, journal_path, terminal));
-  if (interruption.is_requested()) note = "interrupted";
-  if (note.empty() && is_over()) note = fmt::format("the budget of {} is spent", command.budget);
+// Lists what a sweep would measure.
+Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(const compiler::Target target,
+                    compiler::parse_target(command.target == "auto" ? "cuda" : command.target));
+  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command));
+  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
+  terminal.print(dry_run_text(problems));
+  return {};
+}
+
+// Compiles what a sweep on a GPU would measure.
+Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
+  const compiler::Target target;
+  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command));
+  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
+  MOEJIT_TRY_ASSIGN(const auto sources, sources_of(problems, target));
+  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  engine->prefetch(sources);
+  int64_t failed = 0;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    terminal.show_progress("kernels", static_cast<int64_t>(i),
+                           static_cast<int64_t>(sources.size()));
+    failed += engine->binary(sources[i]) ? 0 : 1;
+  }
+  terminal.clear_progress();
+  terminal.print(fmt::format("{} kernels{}; {}\n", sources.size(),
+                             failed == 0 ? "" : fmt::format(", {} do not compile", failed),
+                             counters_text(engine->counters())));
+  return {};
+}
+
+// Measures and writes the record. One that ends with an error still leaves a record of what was
+// measured.
+Result<void> measure(const TuneCommand& command, Terminal& terminal) {
+  const std::string journal =
+      command.journal.empty() ? command.output + ".journal" : command.journal;
+  std::error_code ignored;
+  const bool had_journal = std::filesystem::exists(journal, ignored);
+  if (had_journal && !command.resumes)
+    return wrong_use(fmt::format("there is a journal {} already", journal),
+                     "--resume goes on with it; a new sweep wants another --journal");
+  Result<SweepEnd> end = sweep(command, journal, terminal);
+  if (!end) {
+    if (end.error().stage != Stage::kFile && std::filesystem::exists(journal, ignored))
+      static_cast<void>(finish(command, journal, "ended by an error", terminal));
+    return tl::make_unexpected(std::move(end.error()));
+  }
+  MOEJIT_TRY(finish(command, journal, end->note, terminal));
+  if (end->signal) Interruption::end_process(terminal, *end->signal);
   return {};
 }
 
@@ -143,32 +129,9 @@ Result<void> sweep(const TuneCommand& command, const std::string& journal_path, 
 Result<void> run_tune(const TuneCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
   if (!command.replay.empty()) return finish(command, command.replay, {}, terminal);
-  if (command.is_dry_run) {
-    MOEJIT_TRY_ASSIGN(const compiler::Target target,
-                      compiler::parse_target(command.target == "auto" ? "cuda" : command.target));
-    MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(command, target));
-    terminal.print(dry_run_text(problems));
-    return {};
-  }
-  if (command.compiles_only) {
-    MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(command, compiler::Target{}));
-    MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
-    MOEJIT_TRY_ASSIGN(const std::size_t kernels,
-                      compile_candidates(problems, *engine, compiler::Target{}, terminal));
-    terminal.print(fmt::format("{} kernels; {}\n", kernels, counters_text(engine->counters())));
-    return {};
-  }
-  const std::string journal =
-      command.journal.empty() ? command.output + ".journal" : command.journal;
-  std::error_code ignored;
-  if (!command.resumes && std::filesystem::exists(journal, ignored))
-    return wrong_use(fmt::format("there is a journal {} already", journal),
-                     "--resume goes on with it; a new sweep wants another --journal");
-  std::string note;
-  MOEJIT_TRY(sweep(command, journal, note, terminal));
-  MOEJIT_TRY(finish(command, journal, note, terminal));
-  if (note == "interrupted") Interruption::end_process(terminal);
-  return {};
+  if (command.is_dry_run) return list_problems(command, terminal);
+  if (command.compiles_only) return fill_cache(command, terminal);
+  return measure(command, terminal);
 }
 
 }  // namespace moejit::cli

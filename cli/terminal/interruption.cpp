@@ -10,17 +10,17 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM};
 
-volatile std::sig_atomic_t is_asked = 0;
+volatile std::sig_atomic_t asked_by = 0;
 
 void ask(int signal) {
-  is_asked = 1;
+  asked_by = signal;
   std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
 
 Interruption::Interruption() {
-  is_asked = 0;
+  asked_by = 0;
   for (const int signal : kSignals) std::signal(signal, ask);
 }
 
@@ -28,13 +28,15 @@ Interruption::~Interruption() {
   for (const int signal : kSignals) std::signal(signal, SIG_DFL);
 }
 
-bool Interruption::is_requested() const { return is_asked != 0; }
+std::optional<int> Interruption::signal() const {
+  return asked_by == 0 ? std::nullopt : std::optional<int>(asked_by);
+}
 
-void Interruption::end_process(Terminal& terminal) {
+void Interruption::end_process(Terminal& terminal, int signal) {
   static_cast<void>(terminal.flush());
-  std::signal(SIGINT, SIG_DFL);
-  std::raise(SIGINT);
-  std::abort();  // unless SIGINT is blocked, nothing comes here
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  std::abort();  // unless the signal is blocked, nothing comes here
 }
 
 }  // namespace moejit::cli

@@ -36,7 +36,8 @@ struct LayerSubject {
 Result<std::shared_ptr<LayerSession>> open_layer(const LayerSubject& subject,
                                                  runtime::Engine& engine, runtime::Device& device) {
   OpenedLayer& opened = *subject.opened;
-  if (opened.session != nullptr && opened.name == subject.layer.name) return opened.session;
+  if (opened.session != nullptr && opened.layer == subject.layer && opened.tokens == subject.tokens)
+    return opened.session;
   opened = {};
   MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(subject.layer, device.target()));
   MOEJIT_TRY_ASSIGN(
@@ -46,7 +47,7 @@ Result<std::shared_ptr<LayerSession>> open_layer(const LayerSubject& subject,
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY(session->forward());
   if (has_backward(subject.layer)) MOEJIT_TRY(session->backward(GradientMode::kOverwrite));
-  opened = {subject.layer.name, session};
+  opened = {subject.layer, subject.tokens, session};
   return session;
 }
 

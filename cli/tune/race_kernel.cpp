@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/race_kernel.h"
 
+#include "runtime/measure/versioned_kernel.h"
+
 #include <algorithm>
+#include <array>
 #include <fmt/core.h>
 #include <random>
 #include <span>
@@ -10,113 +13,167 @@ namespace moejit::cli {
 namespace {
 
 using compiler::Choices;
-using measure::Launch;
 using tune::Block;
 using tune::Fault;
 using tune::Place;
 
-Fault fault_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kCompileFailed:
-    case ErrorCode::kCompilerFault: return Fault::kDoesNotCompile;
-    case ErrorCode::kDriver:
-    case ErrorCode::kSimulatorFault: return Fault::kCrashes;
-    default: return Fault::kDoesNotLaunch;
-  }
-}
+constexpr int32_t kMostFailedRounds = 3;
 
 class KernelRace {
  public:
-  KernelRace(const TuneProblem& problem, const RaceSite& site, tune::Race& race)
-      : problem_(problem), site_(site), race_(race), launches_(problem.candidates.size()) {}
+  KernelRace(const TuneProblem& problem, std::size_t index, const RaceSite& site, tune::Race& race)
+      : problem_(problem),
+        index_(index),
+        site_(site),
+        race_(race),
+        crashes_(problem.candidates.size()) {}
 
   Result<void> run() {
-    MOEJIT_TRY_ASSIGN(const OpenedKernel opened, problem_.open(site_.engine, site_.device));
-    MOEJIT_TRY_ASSIGN(auto comparison, measure::VersionComparison::create(
-                                           opened.kernel, site_.engine, site_.device));
-    launches_.front() = comparison.usual();
-    MOEJIT_TRY(make_versions(comparison));
-    if (site_.stops() || race_.racing().empty()) return {};
-    MOEJIT_TRY_ASSIGN(usual_us_,
-                      measure::heat(launches_.front(), site_.device, site_.times.heat_seconds,
-                                    site_.times.most_heat_seconds));
-    for (int32_t round = 1; !race_.racing().empty() && !site_.stops(); ++round)
+    if (is_over()) return {};
+    MOEJIT_TRY(open());
+    MOEJIT_TRY(make_versions());
+    if (is_over()) return {};
+    MOEJIT_TRY(heat());
+    for (int32_t round = 1; !is_over(); ++round) {
       MOEJIT_TRY(run_round(round));
+      MOEJIT_TRY(make_versions());  // that race again since another one is out
+    }
     return {};
   }
 
  private:
-  Result<void> make_versions(measure::VersionComparison& comparison) {
-    for (const int32_t i : race_.racing()) {
-      if (site_.stops()) return {};
-      const Choices& choices = problem_.candidates[static_cast<std::size_t>(i)];
-      const Result<measure::MadeVersion> made = comparison.make(choices);
-      if (made && made->differing_words == 0) {
-        launches_[static_cast<std::size_t>(i)] = made->launch;
-        continue;
-      }
-      MOEJIT_TRY(rule_out(i, made));
-    }
+  bool is_over() const { return race_.racing().empty() || site_.stops(); }
+
+  Result<void> open() {
+    MOEJIT_TRY(site_.measurer.open(index_));
+    made_.assign(problem_.candidates.size(), false);
+    made_.front() = true;
     return {};
   }
 
-  Result<void> rule_out(int32_t candidate, const Result<measure::MadeVersion>& made) {
-    tune::FoundFault found{
-        .choices = problem_.candidates[static_cast<std::size_t>(candidate)],
-        .fault = made ? Fault::kChangesBits : fault_of(made.error()),
-        .detail = made ? fmt::format("{} words of the results differ", made->differing_words)
-                       : made.error().message};
-    MOEJIT_TRY(site_.journal.append(problem_.name, found));
-    MOEJIT_TRY(race_.disqualify(candidate, found.fault));
-    if (!made && found.fault == Fault::kCrashes && !site_.device.is_host_memory())
-      return tl::make_unexpected(made.error());  // nothing runs in this process any more
+  Result<void> heat() {
+    MOEJIT_TRY_ASSIGN(usual_us_,
+                      site_.measurer.heat(site_.times.heat_seconds, site_.times.most_heat_seconds));
     return {};
   }
+
+  // Makes the versions that race and are not made. One that is ruled out may bring others back.
+  Result<void> make_versions() {
+    while (true) {
+      const std::vector<int32_t> racing = race_.racing();
+      const auto next = std::ranges::find_if(racing, [&](int32_t i) { return !is_made(i); });
+      if (next == racing.end() || site_.stops()) return {};
+      MOEJIT_TRY(make(*next));
+    }
+  }
+
+  bool is_made(int32_t candidate) const { return made_[static_cast<std::size_t>(candidate)]; }
+
+  Result<void> make(int32_t candidate) {
+    const Result<int64_t> differing = site_.measurer.make(candidate);
+    if (differing && *differing == 0) {
+      made_[static_cast<std::size_t>(candidate)] = true;
+      return {};
+    }
+    if (differing)
+      return rule_out(candidate, Fault::kChangesBits,
+                      fmt::format("{} words of the results differ", *differing));
+    return take_failure(candidate, differing.error());
+  }
+
+  // Rules a version out that failed alone. What ends the process may be somebody else's doing, as
+  // that of a system without memory, so a crash counts when it comes again.
+  Result<void> take_failure(int32_t candidate, const Error& error) {
+    const std::optional<Fault> loss = site_.measurer.loss();
+    const bool is_first_crash =
+        loss == Fault::kCrashes && ++crashes_[static_cast<std::size_t>(candidate)] < 2;
+    if (!is_first_crash)
+      MOEJIT_TRY(rule_out(candidate, loss.value_or(fault_of(error)), error.message));
+    return loss ? open() : Result<void>{};
+  }
+
+  static Fault fault_of(const Error& error) {
+    switch (error.code) {
+      case ErrorCode::kCompileFailed:
+      case ErrorCode::kCompilerFault: return Fault::kDoesNotCompile;
+      case ErrorCode::kSimulatorFault: return Fault::kCrashes;
+      default: return Fault::kDoesNotLaunch;
+    }
+  }
+
+  Result<void> rule_out(int32_t candidate, Fault fault, std::string detail) {
+    MOEJIT_TRY(site_.journal.append(
+        problem_.name,
+        tune::FoundFault{
+            .choices = choices_of(candidate), .fault = fault, .detail = std::move(detail)}));
+    return race_.disqualify(candidate, fault);
+  }
+
+  const Choices& choices_of(int32_t candidate) const {
+    return problem_.candidates[static_cast<std::size_t>(candidate)];
+  }
+
+  int64_t launches() const { return measure::launches_for(site_.times.block_seconds, usual_us_); }
 
   // Times the usual version, all that race in random order, and the usual version again.
   Result<void> run_round(int32_t number) {
     std::vector<int32_t> order = race_.racing();
-    std::shuffle(order.begin(), order.end(), random_);
+    std::ranges::shuffle(order, random_);
     order.insert(order.begin(), 0);
     order.push_back(0);
-    std::vector<measure::LaunchBlock> blocks;
-    for (const int32_t candidate : order)
-      blocks.push_back({.launch = &launches_[static_cast<std::size_t>(candidate)],
-                        .launches = measure::launches_for(site_.times.block_seconds, usual_us_)});
-    if (site_.monitor != nullptr) site_.monitor->start();
-    const Result<std::vector<double>> times = measure::time_blocks(blocks, site_.device);
-    const measure::GpuSamples gpu =
-        site_.monitor == nullptr ? measure::GpuSamples{} : site_.monitor->stop();
-    if (!times) return tl::make_unexpected(times.error());
-    tune::Round round{.default_first_us = times->front(), .default_last_us = times->back()};
+    const Result<TimedBlocks> timed = site_.measurer.time(order, launches());
+    if (!timed) return find_culprit(order, timed.error());
+    tune::Round round{.default_first_us = timed->microseconds.front(),
+                      .default_last_us = timed->microseconds.back()};
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (order[i] != 0) round.candidates_us[order[i]] = (*times)[i];
+      if (order[i] != 0) round.candidates_us[order[i]] = timed->microseconds[i];
       const Place place = i == 0                  ? Place::kDefaultFirst
                           : i + 1 == order.size() ? Place::kDefaultLast
                                                   : Place::kCandidate;
-      MOEJIT_TRY(site_.journal.append(
-          problem_.name, Block{.round = number,
-                               .place = place,
-                               .choices = problem_.candidates[static_cast<std::size_t>(order[i])],
-                               .microseconds = (*times)[i],
-                               .megahertz = gpu.mean_megahertz,
-                               .watts = gpu.mean_watts}));
+      MOEJIT_TRY(site_.journal.append(problem_.name, Block{.round = number,
+                                                           .place = place,
+                                                           .choices = choices_of(order[i]),
+                                                           .microseconds = timed->microseconds[i],
+                                                           .megahertz = timed->megahertz,
+                                                           .watts = timed->watts}));
     }
     return race_.add(round);
   }
 
+  // Times each version of a round that failed alone, to rule out those that fail again.
+  Result<void> find_culprit(std::span<const int32_t> order, const Error& error) {
+    if (++failed_rounds_ == kMostFailedRounds) return tl::make_unexpected(error);
+    if (site_.measurer.loss()) MOEJIT_TRY(open());
+    MOEJIT_TRY(heat());
+    for (const int32_t candidate : order.subspan(1, order.size() - 2)) {
+      if (site_.stops()) return {};
+      if (!is_made(candidate)) MOEJIT_TRY(make(candidate));
+      if (!is_made(candidate)) continue;
+      const Result<TimedBlocks> alone = site_.measurer.time(std::array{candidate}, launches());
+      if (alone) continue;
+      // It has run without a fault before: this is its second crash, if it is one.
+      crashes_[static_cast<std::size_t>(candidate)] = 1;
+      MOEJIT_TRY(take_failure(candidate, alone.error()));
+    }
+    return {};
+  }
+
   const TuneProblem& problem_;
+  const std::size_t index_;
   const RaceSite& site_;
   tune::Race& race_;
-  std::vector<Launch> launches_;  // by candidate; empty for those that are out
+  std::vector<bool> made_;        // by candidate, since the problem was opened
+  std::vector<int32_t> crashes_;  // by candidate
+  int32_t failed_rounds_ = 0;
   double usual_us_ = 1.0;
   std::mt19937_64 random_{1};  // the order within a round
 };
 
 }  // namespace
 
-Result<void> race_kernel(const TuneProblem& problem, const RaceSite& site, tune::Race& race) {
-  return KernelRace(problem, site, race).run();
+Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
+                         tune::Race& race) {
+  return KernelRace(problem, index, site, race).run();
 }
 
 }  // namespace moejit::cli

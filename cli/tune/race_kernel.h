@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/tune/measurer.h"
 #include "cli/tune/tune_problem.h"
-#include "runtime/measure/gpu_monitor.h"
 #include "runtime/tune/journal_writer.h"
 #include "runtime/tune/race.h"
 
@@ -13,26 +13,26 @@ namespace moejit::cli {
 
 // How long a race of a kernel's versions takes.
 struct RaceTimes {
-  double block_seconds = 0.015;  // of launches of one version, of which there are 20 at least
+  double block_seconds = 0.015;  // of launches of one version
   double heat_seconds = 0.6;     // of launches of the usual version before the first round
   double most_heat_seconds = 3.0;
 };
 
 // Where a race measures and what it writes.
 struct RaceSite {
-  runtime::Engine& engine;
-  runtime::Device& device;
-  measure::GpuMonitor* monitor;  // may be null
+  Measurer& measurer;
   tune::JournalWriter& journal;
   RaceTimes times;
   std::function<bool()> stops;  // is asked between two rounds; true ends the race there
 };
 
-// Races the versions of a problem's kernel until the race is settled or the site stops it. Each
-// version first runs once, and one whose results differ in a bit from the usual one's is out.
-// Blocks and faults go to the journal, whose sentences name the versions by their choices. `race`
-// has the rounds of earlier sessions. Errors: of opening the problem and of the usual version; of
-// the journal; of a device that no longer works.
-Result<void> race_kernel(const TuneProblem& problem, const RaceSite& site, tune::Race& race);
+// Races the versions of problems[index]'s kernel until the race is settled or the site stops it.
+// Each version first runs once, and one whose results differ in a bit from the usual one's is out,
+// as is one that crashes twice, hangs, or fails in a timed round. Blocks and faults go to the
+// journal, whose sentences name the versions by their choices. `race` has the rounds of earlier
+// sessions. Errors: of opening the problem and of the usual version; of the journal; of rounds that
+// fail again and again although no version fails alone.
+Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
+                         tune::Race& race);
 
 }  // namespace moejit::cli

@@ -29,6 +29,17 @@ Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& proble
   return sources;
 }
 
+Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TuneProblem>& problems,
+                                                       const compiler::Target& target) {
+  std::vector<compiler::KernelSource> all;
+  for (const TuneProblem& problem : problems) {
+    MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
+                      sources_of(problem, target));
+    all.insert(all.end(), sources.begin(), sources.end());
+  }
+  return all;
+}
+
 void join_problems(std::vector<TuneProblem>& problems) {
   std::map<std::string, std::size_t> places;
   std::vector<TuneProblem> joined;

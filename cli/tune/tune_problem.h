@@ -40,6 +40,9 @@ compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& 
 // Returns the kernel's source with each of the candidates, in their order.
 Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
                                                        const compiler::Target& target);
+// Returns the sources of all problems.
+Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TuneProblem>& problems,
+                                                       const compiler::Target& target);
 
 // Returns the problem of a case. `seed` is of its operands.
 Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Target& target,
@@ -48,7 +51,8 @@ Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Ta
 // Keeps the memory of the layer that was opened last: problems of one layer share it, and two
 // layers may be too large together.
 struct OpenedLayer {
-  std::string name;
+  compiler::Layer layer;
+  int64_t tokens = 0;
   std::shared_ptr<LayerSession> session;
 };
 

@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/tune_session.h"
 
-#include "cli/commands/tuning_records.h"
+#include "cli/terminal/utc_time.h"
 #include "compiler/compiler.h"
 #include "compiler/support/json_text.h"
 #include "runtime/tune/replay.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <ctime>
+#include <filesystem>
 #include <fmt/core.h>
 #include <unistd.h>
 
 namespace moejit::cli {
 namespace {
 
-std::string utc_text(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), format, &parts);
-  return text.data();
-}
-
 // Appends the list of the problem's candidates to the journal.
-Result<void> list_candidates(const TuneProblem& problem, const RaceSite& site) {
-  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
-                    sources_of(problem, site.device.target()));
+Result<void> list_candidates(const TuneProblem& problem, const compiler::Target& target,
+                             const RaceSite& site) {
+  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources, sources_of(problem, target));
   tune::CandidateList list{.candidates = problem.candidates};
   for (const compiler::KernelSource& source : sources) {
     MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), compiler::text_digest(source.text));
@@ -69,15 +60,31 @@ std::string remaining_text(std::chrono::duration<double> spent, std::size_t done
 
 }  // namespace
 
-tune::Session new_session(const runtime::Device& device) {
-  compiler::GpuIdentity gpu{.name = device.name(), .arch = device.target().arch};
-  if (const auto identity = gpu_identity(device)) gpu = *identity;
-  const Json context = {{"date", utc_text("%Y-%m-%d")},
+tune::Session new_session(const MeasuredDevice& device) {
+  const Json context = {{"date", utc_time("%Y-%m-%d")},
                         {"version", MOEJIT_VERSION},
-                        {"cuda_version", device.gpu_facts().cuda_version}};
-  return {.id = fmt::format("{}-{}", utc_text("%Y%m%dT%H%M%SZ"), ::getpid()),
-          .gpu = gpu_to_json(gpu),
+                        {"cuda_version", device.cuda_version}};
+  return {.id = fmt::format("{}-{}", utc_time("%Y%m%dT%H%M%SZ"), ::getpid()),
+          .gpu = device.gpu,
           .context = context.dump()};
+}
+
+Result<void> check_journal_gpu(const std::string& path, const std::string& gpu) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  MOEJIT_TRY_ASSIGN(const tune::Journal journal, tune::read_journal(path));
+  MOEJIT_TRY_ASSIGN(const compiler::GpuIdentity here,
+                    compiler::parse_gpu_identity(gpu, "this GPU"));
+  for (const tune::Session& session : journal.sessions) {
+    MOEJIT_TRY_ASSIGN(const compiler::GpuIdentity other,
+                      compiler::parse_gpu_identity(session.gpu, path));
+    if (!is_same_gpu(here, other))
+      return fail(Stage::kFile, ErrorCode::kInvalidValue,
+                  fmt::format("{} has times of the {}, and this is the {}", path, to_string(other),
+                              to_string(here)),
+                  "keep a journal and a record for each GPU");
+  }
+  return {};
 }
 
 Result<double> parse_duration(std::string_view option, const std::string& text) {
@@ -94,39 +101,32 @@ Result<double> parse_duration(std::string_view option, const std::string& text) 
               fmt::format("{} is \"{}\", wanted a time such as 90s, 20m or 2h", option, text));
 }
 
-Result<std::size_t> compile_candidates(const std::vector<TuneProblem>& problems,
-                                       runtime::Engine& engine, const compiler::Target& target,
-                                       const Terminal& terminal) {
-  std::vector<compiler::KernelSource> all;
-  for (const TuneProblem& problem : problems) {
-    MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
-                      sources_of(problem, target));
-    all.insert(all.end(), sources.begin(), sources.end());
-  }
-  engine.prefetch(all);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    terminal.show_progress("kernels", static_cast<int64_t>(i), static_cast<int64_t>(all.size()));
-    static_cast<void>(engine.binary(all[i]));
+Result<void> compile_candidates(const std::vector<TuneProblem>& problems, const RaceSite& site,
+                                const Terminal& terminal) {
+  MOEJIT_TRY(site.measurer.prefetch());
+  for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
+    terminal.show_progress("compiled problems", static_cast<int64_t>(i),
+                           static_cast<int64_t>(problems.size()));
+    MOEJIT_TRY(site.measurer.compile(i));
   }
   terminal.clear_progress();
-  return all.size();
+  return {};
 }
 
-Result<void> race_all(const std::vector<TuneProblem>& problems, const RaceSite& site,
-                      const std::string& journal_path, const Terminal& terminal) {
-  const std::string gpu = new_session(site.device).gpu;
+Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDevice& device,
+                      const RaceSite& site, const std::string& journal_path,
+                      const Terminal& terminal) {
   const auto start = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
     const TuneProblem& problem = problems[i];
     terminal.show_progress("problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
-    MOEJIT_TRY(list_candidates(problem, site));
-    MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, gpu, problem));
-    const Result<void> raced = race_kernel(problem, site, race);
+    MOEJIT_TRY(list_candidates(problem, device.target, site));
+    MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, device.gpu, problem));
+    const Result<void> raced = race_kernel(problem, i, site, race);
     terminal.clear_progress();
     if (!raced) {
-      if (raced.error().code == ErrorCode::kDriver || raced.error().stage == Stage::kFile)
-        return raced;
+      if (!site.measurer.is_usable() || raced.error().stage == Stage::kFile) return raced;
       terminal.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
       continue;
     }

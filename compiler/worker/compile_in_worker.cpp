@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fmt/core.h>
 #include <optional>
 #include <spawn.h>
@@ -94,14 +93,7 @@ Ending wait_for(pid_t process, const std::stop_token& stop) {
 }
 
 std::string text_of(const Ending& ending) {
-  if (!ending.status) return "ended in an unknown way";
-  if (WIFSIGNALED(*ending.status)) {
-    const int signal = WTERMSIG(*ending.status);
-    const char* name = sigabbrev_np(signal);
-    return fmt::format("was ended by signal {} ({})", signal,
-                       name != nullptr ? fmt::format("SIG{}", name) : "unknown");
-  }
-  return fmt::format("ended with exit status {}", WEXITSTATUS(*ending.status));
+  return ending.status ? wait_status_text(*ending.status) : "ended in an unknown way";
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct LaunchBlock {
   int64_t launches = 0;
 };
 
-// Returns how many launches take about `seconds` if one takes so many microseconds; 20 at least.
+// Returns how many launches take about `seconds` if one takes so many microseconds; 5 at least.
 int64_t launches_for(double seconds, double microseconds);
 
 // Runs the blocks one behind the other, without a gap in which the device could cool, and returns

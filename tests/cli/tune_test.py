@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps of the tuner, on the simulator: what they write, and what is left when they are ended."""
 import json
+import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import tool
 
 GEMMS = {"gemms": [{"name": "small", "operation": "grouped_gemm", "groups": 1, "rows_per_group": 8, "n": 128, "k": 128}]}
 QUICK = ["--target", "sim", "--block-ms", "0.001", "--heat-seconds", "0"]
+SLOW = ["--target", "sim", "--block-ms", "5", "--heat-seconds", "0"]
 
 
 class Tune(tool.ToolTest):
@@ -17,6 +20,7 @@ class Tune(tool.ToolTest):
         super().setUp()
         self.gemms = self.write("gemms.json", GEMMS)
         self.tune = ["tune", "--gemms", self.gemms, *QUICK, "--output", "record.json"]
+        self.slow_tune = ["tune", "--gemms", self.gemms, *SLOW, "--output", "record.json"]
 
     def read(self, name="record.json"):
         return json.loads((self.folder / name).read_text())
@@ -34,9 +38,9 @@ class Tune(tool.ToolTest):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stderr
 
-    def wait_for_blocks(self, process, count):
+    def wait_for_blocks(self, process, count, name="record.json.journal"):
         """Waits until the journal has that many blocks, or the process has ended."""
-        journal = self.folder / "record.json.journal"
+        journal = self.folder / name
         while process.poll() is None:
             if journal.exists() and journal.read_text().count('"microseconds"') >= count:
                 return
@@ -65,7 +69,8 @@ class Tune(tool.ToolTest):
         self.assertEqual((record["gpu"]["name"], len(record["entries"])), ("simulator", 1))
         self.assertEqual(len(lines[1]["candidates"]), len(lines[1]["text_digests"]))
         self.assertIn(record["entries"][0]["choices"], lines[1]["candidates"])
-        self.assertGreaterEqual(record["entries"][0]["rounds"], 6)
+        # A race may end after two rounds, when all candidates are far behind.
+        self.assertGreaterEqual(record["entries"][0]["rounds"], 2)
         first = [line for line in lines if line.get("round") == 1]
         self.assertEqual([line["place"] for line in (first[0], first[-1])], ["default_first", "default_last"])
         self.succeed("tune", "--replay", "record.json.journal", "--output", "again.json")
@@ -111,6 +116,40 @@ class Tune(tool.ToolTest):
             sweep.communicate()
             self.succeed_json("tune", "--replay", "record.json.journal")
         self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+
+    def worker_of(self, process):
+        """Waits for the process in which the kernels of a sweep run; returns its number."""
+        while process.poll() is None:
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            if children:
+                return int(children[0])
+            time.sleep(0.01)
+        return None
+
+    def test_kernels_run_in_a_process_that_may_die(self):
+        for number, fault in ((signal.SIGSEGV, None), (signal.SIGSTOP, "hangs")):
+            sweep = self.start(*self.slow_tune, "--candidate-limit", "3s", "--journal", f"{number}.journal")
+            self.wait_for_blocks(sweep, 1, f"{number}.journal")
+            os.kill(self.worker_of(sweep), number)
+            out, said = sweep.communicate(timeout=300)
+            self.assertEqual(sweep.returncode, 0, said)
+            self.assertIn("1 of 1 problems are settled", out)
+            faults = [line["fault"] for line in self.lines(f"{number}.journal") if "fault" in line]
+            self.assertEqual([one for one in faults if one != fault], [], said)
+
+    def test_no_process_is_left_behind(self):
+        sweep = self.start(*self.slow_tune)
+        self.wait_for_blocks(sweep, 1)
+        worker = self.worker_of(sweep)
+        sweep.kill()
+        sweep.communicate()
+        state = pathlib.Path(f"/proc/{worker}/stat")
+        for _ in range(1000):
+            # One that nobody has waited for yet is a zombie.
+            if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+            time.sleep(0.01)
+        self.fail("the process in which kernels run outlives the tuner")
 
     def test_two_tuners_on_one_journal_are_one_too_many(self):
         sweep = self.start(*self.tune)

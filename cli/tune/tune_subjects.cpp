@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/tune_subjects.h"
+
+#include "cli/commands/gemm_cases.h"
+#include "cli/commands/layer_file.h"
+#include "compiler/support/file.h"
+
+#include <fmt/core.h>
+#include <iterator>
+#include <memory>
+
+namespace moejit::cli {
+
+Result<TuneSubjects> read_subjects(const TuneCommand& command) {
+  TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = command.seed};
+  for (const std::string& path : command.layers) {
+    MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
+    const int64_t tokens = command.tokens.value_or(layer.max_tokens);
+    if (tokens < 1 || tokens > layer.max_tokens)
+      return fail(Stage::kCommand, ErrorCode::kUsage,
+                  fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
+                              layer.max_tokens, path));
+    subjects.layers.push_back({std::move(layer), tokens});
+  }
+  if (command.gemms.empty()) return subjects;
+  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
+  MOEJIT_TRY_ASSIGN(subjects.gemms, parse_gemm_cases(text, command.gemms));
+  return subjects;
+}
+
+Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
+                                                  const compiler::Target& target) {
+  std::vector<TuneProblem> problems;
+  const auto opened = std::make_shared<OpenedLayer>();
+  for (const TunedLayer& tuned : subjects.layers) {
+    MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found,
+                      problems_of(tuned.layer, tuned.tokens, target, subjects.seed, opened));
+    std::move(found.begin(), found.end(), std::back_inserter(problems));
+  }
+  for (const measure::GemmCase& gemm : subjects.gemms) {
+    MOEJIT_TRY_ASSIGN(TuneProblem problem, problem_of(gemm, target, subjects.seed));
+    problems.push_back(std::move(problem));
+  }
+  join_problems(problems);
+  return problems;
+}
+
+}  // namespace moejit::cli
