@@ -43,10 +43,7 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
 void join_problems(std::vector<TuneProblem>& problems) {
   std::map<std::string, std::size_t> places;
   std::vector<TuneProblem> joined;
-  std::map<std::string, double> worth;  // of subjects: the part before the blank
-  const auto owner_of = [](const TuneProblem& problem) {
-    return problem.subject.substr(0, problem.subject.find(' '));
-  };
+  std::map<std::size_t, double> worth;  // by owner
   for (TuneProblem& problem : problems) {
     const auto [place, is_new] = places.emplace(problem.name, joined.size());
     if (is_new)
@@ -54,10 +51,11 @@ void join_problems(std::vector<TuneProblem>& problems) {
     else
       joined[place->second].multiply_adds += problem.multiply_adds;
   }
-  for (const TuneProblem& problem : joined) worth[owner_of(problem)] += problem.multiply_adds;
+  for (const TuneProblem& problem : joined) worth[problem.owner] += problem.multiply_adds;
   std::ranges::stable_sort(joined, [&](const TuneProblem& one, const TuneProblem& other) {
-    const std::string a = owner_of(one), b = owner_of(other);
-    if (a != b) return worth[a] != worth[b] ? worth[a] > worth[b] : a < b;
+    const double a = worth[one.owner], b = worth[other.owner];
+    if (a != b) return a > b;
+    if (one.owner != other.owner) return one.owner < other.owner;
     return one.multiply_adds > other.multiply_adds;
   });
   problems = std::move(joined);

@@ -25,6 +25,7 @@ struct OpenedKernel {
 struct TuneProblem {
   std::string name;            // KernelPlan::problem
   std::string subject;         // the layer's or case's name, and the kernel's
+  std::size_t owner = 0;       // the layer or case, by number
   double multiply_adds = 0.0;  // of all launches in a step: what the problem is worth
   std::vector<compiler::Choices> candidates;
   // Plans the kernel with options, as kernels[index] of the plan.

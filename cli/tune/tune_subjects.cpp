@@ -6,8 +6,8 @@
 #include "compiler/support/file.h"
 
 #include <fmt/core.h>
-#include <iterator>
 #include <memory>
+#include <utility>
 
 namespace moejit::cli {
 
@@ -32,14 +32,21 @@ Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
                                                   const compiler::Target& target) {
   std::vector<TuneProblem> problems;
   const auto opened = std::make_shared<OpenedLayer>();
+  std::size_t owner = 0;
+  const auto add = [&](TuneProblem problem) {
+    problem.owner = owner;
+    problems.push_back(std::move(problem));
+  };
   for (const TunedLayer& tuned : subjects.layers) {
     MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found,
                       problems_of(tuned.layer, tuned.tokens, target, subjects.seed, opened));
-    std::move(found.begin(), found.end(), std::back_inserter(problems));
+    for (TuneProblem& problem : found) add(std::move(problem));
+    ++owner;
   }
   for (const measure::GemmCase& gemm : subjects.gemms) {
     MOEJIT_TRY_ASSIGN(TuneProblem problem, problem_of(gemm, target, subjects.seed));
-    problems.push_back(std::move(problem));
+    add(std::move(problem));
+    ++owner;
   }
   join_problems(problems);
   return problems;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/tune_subjects.h"
+#include "compiler/compiler.h"
+#include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+namespace {
+
+using testing::succeeded;
+
+compiler::Layer layer_of(int64_t max_tokens) {
+  const std::string json = fmt::format(
+      R"({{"name": "one", "experts": 8, "local_experts": 8, "top_k": 2, "hidden": 256,
+           "intermediate": 128, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
+           "splits_alignment": 16, "max_tokens": {}}})",
+      max_tokens);
+  const auto layer = compiler::parse_layer(json, "layer.json");
+  EXPECT_TRUE(succeeded(layer));
+  return *layer;
+}
+
+std::vector<std::string> subjects_of(const std::vector<TuneProblem>& problems) {
+  std::vector<std::string> subjects;
+  for (const TuneProblem& problem : problems) subjects.push_back(problem.subject);
+  return subjects;
+}
+
+TuneProblem problem(std::string name, std::size_t owner, double multiply_adds) {
+  return {.name = name, .subject = name, .owner = owner, .multiply_adds = multiply_adds};
+}
+
+TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
+  std::vector<TuneProblem> problems = {problem("a", 0, 5.0), problem("b", 0, 6.0),
+                                       problem("c", 1, 20.0), problem("b", 1, 4.0),
+                                       problem("d", 2, 11.0)};
+  join_problems(problems);
+  // 0 is worth 5 + 10, since it keeps the b of both.
+  EXPECT_EQ(subjects_of(problems), (std::vector<std::string>{"c", "b", "a", "d"}));
+  EXPECT_EQ(problems[1].multiply_adds, 10.0);
+}
+
+TEST(TuneProblems, OfLayersWithOneNameHaveMemoryOfTheirOwn) {
+  TuneSubjects subjects;
+  subjects.layers = {{layer_of(64), 64}, {layer_of(256), 256}};
+  const auto device = runtime::open_simulator();
+  ASSERT_TRUE(succeeded(device));
+  const auto problems = collect_problems(subjects, (*device)->target());
+  ASSERT_TRUE(succeeded(problems));
+  ASSERT_EQ(problems->size(), 4U);
+  EXPECT_NE((*problems)[0].owner, (*problems)[2].owner);
+  std::vector<int64_t> bytes;
+  for (const std::size_t i : {0, 2}) {
+    const auto opened = (*problems)[i].open(testing::test_engine(), **device);
+    ASSERT_TRUE(succeeded(opened));
+    ASSERT_FALSE(opened->kernel.written.empty());
+    bytes.push_back(opened->kernel.written.front().bytes);
+  }
+  EXPECT_NE(bytes[0], bytes[1]);
+}
+
+}  // namespace
+}  // namespace moejit::cli
