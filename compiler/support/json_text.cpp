@@ -2,6 +2,8 @@
 #include "compiler/support/json_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit {
@@ -72,6 +74,11 @@ std::string Json::dump(int indent) const {
   Writer writer(indent);
   writer.write(value_);
   return std::move(writer.text_);
+}
+
+Json json_number(double number) {
+  if (!std::isfinite(number)) return {};
+  return Json(JsonValue{.kind = JsonKind::kNumber, .text = fmt::format("{}", number)});
 }
 
 std::string json_string(std::string_view text) {

@@ -74,6 +74,10 @@ class Json {
   JsonValue value_;
 };
 
+// Returns the shortest number that reads back as the same one; null if it is not finite, since JSON
+// has no such number.
+Json json_number(double number);
+
 // Returns the text as a JSON string with its quotes, bytes that are not UTF-8 as U+FFFD.
 std::string json_string(std::string_view text);
 

@@ -24,6 +24,16 @@ bool is_field(std::string_view key, const Fields& fields) {
   return std::ranges::any_of(fields, [&](const auto& field) { return field.key == key; });
 }
 
+Result<JsonDocument> parse(std::string_view json, std::string_view source_name) {
+  return parse_json(
+      json, {.source_name = source_name, .max_bytes = kMaxTuningBytes, .max_values = kMostValues});
+}
+
+Result<std::string> read_text(const JsonView& view, std::string_view key) {
+  MOEJIT_TRY_ASSIGN(const JsonView text, view.at(key));
+  return text.read_string();
+}
+
 Result<double> read_positive(const JsonView& view) {
   MOEJIT_TRY_ASSIGN(const double number, view.read_number());
   if (number > 0.0 && number <= kMostOfMeasurement) return number;
@@ -35,10 +45,8 @@ Result<double> read_positive(const JsonView& view) {
 Result<GpuIdentity> read_gpu(const JsonView& view) {
   GpuIdentity gpu;
   MOEJIT_TRY(view.check_object());
-  MOEJIT_TRY_ASSIGN(const JsonView name, view.at(kNameKey));
-  MOEJIT_TRY_ASSIGN(gpu.name, name.read_string());
-  MOEJIT_TRY_ASSIGN(const JsonView arch, view.at(kArchKey));
-  MOEJIT_TRY_ASSIGN(gpu.arch, arch.read_string());
+  MOEJIT_TRY_ASSIGN(gpu.name, read_text(view, kNameKey));
+  MOEJIT_TRY_ASSIGN(gpu.arch, read_text(view, kArchKey));
   for (const GpuNumber& field : kGpuNumbers)
     if (const auto number = view.find(field.key)) {
       MOEJIT_TRY_ASSIGN(gpu.*field.value, number->read_int({.highest = kMostOfNumber}));
@@ -58,8 +66,7 @@ std::vector<JsonMember> other_members(const JsonView& view, const IsKnown& is_kn
 Result<TuningEntry> read_entry(const JsonView& view) {
   TuningEntry entry;
   MOEJIT_TRY(view.check_object());
-  MOEJIT_TRY_ASSIGN(const JsonView problem, view.at(kProblemKey));
-  MOEJIT_TRY_ASSIGN(entry.problem, problem.read_string());
+  MOEJIT_TRY_ASSIGN(entry.problem, read_text(view, kProblemKey));
   MOEJIT_TRY_ASSIGN(const JsonView choices, view.at(kChoicesKey));
   MOEJIT_TRY_ASSIGN(entry.choices, read_choices(choices));
   MOEJIT_TRY_ASSIGN(const JsonView rounds, view.at(kRoundsKey));
@@ -105,16 +112,12 @@ Result<void> check_format(const JsonView& root) {
 }  // namespace
 
 Result<GpuIdentity> parse_gpu_identity(std::string_view json, std::string_view source_name) {
-  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name,
-                                                                   .max_bytes = kMaxTuningBytes,
-                                                                   .max_values = kMostValues}));
+  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse(json, source_name));
   return read_gpu(JsonView(document));
 }
 
 Result<TuningRecord> parse_tuning(std::string_view json, std::string_view source_name) {
-  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_json(json, {.source_name = source_name,
-                                                                   .max_bytes = kMaxTuningBytes,
-                                                                   .max_values = kMostValues}));
+  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse(json, source_name));
   const JsonView root(document);
   MOEJIT_TRY(check_format(root));
   TuningRecord record;

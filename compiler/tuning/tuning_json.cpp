@@ -4,7 +4,6 @@
 #include "compiler/tuning/record_fields.h"
 
 #include <algorithm>
-#include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
@@ -15,11 +14,6 @@ Json gpu_json(const GpuIdentity& gpu) {
   return json;
 }
 
-// Returns the shortest number that reads back as the same one.
-Json number_json(double number) {
-  return Json(JsonValue{.kind = JsonKind::kNumber, .text = fmt::format("{}", number)});
-}
-
 void add_others(Json& json, const std::vector<JsonMember>& others) {
   for (const JsonMember& member : others) json[member.key] = Json(member.value);
 }
@@ -28,7 +22,7 @@ Json entry_json(const TuningEntry& entry) {
   Json json = {{kProblemKey, entry.problem},
                {kChoicesKey, to_json(entry.choices)},
                {kRoundsKey, entry.rounds}};
-  for (const EntryNumber& field : kEntryNumbers) json[field.key] = number_json(entry.*field.value);
+  for (const EntryNumber& field : kEntryNumbers) json[field.key] = json_number(entry.*field.value);
   for (const EntryText& field : kEntryTexts) json[field.key] = entry.*field.value;
   add_others(json, entry.others);
   return json;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <fmt/core.h>
 #include <limits>
 
@@ -20,14 +19,6 @@ using compiler::to_json;
 
 constexpr std::array kPlaces = {Place::kDefaultFirst, Place::kCandidate, Place::kDefaultLast};
 constexpr IntRange kRounds{.lowest = 1, .highest = std::numeric_limits<int32_t>::max()};
-
-Json number(double value) {
-  if (!std::isfinite(value)) return {};
-  JsonValue number;
-  number.kind = JsonKind::kNumber;
-  number.text = fmt::format("{}", value);  // the shortest text that is read back as this number
-  return Json(std::move(number));
-}
 
 Result<Json> object_of(std::string_view text, std::string_view key) {
   MOEJIT_TRY_ASSIGN(JsonDocument document,
@@ -47,9 +38,9 @@ void put(Json& line, const Block& block) {
   line["round"] = block.round;
   line["place"] = to_string(block.place);
   line["choices"] = to_json(block.choices);
-  line["microseconds"] = number(block.microseconds);
-  if (block.megahertz) line["megahertz"] = number(*block.megahertz);
-  if (block.watts) line["watts"] = number(*block.watts);
+  line["microseconds"] = json_number(block.microseconds);
+  if (block.megahertz) line["megahertz"] = json_number(*block.megahertz);
+  if (block.watts) line["watts"] = json_number(*block.watts);
 }
 
 void put(Json& line, const FoundFault& found) {

@@ -2,6 +2,7 @@
 #include "compiler/support/json_text.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,14 @@ TEST(JsonText, EscapesStringsAndReplacesWhatIsNotUtf8) {
   EXPECT_EQ(json_string("a\"\\\n\x01/\x7f\u00e4"), "\"a\\\"\\\\\\n\\u0001/\x7f\u00e4\"");
   EXPECT_EQ(json_string("a\xff"), "\"a\ufffd\"");
   EXPECT_EQ(Json({{"k\"", std::string("v\0w", 3)}}).dump(), R"({"k\"":"v\u0000w"})");
+}
+
+TEST(JsonText, HasTheShortestTextOfANumber) {
+  EXPECT_EQ(json_number(690.0).dump(), "690");
+  EXPECT_EQ(json_number(0.1).dump(), "0.1");
+  EXPECT_EQ(json_number(1.0 / 3.0).dump(), "0.3333333333333333");
+  EXPECT_EQ(json_number(std::numeric_limits<double>::quiet_NaN()).dump(), "null");
+  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()).dump(), "null");
 }
 
 TEST(JsonText, OfAParsedDocumentIsThatDocument) {
