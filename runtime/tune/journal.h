@@ -6,8 +6,12 @@
 //   {"session":"7f3a","problem":"fc1","round":1,"place":"default_first","choices":{"stages":4},
 //    "microseconds":812.5,"megahertz":1402,"watts":690}
 //   {"session":"7f3a","problem":"fc1","choices":{"stages":5},"fault":"spills","detail":"..."}
+//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_choices":
+//    [{"problem":"fc1","choices":{"stages":6},"text_digest":"3dfb...","certainty":0.04}]}
+//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_round":1,
+//    "set":"9c01...","default_microseconds":[912.5,913],"tuned_microseconds":[901,902.25]}
 //
-// (the third is one line in a file). A session is one run of a tuner. A file may hold several, also
+// (each is one line in a file). A session is one run of a tuner. A file may hold several, also
 // interleaved, and journals may be joined with cat. Candidates are told apart by their choices and
 // never by their place in a list, so that a list may change between sessions.
 #pragma once
@@ -15,6 +19,7 @@
 #include "compiler/choices.h"
 #include "compiler/support/error.h"
 #include "runtime/tune/fault.h"
+#include "runtime/tune/step_choice.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +78,28 @@ struct FoundFault {
   bool operator==(const FoundFault&) const = default;
 };
 
-using Event = std::variant<CandidateList, Block, FoundFault>;
+// The choices that races propose for all problems of a step, the usual ones among them; no two of
+// one problem. It stands before the step's rounds, in each session that measures the step. The
+// entry's problem is the name of the step, which tells it from all others that take other times: it
+// has the plan's digest, the tokens and the passes.
+struct StepList {
+  std::vector<StepChoice> choices;
+
+  bool operator==(const StepList&) const = default;
+};
+
+// A round of a step. A line has all of it, so that a kill leaves the whole round or none.
+struct StepRound {
+  int32_t round = 1;  // within its session and step, from 1, whichever set was measured
+  std::string set;    // StepConfirmation::set_digest()
+  StepTimes times;
+  std::optional<double> megahertz;  // mean clock of the SMs
+  std::optional<double> watts;      // mean power
+
+  bool operator==(const StepRound&) const = default;
+};
+
+using Event = std::variant<CandidateList, Block, FoundFault, StepList, StepRound>;
 
 struct Entry {
   std::size_t session = 0;  // index into the journal's sessions
@@ -91,10 +117,11 @@ struct Journal {
   int32_t torn_lines = 0;
 };
 
-// Reads a journal. Unknown fields are ignored, blank lines too. A last line that lacks nothing but
-// its newline counts as whole. Errors name file and line: kFileNotFound, kFileRead, kInvalidJson,
-// kMissingKey, kWrongType; kUnsupported for another format; kInvalidValue for a longer file or line
-// than the limits above, a value out of range, or a line of a session that has not begun.
+// Reads a journal. Unknown fields are ignored, blank lines too; a line of an unknown kind is not,
+// since it may decide something. A last line that lacks nothing but its newline counts as whole.
+// Errors name file and line: kFileNotFound, kFileRead, kInvalidJson, kMissingKey, kWrongType;
+// kUnsupported for another format; kInvalidValue for a longer file or line than the limits above, a
+// value out of range, or a line of a session that has not begun.
 Result<Journal> read_journal(const std::string& path);
 
 }  // namespace moejit::tune

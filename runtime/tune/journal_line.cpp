@@ -3,7 +3,7 @@
 
 #include "compiler/support/json_text.h"
 #include "compiler/support/json_view.h"
-#include "runtime/tune/race.h"
+#include "runtime/tune/step_line.h"
 
 #include <algorithm>
 #include <array>
@@ -108,13 +108,6 @@ Result<Place> read_place(const JsonView& root) {
   return kPlaces[index];
 }
 
-Result<std::optional<double>> read_reading(const JsonView& root, std::string_view key) {
-  const std::optional<JsonView> view = root.find(key);
-  if (!view) return std::nullopt;
-  MOEJIT_TRY_ASSIGN(const double value, view->read_number());
-  return value;
-}
-
 Result<Event> read_block(const JsonView& root, const JsonView& time) {
   Block block;
   MOEJIT_TRY_ASSIGN(const JsonView round, root.at("round"));
@@ -122,10 +115,7 @@ Result<Event> read_block(const JsonView& root, const JsonView& time) {
   block.round = static_cast<int32_t>(round_number);
   MOEJIT_TRY_ASSIGN(block.place, read_place(root));
   MOEJIT_TRY_ASSIGN(block.choices, read_choices_of(root));
-  MOEJIT_TRY_ASSIGN(block.microseconds, time.read_number());
-  if (!is_time_us(block.microseconds))
-    return time.fail(ErrorCode::kInvalidValue,
-                     fmt::format("got {}, wanted {} to {}", time.got(), kShortestUs, kLongestUs));
+  MOEJIT_TRY_ASSIGN(block.microseconds, read_time_us(time));
   MOEJIT_TRY_ASSIGN(block.megahertz, read_reading(root, "megahertz"));
   MOEJIT_TRY_ASSIGN(block.watts, read_reading(root, "watts"));
   return block;
@@ -150,6 +140,8 @@ Result<Event> read_fault(const JsonView& root, const JsonView& name_view) {
 Result<Event> read_event(const JsonView& root) {
   if (const auto list = root.find("candidates")) return read_list(*list, root.find("text_digests"));
   if (const auto fault = root.find("fault")) return read_fault(root, *fault);
+  if (const auto choices = root.find("step_choices")) return read_step_list(*choices);
+  if (const auto round = root.find("step_round")) return read_step_round(root, *round);
   MOEJIT_TRY_ASSIGN(const JsonView time, root.at("microseconds"));
   return read_block(root, time);
 }

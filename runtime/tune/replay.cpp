@@ -52,8 +52,15 @@ class Track {
     return race_.disqualify(*candidate, found.fault);
   }
 
+  Result<void> take(std::size_t /*session*/, const StepList& /*list*/) { return {}; }
+  Result<void> take(std::size_t /*session*/, const StepRound& /*round*/) { return {}; }
+
   ReplayedRace finish(std::string gpu, std::string problem) {
-    return {std::move(gpu), std::move(problem), std::move(candidates_), std::move(race_)};
+    return {.gpu = std::move(gpu),
+            .problem = std::move(problem),
+            .candidates = std::move(candidates_),
+            .race = std::move(race_),
+            .text_digests = last_->text_digests};
   }
 
  private:
@@ -98,6 +105,10 @@ Key key_of(const Journal& journal, const Entry& entry) {
   return {journal.sessions[entry.session].gpu, entry.problem};
 }
 
+bool is_of_step(const Event& event) {
+  return std::holds_alternative<StepList>(event) || std::holds_alternative<StepRound>(event);
+}
+
 struct Lists {
   std::vector<Key> order;  // of the first lists
   std::map<Key, const CandidateList*> last;
@@ -127,11 +138,17 @@ const Choices& ReplayedRace::winner() const {
   return candidates[static_cast<std::size_t>(race.outcome().winner)];
 }
 
+bool ReplayedRace::is_decided() const {
+  const Outcome outcome = race.outcome();
+  return outcome.is_settled && outcome.standings.front().rounds > 0;
+}
+
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules) {
   const Lists lists = lists_of(journal);
   std::map<Key, Track> tracks;
   for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(*list, rules));
   for (const Entry& entry : journal.entries) {
+    if (is_of_step(entry.event)) continue;
     const auto track = tracks.find(key_of(journal, entry));
     if (track == tracks.end())
       return fail(Stage::kFile, ErrorCode::kInvalidValue,

@@ -18,9 +18,12 @@ struct ReplayedRace {
   std::string problem;  // as in the entries
   std::vector<compiler::Choices> candidates;
   Race race;
+  std::vector<std::string> text_digests = {};  // of the candidates; or none at all
 
   // Returns the choices of the race's winner.
   const compiler::Choices& winner() const;
+  // Returns whether the race is settled and has a round, so that its winner is worth an entry.
+  bool is_decided() const;
 };
 
 // Returns the digest of the text that these choices had when the list was made; empty if it is not
@@ -32,7 +35,7 @@ std::string text_digest_of(const CandidateList& list, const compiler::Choices& c
 // when they were found, are ignored, as are rounds that have no last time of the default or whose
 // default is another one, and times that the race did not ask for. A race that lacks rounds is not
 // settled. Times of sessions with different texts for the GPU are never in one race. Errors
-// (kInvalidValue): a problem without list.
+// (kInvalidValue): a problem without list. Events of steps are not looked at; see replay_steps().
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules = {});
 
 }  // namespace moejit::tune

@@ -69,6 +69,12 @@ TEST_F(JournalTest, HasOneObjectALine) {
       "\n");
 }
 
+// Readers that know no steps refuse such lines too, by the same rule: nothing is left out quietly.
+TEST_F(JournalTest, RefusesALineOfAnUnknownKind) {
+  EXPECT_EQ(message_for(behind_header(R"({"session":"a","problem":"p","new_kind":1})")),
+            ":2: $.microseconds: missing key");
+}
+
 TEST_F(JournalTest, IgnoresUnknownFieldsAndBlankLines) {
   const auto journal =
       read(behind_header("\n"
