@@ -3,7 +3,7 @@
 
 #include "cli/execution/open_target.h"
 #include "cli/tune/measurer.h"
-#include "cli/tune/tune_problem.h"
+#include "cli/tune/tune_subjects.h"
 #include "runtime/measure/gpu_monitor.h"
 
 #include <memory>
@@ -15,8 +15,10 @@ namespace moejit::cli {
 // measurer can do: it then is no longer usable.
 class DeviceMeasurer final : public Measurer {
  public:
-  DeviceMeasurer(OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
-                 std::vector<TuneProblem> problems);
+  // Errors: those of collect_problems().
+  static Result<std::unique_ptr<DeviceMeasurer>> create(OpenedTarget target,
+                                                        std::unique_ptr<runtime::Engine> engine,
+                                                        const TuneSubjects& subjects);
   ~DeviceMeasurer() override;
 
   MeasuredDevice device() const;
@@ -27,19 +29,30 @@ class DeviceMeasurer final : public Measurer {
   Result<int64_t> make(int32_t candidate) override;
   Result<double> heat(double seconds, double most_seconds) override;
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
+  Result<void> open_step(std::size_t layer) override;
+  Result<TimedBlocks> time_step(std::span<const tune::StepChoice> tuned, int64_t launches) override;
   std::optional<tune::Fault> loss() const override { return loss_; }
   bool is_usable() const override { return !loss_; }
 
  private:
   struct OpenProblem;
+  struct OpenStep;
+
+  DeviceMeasurer(OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
+                 const TuneSubjects& subjects);
+  Result<void> open_new_problem(std::size_t problem);
+  Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
   // Returns an error as it is, and keeps in mind whether the device still works.
   tl::unexpected<Error> failed(Error error);
 
   OpenedTarget target_;
   std::unique_ptr<runtime::Engine> engine_;
+  std::vector<TunedLayer> layers_;
+  std::shared_ptr<OpenedLayer> opened_layer_;
   std::vector<TuneProblem> problems_;
   std::unique_ptr<measure::GpuMonitor> monitor_;  // may be null
-  std::unique_ptr<OpenProblem> open_;
+  std::unique_ptr<OpenProblem> problem_;          // that is open, or null
+  std::unique_ptr<OpenStep> step_;                // "
   std::optional<tune::Fault> loss_;
 };
 

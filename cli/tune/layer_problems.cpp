@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/inputs/random_layer_inputs.h"
 #include "cli/tune/tune_problem.h"
 #include "compiler/compiler.h"
 
@@ -10,7 +9,6 @@ namespace moejit::cli {
 namespace {
 
 using compiler::Choices;
-using compiler::GradientMode;
 using compiler::KernelPlan;
 using compiler::Layer;
 using compiler::LayerPlan;
@@ -22,33 +20,6 @@ Result<std::shared_ptr<const compiler::Plan>> plan_shared(const Layer& layer,
                                                           const PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(LayerPlan plan, plan_layer(layer, target, options));
   return std::make_shared<const LayerPlan>(std::move(plan));
-}
-
-// Everything that opening a problem of a layer takes.
-struct LayerSubject {
-  Layer layer;
-  int64_t tokens = 0;
-  uint64_t seed = 0;
-  std::shared_ptr<OpenedLayer> opened;
-};
-
-// Opens the layer, unless it is open, and runs each of its kernels once.
-Result<std::shared_ptr<LayerSession>> open_layer(const LayerSubject& subject,
-                                                 runtime::Engine& engine, runtime::Device& device) {
-  OpenedLayer& opened = *subject.opened;
-  if (opened.session != nullptr && opened.layer == subject.layer && opened.tokens == subject.tokens)
-    return opened.session;
-  opened = {};
-  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(subject.layer, device.target()));
-  MOEJIT_TRY_ASSIGN(
-      std::shared_ptr<LayerSession> session,
-      LayerSession::create(plan, engine, device,
-                           measuring_inputs(subject.layer, subject.tokens, subject.seed)));
-  MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY(session->forward());
-  if (has_backward(subject.layer)) MOEJIT_TRY(session->backward(GradientMode::kOverwrite));
-  opened = {subject.layer, subject.tokens, session};
-  return session;
 }
 
 std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
@@ -95,18 +66,18 @@ Result<Launch> make_version(const std::shared_ptr<LayerSession>& session, const 
   });
 }
 
-Result<OpenedKernel> open_kernel(const LayerSubject& subject, std::size_t index,
+Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
                                  const std::vector<Choices>& candidates, runtime::Engine& engine,
                                  runtime::Device& device) {
   MOEJIT_TRY_ASSIGN(const std::shared_ptr<LayerSession> session,
-                    open_layer(subject, engine, device));
+                    open_layer(tuned, last, engine, device));
   MOEJIT_TRY(launch_before(*session, index));
   const KernelPlan& kernel = session->plan().kernels[index];
   OpenedKernel opened;
   opened.kernel.problem = kernel.problem;
   opened.kernel.candidates = candidates;
   MOEJIT_TRY_ASSIGN(opened.kernel.written, written_by(*session, kernel));
-  opened.kernel.make = [session, layer = subject.layer, index, &engine,
+  opened.kernel.make = [session, layer = tuned.layer, index, &engine,
                         &device](const Choices& choices) {
     return make_version(session, layer, index, choices, engine, device);
   };
@@ -116,11 +87,11 @@ Result<OpenedKernel> open_kernel(const LayerSubject& subject, std::size_t index,
 
 }  // namespace
 
-Result<std::vector<TuneProblem>> problems_of(const Layer& layer, int64_t tokens,
-                                             const compiler::Target& target, uint64_t seed,
+Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
+                                             const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened) {
+  const Layer& layer = tuned.layer;
   MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
-  const LayerSubject subject{.layer = layer, .tokens = tokens, .seed = seed, .opened = opened};
   std::vector<TuneProblem> problems;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
@@ -133,9 +104,9 @@ Result<std::vector<TuneProblem>> problems_of(const Layer& layer, int64_t tokens,
     problem.plan = [layer, target](const PlanOptions& options) {
       return plan_shared(layer, target, options);
     };
-    problem.open = [subject, i, candidates = kernel.candidates](runtime::Engine& engine,
-                                                                runtime::Device& device) {
-      return open_kernel(subject, i, candidates, engine, device);
+    problem.open = [tuned, opened, i, candidates = kernel.candidates](runtime::Engine& engine,
+                                                                      runtime::Device& device) {
+      return open_kernel(tuned, *opened, i, candidates, engine, device);
     };
     problems.push_back(std::move(problem));
   }

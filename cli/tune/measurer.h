@@ -5,6 +5,7 @@
 #include "compiler/support/error.h"
 #include "compiler/target.h"
 #include "runtime/tune/fault.h"
+#include "runtime/tune/step_choice.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,9 +31,10 @@ struct TimedBlocks {
   std::optional<double> megahertz, watts;
 };
 
-// Runs versions of kernels for a tuner, which has a list of problems (collect_problems()). One
-// problem is open at a time. A version may end everything that is open, or hang; loss() then says
-// so, the next open() starts anew, and all versions have to be made again.
+// Runs versions of kernels for a tuner, which has a list of problems (collect_problems()) and of
+// layers (TuneSubjects). One problem or the step of one layer is open at a time. A version may end
+// everything that is open, or hang; loss() then says so, the next call that opens something starts
+// anew, and all versions have to be made again.
 class Measurer {
  public:
   virtual ~Measurer() = default;
@@ -53,6 +55,14 @@ class Measurer {
   virtual Result<double> heat(double seconds, double most_seconds) = 0;
   // Times blocks of so many launches of versions that were made; 0 is the usual one.
   virtual Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) = 0;
+
+  // Opens the whole step of a layer and runs it with the usual choices; heat() is then of this
+  // step.
+  virtual Result<void> open_step(std::size_t layer) = 0;
+  // Times four blocks of so many steps: with the usual choices, twice with these, and with the
+  // usual ones again.
+  virtual Result<TimedBlocks> time_step(std::span<const tune::StepChoice> tuned,
+                                        int64_t launches) = 0;
 
   // Returns how the last call ended what was open: kCrashes or kHangs; none if it did not.
   virtual std::optional<tune::Fault> loss() const = 0;

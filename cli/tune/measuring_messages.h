@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/support/error.h"
+#include "runtime/tune/step_choice.h"
 
 #include <cstdint>
 #include <optional>
@@ -13,10 +14,21 @@ namespace moejit::cli {
 
 // What the process that measures is asked for: a function of Measurer, or the device's facts.
 struct MeasureRequest {
-  enum class Call { kDevice, kPrefetch, kCompile, kOpen, kMake, kHeat, kTime };
+  enum class Call {
+    kDevice,
+    kPrefetch,
+    kCompile,
+    kOpen,
+    kMake,
+    kHeat,
+    kTime,
+    kOpenStep,
+    kTimeStep
+  };
   Call call = Call::kDevice;
-  int64_t index = 0;  // of a problem or a candidate; launches of a block
+  int64_t index = 0;  // of a problem, candidate or layer; launches of a block
   std::vector<int32_t> candidates;
+  std::vector<tune::StepChoice> tuned;  // problems and choices alone
   double seconds = 0.0, most_seconds = 0.0;
 
   bool operator==(const MeasureRequest&) const = default;

@@ -81,13 +81,31 @@ Result<double> MeasuringProcess::heat(double seconds, double most_seconds) {
 }
 
 Result<TimedBlocks> MeasuringProcess::time(std::span<const int32_t> candidates, int64_t launches) {
+  return ask_times({.call = Call::kTime,
+                    .index = launches,
+                    .candidates = {candidates.begin(), candidates.end()}},
+                   candidates.size(), limit_seconds_);
+}
+
+Result<void> MeasuringProcess::open_step(std::size_t layer) {
+  MOEJIT_TRY(ask({.call = Call::kOpenStep, .index = static_cast<int64_t>(layer)}, kOpenSeconds));
+  launch_us_ = 0.0;
+  return {};
+}
+
+Result<TimedBlocks> MeasuringProcess::time_step(std::span<const tune::StepChoice> tuned,
+                                                int64_t launches) {
+  return ask_times(
+      {.call = Call::kTimeStep, .index = launches, .tuned = {tuned.begin(), tuned.end()}}, 4,
+      kOpenSeconds);  // the plan's kernels are prepared
+}
+
+Result<TimedBlocks> MeasuringProcess::ask_times(const MeasureRequest& request, std::size_t blocks,
+                                                double more_seconds) {
   const double expected_us =
-      launch_us_ * static_cast<double>(launches) * static_cast<double>(candidates.size());
-  MOEJIT_TRY_ASSIGN(MeasureReply reply, ask({.call = Call::kTime,
-                                             .index = launches,
-                                             .candidates = {candidates.begin(), candidates.end()}},
-                                            limit_seconds_ + kSlowest * 1e-6 * expected_us));
-  if (reply.numbers.size() != candidates.size()) return lose(tune::Fault::kCrashes, 0.0);
+      launch_us_ * static_cast<double>(request.index) * static_cast<double>(blocks);
+  MOEJIT_TRY_ASSIGN(MeasureReply reply, ask(request, more_seconds + kSlowest * 1e-6 * expected_us));
+  if (reply.numbers.size() != blocks) return lose(tune::Fault::kCrashes, 0.0);
   return TimedBlocks{
       .microseconds = std::move(reply.numbers), .megahertz = reply.megahertz, .watts = reply.watts};
 }

@@ -38,6 +38,8 @@ class MeasuringProcess final : public Measurer {
   Result<int64_t> make(int32_t candidate) override;
   Result<double> heat(double seconds, double most_seconds) override;
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
+  Result<void> open_step(std::size_t layer) override;
+  Result<TimedBlocks> time_step(std::span<const tune::StepChoice> tuned, int64_t launches) override;
   std::optional<tune::Fault> loss() const override { return loss_; }
   bool is_usable() const override { return is_usable_; }
 
@@ -45,6 +47,9 @@ class MeasuringProcess final : public Measurer {
   Result<void> start_child();
   // Sends a request, to a new child if there is none, and returns its answer.
   Result<MeasureReply> ask(const MeasureRequest& request, double limit_seconds);
+  // Asks for the times of so many blocks.
+  Result<TimedBlocks> ask_times(const MeasureRequest& request, std::size_t blocks,
+                                double more_seconds);
   Result<MeasureReply> exchange(const MeasureRequest& request, double limit_seconds);
   // Ends the child and returns the error of the call that lost it.
   tl::unexpected<Error> lose(tune::Fault fault, double limit_seconds);
@@ -57,7 +62,7 @@ class MeasuringProcess final : public Measurer {
   FileDescriptor socket_;  // to the child
   std::string received_;   // behind the last line
   MeasuredDevice device_;
-  double launch_us_ = 0.0;  // of the open problem's usual version
+  double launch_us_ = 0.0;  // of what is open, with the usual choices
   std::optional<tune::Fault> loss_;
   bool is_usable_ = true;
 };

@@ -25,11 +25,8 @@ Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const TuneCommand& command
                     open_target(command.target, command.seed,
                                 "without a GPU, moejit tune --dry-run lists what it would measure, "
                                 "and --replay decides by a journal"));
-  MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> problems,
-                    collect_problems(subjects, target.device->target()));
   MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Engine> engine, open_engine(command.cache, terminal));
-  return std::make_unique<DeviceMeasurer>(std::move(target), std::move(engine),
-                                          std::move(problems));
+  return DeviceMeasurer::create(std::move(target), std::move(engine), subjects);
 }
 
 }  // namespace

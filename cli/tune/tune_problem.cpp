@@ -4,13 +4,19 @@
 #include "compiler/compiler.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 namespace moejit::cli {
 
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
+  return tuning_of(std::array{tune::StepChoice{.problem = problem, .choices = choices}});
+}
+
+compiler::Tuning tuning_of(std::span<const tune::StepChoice> choices) {
   compiler::TuningRecord record;
-  record.entries.push_back({.problem = problem, .choices = choices});
+  for (const tune::StepChoice& choice : choices)
+    record.entries.push_back({.problem = choice.problem, .choices = choice.choices});
   std::vector<compiler::TuningRecord> records;
   records.push_back(std::move(record));
   return *compiler::Tuning::make(std::move(records));  // one record is of one GPU

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/execution/layer_session.h"
+#include "cli/tune/open_layer.h"
 #include "compiler/plan.h"
 #include "runtime/engine.h"
 #include "runtime/measure/gemm_case.h"
 #include "runtime/measure/versioned_kernel.h"
+#include "runtime/tune/step_choice.h"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,8 +37,9 @@ struct TuneProblem {
   std::function<Result<OpenedKernel>(runtime::Engine&, runtime::Device&)> open;
 };
 
-// Returns records that name these choices for the problem, to plan with.
+// Returns records that name these choices for the problem, or for several, to plan with.
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices);
+compiler::Tuning tuning_of(std::span<const tune::StepChoice> choices);
 
 // Returns the kernel's source with each of the candidates, in their order.
 Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
@@ -49,17 +52,9 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
 Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Target& target,
                                uint64_t seed);
 
-// Keeps the memory of the layer that was opened last: problems of one layer share it, and two
-// layers may be too large together.
-struct OpenedLayer {
-  compiler::Layer layer;
-  int64_t tokens = 0;
-  std::shared_ptr<LayerSession> session;
-};
-
-// Returns the problems of a layer's kernels in calls over `tokens` tokens.
-Result<std::vector<TuneProblem>> problems_of(const compiler::Layer& layer, int64_t tokens,
-                                             const compiler::Target& target, uint64_t seed,
+// Returns the problems of a layer's kernels. They share the layer's memory through `opened`.
+Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
+                                             const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened);
 
 // Keeps one of the problems with the same name, with the worth of all, and sorts them: those of the

@@ -20,7 +20,7 @@ Result<TuneSubjects> read_subjects(const TuneCommand& command) {
       return fail(Stage::kCommand, ErrorCode::kUsage,
                   fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
                               layer.max_tokens, path));
-    subjects.layers.push_back({std::move(layer), tokens});
+    subjects.layers.push_back({std::move(layer), tokens, command.seed});
   }
   if (command.gemms.empty()) return subjects;
   MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
@@ -29,17 +29,16 @@ Result<TuneSubjects> read_subjects(const TuneCommand& command) {
 }
 
 Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
-                                                  const compiler::Target& target) {
+                                                  const compiler::Target& target,
+                                                  const std::shared_ptr<OpenedLayer>& opened) {
   std::vector<TuneProblem> problems;
-  const auto opened = std::make_shared<OpenedLayer>();
   std::size_t owner = 0;
   const auto add = [&](TuneProblem problem) {
     problem.owner = owner;
     problems.push_back(std::move(problem));
   };
   for (const TunedLayer& tuned : subjects.layers) {
-    MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found,
-                      problems_of(tuned.layer, tuned.tokens, target, subjects.seed, opened));
+    MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found, problems_of(tuned, target, opened));
     for (TuneProblem& problem : found) add(std::move(problem));
     ++owner;
   }

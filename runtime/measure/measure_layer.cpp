@@ -160,15 +160,16 @@ Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double 
   return run_hot([&] { return forward(call); }, call.device, &probe, seconds, monitor);
 }
 
+Result<void> run_step(const LayerCall& call) {
+  MOEJIT_TRY(forward(call));
+  const compiler::Layer& layer = call.layer.plan().layer;
+  if (!has_backward(layer)) return {};
+  return backward(call, adds_gradients(layer) ? GradientMode::kAdd : GradientMode::kOverwrite);
+}
+
 Result<HotRun> measure_step(const LayerCall& call, ClockProbe& probe, double seconds,
                             GpuMonitor* monitor) {
-  const auto mode =
-      adds_gradients(call.layer.plan().layer) ? GradientMode::kAdd : GradientMode::kOverwrite;
-  const auto step = [&]() -> Result<void> {
-    MOEJIT_TRY(forward(call));
-    return backward(call, mode);
-  };
-  return run_hot(step, call.device, &probe, seconds, monitor);
+  return run_hot([&] { return run_step(call); }, call.device, &probe, seconds, monitor);
 }
 
 }  // namespace moejit::measure

@@ -44,6 +44,10 @@ Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe
 Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double seconds,
                                GpuMonitor* monitor = nullptr);
 
+// Queues one step: a forward pass and, if the layer has one, a backward pass, which adds to dw1 and
+// dw2 if gradients may be added to.
+Result<void> run_step(const LayerCall& call);
+
 // Measures forward and backward passes in turn for `seconds`. If gradients may be added to, each
 // backward pass adds to dw1 and dw2, which hold what an earlier pass has written.
 Result<HotRun> measure_step(const LayerCall& call, ClockProbe& probe, double seconds,

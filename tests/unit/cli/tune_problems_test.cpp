@@ -47,7 +47,7 @@ TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
 
 TEST(TuneProblems, OfLayersWithOneNameHaveMemoryOfTheirOwn) {
   TuneSubjects subjects;
-  subjects.layers = {{layer_of(64), 64}, {layer_of(256), 256}};
+  subjects.layers = {{layer_of(64), 64, 0}, {layer_of(256), 256, 0}};
   const auto device = runtime::open_simulator();
   ASSERT_TRUE(succeeded(device));
   const auto problems = collect_problems(subjects, (*device)->target());
