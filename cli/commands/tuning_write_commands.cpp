@@ -2,17 +2,22 @@
 // Runs the verbs of moejit tuning that write a record: merge and prune.
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "compiler/compiler.h"
+#include "compiler/operation.h"
 #include "compiler/support/file.h"
 #include "compiler/tuning.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <set>
+#include <variant>
 
 namespace moejit::cli {
 namespace {
 
 using compiler::TuningEntry;
 using compiler::TuningRecord;
+using compiler::TuningStep;
 
 Result<void> write(const TuningRecord& record, const std::string& path, Terminal& terminal) {
   MOEJIT_TRY(write_file(path, to_json(record)));
@@ -22,15 +27,29 @@ Result<void> write(const TuningRecord& record, const std::string& path, Terminal
   return {};
 }
 
-// Returns the problems of all kernels in the plans of these descriptions.
-Result<std::set<std::string>> problems_of(const std::vector<std::string>& layers) {
-  std::set<std::string> problems;
+// What the plans of some descriptions take from a record.
+struct Wanted {
+  std::set<std::string> problems;  // of all kernels
+  std::set<std::string> digests;   // of the plans with the usual choices
+};
+
+Result<Wanted> wanted_of(const std::vector<std::string>& layers) {
+  Wanted wanted;
   for (const std::string& path : layers) {
     MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, "cuda"));
     for (const compiler::KernelPlan& kernel : base_of(plan).kernels)
-      if (!kernel.problem.empty()) problems.insert(kernel.problem);
+      if (!kernel.problem.empty()) wanted.problems.insert(kernel.problem);
+    wanted.digests.insert(
+        std::visit([](const auto& described) { return plan_digest(described); }, plan));
   }
-  return problems;
+  return wanted;
+}
+
+// Returns whether the step is of one of the plans, by the digest in its name.
+bool is_of(const TuningStep& step, const Wanted& wanted) {
+  return std::ranges::any_of(wanted.digests, [&](const std::string& digest) {
+    return step.step.find("plan_digest=" + digest) != std::string::npos;
+  });
 }
 
 }  // namespace
@@ -51,9 +70,10 @@ Result<void> run_tuning_merge(const TuningMergeCommand& command, Terminal& termi
 
 Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(command.record));
-  MOEJIT_TRY_ASSIGN(const std::set<std::string> wanted, problems_of(command.layers));
+  MOEJIT_TRY_ASSIGN(const Wanted wanted, wanted_of(command.layers));
   std::erase_if(record.entries,
-                [&](const TuningEntry& entry) { return !wanted.contains(entry.problem); });
+                [&](const TuningEntry& entry) { return !wanted.problems.contains(entry.problem); });
+  std::erase_if(record.steps, [&](const TuningStep& step) { return !is_of(step, wanted); });
   return write(record, command.output, terminal);
 }
 

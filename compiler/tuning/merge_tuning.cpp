@@ -8,7 +8,33 @@
 namespace moejit::compiler {
 namespace {
 
-double width_of(const TuningEntry& entry) { return entry.ratio_high - entry.ratio_low; }
+template <typename Record>
+double width_of(const Record& record) {
+  return record.ratio_high - record.ratio_low;
+}
+
+template <typename Record>
+const Record& better_founded(const Record& one, const Record& other) {
+  if (one.rounds != other.rounds) return one.rounds > other.rounds ? one : other;
+  if (width_of(one) != width_of(other)) return width_of(one) < width_of(other) ? one : other;
+  if (one.date != other.date) return one.date > other.date ? one : other;
+  return to_json(one) <= to_json(other) ? one : other;
+}
+
+// Adds the records of `more`, and sorts all by their names. Of two with one name the better founded
+// stays.
+template <typename Record>
+void join(std::vector<Record>& records, const std::vector<Record>& more,
+          std::string Record::*name) {
+  for (const Record& record : more) {
+    const auto found = std::ranges::find(records, record.*name, name);
+    if (found == records.end())
+      records.push_back(record);
+    else
+      *found = Record(better_founded(*found, record));
+  }
+  std::ranges::sort(records, {}, name);
+}
 
 // Returns the facts that either of them knows, with the larger number where they differ within one
 // GPU's bounds.
@@ -41,10 +67,11 @@ void join(std::vector<JsonMember>& members, const std::vector<JsonMember>& more)
 }  // namespace
 
 const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other) {
-  if (one.rounds != other.rounds) return one.rounds > other.rounds ? one : other;
-  if (width_of(one) != width_of(other)) return width_of(one) < width_of(other) ? one : other;
-  if (one.date != other.date) return one.date > other.date ? one : other;
-  return to_json(one) <= to_json(other) ? one : other;
+  return better_founded(one, other);
+}
+
+const TuningStep& better_step(const TuningStep& one, const TuningStep& other) {
+  return better_founded(one, other);
 }
 
 Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other) {
@@ -53,17 +80,11 @@ Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other) {
                 fmt::format("one record is of the {}, the other of the {}", to_string(one.gpu),
                             to_string(other.gpu)),
                 "keep a file for each GPU; plans take several files");
-  TuningRecord merged{.gpu = join(one.gpu, other.gpu), .entries = one.entries};
-  merged.others = one.others;
+  TuningRecord merged = one;
+  merged.gpu = join(one.gpu, other.gpu);
+  join(merged.entries, other.entries, &TuningEntry::problem);
+  join(merged.steps, other.steps, &TuningStep::step);
   join(merged.others, other.others);
-  for (const TuningEntry& entry : other.entries) {
-    const auto found = std::ranges::find(merged.entries, entry.problem, &TuningEntry::problem);
-    if (found == merged.entries.end())
-      merged.entries.push_back(entry);
-    else
-      *found = TuningEntry(better_entry(*found, entry));
-  }
-  std::ranges::sort(merged.entries, {}, &TuningEntry::problem);
   return merged;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <span>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
@@ -63,25 +64,39 @@ std::vector<JsonMember> other_members(const JsonView& view, const IsKnown& is_kn
   return others;
 }
 
+// Returns the record with the figures that entries and steps have alike.
+template <typename Record>
+Result<Record> read_figures(const JsonView& view, Record record) {
+  MOEJIT_TRY_ASSIGN(const JsonView rounds, view.at(kRoundsKey));
+  MOEJIT_TRY_ASSIGN(record.rounds, rounds.read_int({.lowest = 1, .highest = kMostOfNumber}));
+  for (const auto& field : kNumbersOf<Record>) {
+    MOEJIT_TRY_ASSIGN(const JsonView number, view.at(field.key));
+    MOEJIT_TRY_ASSIGN(record.*field.value, read_positive(number));
+  }
+  return record;
+}
+
+// Returns the record with those of the texts that are there.
+template <typename Record, typename Fields>
+Result<Record> read_texts(const JsonView& view, const Fields& fields, Record record) {
+  for (const auto& field : fields)
+    if (const auto text = view.find(field.key)) {
+      MOEJIT_TRY_ASSIGN(record.*field.value, text->read_string());
+    }
+  return record;
+}
+
 Result<TuningEntry> read_entry(const JsonView& view) {
   TuningEntry entry;
   MOEJIT_TRY(view.check_object());
   MOEJIT_TRY_ASSIGN(entry.problem, read_text(view, kProblemKey));
   MOEJIT_TRY_ASSIGN(const JsonView choices, view.at(kChoicesKey));
   MOEJIT_TRY_ASSIGN(entry.choices, read_choices(choices));
-  MOEJIT_TRY_ASSIGN(const JsonView rounds, view.at(kRoundsKey));
-  MOEJIT_TRY_ASSIGN(entry.rounds, rounds.read_int({.lowest = 1, .highest = kMostOfNumber}));
-  for (const EntryNumber& field : kEntryNumbers) {
-    MOEJIT_TRY_ASSIGN(const JsonView number, view.at(field.key));
-    MOEJIT_TRY_ASSIGN(entry.*field.value, read_positive(number));
-  }
-  for (const EntryText& field : kEntryTexts)
-    if (const auto text = view.find(field.key)) {
-      MOEJIT_TRY_ASSIGN(entry.*field.value, text->read_string());
-    }
+  MOEJIT_TRY_ASSIGN(entry, read_figures(view, std::move(entry)));
+  MOEJIT_TRY_ASSIGN(entry, read_texts(view, kEntryTexts, std::move(entry)));
   entry.others = other_members(view, [](std::string_view key) {
     return is_known(key, std::array{kProblemKey, kChoicesKey, kRoundsKey}) ||
-           is_field(key, kEntryNumbers) || is_field(key, kEntryTexts);
+           is_field(key, kNumbersOf<TuningEntry>) || is_field(key, kEntryTexts);
   });
   return entry;
 }
@@ -98,6 +113,32 @@ Result<std::vector<TuningEntry>> read_entries(const JsonView& view) {
     entries.push_back(std::move(entry));
   }
   return entries;
+}
+
+Result<TuningStep> read_step(const JsonView& view) {
+  TuningStep step;
+  MOEJIT_TRY(view.check_object());
+  MOEJIT_TRY_ASSIGN(step.step, read_text(view, kStepKey));
+  MOEJIT_TRY_ASSIGN(step, read_figures(view, std::move(step)));
+  MOEJIT_TRY_ASSIGN(step, read_texts(view, kStepTexts, std::move(step)));
+  step.others = other_members(view, [](std::string_view key) {
+    return is_known(key, std::array{kStepKey, kRoundsKey}) ||
+           is_field(key, kNumbersOf<TuningStep>) || is_field(key, kStepTexts);
+  });
+  return step;
+}
+
+Result<std::vector<TuningStep>> read_steps(const JsonView& view) {
+  std::vector<TuningStep> steps;
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view.read_array());
+  for (const JsonView& element : elements) {
+    MOEJIT_TRY_ASSIGN(TuningStep step, read_step(element));
+    if (std::ranges::count(steps, step.step, &TuningStep::step) > 0)
+      return element.fail(ErrorCode::kInvalidValue, "a step before has the same name",
+                          "`moejit tuning merge` joins records and keeps one step of each");
+    steps.push_back(std::move(step));
+  }
+  return steps;
 }
 
 Result<void> check_format(const JsonView& root) {
@@ -125,8 +166,11 @@ Result<TuningRecord> parse_tuning(std::string_view json, std::string_view source
   MOEJIT_TRY_ASSIGN(record.gpu, read_gpu(gpu));
   MOEJIT_TRY_ASSIGN(const JsonView entries, root.at(kEntriesKey));
   MOEJIT_TRY_ASSIGN(record.entries, read_entries(entries));
+  if (const auto steps = root.find(kStepsKey)) {
+    MOEJIT_TRY_ASSIGN(record.steps, read_steps(*steps));
+  }
   record.others = other_members(root, [](std::string_view key) {
-    return is_known(key, std::array{kFormatKey, kGpuKey, kEntriesKey});
+    return is_known(key, std::array{kFormatKey, kGpuKey, kEntriesKey, kStepsKey});
   });
   return record;
 }

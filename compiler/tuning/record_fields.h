@@ -29,13 +29,14 @@ inline constexpr std::array kGpuNumbers = {
     GpuNumber{"power_limit_watts", &GpuIdentity::power_limit_watts},
 };
 
-using EntryNumber = RecordField<TuningEntry, double>;
-inline constexpr std::array kEntryNumbers = {
-    EntryNumber{"microseconds", &TuningEntry::microseconds},
-    EntryNumber{"default_microseconds", &TuningEntry::default_microseconds},
-    EntryNumber{"ratio", &TuningEntry::ratio},
-    EntryNumber{"ratio_low", &TuningEntry::ratio_low},
-    EntryNumber{"ratio_high", &TuningEntry::ratio_high},
+// What entries and steps measured alike.
+template <typename Record>
+inline constexpr std::array kNumbersOf = {
+    RecordField<Record, double>{"microseconds", &Record::microseconds},
+    RecordField<Record, double>{"default_microseconds", &Record::default_microseconds},
+    RecordField<Record, double>{"ratio", &Record::ratio},
+    RecordField<Record, double>{"ratio_low", &Record::ratio_low},
+    RecordField<Record, double>{"ratio_high", &Record::ratio_high},
 };
 
 using EntryText = RecordField<TuningEntry, std::string>;
@@ -47,9 +48,17 @@ inline constexpr std::array kEntryTexts = {
     EntryText{"version", &TuningEntry::version},
 };
 
+using StepText = RecordField<TuningStep, std::string>;
+inline constexpr std::array kStepTexts = {
+    StepText{"session", &TuningStep::session},
+    StepText{"date", &TuningStep::date},
+    StepText{"version", &TuningStep::version},
+};
+
 // Keys of the other fields.
 inline constexpr std::string_view kFormatKey = "format", kGpuKey = "gpu", kEntriesKey = "entries",
                                   kNameKey = "name", kArchKey = "arch", kProblemKey = "problem",
-                                  kChoicesKey = "choices", kRoundsKey = "rounds";
+                                  kChoicesKey = "choices", kRoundsKey = "rounds",
+                                  kStepsKey = "steps", kStepKey = "step";
 
 }  // namespace moejit::compiler

@@ -18,13 +18,38 @@ void add_others(Json& json, const std::vector<JsonMember>& others) {
   for (const JsonMember& member : others) json[member.key] = Json(member.value);
 }
 
+template <typename Record>
+void add_numbers(Json& json, const Record& record) {
+  for (const auto& field : kNumbersOf<Record>) json[field.key] = json_number(record.*field.value);
+}
+
 Json entry_json(const TuningEntry& entry) {
   Json json = {{kProblemKey, entry.problem},
                {kChoicesKey, to_json(entry.choices)},
                {kRoundsKey, entry.rounds}};
-  for (const EntryNumber& field : kEntryNumbers) json[field.key] = json_number(entry.*field.value);
+  add_numbers(json, entry);
   for (const EntryText& field : kEntryTexts) json[field.key] = entry.*field.value;
   add_others(json, entry.others);
+  return json;
+}
+
+Json step_json(const TuningStep& step) {
+  Json json = {{kStepKey, step.step}, {kRoundsKey, step.rounds}};
+  add_numbers(json, step);
+  for (const StepText& field : kStepTexts) json[field.key] = step.*field.value;
+  add_others(json, step.others);
+  return json;
+}
+
+// Returns an array of the records, sorted by their names.
+template <typename Record, typename ToJson>
+Json sorted_json(const std::vector<Record>& records, std::string Record::*name,
+                 const ToJson& record_json) {
+  std::vector<const Record*> sorted;
+  for (const Record& record : records) sorted.push_back(&record);
+  std::ranges::sort(sorted, {}, [&](const Record* record) { return record->*name; });
+  Json json = Json::array();
+  for (const Record* record : sorted) json.push_back(record_json(*record));
   return json;
 }
 
@@ -34,14 +59,13 @@ std::string gpu_to_json(const GpuIdentity& gpu) { return gpu_json(gpu).dump(); }
 
 std::string to_json(const TuningEntry& entry) { return entry_json(entry).dump(); }
 
+std::string to_json(const TuningStep& step) { return step_json(step).dump(); }
+
 std::string to_json(const TuningRecord& record) {
-  std::vector<const TuningEntry*> sorted;
-  for (const TuningEntry& entry : record.entries) sorted.push_back(&entry);
-  std::ranges::sort(sorted, {}, [](const TuningEntry* entry) { return entry->problem; });
-  Json entries = Json::array();
-  for (const TuningEntry* entry : sorted) entries.push_back(entry_json(*entry));
   Json json = {{kFormatKey, kTuningFormat}, {kGpuKey, gpu_json(record.gpu)}};
-  json[kEntriesKey] = std::move(entries);
+  json[kEntriesKey] = sorted_json(record.entries, &TuningEntry::problem, entry_json);
+  if (!record.steps.empty())
+    json[kStepsKey] = sorted_json(record.steps, &TuningStep::step, step_json);
   add_others(json, record.others);
   return json.dump(2) + "\n";
 }

@@ -18,9 +18,14 @@ def entry(problem, choices, rounds=12, **fields):
             "date": "2026-12-02", **fields}
 
 
+def step(name, **fields):
+    return {"step": name, "rounds": 8, "microseconds": 9500.5, "default_microseconds": 10000.0, "ratio": 0.95,
+            "ratio_low": 0.945, "ratio_high": 0.96, "date": "2026-12-02", **fields}
+
+
 class Tuning(tool.ToolTest):
-    def record(self, name, entries, gpu=None):
-        return self.write(name, {"format": "moejit-tuning-1", "gpu": gpu or H200, "entries": entries})
+    def record(self, name, entries, gpu=None, **fields):
+        return self.write(name, {"format": "moejit-tuning-1", "gpu": gpu or H200, "entries": entries, **fields})
 
     def kernel(self, layer, operation, *arguments, **environment):
         plan = self.succeed_json("plan", layer, *arguments, **environment)
@@ -97,6 +102,22 @@ class Tuning(tool.ToolTest):
                          "q\n    stages=4\n    the usual choices are the fastest; 12 rounds, 2026-12-02\n")
         self.assertEqual(self.succeed_json("tuning", "show", record)["entries"][0]["choices"], {"stages": 3})
 
+    def test_show_tells_what_whole_steps_gained(self):
+        record = self.record("r.json", [], steps=[step("step layer=tiny tokens=64")])
+        self.assertEqual(self.succeed("tuning", "show", record).stdout,
+                         "NVIDIA H200 (132 SMs, 60 MiB of L2, 700 W): 0 entries\n\n"
+                         "step layer=tiny tokens=64\n    9500.5 us, with the usual choices 10000.0 us\n"
+                         "    -5.0 % time (95 %: -5.5 to -4.0); 8 rounds, 2026-12-02\n")
+        self.assertEqual(self.succeed_json("tuning", "show", record)["steps"][0]["rounds"], 8)
+
+    def test_steps_are_merged_and_say_nothing_of_choices(self):
+        one = self.record("a.json", [], steps=[step("b"), step("a")])
+        other = self.record("b.json", [], steps=[step("a", rounds=16)])
+        self.succeed("tuning", "merge", one, other, "--output", "ab.json")
+        merged = json.loads((self.folder / "ab.json").read_text())
+        self.assertEqual([(one["step"], one["rounds"]) for one in merged["steps"]], [("a", 16), ("b", 8)])
+        self.assertEqual(self.succeed("tuning", "diff", one, other).stdout, "the same choices\n")
+
     def test_merge_keeps_the_better_founded_entry_in_any_order(self):
         one = self.record("a.json", [entry("p", {"stages": 3}, rounds=8), entry("q", {"stages": 4})])
         other = self.record("b.json", [entry("p", {"stages": 5}, rounds=16)])
@@ -127,6 +148,14 @@ class Tuning(tool.ToolTest):
         pruned = json.loads((self.folder / "mine.json").read_text())
         self.assertEqual([one["problem"] for one in pruned["entries"]], [used["problem"]])
         self.refuse(3, "tuning", "prune", record, MIXTRAL, "--output", "/no/such/folder/mine.json")
+
+    def test_prune_keeps_the_steps_of_the_plans(self):
+        digest = self.succeed_json("plan", MIXTRAL)["plan_digest"]
+        steps = [step(f"step layer=mixtral plan_digest={one} tokens=64") for one in (digest, digest[::-1])]
+        record = self.record("r.json", [], steps=steps)
+        self.succeed("tuning", "prune", record, MIXTRAL, "--output", "mine.json")
+        pruned = json.loads((self.folder / "mine.json").read_text())
+        self.assertEqual(pruned["steps"], [dict(steps[0], session="", version="")])
 
 
 if __name__ == "__main__":
