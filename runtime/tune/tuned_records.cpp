@@ -3,8 +3,11 @@
 
 #include "compiler/support/json_document.h"
 #include "runtime/tune/replay.h"
+#include "runtime/tune/replay_steps.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 
 namespace moejit::tune {
@@ -13,6 +16,7 @@ namespace {
 using compiler::Choices;
 using compiler::TuningEntry;
 using compiler::TuningRecord;
+using compiler::TuningStep;
 
 // What a journal tells of one problem on one GPU.
 struct Measured {
@@ -71,10 +75,36 @@ TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
           .version = context_text(*found.session, "version")};
 }
 
+TuningStep step_of(const Journal& journal, const ReplayedStep& step) {
+  const StepFigure figure = step.confirmation.figure();
+  const Session& session = journal.sessions[step.session];
+  return {.step = step.step,
+          .microseconds = figure.microseconds,
+          .default_microseconds = figure.default_microseconds,
+          .ratio = figure.ratio.median,
+          .ratio_low = figure.ratio.low,
+          .ratio_high = figure.ratio.high,
+          .rounds = figure.rounds,
+          .session = session.id,
+          .date = context_text(session, "date"),
+          .version = context_text(session, "version")};
+}
+
+// Returns whether a step on the race's GPU has given up the choices of its winner.
+bool is_dropped(const ReplayedRace& race, std::span<const ReplayedStep> steps) {
+  return std::ranges::any_of(steps, [&](const ReplayedStep& step) {
+    return step.gpu == race.gpu &&
+           std::ranges::count(step.confirmation.dropped(), race.problem, &StepChoice::problem) > 0;
+  });
+}
+
 }  // namespace
 
-Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& rules) {
-  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, rules));
+Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& race_rules,
+                                                const StepRules& step_rules) {
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, race_rules));
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedStep> steps,
+                    replay_steps(journal, races, step_rules));
   std::vector<TuningRecord> records;
   std::vector<std::string> gpus;  // of the records, as the sessions write them
   for (const Session& session : journal.sessions) {
@@ -84,14 +114,40 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
     MOEJIT_TRY_ASSIGN(records.back().gpu,
                       compiler::parse_gpu_identity(session.gpu, "gpu of the journal"));
   }
-  for (const ReplayedRace& race : races) {
-    const auto index = static_cast<std::size_t>(std::ranges::find(gpus, race.gpu) - gpus.begin());
-    const Outcome outcome = race.race.outcome();
-    if (outcome.is_settled && outcome.standings.front().rounds > 0)
-      records[index].entries.push_back(entry_of(journal, race));
+  const auto record_of = [&](std::string_view gpu) -> TuningRecord& {
+    return records[static_cast<std::size_t>(std::ranges::find(gpus, gpu) - gpus.begin())];
+  };
+  for (const ReplayedRace& race : races)
+    if (race.is_decided() && !is_dropped(race, steps))
+      record_of(race.gpu).entries.push_back(entry_of(journal, race));
+  for (const ReplayedStep& step : steps)
+    if (step.confirmation.state() == StepState::kConfirmed)
+      record_of(step.gpu).steps.push_back(step_of(journal, step));
+  for (TuningRecord& record : records) {
+    std::ranges::sort(record.entries, {}, &TuningEntry::problem);
+    std::ranges::sort(record.steps, {}, &TuningStep::step);
   }
-  for (TuningRecord& record : records) std::ranges::sort(record.entries, {}, &TuningEntry::problem);
   return records;
+}
+
+Result<TuningRecord> without_decided(TuningRecord before, const Journal& journal) {
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal));
+  std::set<std::string_view> gpus;  // that are the record's, as the sessions write them
+  for (const Session& session : journal.sessions) {
+    MOEJIT_TRY_ASSIGN(const compiler::GpuIdentity gpu,
+                      compiler::parse_gpu_identity(session.gpu, "gpu of the journal"));
+    if (is_same_gpu(gpu, before.gpu)) gpus.insert(session.gpu);
+  }
+  for (const ReplayedRace& race : races)
+    if (gpus.contains(race.gpu) && race.is_decided())
+      std::erase_if(before.entries,
+                    [&](const TuningEntry& entry) { return entry.problem == race.problem; });
+  for (const Entry& entry : journal.entries)
+    if (gpus.contains(journal.sessions[entry.session].gpu) &&
+        std::holds_alternative<StepList>(entry.event))
+      std::erase_if(before.steps,
+                    [&](const TuningStep& step) { return step.step == entry.problem; });
+  return before;
 }
 
 }  // namespace moejit::tune
