@@ -42,6 +42,24 @@ TEST(ProposedChoices, AreTheWinnersOfDecidedRaces) {
   EXPECT_EQ(list.choices[2].certainty, 0.0);
 }
 
+// More rounds may name another winner than the one that leads.
+TEST(ProposedChoices, AreTheUsualOnesWhileARaceIsOpen) {
+  StepSheet sheet;
+  sheet.add("fc1", kList);
+  for (int32_t round = 1; round <= 6; ++round) {
+    sheet.add("fc1", Block{round, Place::kDefaultFirst, kDefault, 100.0, {}, {}});
+    sheet.add("fc1", Block{round, Place::kCandidate, kDeeper, 90.0, {}, {}});
+    sheet.add("fc1", Block{round, Place::kCandidate, kWider, round < 6 ? 92.0 : 85.0, {}, {}});
+    sheet.add("fc1", Block{round, Place::kDefaultLast, kDefault, 100.0, {}, {}});
+  }
+  const Outcome outcome = replay(sheet.journal).value().front().race.outcome();
+  ASSERT_EQ(outcome.winner, 2);
+  ASSERT_FALSE(outcome.is_settled);
+  const StepList list = sheet.proposed({"fc1"});
+  EXPECT_EQ(list.choices.front().choices, kDefault);
+  EXPECT_EQ(list.choices.front().certainty, 0.0);
+}
+
 TEST(ReplaySteps, ConfirmsAndDropsByTheJournal) {
   StepSheet sheet = sheet_of_two_races();
   sheet.add_list({"fc1", "fc2"});
@@ -176,19 +194,24 @@ TEST(ReplaySteps, IgnoresRoundsOfASetThatIsNotAskedFor) {
   EXPECT_EQ(confirmation_of(sheet).figure().rounds, 0);
 }
 
+// Without digests of texts choices are told apart by themselves alone.
 TEST(ReplaySteps, LeavesOutAStepWhoseChoicesNoLongerWin) {
-  StepSheet sheet = sheet_of_two_races();
+  StepSheet sheet;
+  sheet.add_race("fc1", 90, 6, "");
+  sheet.add_race("fc2", 80, 6, "");
   sheet.add_list({"fc1", "fc2"});
   sheet.add_rounds(98, 6);
   sheet.begin_session("b");
   sheet.add("fc1", FoundFault{kDeeper, Fault::kChangesBits, ""});
   EXPECT_TRUE(sheet.replayed().empty());
-  sheet.add_race("fc1", 90, 6);  // kWider goes on
+  sheet.add_race("fc1", 90, 6, "");  // kWider goes on
   // The rounds of before do not count for the new winner.
   sheet.add_list({"fc1", "fc2"});
   sheet.add_rounds(101, 5);
-  EXPECT_EQ(confirmation_of(sheet).figure().rounds, 5);
-  EXPECT_EQ(confirmation_of(sheet).set().back().choices, kWider);
+  const StepConfirmation step = confirmation_of(sheet);
+  EXPECT_EQ(step.figure().rounds, 5);
+  ASSERT_EQ(step.set().size(), 2U);
+  EXPECT_EQ(step.set().back().choices, kWider);
 }
 
 TEST(ReplaySteps, LeavesOutAStepOfOtherTexts) {

@@ -31,7 +31,7 @@ struct StepSheet {
   void add_race(const std::string& problem, double percent = 90, int32_t rounds = 6,
                 const std::string& digest = "d") {
     CandidateList list = kList;
-    list.text_digests = {digest + "0", digest + "1", digest + "2"};
+    if (!digest.empty()) list.text_digests = {digest + "0", digest + "1", digest + "2"};
     add(problem, list);
     for (int32_t round = 1; round <= rounds; ++round) {
       add(problem, Block{round, Place::kDefaultFirst, kDefault, 100.0, {}, {}});
