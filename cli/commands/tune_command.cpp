@@ -48,10 +48,7 @@ Result<TuningRecord> record_of(const tune::Journal& journal, const std::string& 
   if (output.empty() || !std::filesystem::exists(output, ignored)) return std::move(records[0]);
   MOEJIT_TRY_ASSIGN(TuningRecord before, compiler::read_tuning(output));
   // What was measured now holds, however often something was measured before.
-  std::erase_if(before.entries, [&](const compiler::TuningEntry& entry) {
-    return std::ranges::count(records.front().entries, entry.problem,
-                              &compiler::TuningEntry::problem) > 0;
-  });
+  MOEJIT_TRY_ASSIGN(before, without_decided(std::move(before), journal));
   return merge(before, records.front());
 }
 

@@ -4,6 +4,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
 #include "cli/terminal/interruption.h"
+#include "cli/tune/confirm_step.h"
 #include "cli/tune/device_measurer.h"
 #include "cli/tune/measuring_process.h"
 #include "cli/tune/tune_session.h"
@@ -59,6 +60,7 @@ Result<SweepEnd> sweep(const TuneCommand& command, const std::string& journal_pa
   deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
                                       std::chrono::duration<double>(budget_seconds));
   MOEJIT_TRY(race_all(problems, device, site, journal_path, terminal));
+  MOEJIT_TRY(confirm_steps(subjects, device, site, journal_path, terminal));
   SweepEnd end{.note = {}, .signal = interruption.signal()};
   if (end.signal)
     end.note = "interrupted";
