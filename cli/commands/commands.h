@@ -210,6 +210,7 @@ struct TuneCommand {
   std::string candidate_limit = "60s";  // for a candidate to be made and to run once
   std::string output;                   // the record
   std::string journal;                  // empty: the output's name and ".journal"
+  std::string report;                   // a page to write; empty: none
   bool resumes = false;
   bool is_dry_run = false;
   bool compiles_only = false;  // for the target cuda

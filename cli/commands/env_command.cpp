@@ -18,6 +18,7 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <pugixml.hpp>
 #include <set>
 #include <string>
 #include <sys/utsname.h>
@@ -130,7 +131,7 @@ Finding find_system() {
 
 Finding find_build() {
   return {"built with", true,
-          fmt::format("{} {}, fmt {}.{}.{}, nlohmann_json {}.{}.{}, CLI11 {}",
+          fmt::format("{} {}, fmt {}.{}.{}, nlohmann_json {}.{}.{}, CLI11 {}, pugixml {}.{}",
 #ifdef __clang__
                       "clang",
 #else
@@ -138,7 +139,8 @@ Finding find_build() {
 #endif
                       __VERSION__, FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100,
                       NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                      NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION)};
+                      NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION, PUGIXML_VERSION / 1000,
+                      PUGIXML_VERSION / 10 % 100)};
 }
 
 // Returns each pack of MOEJIT_PACKS, opened as an engine would.

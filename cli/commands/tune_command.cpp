@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/commands.h"
 #include "cli/execution/open_engine.h"
+#include "cli/report/tune_page.h"
 #include "cli/terminal/interruption.h"
 #include "cli/tune/sweep.h"
 #include "cli/tune/tune_report.h"
@@ -61,6 +62,10 @@ Result<void> finish(const TuneCommand& command, const std::string& journal_path,
   MOEJIT_TRY_ASSIGN(const TuneSummary summary, summarize(journal));
   terminal.print(command.is_json ? tune_json(summary, record)
                                  : tune_text(summary, record, command.output, note));
+  if (!command.report.empty()) {
+    MOEJIT_TRY_ASSIGN(const std::string page, tune_report_html(journal, record));
+    MOEJIT_TRY(write_file(command.report, page));
+  }
   if (summary.changed_bits == 0) return {};
   return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
               fmt::format("{} candidates gave other bits than the usual choices, which is a bug in "

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 # Opened at run time, linked statically so that no other copy can meet them, or not at all.
-NEVER = re.compile(r"^lib(cuda|cudart|nvrtc|LLVM|cryptopp|crypto\+\+|boost|xxhash)")
+NEVER = re.compile(r"^lib(cuda|cudart|nvrtc|LLVM|cryptopp|crypto\+\+|boost|pugixml|xxhash)")
 PORTABLE = re.compile(r"^(lib(c|m|dl|pthread)\.so|ld-linux)")
 
 

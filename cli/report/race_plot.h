@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/report/element.h"
+#include "cli/report/race_blocks.h"
+#include "runtime/tune/race.h"
+#include "runtime/tune/replay.h"
+
+#include <string>
+#include <vector>
+
+namespace moejit::cli {
+
+// What has become of a candidate.
+enum class RaceState { kUsual, kWinner, kRacing, kDropped, kRuledOut, kUntimed };
+RaceState state_of(const tune::Outcome& outcome, int32_t candidate);
+// Returns "winner", "dropped after 2 rounds", "ruled out: spills".
+std::string state_text(const tune::Outcome& outcome, int32_t candidate);
+
+// Returns the candidates as the page lists them: the usual choices, then those with times, the
+// fastest first, then the others.
+std::vector<int32_t> listed_order(const tune::Outcome& outcome);
+
+// Returns the choices that differ from the usual ones; all of them if other knobs are set.
+std::string short_choices(const compiler::Choices& choices, const compiler::Choices& usual);
+
+// Draws a dot for each block: a line of dots for each candidate, by its time over that of the usual
+// choices in the same round, with medians and their 95 % intervals.
+void draw_race(Element parent, const tune::ReplayedRace& race, const tune::Outcome& outcome,
+               const RaceBlocks& found);
+
+}  // namespace moejit::cli

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/step_figure.h"
+
+#include "cli/report/html_page.h"
+#include "cli/report/report_text.h"
+#include "cli/report/svg_plot.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moejit::cli {
+namespace {
+
+constexpr double kWidth = 1000.0, kRowHeight = 28.0, kTop = 8.0, kLabelWidth = 330.0;
+constexpr std::size_t kMostLabel = 46;  // characters
+
+bool has_interval(const StepFigure& step) {
+  return std::isfinite(step.low) && std::isfinite(step.high) && step.low > 0.0;
+}
+
+Scale ratio_scale(const std::vector<StepFigure>& steps) {
+  Scale scale{.low = 0.98, .high = 1.02, .begin = kLabelWidth, .end = kWidth - 96.0};
+  for (const StepFigure& step : steps) {
+    if (!known(step.ratio)) continue;
+    scale.low = std::min(scale.low, (has_interval(step) ? step.low : step.ratio) - 0.005);
+    scale.high = std::max(scale.high, (has_interval(step) ? step.high : step.ratio) + 0.005);
+  }
+  return rounded(scale, 10);
+}
+
+void draw_steps(Element parent, const std::vector<StepFigure>& steps) {
+  const double bottom = kTop + kRowHeight * static_cast<double>(steps.size());
+  const Scale scale = ratio_scale(steps);
+  Element svg = add_drawing(parent, kWidth, bottom + 44.0,
+                            "Times of whole steps over those with the usual choices");
+  add_x_axis(svg, {.scale = scale,
+                   .begin = kTop,
+                   .end = bottom,
+                   .label = "time of a step over that with the usual choices"});
+  add_line(svg, {scale.at(1.0), 0.0}, {scale.at(1.0), bottom}, "reference");
+  double y = kTop + 0.5 * kRowHeight;
+  for (const StepFigure& step : steps) {
+    add_label(svg, {8.0, y + 4.0}, shortened(step.layer, kMostLabel));
+    if (known(step.ratio)) {
+      if (has_interval(step))
+        add_line(svg, {scale.at(step.low), y}, {scale.at(step.high), y}, "range-racing");
+      add_diamond(svg, {scale.at(step.ratio), y}, 5.0, "hot");
+    }
+    add_label(svg, {kWidth - 8.0, y + 4.0}, known(step.ratio) ? change_text(step.ratio) : "unknown",
+              "end bold");
+    y += kRowHeight;
+  }
+}
+
+}  // namespace
+
+void add_steps(Element parent, const std::vector<StepFigure>& steps) {
+  parent.add("h2", "Whole steps before and after");
+  Element body = add_table(parent, {{"layer"},
+                                    {"usual choices", true},
+                                    {"tuned", true},
+                                    {"time", true},
+                                    {"95 %", true},
+                                    {"rounds", true}});
+  for (const StepFigure& step : steps) {
+    Element row = body.add("tr");
+    row.add("td", step.layer);
+    add_number(row, known(step.default_us), micros_text(step.default_us));
+    add_number(row, known(step.tuned_us), micros_text(step.tuned_us));
+    add_number(row, known(step.ratio), change_text(step.ratio));
+    row.add("td", has_interval(step) ? change_range_text(step.low, step.high) : "unknown")
+        .set("class", "number");
+    add_number(row, step.rounds, std::to_string(step.rounds));
+  }
+  draw_steps(add_figure(parent,
+                        "A step is all kernels of a layer, back to back. Diamonds are medians of "
+                        "the rounds' quotients, lines their 95 % intervals."),
+             steps);
+}
+
+}  // namespace moejit::cli
