@@ -156,6 +156,9 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   sub->add_option("--seed", command->seed, "Of the random data")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  sub->add_option("--report", command->report, "Page in HTML to write, with drawings")
+      ->check(&check_name)
+      ->excludes(gemms);
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 

@@ -9,6 +9,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/call_rows.h"
 #include "cli/inputs/random_layer_inputs.h"
+#include "cli/report/bench_page.h"
 #include "cli/terminal/shell_word.h"
 #include "runtime/measure/measure_layer.h"
 
@@ -69,7 +70,7 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   MOEJIT_TRY(measure_all(command, session->call(), *engine, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
-  return {};
+  return write_bench_report(command.report, plan, report);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/execution/operation_session.h"
 #include "cli/inputs/operation_inputs.h"
+#include "cli/report/bench_page.h"
 #include "cli/terminal/shell_word.h"
 
 #include <fmt/core.h>
@@ -85,7 +86,7 @@ Result<void> bench_operation(const BenchCommand& command,
   MOEJIT_TRY(measure_all(command, *session, *engine, device, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
-  return {};
+  return write_bench_report(command.report, plan, report);
 }
 
 }  // namespace moejit::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_report.h"
 
+#include "cli/commands/bench_line.h"
 #include "cli/execution/open_engine.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
@@ -11,48 +12,9 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::KernelPlan;
-
-// The measurements in one kernel's line.
-struct Line {
-  const KernelPlan* kernel = nullptr;
-  measure::CoolRun cool;
-  measure::HotRun hot;
-  compiler::Work work;
-  double copy_bytes_per_second = 0.0;
-  int32_t sm_count = 0;
-
-  bool multiplies() const { return work.multiply_adds > 0; }
-  double bytes_per_second() const {
-    return static_cast<double>(work.min_bytes) / cool.microseconds * 1e6;
-  }
-  double share_of_copy() const { return bytes_per_second() / copy_bytes_per_second; }
-  double flops(double microseconds) const {
-    return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
-  }
-  double share_of_peak(double microseconds, double megahertz) const {
-    return measure::utilization(work.multiply_adds, sm_count, measure::peak_multiply_adds(*kernel),
-                                {microseconds, megahertz});
-  }
-  double util_cool() const { return share_of_peak(cool.microseconds, cool.megahertz); }
-  double util_hot() const { return share_of_peak(hot.microseconds, hot.megahertz); }
-};
-
-std::vector<Line> lines_of(const compiler::Plan& plan, const BenchReport& report) {
-  std::vector<Line> lines;
-  for (size_t i = 0; i < plan.kernels.size(); ++i)
-    lines.push_back({.kernel = &plan.kernels[i],
-                     .cool = report.times.cool[i],
-                     .hot = report.times.hot[i],
-                     .work = count_work(plan.kernels[i], report.rows),
-                     .copy_bytes_per_second = report.copy_bytes_per_second,
-                     .sm_count = report.run.sm_count});
-  return lines;
-}
-
 std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahertz); }
 
-nlohmann::ordered_json json_of(const Line& line) {
+nlohmann::ordered_json json_of(const BenchLine& line) {
   nlohmann::ordered_json json{{"operation", line.kernel->operation},
                               {"phase", to_string(line.kernel->phase)},
                               {"cool_us", line.cool.microseconds},
@@ -73,15 +35,6 @@ nlohmann::ordered_json json_of(const Line& line) {
   json["util_cool"] = line.util_cool();
   json["util_hot"] = line.util_hot();
   return json;
-}
-
-// Returns for example ", 64 tokens, 112 routed rows, 176 with pad rows".
-std::string rows_text(const compiler::CallRows& rows) {
-  std::string text;
-  if (rows.tokens > 0) text += fmt::format(", {} tokens", rows.tokens);
-  if (rows.padded > 0)
-    text += fmt::format(", {} routed rows, {} with pad rows", rows.routed, rows.padded);
-  return text;
 }
 
 std::string description_of(const DescribedPlan& plan) {
@@ -107,7 +60,7 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
                {"util", kRight},
                {"TFLOP/s hot", kRight},
                {"util", kRight}});
-  for (const Line& line : lines_of(base_of(plan), report)) {
+  for (const BenchLine& line : bench_lines(base_of(plan), report)) {
     std::vector<std::string> cells = {line.kernel->operation,
                                       time_text(line.cool.microseconds),
                                       clock_text(line.cool.megahertz),
@@ -154,7 +107,8 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   json["padded_rows"] = report.rows.padded;
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
-  for (const Line& line : lines_of(base_of(plan), report)) json["kernels"].push_back(json_of(line));
+  for (const BenchLine& line : bench_lines(base_of(plan), report))
+    json["kernels"].push_back(json_of(line));
   if (report.forward) {
     json["forward_hot_us"] = report.forward->microseconds;
     json["forward_hot_mhz"] = report.forward->megahertz;

@@ -39,7 +39,7 @@ std::string HtmlPage::text() const {
   return stream.str();
 }
 
-void add_facts(Element parent, std::initializer_list<Fact> facts) {
+void add_facts(Element parent, const std::vector<Fact>& facts) {
   Element list = parent.add("dl").set("class", "facts");
   for (const Fact& fact : facts) {
     Element item = list.add("div");
@@ -53,8 +53,9 @@ void add_facts(Element parent, std::initializer_list<Fact> facts) {
   }
 }
 
-Element add_table(Element parent, std::initializer_list<Heading> headings) {
+Element add_table(Element parent, std::initializer_list<Heading> headings, std::string_view css) {
   Element table = add_scroll_box(parent).add("table");
+  if (!css.empty()) table.set("class", css);
   Element row = table.add("thead").add("tr");
   for (const Heading& heading : headings) {
     Element cell = row.add("th", heading.text).set("scope", "col");

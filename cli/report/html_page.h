@@ -8,6 +8,7 @@
 #include <pugixml.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moejit::cli {
 
@@ -33,14 +34,16 @@ struct Fact {
   std::string text;
   std::optional<double> value = {};  // the number of the text, in full precision
 };
-void add_facts(Element parent, std::initializer_list<Fact> facts);
+void add_facts(Element parent, const std::vector<Fact>& facts);
 
 struct Heading {
   std::string_view text;
   bool is_number = false;  // whether the column's cells are numbers, which stand to the right
 };
-// Adds a table that scrolls sideways where the screen is narrow, and returns its body.
-Element add_table(Element parent, std::initializer_list<Heading> headings);
+// Adds a table that scrolls sideways where the screen is narrow, and returns its body. `css` is a
+// class of the style sheet, or empty.
+Element add_table(Element parent, std::initializer_list<Heading> headings,
+                  std::string_view css = {});
 // Adds a number with its full precision for programs: <data value="0.8117">-18.8 %</data>.
 void add_value(Element parent, double value, std::string_view text);
 // Adds a cell with a number to a row. A number that is not known or not finite is "unknown".

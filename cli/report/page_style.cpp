@@ -42,7 +42,11 @@ table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabu
 th, td { text-align: left; vertical-align: top; padding: 5px 18px 5px 0;
   border-bottom: 1px solid var(--grid); }
 th { font-weight: 600; color: var(--soft); border-bottom-color: var(--line); vertical-align: bottom; }
-th.number, td.number { text-align: right; white-space: nowrap; }
+th.number, td.number { text-align: right; }
+td.number { white-space: nowrap; }
+table.dense { font-size: 12.5px; }
+table.dense th, table.dense td { padding-right: 11px; }
+th.group { padding-top: 14px; color: var(--ink); }
 td.choices { font: 12.5px/1.6 ui-monospace, Menlo, Consolas, monospace; white-space: nowrap; }
 td.problem { min-width: 300px; }
 td.unknown { color: var(--soft); font-style: italic; }
@@ -97,7 +101,11 @@ svg .leader { stroke: var(--soft); stroke-width: 0.7; stroke-opacity: 0.7; fill:
   .scroll { overflow: visible; }
   svg { min-width: 0; }
   table { font-size: 8.5pt; }
-  td.choices { white-space: normal; font-size: 8pt; }
+  table.dense, table.dense td.choices { font-size: 6.5pt; }
+  table.dense th, table.dense td { padding-right: 5px; }
+  table.dense { font-size: 12.5px; }
+table.dense th, table.dense td { padding-right: 11px; }
+td.choices { white-space: normal; font-size: 8pt; }
   td.problem { min-width: 200px; font-size: 7.5pt; }
   th, td { padding-right: 10px; }
   pre { max-height: none; }

@@ -33,6 +33,10 @@ std::string micros_text(double microseconds) {
   return text;
 }
 
+std::string known_time_text(std::optional<double> microseconds) {
+  return microseconds ? micros_text(*microseconds) : "unknown";
+}
+
 std::string change_text(double ratio) { return signed_text(100.0 * (ratio - 1.0)) + " %"; }
 
 std::string change_range_text(double low, double high) {

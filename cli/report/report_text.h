@@ -16,6 +16,9 @@ std::optional<double> known(double number);
 // Returns "812.5 µs", "4.56 ms" or "1.23 s".
 std::string micros_text(double microseconds);
 
+// Returns the same of a time that may be unknown.
+std::string known_time_text(std::optional<double> microseconds);
+
 // Returns what a ratio of times means: "-9.5 %" of time, with a true minus sign.
 std::string change_text(double ratio);
 // Returns "-10.5 to -9.0 %"; "unknown" for an interval without end.

@@ -46,7 +46,7 @@ std::vector<double> ticks_of(const Scale& scale, int most) {
   const double step = step_of(scale.high - scale.low, most);
   std::vector<double> ticks;
   for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high + 1e-9 * step; ++i)
-    ticks.push_back(i * step);
+    ticks.push_back(i * step + 0.0);  // no -0
   return ticks;
 }
 
