@@ -41,14 +41,17 @@ void add_tune(CLI::App& app, Action& action) {
                   "File of all that is measured; default: the output's name and .journal")
       ->check(&check_name)
       ->excludes(replay);
-  sub->add_option("--report", command->report, "Page in HTML to write: what was measured and found")
-      ->check(&check_name);
+  CLI::Option* report = sub->add_option("--report", command->report,
+                                        "Page in HTML to write: what was measured and found")
+                            ->check(&check_name);
   sub->add_flag("--resume", command->resumes, "Go on with the journal of a sweep that was ended");
   sub->add_flag("--dry-run", command->is_dry_run, "List what would be measured; needs no GPU")
-      ->excludes(replay);
+      ->excludes(replay)
+      ->excludes(report);
   sub->add_flag("--compile-only", command->compiles_only,
                 "Fill the kernel cache with all candidates; needs no GPU")
-      ->excludes(replay);
+      ->excludes(replay)
+      ->excludes(report);
   sub->add_option("--block-ms", command->block_milliseconds,
                   "Milliseconds of launches that are timed together")
       ->check(CLI::Range(0.001, 10000.0))

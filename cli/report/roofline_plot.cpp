@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <numbers>
 #include <set>
 
 namespace moejit::cli {
@@ -84,7 +85,7 @@ void draw_bandwidth(Element svg, const Roofline& roofline, double most_tera) {
   const Point start{roofline.x.at(from), roofline.y.at(from * slope)};
   const Point end{roofline.x.at(to), roofline.y.at(to * slope)};
   add_line(svg, start, end, "roof copy");
-  const double angle = std::atan2(end.y - start.y, end.x - start.x) * 180.0 / M_PI;
+  const double angle = std::atan2(end.y - start.y, end.x - start.x) * 180.0 / std::numbers::pi;
   add_label(svg, {}, fmt::format("copy: {:.0f} GB/s", roofline.copy_bytes_per_second * 1e-9),
             "middle")
       .set("transform",

@@ -184,6 +184,17 @@ class TuneReport(tool.ToolTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("the name is empty", done.stderr)
 
+    def test_a_report_is_of_something_measured(self):
+        self.write("gemms.json", GEMMS)
+        for option in ("--dry-run", "--compile-only"):
+            done = self.run_tool("tune", "--gemms", "gemms.json", option, "--report", "page.html")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("--report", done.stderr)
+        # A sweep that ended before the first round.
+        page = self.report(self.journal(self.race("fc1", rounds=0)))
+        self.assertIn("Not measured.", text_of(page.sections[0]))
+        self.assertEqual(Page.marks(page.root, "block"), [])
+
 
 if __name__ == "__main__":
     tool.main()
