@@ -11,24 +11,26 @@
 namespace moejit::cli {
 namespace {
 
+using compiler::TuningStep;
+
 constexpr double kWidth = 1000.0, kRowHeight = 28.0, kTop = 8.0, kLabelWidth = 330.0;
 constexpr std::size_t kMostLabel = 46;  // characters
 
-bool has_interval(const StepFigure& step) {
-  return std::isfinite(step.low) && std::isfinite(step.high) && step.low > 0.0;
+bool has_interval(const TuningStep& step) {
+  return std::isfinite(step.ratio_low) && std::isfinite(step.ratio_high) && step.ratio_low > 0.0;
 }
 
-Scale ratio_scale(const std::vector<StepFigure>& steps) {
+Scale ratio_scale(const std::vector<TuningStep>& steps) {
   Scale scale{.low = 0.98, .high = 1.02, .begin = kLabelWidth, .end = kWidth - 96.0};
-  for (const StepFigure& step : steps) {
+  for (const TuningStep& step : steps) {
     if (!known(step.ratio)) continue;
-    scale.low = std::min(scale.low, (has_interval(step) ? step.low : step.ratio) - 0.005);
-    scale.high = std::max(scale.high, (has_interval(step) ? step.high : step.ratio) + 0.005);
+    scale.low = std::min(scale.low, (has_interval(step) ? step.ratio_low : step.ratio) - 0.005);
+    scale.high = std::max(scale.high, (has_interval(step) ? step.ratio_high : step.ratio) + 0.005);
   }
   return rounded(scale, 10);
 }
 
-void draw_steps(Element parent, const std::vector<StepFigure>& steps) {
+void draw_steps(Element parent, const std::vector<TuningStep>& steps) {
   const double bottom = kTop + kRowHeight * static_cast<double>(steps.size());
   const Scale scale = ratio_scale(steps);
   Element svg = add_drawing(parent, kWidth, bottom + 44.0,
@@ -39,11 +41,12 @@ void draw_steps(Element parent, const std::vector<StepFigure>& steps) {
                    .label = "time of a step over that with the usual choices"});
   add_line(svg, {scale.at(1.0), 0.0}, {scale.at(1.0), bottom}, "reference");
   double y = kTop + 0.5 * kRowHeight;
-  for (const StepFigure& step : steps) {
-    add_label(svg, {8.0, y + 4.0}, shortened(step.layer, kMostLabel));
+  for (const TuningStep& step : steps) {
+    add_label(svg, {8.0, y + 4.0}, shortened(step.step, kMostLabel));
     if (known(step.ratio)) {
       if (has_interval(step))
-        add_line(svg, {scale.at(step.low), y}, {scale.at(step.high), y}, "range-racing");
+        add_line(svg, {scale.at(step.ratio_low), y}, {scale.at(step.ratio_high), y},
+                 "range-racing");
       add_diamond(svg, {scale.at(step.ratio), y}, 5.0, "hot");
     }
     add_label(svg, {kWidth - 8.0, y + 4.0}, known(step.ratio) ? change_text(step.ratio) : "unknown",
@@ -54,21 +57,22 @@ void draw_steps(Element parent, const std::vector<StepFigure>& steps) {
 
 }  // namespace
 
-void add_steps(Element parent, const std::vector<StepFigure>& steps) {
+void add_steps(Element parent, const std::vector<TuningStep>& steps) {
   parent.add("h2", "Whole steps before and after");
-  Element body = add_table(parent, {{"layer"},
+  Element body = add_table(parent, {{"step"},
                                     {"usual choices", true},
                                     {"tuned", true},
                                     {"time", true},
                                     {"95 %", true},
                                     {"rounds", true}});
-  for (const StepFigure& step : steps) {
+  for (const TuningStep& step : steps) {
     Element row = body.add("tr");
-    row.add("td", step.layer);
-    add_number(row, known(step.default_us), micros_text(step.default_us));
-    add_number(row, known(step.tuned_us), micros_text(step.tuned_us));
+    row.add("td", step.step);
+    add_number(row, known(step.default_microseconds), micros_text(step.default_microseconds));
+    add_number(row, known(step.microseconds), micros_text(step.microseconds));
     add_number(row, known(step.ratio), change_text(step.ratio));
-    row.add("td", has_interval(step) ? change_range_text(step.low, step.high) : "unknown")
+    row.add("td",
+            has_interval(step) ? change_range_text(step.ratio_low, step.ratio_high) : "unknown")
         .set("class", "number");
     add_number(row, step.rounds, std::to_string(step.rounds));
   }

@@ -4,6 +4,7 @@
 #include "cli/report/html_page.h"
 #include "cli/report/race_section.h"
 #include "cli/report/report_text.h"
+#include "cli/report/step_figure.h"
 #include "compiler/support/json_document.h"
 #include "runtime/tune/replay.h"
 
@@ -115,8 +116,7 @@ void add_sessions(Element main, const tune::Journal& journal) {
 
 }  // namespace
 
-Result<std::string> tune_report_html(const tune::Journal& journal, const TuningRecord& record,
-                                     const std::vector<StepFigure>& steps) {
+Result<std::string> tune_report_html(const tune::Journal& journal, const TuningRecord& record) {
   MOEJIT_TRY_ASSIGN(const std::vector<tune::ReplayedRace> races, tune::replay(journal));
   MOEJIT_TRY_ASSIGN(const TuneSummary summary, summarize(journal));
   const std::vector<ReportedRace> reports = reported(races, record);
@@ -139,7 +139,7 @@ Result<std::string> tune_report_html(const tune::Journal& journal, const TuningR
            "Times are medians of a launch. A change of time is the median of the quotients of each "
            "round, with its 95 % interval: what slows a whole round cancels.")
       .set("class", "note");
-  if (!steps.empty()) add_steps(main, steps);
+  if (!record.steps.empty()) add_steps(main, record.steps);
   for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i], journal);
   add_sessions(main, journal);
   return page.text();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/report/step_figure.h"
 #include "cli/tune/tune_report.h"
 #include "compiler/tuning.h"
 #include "runtime/tune/journal.h"
@@ -12,10 +11,9 @@
 namespace moejit::cli {
 
 // Returns a sweep as a page in HTML: what was found, and for each problem all blocks, clocks and
-// candidates. `record` has the entries of the journal's settled races. Steps are shown if there are
-// any. Errors: those of tune::replay().
+// candidates. `record` has the entries of the journal's settled races, and its steps. Errors: those
+// of tune::replay().
 Result<std::string> tune_report_html(const tune::Journal& journal,
-                                     const compiler::TuningRecord& record,
-                                     const std::vector<StepFigure>& steps = {});
+                                     const compiler::TuningRecord& record);
 
 }  // namespace moejit::cli

@@ -83,9 +83,8 @@ std::string outcome_text(const StepConfirmation& confirmation) {
 }  // namespace
 
 std::string step_name(const compiler::LayerPlan& plan, int64_t tokens) {
-  return fmt::format("step layer={} plan_digest={} tokens={} passes={}", plan.layer.name,
-                     plan_digest(plan), tokens,
-                     has_backward(plan.layer) ? "forward+backward" : "forward");
+  return fmt::format("step layer={} tokens={} passes={} plan_digest={}", plan.layer.name, tokens,
+                     has_backward(plan.layer) ? "forward+backward" : "forward", plan_digest(plan));
 }
 
 Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& device,

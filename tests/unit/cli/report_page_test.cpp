@@ -94,19 +94,19 @@ TEST(ReportText, SaysWhatARatioMeans) {
 
 TEST(Steps, AreATableAndADrawing) {
   HtmlPage page("title", "");
-  add_steps(page.main(), {{.layer = "one <layer>",
-                           .default_us = 4000.0,
-                           .tuned_us = 3800.0,
+  add_steps(page.main(), {{.step = "one <layer>",
+                           .microseconds = 3800.0,
+                           .default_microseconds = 4000.0,
                            .ratio = 0.95,
-                           .low = 0.94,
-                           .high = 0.96,
+                           .ratio_low = 0.94,
+                           .ratio_high = 0.96,
                            .rounds = 12},
-                          {.layer = "two",
-                           .default_us = 100.0,
-                           .tuned_us = 101.0,
+                          {.step = "two",
+                           .microseconds = 101.0,
+                           .default_microseconds = 100.0,
                            .ratio = 1.01,
-                           .low = 0.0,
-                           .high = std::numeric_limits<double>::infinity(),
+                           .ratio_low = 0.0,
+                           .ratio_high = std::numeric_limits<double>::infinity(),
                            .rounds = 3}});
   const std::string text = page.text();
   for (const char* const wanted :
