@@ -2,7 +2,7 @@
 #include "compiler/planner/contraction_grouped_gemm_candidates.h"
 
 #include "compiler/planner/contraction_grouped_gemm.h"
-#include "compiler/support/integer.h"
+#include "compiler/planner/tile_covers.h"
 
 #include <algorithm>
 #include <array>
@@ -21,18 +21,10 @@ struct Buffers {
 constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
                                  Buffers{4, 3}, Buffers{4, 4}, Buffers{5, 3}};
 
-// Returns the covers of D's columns: the chosen one, only wide tiles, only narrow ones. Factors of
-// rows leave registers for narrow ones alone.
-std::vector<ContractionGroupedGemmSpec> covers_of(const ContractionGroupedGemmSpec& chosen) {
-  std::vector<ContractionGroupedGemmSpec> covers = {chosen};
-  if (chosen.scales == GradientScales::kRow) return covers;
-  covers.push_back(chosen);
-  covers.back().wide_tiles = static_cast<int32_t>(ceil_div(chosen.n, chosen.wide_columns));
-  covers.back().narrow_tiles = 0;
-  covers.push_back(chosen);
-  covers.back().wide_tiles = 0;
-  covers.back().narrow_tiles = static_cast<int32_t>(ceil_div(chosen.n, chosen.narrow_columns));
-  return covers;
+// Returns the covers of D's columns. Factors of rows leave registers for narrow tiles alone.
+std::vector<ContractionGroupedGemmSpec> column_covers(const ContractionGroupedGemmSpec& chosen) {
+  if (chosen.scales == GradientScales::kRow) return {chosen};
+  return covers_of(chosen, chosen.n);
 }
 
 }  // namespace
@@ -61,7 +53,7 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
   CandidateList<ContractionGroupedGemmSpec> list;
   list.add(chosen);
   for (const Buffers& buffers : kBuffers)
-    for (ContractionGroupedGemmSpec spec : covers_of(chosen)) {
+    for (ContractionGroupedGemmSpec spec : column_covers(chosen)) {
       spec.stages = buffers.stages;
       spec.panels_staged = buffers.panels_staged;
       spec.panels_loaded = std::min(spec.panels_loaded, spec.panels_staged);

@@ -2,6 +2,7 @@
 #include "compiler/planner/grouped_gemm_candidates.h"
 
 #include "compiler/planner/grouped_gemm.h"
+#include "compiler/planner/tile_covers.h"
 #include "compiler/support/integer.h"
 
 #include <algorithm>
@@ -22,19 +23,10 @@ constexpr int64_t kManyTimesMean = 4;
 // Swapped and other tiles are both tried where the mean of a group's rows is at most this.
 constexpr int64_t kMostRowsOfBothKinds = 2 * kMostSwappedRows;
 
-// Returns the covers of a section's columns: the chosen one, only wide tiles, only narrow ones.
-// Gated tiles have one cover.
-std::vector<GroupedGemmSpec> covers_of(const GroupedGemmSpec& chosen) {
-  std::vector<GroupedGemmSpec> covers = {chosen};
-  if (tile_sections(chosen) > 1) return covers;
-  covers.push_back(chosen);
-  covers.back().wide_tiles = static_cast<int32_t>(ceil_div(chosen.section_n, chosen.wide_columns));
-  covers.back().narrow_tiles = 0;
-  covers.push_back(chosen);
-  covers.back().wide_tiles = 0;
-  covers.back().narrow_tiles =
-      static_cast<int32_t>(ceil_div(chosen.section_n, chosen.narrow_columns));
-  return covers;
+// Returns the covers of a section's columns. Gated tiles have one cover.
+std::vector<GroupedGemmSpec> section_covers(const GroupedGemmSpec& chosen) {
+  if (tile_sections(chosen) > 1) return {chosen};
+  return covers_of(chosen, chosen.section_n);
 }
 
 void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
@@ -43,7 +35,7 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
   const int64_t many_rows = std::min(rows.most, kManyTimesMean * rows.mean);
   const int64_t most_tiles = ceil_div(many_rows, chosen.tile_rows);
   for (const int32_t stages : kStages)
-    for (GroupedGemmSpec spec : covers_of(chosen))
+    for (GroupedGemmSpec spec : section_covers(chosen))
       for (const int32_t band : kBands) {
         // Bands that hold all tiles of a group give one order. More stages than the usual are tried
         // in the usual order alone.
