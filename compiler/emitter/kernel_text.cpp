@@ -78,6 +78,13 @@ NamedConstant float_bits_constant(std::string_view name, float value, std::strin
           fmt::format("{:g}: {}", value, comment)};
 }
 
+void set_threads_per_sm(KernelText& text, int32_t threads_per_sm) {
+  if (threads_per_sm == 0) return;
+  text.constants.push_back(
+      integer_constant("kThreadsPerSm", threads_per_sm, "that registers are left for"));
+  text.ctas_per_sm = "kThreadsPerSm / kThreads";
+}
+
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry) {
   std::string out = comment_lines(fmt::format("{}: {}", kernel.operation, text.summary));
   out += comment_lines(to_string(kernel.spec));
@@ -89,10 +96,9 @@ std::string render(const KernelPlan& kernel, const KernelText& text, std::string
   for (const ComposedType& type : text.types_used)
     out += argument_lines(fmt::format("using {} = {}<", type.name, type.template_name),
                           type.arguments, ">;");
-  out += "\n" +
-         argument_lines("MOEJIT_KERNEL(",
-                        {"Kernel::kThreads", "Kernel::kCtasPerSm", std::string(entry), text.params},
-                        ") {");
+  out += "\n" + argument_lines(
+                    "MOEJIT_KERNEL(",
+                    {"Kernel::kThreads", text.ctas_per_sm, std::string(entry), text.params}, ") {");
   return out + "  Kernel::run(params);\n}\n";
 }
 

@@ -39,9 +39,14 @@ struct KernelText {
   std::vector<std::string> includes;  // below moejit_device/, sorted
   std::string params;                 // name of the parameter record
   std::vector<NamedConstant> constants;
-  std::string own_type = {};             // a type that is written out, or empty
-  std::vector<ComposedType> types_used;  // the last is the kernel
+  std::string own_type = {};                       // a type that is written out, or empty
+  std::vector<ComposedType> types_used;            // the last is the kernel
+  std::string ctas_per_sm = "Kernel::kCtasPerSm";  // an expression, for the launch bounds
 };
+
+// Has the compiler leave registers for so many threads of an SM, rather than for as many as the
+// skeleton says; 0 changes nothing. The text has a constant kThreads already.
+void set_threads_per_sm(KernelText& text, int32_t threads_per_sm);
 
 // Returns the parts of a kernel's text that are specific to its spec.
 KernelText kernel_text(const KernelSpec& spec);

@@ -63,6 +63,7 @@ struct RowChainSpec {
   bool is_interleaved = false;  // whether gate and up alternate in bf16 rows that have both
   Activation activation = {};   // of the transform stage
   DType probs = DType::kF32;    // of the moved topk_probs, or of dprobs; kF32 or kBF16
+  int32_t threads_per_sm = 0;   // that the compiler leaves registers for; 0: the load stage says
   bool operator==(const RowChainSpec&) const = default;
 };
 

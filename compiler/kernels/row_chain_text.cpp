@@ -271,6 +271,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
         integer_constant("kRowsPerBurst", spec.rows_per_burst, "that L2 is asked for at once"));
     text.types_used.back().arguments.emplace_back("kRowsPerBurst");
   }
+  set_threads_per_sm(text, spec.threads_per_sm);
   return text;
 }
 

@@ -157,6 +157,18 @@ TEST(Emitter, SaysHowManyRowsL2IsAskedForAtOnce) {
   EXPECT_NE(text().find(" kRowsPerBurst>;"), std::string::npos) << text();
 }
 
+TEST(Emitter, LeavesRegistersForAsManyThreadsAsTheSkeletonSaysUnlessTheSpecSaysOtherwise) {
+  RowChainSpec spec{.columns = 272};
+  const auto text = [&] { return emitted({.operation = "quantize", .spec = spec}).text; };
+  EXPECT_NE(text().find("MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, "), std::string::npos);
+  EXPECT_EQ(text().find("kThreadsPerSm"), std::string::npos);
+  spec.threads_per_sm = 1536;
+  EXPECT_NE(text().find("constexpr int32_t kThreadsPerSm = 1536;"), std::string::npos) << text();
+  EXPECT_NE(text().find("MOEJIT_KERNEL(Kernel::kThreads, kThreadsPerSm / kThreads, "),
+            std::string::npos)
+      << text();
+}
+
 TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
   const GroupedGemmSpec base{
       .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1};

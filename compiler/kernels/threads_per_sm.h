@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernels/row_chain.h"
+
+#include <cstdint>
+
+namespace moejit::compiler {
+
+// Registers of an SM, which its threads share.
+inline constexpr int32_t kRegistersOfSm = 65536;
+
+// Return for how many threads of an SM the device skeleton has the compiler leave registers, unless
+// the spec's `threads_per_sm` says otherwise.
+int32_t usual_threads_per_sm(const RowChainSpec& spec);
+
+// Returns for how many threads of an SM registers are left.
+template <typename Spec>
+int32_t threads_per_sm(const Spec& spec) {
+  return spec.threads_per_sm > 0 ? spec.threads_per_sm : usual_threads_per_sm(spec);
+}
+
+// Returns the spec with registers for so many threads of an SM; its text names no usual number.
+template <typename Spec>
+Spec with_threads_per_sm(Spec spec, int32_t threads) {
+  spec.threads_per_sm = threads == usual_threads_per_sm(spec) ? 0 : threads;
+  return spec;
+}
+
+}  // namespace moejit::compiler

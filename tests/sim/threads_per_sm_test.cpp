@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's idea of how many threads of an SM registers are left for is that of the device code.
+#include "compiler/kernels/threads_per_sm.h"
+
+#include "tests/sim/support/sim_kernel.h"
+
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+namespace {
+
+using compiler::LoadStage;
+using compiler::usual_threads_per_sm;
+
+// Returns an assertion about a type that has `kThreadsPerSm`.
+std::string assertion(std::string_view type, int32_t threads) {
+  return fmt::format("static_assert({}::kThreadsPerSm == {});\n", type, threads);
+}
+
+std::string chains() {
+  const auto load = [](std::string_view type, LoadStage stage, int32_t top_k = 0) {
+    return assertion(type, usual_threads_per_sm({.load = stage, .top_k = top_k}));
+  };
+  return "#include \"moejit_device/stage/load.cuh\"\n"
+         "#include \"moejit_device/stage/load_combined.cuh\"\n" +
+         load("LoadRows<128>", LoadStage::kRows) +
+         load("LoadUnchangedRows<128>", LoadStage::kRows) +
+         load("LoadQuantizedRows<128>", LoadStage::kQuantizedRows) +
+         load("LoadGatedRows<128>", LoadStage::kGatedRows) +
+         load("LoadGatedGradientRows<128>", LoadStage::kGatedGradientRows) +
+         load("LoadUpRows<128>", LoadStage::kUpRows) +
+         load("LoadUpGradientRows<128>", LoadStage::kUpGradientRows) +
+         load("LoadCombinedRows<128, 8>", LoadStage::kCombinedRows, 8) +
+         load("LoadCombinedRows<128, 9>", LoadStage::kCombinedRows, 9);
+}
+
+TEST(ThreadsPerSm, AreThoseOfTheDeviceCode) {
+  const auto compiled = compile_test_kernel(chains() +
+                                            "struct Params { uint32_t* output; };\n"
+                                            "MOEJIT_KERNEL(32, 1, test_kernel, Params) {}\n");
+  ASSERT_TRUE(compiled.has_value()) << to_string(compiled.error());
+}
+
+}  // namespace
+}  // namespace moejit::runtime
