@@ -18,6 +18,7 @@ struct CallBounds {
   int64_t list_length = 0;    // tensors in the kernel's list; 0 if it has no list
   int64_t list_tiles = 0;     // 128x128 tiles of all tensors of the list
   int64_t list_elements = 0;  // elements of all tensors of the list
+  int64_t experts = 0;        // of the model, over which choices are spread; 0: those of this rank
   bool operator==(const CallBounds&) const = default;
 };
 

@@ -68,7 +68,9 @@ Result<OperationParts> parts_of(const PermutePadOperation& operation, const Plan
                  .shape = {d.t, columns},
                  .scales_shape = {d.t, blocks_of(columns)},
                  .scales_name = "kept_scale_inv"});
-  return std::move(parts).make(kind_of(operation), bounds_of(operation.tokens), context);
+  CallBounds bounds = bounds_of(operation.tokens);
+  bounds.experts = operation.experts;
+  return std::move(parts).make(kind_of(operation), bounds, context);
 }
 
 Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanContext& context) {

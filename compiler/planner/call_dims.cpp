@@ -59,7 +59,8 @@ CallBounds call_bounds(const Layer& layer) {
           .top_k = layer.top_k,
           .groups = layer.local_experts,
           .splits_alignment = layer.splits_alignment,
-          .max_permuted_rows = layer.max_permuted_rows};
+          .max_permuted_rows = layer.max_permuted_rows,
+          .experts = layer.experts};
 }
 
 int64_t CallDims::size(CallDim dim) const {

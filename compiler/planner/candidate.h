@@ -48,6 +48,10 @@ struct GroupRows {
 // so a group has at most max_tokens rows.
 GroupRows group_rows(const CallBounds& bounds);
 
+// Returns how many permuted rows the largest call has on this rank in the mean, pad rows aside; 1
+// at least.
+int64_t mean_rows(const CallBounds& bounds);
+
 // Returns the middle of the class of row counts that `rows` (1 or more) is in. There are two
 // classes to an octave: 1, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, ... Kernels for calls of one class are
 // tuned together.

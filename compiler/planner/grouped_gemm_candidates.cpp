@@ -2,12 +2,12 @@
 #include "compiler/planner/grouped_gemm_candidates.h"
 
 #include "compiler/planner/grouped_gemm.h"
+#include "compiler/planner/problem_name.h"
 #include "compiler/planner/tile_covers.h"
 #include "compiler/support/integer.h"
 
 #include <algorithm>
 #include <array>
-#include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
@@ -62,26 +62,24 @@ void add_swapped_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
 }  // namespace
 
 std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  std::string name =
-      fmt::format("grouped_gemm operands={} scales={} epilogue={}", to_string(problem.operands),
-                  to_string(problem.scales), to_string(problem.epilogue));
-  const auto add = [&name](std::string_view key, const auto& value) {
-    name += fmt::format(" {}={}", key, value);
-  };
+  ProblemName name("grouped_gemm");
+  name.add("operands", to_string(problem.operands));
+  name.add("scales", to_string(problem.scales));
+  name.add("epilogue", to_string(problem.epilogue));
   if (problem.accumulation != GemmAccumulation::kFp32)
-    add("accumulation", to_string(problem.accumulation));
-  if (problem.bias != GemmBias::kNone) add("bias", to_string(problem.bias));
-  if (problem.has_interleaved_bias) add("interleaved_bias", true);
-  if (stores_activation(problem)) add("activation", to_string(problem.activation));
-  if (problem.b_major != Major::kK) add("b_major", to_string(problem.b_major));
+    name.add("accumulation", to_string(problem.accumulation));
+  if (problem.bias != GemmBias::kNone) name.add("bias", to_string(problem.bias));
+  name.add_unless(false, "interleaved_bias", problem.has_interleaved_bias);
+  if (stores_activation(problem)) name.add("activation", to_string(problem.activation));
+  if (problem.b_major != Major::kK) name.add("b_major", to_string(problem.b_major));
   if (problem.scales == GemmScales::kRowBlock)
-    add("blocks_per_promotion", problem.blocks_per_promotion);
-  add("local_experts", problem.local_experts);
-  add("sections", problem.sections);
-  add("section_n", problem.section_n);
-  add("k", problem.k);
-  add("rows", rows_class(std::max<int64_t>(rows.mean, 1)));
-  return name;
+    name.add("blocks_per_promotion", problem.blocks_per_promotion);
+  name.add("local_experts", problem.local_experts);
+  name.add("sections", problem.sections);
+  name.add("section_n", problem.section_n);
+  name.add("k", problem.k);
+  name.add("rows", rows_class(std::max<int64_t>(rows.mean, 1)));
+  return std::move(name).take();
 }
 
 Choices choices_of(const GroupedGemmSpec& spec) {

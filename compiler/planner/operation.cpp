@@ -2,6 +2,7 @@
 #include "compiler/planner/operation.h"
 
 #include "compiler/planner/operations/arguments.h"
+#include "compiler/planner/tuned_kernel.h"
 
 #include <algorithm>
 #include <cassert>
@@ -60,6 +61,7 @@ void narrow(Operation& operation) {
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context) {
   KernelPlan kernel = std::visit(
       [&](const auto& kind) { return make_kernel(operation, kind, context); }, operation.kind);
+  tune_kernel(kernel, context.bounds, context.options);
   for (const std::string_view role : {"saved_tokens", "tokens_status", "elapsed"})
     if (operation.phase == Phase::kBackward || role == "elapsed")
       add_arguments(kernel, operation, {role});

@@ -53,6 +53,7 @@ class Tune(tool.ToolTest):
         training = self.layer(passes=["forward", "backward"], max_tokens=4096)
         text = self.succeed("tune", training, "--dry-run").stdout
         self.assertIn("tiny gemm_fc1_dgrad: ", text)
+        self.assertRegex(text, r"tiny unpermute: \d+ candidates, 0 % of the arithmetic\n    row_chain load=combined_rows ")
         self.assertFalse((self.folder / "record.json").exists())
 
     def test_candidates_are_compiled_without_a_gpu(self):

@@ -85,6 +85,16 @@ class Tuning(tool.ToolTest):
         missing = self.refuse(4, "run", TINY, "--target", "sim", "--tuning", record, "--frozen", "--cache-dir", "empty")
         self.assertIn(f"--tuning {record}", missing)
 
+    def test_a_tuned_chain_has_the_bits_of_the_usual_one(self):
+        record, _ = self.tuned(TINY, "unpermute", threads=64)
+        run = ["run", TINY, "--target", "sim", "--check", "--tokens", "60"]
+        self.succeed(*run, "--output", "usual.safetensors")
+        self.succeed(*run, "--output", "tuned.safetensors", "--tuning", record)
+        self.assertEqual(read_safetensors(self.folder / "tuned.safetensors"),
+                         read_safetensors(self.folder / "usual.safetensors"))
+        explained = " ".join(self.succeed("plan", TINY, "--tuning", record, "--explain").stdout.split())
+        self.assertIn("tuned: segments_in_flight=1 threads=64 threads_per_sm=1024;", explained)
+
     def test_a_record_that_cannot_be_used_is_an_error(self):
         self.assertIn("nowhere.json", self.refuse(3, "plan", TINY, "--tuning", "nowhere.json"))
         self.write("broken.json", "{")

@@ -23,9 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::abort();
   const auto tuning = Tuning::make({*record});
   if (!tuning) std::abort();
-  const GroupedGemmOperation operation{
+  const GroupedGemmOperation gemm{
       .local_experts = 8, .max_permuted_rows = 8192, .n = 4096, .k = 7168};
-  if (const auto plan = plan_operation(operation, Target{}, {.tuning = &*tuning}))
-    print_plan(*plan, true);
+  const QuantizeOperation quantize{.max_tokens = 8192, .columns = 7168};
+  for (const OperationDescription& operation : {OperationDescription(gemm), {quantize}})
+    if (const auto plan = plan_operation(operation, Target{}, {.tuning = &*tuning}))
+      print_plan(*plan, true);
   return 0;
 }

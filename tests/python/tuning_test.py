@@ -18,8 +18,8 @@ def choices_of(planned):
 
 class TuningTest(PackageTest):
     def record(self, planned, name="record.json", **changes):
-        """The path of a record that changes the choices of the plan's first tuned kernel."""
-        kernel = next(kernel for kernel in planned.plan()["kernels"] if "problem" in kernel)
+        """The path of a record that changes the choices of the plan's first GEMM."""
+        kernel = next(kernel for kernel in planned.plan()["kernels"] if "grouped_gemm" in kernel.get("problem", ""))
         entry = {"problem": kernel["problem"], "choices": {**kernel["choices"], **changes}, "rounds": 12,
                  "microseconds": 9, "default_microseconds": 10, "ratio": 0.9, "ratio_low": 0.89, "ratio_high": 0.91}
         path = pathlib.Path(self.folder) / name

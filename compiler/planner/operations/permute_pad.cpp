@@ -53,12 +53,6 @@ KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& per
                   "are written by the same launch"},
   };
   add_permuted_arguments(kernel, operation);
-  if (spec.rows_per_burst > 0) {
-    kernel.reasons.push_back(
-        fmt::format("L2 is asked for {} rows at once: memory turns less often from writing to "
-                    "reading",
-                    spec.rows_per_burst));
-  }
   return kernel;
 }
 

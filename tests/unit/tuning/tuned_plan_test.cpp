@@ -36,15 +36,16 @@ const Choices& others(const KernelPlan& kernel) { return kernel.candidates.back(
 TEST(TunedPlan, WithoutRecordsIsWhatItWasAndNamesProblemsAndChoices) {
   const LayerPlan plan = plan_of(training_layer());
   EXPECT_FALSE(plan.tuned_for);
-  int tuned = 0;
+  int gemms = 0, chains = 0;
   for (const KernelPlan& kernel : plan.kernels) {
     if (kernel.problem.empty()) continue;
-    ++tuned;
+    ++(kernel.problem.starts_with("row_chain") ? chains : gemms);
     EXPECT_FALSE(kernel.choices.empty());
     EXPECT_TRUE(kernel.candidates.empty());
     for (const std::string& reason : kernel.reasons) EXPECT_THAT(reason, Not(HasSubstr("record")));
   }
-  EXPECT_EQ(tuned, 8);  // fc1, fc2, two dgrads, and two wgrads that overwrite and two that add
+  EXPECT_EQ(gemms, 8);   // fc1, fc2, two dgrads, and two wgrads that overwrite and two that add
+  EXPECT_EQ(chains, 4);  // quantizing and moving x and dy, and unpermute in both directions
 }
 
 TEST(TunedPlan, ListsCandidatesTheUsualOnesFirst) {
@@ -111,6 +112,38 @@ TEST(TunedPlan, MarksWhatAnotherGpuMeasuredAsAHint) {
   const LayerPlan plan = plan_of(training_layer(), {.tuning = &tuning});
   EXPECT_THAT(kernel_of(plan, "gemm_fc2").reasons.back(),
               HasSubstr("a hint, since that is another GPU"));
+}
+
+// A chain that permutes says how many rows L2 is asked for only if it asks.
+TEST(TunedPlan, GivesTheReasonsOfTheTunedSpec) {
+  Layer layer = training_layer();
+  layer.recipe = Recipe::kBf16;
+  layer.experts = layer.local_experts;
+  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "permute_pad");
+  ASSERT_GT(usual.choices.at("rows_per_burst"), 0);
+  EXPECT_THAT(usual.reasons.back(), StartsWith("L2 is asked for "));
+  Choices without = usual.choices;
+  without["rows_per_burst"] = 0;
+  const Tuning tuning = tuning_with(entry(usual.problem, without));
+  const LayerPlan plan = plan_of(layer, {.tuning = &tuning});
+  for (const std::string& reason : kernel_of(plan, "permute_pad").reasons)
+    EXPECT_THAT(reason, Not(HasSubstr("L2 is asked for ")));
+}
+
+// A record of a layer serves the operation alone: experts of other ranks leave it an eighth of the
+// rows.
+TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "unpermute");
+  const UnpermuteOperation operation{
+      .tokens = {.max_tokens = 4096, .top_k = 8, .local_experts = 8, .max_permuted_rows = 1024},
+      .columns = 7168};
+  const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
+  const auto plan = plan_operation(operation, Target{}, {.tuning = &tuning});
+  ASSERT_TRUE(plan) << to_string(plan.error());
+  EXPECT_EQ(plan->kernels.front().problem, usual.problem);
+  EXPECT_EQ(plan->kernels.front().choices, others(usual));
 }
 
 // An operation of the same GEMM has the same problem, so that one record serves both.
