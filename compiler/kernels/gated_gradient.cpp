@@ -4,6 +4,7 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/gated_gradient_params.h"
 
@@ -15,9 +16,10 @@ namespace moejit::compiler {
 
 std::string to_string(const GatedGradientSpec& s) {
   return fmt::format(
-      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}",
+      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}{}",
       s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads,
-      s.stores_rows ? "" : " without_rows", s.tells_dprobs ? "" : " without_dprobs",
+      threads_per_sm_text(s), s.stores_rows ? "" : " without_rows",
+      s.tells_dprobs ? "" : " without_dprobs",
       s.transposes_gradient ? "" : " without_transposed_gradient");
 }
 

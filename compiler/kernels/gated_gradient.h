@@ -21,6 +21,7 @@ struct GatedGradientSpec {
   bool tells_dprobs = true;         // parts of the probability's gradient
   bool transposes_gradient = true;  // the gradient transposed
   Activation activation = {};
+  int32_t threads_per_sm = 0;  // that the compiler leaves registers for; 0: the skeleton says
   bool operator==(const GatedGradientSpec&) const = default;
 };
 

@@ -74,6 +74,7 @@ KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
                        "Quantize1x128<kEpsilonBits>", "kThreads"}}},
   };
   if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
+  set_threads_per_sm(text, spec.threads_per_sm);
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/row_chain_params.h"
 
@@ -85,8 +86,6 @@ std::string to_string(const RowChainSpec& s) {
                                  : std::string();
   const std::string burst =
       s.rows_per_burst > 0 ? fmt::format(" rows_per_burst={}", s.rows_per_burst) : std::string();
-  const std::string threads_per_sm =
-      s.threads_per_sm > 0 ? fmt::format(" threads_per_sm={}", s.threads_per_sm) : std::string();
   const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
   const std::string activation =
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
@@ -95,7 +94,7 @@ std::string to_string(const RowChainSpec& s) {
       "epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
-      threads_per_sm, s.segments_in_flight, burst, dprobs, pitch,
+      threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, pitch,
       s.is_interleaved ? " interleaved" : "", s.tells_dprobs ? "" : " without_dprobs",
       s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "");
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/row_chain.h"
+#include "compiler/kernels/transpose.h"
 
 #include <cstdint>
+#include <string>
 
 namespace moejit::compiler {
 
@@ -13,11 +16,26 @@ inline constexpr int32_t kRegistersOfSm = 65536;
 // Return for how many threads of an SM the device skeleton has the compiler leave registers, unless
 // the spec's `threads_per_sm` says otherwise.
 int32_t usual_threads_per_sm(const RowChainSpec& spec);
+int32_t usual_threads_per_sm(const TransposeSpec& spec);
+int32_t usual_threads_per_sm(const GatedGradientSpec& spec);
 
 // Returns for how many threads of an SM registers are left.
 template <typename Spec>
 int32_t threads_per_sm(const Spec& spec) {
   return spec.threads_per_sm > 0 ? spec.threads_per_sm : usual_threads_per_sm(spec);
+}
+
+// Returns the registers that a thread may have: NVRTC gives them in eights.
+template <typename Spec>
+int32_t registers_of_thread(const Spec& spec) {
+  return kRegistersOfSm / threads_per_sm(spec) / 8 * 8;
+}
+
+// Returns " threads_per_sm=1536" if the spec says so, or nothing.
+template <typename Spec>
+std::string threads_per_sm_text(const Spec& spec) {
+  return spec.threads_per_sm > 0 ? " threads_per_sm=" + std::to_string(spec.threads_per_sm)
+                                 : std::string();
 }
 
 // Returns the spec with registers for so many threads of an SM; its text names no usual number.

@@ -4,6 +4,7 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/transpose_params.h"
 
@@ -33,11 +34,11 @@ std::string_view to_string(RowSource source) {
 std::string to_string(const TransposeSpec& s) {
   return fmt::format(
       "transpose format={} rule={}{} local_experts={} columns={} counts_flushed={} "
-      "threads={}",
+      "threads={}{}",
       to_string(s.format), to_string(s.rule),
       s.source == RowSource::kInOrder ? std::string()
                                       : fmt::format(" source={}", to_string(s.source)),
-      s.local_experts, s.columns, s.counts_flushed, s.threads);
+      s.local_experts, s.columns, s.counts_flushed, s.threads, threads_per_sm_text(s));
 }
 
 namespace {
@@ -135,7 +136,7 @@ std::string source_type(const TransposeSpec& spec) {
 template <>
 KernelText KernelKind<TransposeSpec>::text(const TransposeSpec& spec) {
   const std::string_view format = spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3";
-  return {
+  KernelText text{
       .types = fmt::format("{}_{}", format, format),
       .tile = "128x128",
       .summary = fmt::format(
@@ -156,6 +157,8 @@ KernelText KernelKind<TransposeSpec>::text(const TransposeSpec& spec) {
                       {"kGroups", "kColumns", source_type(spec), rescale_type(spec),
                        spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed", "kThreads"}}},
   };
+  set_threads_per_sm(text, spec.threads_per_sm);
+  return text;
 }
 
 }  // namespace moejit::compiler

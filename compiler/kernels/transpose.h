@@ -35,6 +35,7 @@ struct TransposeSpec {
   int32_t columns = 0;          // of q, a multiple of 16
   bool counts_flushed = false;  // whether it counts values that were not 0 and became 0
   int32_t threads = 128;        // 64 for each tile that a CTA holds
+  int32_t threads_per_sm = 0;   // that the compiler leaves registers for; 0: the skeleton says
   bool operator==(const TransposeSpec&) const = default;
 };
 

@@ -53,11 +53,6 @@ int32_t enough_registers(const RowChainSpec& spec) {
   return 256;
 }
 
-// Returns the registers that a thread may have: NVRTC gives them in eights.
-int32_t registers_of_thread(const RowChainSpec& spec) {
-  return kRegistersOfSm / threads_per_sm(spec) / 8 * 8;
-}
-
 int32_t step_segments(const RowChainSpec& spec) {
   return spec.threads / 8 * spec.segments_in_flight;
 }

@@ -2,6 +2,7 @@
 #include "compiler/planner/tuned_kernel.h"
 
 #include "compiler/planner/row_chain_candidates.h"
+#include "compiler/planner/transpose_candidates.h"
 #include "compiler/planner/tuned_candidate.h"
 
 #include <fmt/core.h>
@@ -33,6 +34,10 @@ void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const PlanOptions
     const RowChainSpec spec = tuned_spec(kernel, *chain, bounds, options);
     add_burst_reason(kernel, spec);
     kernel.spec = spec;
+  } else if (const auto* const transpose = std::get_if<TransposeSpec>(&kernel.spec)) {
+    kernel.spec = tuned_spec(kernel, TransposeSpec(*transpose), bounds, options);
+  } else if (const auto* const gradient = std::get_if<GatedGradientSpec>(&kernel.spec)) {
+    kernel.spec = tuned_spec(kernel, GatedGradientSpec(*gradient), bounds, options);
   }
 }
 

@@ -34,8 +34,20 @@ std::string chains() {
          load("LoadCombinedRows<128, 9>", LoadStage::kCombinedRows, 9);
 }
 
+std::string transposes() {
+  return "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n" +
+         assertion("IgnoreFlushed", usual_threads_per_sm(compiler::TransposeSpec{})) +
+         assertion("CountFlushed",
+                   usual_threads_per_sm(compiler::TransposeSpec{.counts_flushed = true})) +
+         fmt::format(
+             "struct Activation {{}};\n"
+             "using Tiles = GatedGradientTiles<1, 128, 128, Activation, Quantize1x128<0>, 64>;\n"
+             "static_assert(Tiles::kCtasPerSm * 64 == {});\n",
+             usual_threads_per_sm(compiler::GatedGradientSpec{}));
+}
+
 TEST(ThreadsPerSm, AreThoseOfTheDeviceCode) {
-  const auto compiled = compile_test_kernel(chains() +
+  const auto compiled = compile_test_kernel(chains() + transposes() +
                                             "struct Params { uint32_t* output; };\n"
                                             "MOEJIT_KERNEL(32, 1, test_kernel, Params) {}\n");
   ASSERT_TRUE(compiled.has_value()) << to_string(compiled.error());

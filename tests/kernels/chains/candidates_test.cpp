@@ -5,9 +5,8 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
 #include "templates/moejit_device/params/row_chain_params.h"
+#include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
-
-#include <algorithm>
 
 namespace moejit::testing {
 namespace {
@@ -17,22 +16,8 @@ using compiler::QuantizeStage;
 using compiler::RowChainSpec;
 using compiler::StoreStage;
 
-constexpr bool kIsSimulator = std::string_view(MOEJIT_CHAINS_TARGET) == "sim";
 constexpr std::size_t kStep = kIsSimulator ? 3 : 1;
 constexpr int64_t kTokens = 75, kTopK = 3, kExperts = 7, kColumns = 272, kBlocks = 3;
-
-// Returns the specs of candidates that are different programs, the usual one first: the simulator
-// knows no registers.
-template <typename Spec>
-std::vector<Spec> programs_of(const Spec& usual, const compiler::CallBounds& bounds) {
-  std::vector<Spec> programs;
-  for (auto& candidate : candidates_of(usual, bounds)) {
-    if (kIsSimulator) candidate.spec.threads_per_sm = 0;
-    if (std::ranges::find(programs, candidate.spec) == programs.end())
-      programs.push_back(candidate.spec);
-  }
-  return programs;
-}
 
 class ChainCandidates : public Chains {
  protected:
@@ -102,7 +87,7 @@ class ChainCandidates : public Chains {
                                       .groups = kExperts,
                                       .splits_alignment = 16,
                                       .max_permuted_rows = 4 * 4096};
-    const auto programs = programs_of(usual, bounds);
+    const auto programs = programs_of(candidates_of(usual, bounds));
     ASSERT_GT(programs.size(), kStep);
     const auto wanted = run_chain(programs.front());
     for (std::size_t i = kStep; i < programs.size(); i += kStep) {

@@ -2,6 +2,7 @@
 // The kernel that makes the gradient of a gated activation and both operands of wgrad, against the
 // row chains whose bits it promises and the reference of the transpose.
 #include "compiler/launch.h"
+#include "compiler/planner/transpose_candidates.h"
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
@@ -10,6 +11,7 @@
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
+#include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
 
 #include <limits>
@@ -120,7 +122,7 @@ class GatedGradientKernel : public Chains {
   // All in one kernel: the same rows, and what the transpose makes of them. What belongs to no
   // group is left alone.
   void expect_bits_of_rows_and_transposes(const Inputs& in,
-                                          int32_t threads = compiler::GatedGradientSpec{}.threads) {
+                                          const compiler::GatedGradientSpec& knobs = {}) {
     const Rows wanted = rows_of(in);
     const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
     const int64_t columns = in.output_columns();
@@ -153,8 +155,9 @@ class GatedGradientKernel : public Chains {
         .local_experts = static_cast<int32_t>(in.groups.counts.size()),
         .columns = static_cast<int32_t>(in.columns),
         .epsilon = reference::kActivationEps,
-        .threads = threads,
-        .activation = in.activation};
+        .threads = knobs.threads,
+        .activation = in.activation,
+        .threads_per_sm = knobs.threads_per_sm};
     run(spec, compiler::busy_ctas(spec, columns) + 1, params,
         {&up.h1, &up.dact, &up.probs, &up.counts, &up.offs, &output_offs, &dh1, &dh1_scales,
          &dprobs, &dh1_colwise, &dh1_tiles, &act_colwise, &act_tiles});
@@ -222,10 +225,13 @@ TEST_F(GatedGradientKernel, DoesNotDependOnTheOrderOfThreads) {
 }
 
 // Of a pair of warps, which takes all three tiles, and of more pairs than there are tiles.
-TEST_F(GatedGradientKernel, HasTheseBitsForAnyNumberOfThreads) {
-  for (const int32_t threads : {64, 128}) {  // 256 elsewhere
-    SCOPED_TRACE(threads);
-    expect_bits_of_rows_and_transposes(random(kCounts, 272), threads);
+TEST_F(GatedGradientKernel, HasTheseBitsForAllCandidates) {
+  const auto programs =
+      programs_of(candidates_of(compiler::GatedGradientSpec{.columns = 272}, kManyRows));
+  EXPECT_GE(programs.size(), 4U);
+  for (std::size_t i = 1; i < programs.size(); ++i) {  // the first one elsewhere
+    SCOPED_TRACE(to_string(programs[i]));
+    expect_bits_of_rows_and_transposes(random(kCounts, 272), programs[i]);
   }
 }
 

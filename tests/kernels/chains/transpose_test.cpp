@@ -2,11 +2,13 @@
 #include "runtime/reference/transpose.h"
 
 #include "compiler/launch.h"
+#include "compiler/planner/transpose_candidates.h"
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/route_params.h"
 #include "templates/moejit_device/params/transpose_params.h"
+#include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/crc32.h"
 
@@ -366,11 +368,15 @@ TEST_F(TransposeKernel, TakesMoreGroupsThanAWarpHasLanes) {
   expect_equal(random_rows(groups, 16, 4, 11), groups, {});
 }
 
-TEST_F(TransposeKernel, GivesTheSameForAnyNumberOfThreads) {
+TEST_F(TransposeKernel, GivesTheSameForAllCandidates) {
   const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
   const QuantizedRows rows = random_rows(groups, 272, 6, 12);
-  for (const int32_t threads : {64, 128, 512})
-    expect_equal(rows, groups, {.spec = {.threads = threads}});
+  const auto programs = programs_of(candidates_of(TransposeSpec{.columns = 272}, kManyRows));
+  EXPECT_GE(programs.size(), 4U);
+  for (const TransposeSpec& spec : programs) {
+    SCOPED_TRACE(to_string(spec));
+    expect_equal(rows, groups, {.spec = spec});
+  }
 }
 
 TEST_F(TransposeKernel, TakesNoRows) {

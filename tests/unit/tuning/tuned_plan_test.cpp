@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <gmock/gmock.h>
+#include <map>
 
 namespace moejit::compiler {
 namespace {
@@ -36,16 +37,21 @@ const Choices& others(const KernelPlan& kernel) { return kernel.candidates.back(
 TEST(TunedPlan, WithoutRecordsIsWhatItWasAndNamesProblemsAndChoices) {
   const LayerPlan plan = plan_of(training_layer());
   EXPECT_FALSE(plan.tuned_for);
-  int gemms = 0, chains = 0;
+  std::map<std::string, int> tuned;
   for (const KernelPlan& kernel : plan.kernels) {
     if (kernel.problem.empty()) continue;
-    ++(kernel.problem.starts_with("row_chain") ? chains : gemms);
+    ++tuned[kernel.problem.substr(0, kernel.problem.find(' '))];
     EXPECT_FALSE(kernel.choices.empty());
     EXPECT_TRUE(kernel.candidates.empty());
     for (const std::string& reason : kernel.reasons) EXPECT_THAT(reason, Not(HasSubstr("record")));
   }
-  EXPECT_EQ(gemms, 8);   // fc1, fc2, two dgrads, and two wgrads that overwrite and two that add
-  EXPECT_EQ(chains, 4);  // quantizing and moving x and dy, and unpermute in both directions
+  // fc1, fc2 and two dgrads; two wgrads that overwrite and two that add; quantizing and moving x
+  // and dy, and unpermute in both directions; the operands of wgrad.
+  EXPECT_EQ(tuned, (std::map<std::string, int>{{"grouped_gemm", 4},
+                                               {"contraction_grouped_gemm", 4},
+                                               {"row_chain", 4},
+                                               {"transpose", 2},
+                                               {"gated_gradient", 1}}));
 }
 
 TEST(TunedPlan, ListsCandidatesTheUsualOnesFirst) {
