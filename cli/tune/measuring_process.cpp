@@ -3,7 +3,7 @@
 
 #include "cli/tune/device_measurer.h"
 #include "cli/tune/serve_measurer.h"
-#include "compiler/host/process.h"
+#include "compiler/support/wait_status.h"
 
 #include <array>
 #include <cerrno>
@@ -179,7 +179,7 @@ std::string MeasuringProcess::end_child(bool is_killed) {
   for (double waited = 0.0; waited < kEndSeconds; waited += 0.01) {
     int status = 0;
     const pid_t ended = waitpid(child, &status, WNOHANG);
-    if (ended == child) return compiler::wait_status_text(status);
+    if (ended == child) return wait_status_text(status);
     if (ended < 0 && errno != EINTR) break;
     if (waited > 0.5 * kEndSeconds) kill(child, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

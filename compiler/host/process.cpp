@@ -72,14 +72,6 @@ Result<ProcessResult> run_process(const std::vector<std::string>& arguments,
   return result;
 }
 
-std::string wait_status_text(int status) {
-  if (!WIFSIGNALED(status)) return fmt::format("ended with exit status {}", WEXITSTATUS(status));
-  const int signal = WTERMSIG(status);
-  const char* const name = sigabbrev_np(signal);
-  return fmt::format("was ended by signal {} ({})", signal,
-                     name != nullptr ? fmt::format("SIG{}", name) : "unknown");
-}
-
 std::optional<std::filesystem::path> find_program(std::string_view name) {
   const auto is_program = [](const std::filesystem::path& path) {
     std::error_code error;

@@ -20,10 +20,6 @@ struct ProcessResult {
 Result<ProcessResult> run_process(const std::vector<std::string>& arguments,
                                   const std::filesystem::path& folder);
 
-// Returns how a process ended by its status from waitpid(): "ended with exit status 1", "was ended
-// by signal 11 (SIGSEGV)".
-std::string wait_status_text(int status);
-
 // Returns the executable file that `name` means: itself if it has a slash, else the first on the
 // PATH.
 std::optional<std::filesystem::path> find_program(std::string_view name);

@@ -4,6 +4,7 @@
 #include "compiler/host/process.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/file.h"
+#include "compiler/support/wait_status.h"
 #include "compiler/worker/messages.h"
 
 #include <algorithm>
