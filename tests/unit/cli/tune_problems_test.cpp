@@ -4,6 +4,7 @@
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -52,11 +53,11 @@ TEST(TuneProblems, OfLayersWithOneNameHaveMemoryOfTheirOwn) {
   ASSERT_TRUE(succeeded(device));
   const auto problems = collect_problems(subjects, (*device)->target());
   ASSERT_TRUE(succeeded(problems));
-  ASSERT_EQ(problems->size(), 4U);
-  EXPECT_NE((*problems)[0].owner, (*problems)[2].owner);
   std::vector<int64_t> bytes;
-  for (const std::size_t i : {0, 2}) {
-    const auto opened = (*problems)[i].open(testing::test_engine(), **device);
+  for (const std::size_t owner : {0, 1}) {
+    const auto first = std::ranges::find(*problems, owner, &TuneProblem::owner);
+    ASSERT_NE(first, problems->end());
+    const auto opened = first->open(testing::test_engine(), **device);
     ASSERT_TRUE(succeeded(opened));
     ASSERT_FALSE(opened->kernel.written.empty());
     bytes.push_back(opened->kernel.written.front().bytes);
