@@ -173,7 +173,11 @@ class KernelRace {
 
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          tune::Race& race) {
-  return KernelRace(problem, index, site, race).run();
+  Result<void> raced = KernelRace(problem, index, site, race).run();
+  // Nobody is to blame for the first crash: a system without memory ends processes, too.
+  if (!raced && site.measurer.loss() == Fault::kCrashes && site.measurer.is_usable())
+    raced = KernelRace(problem, index, site, race).run();
+  return raced;
 }
 
 }  // namespace moejit::cli

@@ -30,8 +30,8 @@ struct RaceSite {
 // Each version first runs once, and one whose results differ in a bit from the usual one's is out,
 // as is one that crashes twice, hangs, or fails in a timed round. Blocks and faults go to the
 // journal, whose sentences name the versions by their choices. `race` has the rounds of earlier
-// sessions. Errors: of opening the problem and of the usual version; of the journal; of rounds that
-// fail again and again although no version fails alone.
+// sessions. Errors: of opening the problem and of the usual version, which has two tries if it
+// crashes; of the journal; of rounds that fail again and again although no version fails alone.
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          tune::Race& race);
 

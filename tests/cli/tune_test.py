@@ -12,7 +12,7 @@ import tool
 
 GEMMS = {"gemms": [{"name": "small", "operation": "grouped_gemm", "groups": 1, "rows_per_group": 8, "n": 128, "k": 128}]}
 QUICK = ["--target", "sim", "--block-ms", "0.001", "--heat-seconds", "0"]
-SLOW = ["--target", "sim", "--block-ms", "5", "--heat-seconds", "0"]
+SLOW = ["--target", "sim", "--block-ms", "20", "--heat-seconds", "0"]
 
 
 class Tune(tool.ToolTest):
@@ -20,7 +20,11 @@ class Tune(tool.ToolTest):
         super().setUp()
         self.gemms = self.write("gemms.json", GEMMS)
         self.tune = ["tune", "--gemms", self.gemms, *QUICK, "--output", "record.json"]
-        self.slow_tune = ["tune", "--gemms", self.gemms, *SLOW, "--output", "record.json"]
+        # Two problems whose rounds take a third of a second, for tests that have to meet a sweep while it runs.
+        cases = [dict(GEMMS["gemms"][0], name=f"k{k}", k=k) for k in (128, 256)]
+        two = self.write("two_gemms.json", {"gemms": cases})
+        self.two_gemms = ["tune", "--gemms", two, *QUICK, "--output", "record.json"]
+        self.slow_tune = ["tune", "--gemms", two, *SLOW, "--output", "record.json"]
 
     def read(self, name="record.json"):
         return json.loads((self.folder / name).read_text())
@@ -92,20 +96,20 @@ class Tune(tool.ToolTest):
         self.assertIn("1 of 1 problems are settled", self.succeed(*self.tune, "--resume").stdout)
 
     def test_an_interrupted_sweep_writes_its_record_and_goes_on_later(self):
-        cases = [dict(GEMMS["gemms"][0], name=f"k{k}", k=k) for k in (128, 256)]
-        self.gemms.write_text(json.dumps({"gemms": cases}))
-        sweep = self.start(*self.tune)
-        self.wait_for_blocks(sweep, 5)
-        sweep.send_signal(signal.SIGINT)
-        out, _ = sweep.communicate(timeout=60)
-        self.assertEqual(sweep.returncode, -signal.SIGINT, out)
-        self.assertIn("interrupted; --resume goes on with what is left", out)
-        self.read()
-        blocks = len([line for line in self.lines() if "microseconds" in line])
-        self.assertIn("2 of 2 problems are settled", self.succeed(*self.tune, "--resume").stdout)
+        blocks = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            sweep = self.start(*self.slow_tune, *(["--resume"] if blocks else []))
+            self.wait_for_blocks(sweep, blocks + 1)
+            sweep.send_signal(number)
+            out, _ = sweep.communicate(timeout=120)
+            self.assertEqual(sweep.returncode, -number, out)
+            self.assertIn("interrupted; --resume goes on with what is left", out)
+            self.read()
+            blocks = len([line for line in self.lines() if "microseconds" in line])
+        self.assertIn("2 of 2 problems are settled", self.succeed(*self.two_gemms, "--resume").stdout)
         sessions = {line["session"] for line in self.lines() if "microseconds" in line}
-        self.assertEqual(len(sessions), 2)
-        self.assertGreaterEqual(len([line for line in self.lines() if "microseconds" in line]), blocks)
+        self.assertEqual(len(sessions), 3)
+        self.assertGreater(len([line for line in self.lines() if "microseconds" in line]), blocks)
 
     def test_a_killed_sweep_loses_a_round_at_most(self):
         chance = random.Random(3)
@@ -129,19 +133,21 @@ class Tune(tool.ToolTest):
 
     def test_kernels_run_in_a_process_that_may_die(self):
         for number, fault in ((signal.SIGSEGV, None), (signal.SIGSTOP, "hangs")):
-            sweep = self.start(*self.slow_tune, "--candidate-limit", "3s", "--journal", f"{number}.journal")
-            self.wait_for_blocks(sweep, 1, f"{number}.journal")
-            os.kill(self.worker_of(sweep), number)
+            journal = f"{number}.journal"
+            sweep = self.start(*self.slow_tune, "--candidate-limit", "5s", "--journal", journal)
+            worker = self.worker_of(sweep)
+            self.wait_for_blocks(sweep, 1, journal)
+            os.kill(worker, number)
             out, said = sweep.communicate(timeout=300)
             self.assertEqual(sweep.returncode, 0, said)
-            self.assertIn("1 of 1 problems are settled", out)
-            faults = [line["fault"] for line in self.lines(f"{number}.journal") if "fault" in line]
+            self.assertIn("2 of 2 problems are settled", out)
+            faults = [line["fault"] for line in self.lines(journal) if "fault" in line]
             self.assertEqual([one for one in faults if one != fault], [], said)
 
     def test_no_process_is_left_behind(self):
         sweep = self.start(*self.slow_tune)
-        self.wait_for_blocks(sweep, 1)
         worker = self.worker_of(sweep)
+        self.wait_for_blocks(sweep, 1)
         sweep.kill()
         sweep.communicate()
         state = pathlib.Path(f"/proc/{worker}/stat")
@@ -153,9 +159,9 @@ class Tune(tool.ToolTest):
         self.fail("the process in which kernels run outlives the tuner")
 
     def test_two_tuners_on_one_journal_are_one_too_many(self):
-        sweep = self.start(*self.tune)
+        sweep = self.start(*self.slow_tune)
         self.wait_for_blocks(sweep, 1)
-        said = self.refuse(3, *self.tune, "--resume")
+        said = self.refuse(3, *self.slow_tune, "--resume")
         sweep.kill()
         sweep.communicate()
         self.assertIn("record.json.journal", said)

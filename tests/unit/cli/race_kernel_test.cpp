@@ -37,7 +37,8 @@ class ScriptedMeasurer final : public Measurer {
   std::map<int32_t, Behavior> behaviors;  // of candidates that are not good
   std::map<int32_t, double> ratios;       // to the usual version's time; default: 1
   bool has_open_fault = false;
-  int32_t starts = 0;  // of the process
+  int32_t crashes_to_come = 0;  // of the usual version, when it is heated
+  int32_t starts = 0;           // of the process
   std::map<int32_t, int32_t> makes;
 
   Result<void> prefetch() override { return {}; }
@@ -73,6 +74,10 @@ class ScriptedMeasurer final : public Measurer {
   Result<double> heat(double, double) override {
     EXPECT_TRUE(is_open_);
     loss_.reset();
+    if (crashes_to_come > 0) {
+      --crashes_to_come;
+      return lose(Fault::kCrashes);
+    }
     return kUsualUs;
   }
 
@@ -252,6 +257,19 @@ TEST_F(RaceKernel, TellsAUsualVersionThatFails) {
   const Result<void> raced = run();
   ASSERT_FALSE(raced);
   EXPECT_EQ(raced.error().code, ErrorCode::kTensorMismatch);
+}
+
+TEST_F(RaceKernel, GivesAUsualVersionThatCrashesASecondTry) {
+  measurer_.ratios = {{3, 0.9}};
+  measurer_.crashes_to_come = 1;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(race_.outcome().winner, 3);
+  EXPECT_EQ(measurer_.starts, 2);
+}
+
+TEST_F(RaceKernel, TellsAUsualVersionThatCrashesAgain) {
+  measurer_.crashes_to_come = 2;
+  EXPECT_FALSE(run());
 }
 
 TEST_F(RaceKernel, OpensNothingForARaceThatIsSettled) {
