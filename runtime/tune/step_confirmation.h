@@ -32,8 +32,9 @@ enum class StepState {
   kUsual,      // no choice is left
 };
 
-// What is known of the set in use. Times are medians of all its blocks in microseconds, 0 without a
-// round; a ratio is the geometric mean of a round's tuned times over that of its default times.
+// Tells what is known of the set in use. Times are medians of all its blocks in microseconds, 0
+// without a round; a ratio is the geometric mean of a round's tuned times over that of its default
+// times.
 struct StepFigure {
   int32_t rounds = 0;
   MedianInterval ratio;

@@ -96,7 +96,7 @@ TEST(ChainCandidates, OfPermutingFewTokensHaveBurstsThatAreFollowedByOthers) {
     EXPECT_LT(candidate.spec.rows_per_burst, 500);
 }
 
-// Of 65536 registers 2048 threads have 32 each, and 512 have 128.
+// An SM has 65536 registers: 32 for each of 2048 threads, or 128 for each of 512.
 TEST(ChainCandidates, HaveRegistersForWhatIsInFlight) {
   const auto quantize = candidates_of(kQuantize, kBounds);
   const auto choices = [](int64_t segments, int64_t threads_of_sm) {
@@ -147,7 +147,7 @@ TEST(ChainCandidates, ProblemsNameWhatTheyReadAndWriteAndRowsOfAClass) {
             std::string::npos);
 }
 
-// Of the choices of 8192 tokens an eighth fall on this rank's 32 of 256 experts.
+// This rank has 32 of 256 experts, so it gets an eighth of the choices of 8192 tokens.
 TEST(ChainCandidates, ProblemsOfARankOfManyNameTheRowsThatItHas) {
   CallBounds bounds = kBounds;
   bounds.experts = 256;
