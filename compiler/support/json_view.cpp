@@ -125,6 +125,11 @@ Result<std::string> JsonView::read_string() const {
   return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted a string", got()));
 }
 
+Result<std::string> JsonView::read_string_at(std::string_view key) const {
+  MOEJIT_TRY_ASSIGN(const JsonView member, at(key));
+  return member.read_string();
+}
+
 Result<std::size_t> JsonView::read_choice(std::span<const std::string_view> names) const {
   const std::string wanted = fmt::format("\"{}\"", fmt::join(names, "\", \""));
   const std::string what =

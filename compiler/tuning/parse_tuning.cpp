@@ -30,11 +30,6 @@ Result<JsonDocument> parse(std::string_view json, std::string_view source_name) 
       json, {.source_name = source_name, .max_bytes = kMaxTuningBytes, .max_values = kMostValues});
 }
 
-Result<std::string> read_text(const JsonView& view, std::string_view key) {
-  MOEJIT_TRY_ASSIGN(const JsonView text, view.at(key));
-  return text.read_string();
-}
-
 Result<double> read_positive(const JsonView& view) {
   MOEJIT_TRY_ASSIGN(const double number, view.read_number());
   if (number > 0.0 && number <= kMostOfMeasurement) return number;
@@ -46,8 +41,8 @@ Result<double> read_positive(const JsonView& view) {
 Result<GpuIdentity> read_gpu(const JsonView& view) {
   GpuIdentity gpu;
   MOEJIT_TRY(view.check_object());
-  MOEJIT_TRY_ASSIGN(gpu.name, read_text(view, kNameKey));
-  MOEJIT_TRY_ASSIGN(gpu.arch, read_text(view, kArchKey));
+  MOEJIT_TRY_ASSIGN(gpu.name, view.read_string_at(kNameKey));
+  MOEJIT_TRY_ASSIGN(gpu.arch, view.read_string_at(kArchKey));
   for (const GpuNumber& field : kGpuNumbers)
     if (const auto number = view.find(field.key)) {
       MOEJIT_TRY_ASSIGN(gpu.*field.value, number->read_int({.highest = kMostOfNumber}));
@@ -89,7 +84,7 @@ Result<Record> read_texts(const JsonView& view, const Fields& fields, Record rec
 Result<TuningEntry> read_entry(const JsonView& view) {
   TuningEntry entry;
   MOEJIT_TRY(view.check_object());
-  MOEJIT_TRY_ASSIGN(entry.problem, read_text(view, kProblemKey));
+  MOEJIT_TRY_ASSIGN(entry.problem, view.read_string_at(kProblemKey));
   MOEJIT_TRY_ASSIGN(const JsonView choices, view.at(kChoicesKey));
   MOEJIT_TRY_ASSIGN(entry.choices, read_choices(choices));
   MOEJIT_TRY_ASSIGN(entry, read_figures(view, std::move(entry)));
@@ -118,7 +113,7 @@ Result<std::vector<TuningEntry>> read_entries(const JsonView& view) {
 Result<TuningStep> read_step(const JsonView& view) {
   TuningStep step;
   MOEJIT_TRY(view.check_object());
-  MOEJIT_TRY_ASSIGN(step.step, read_text(view, kStepKey));
+  MOEJIT_TRY_ASSIGN(step.step, view.read_string_at(kStepKey));
   MOEJIT_TRY_ASSIGN(step, read_figures(view, std::move(step)));
   MOEJIT_TRY_ASSIGN(step, read_texts(view, kStepTexts, std::move(step)));
   step.others = other_members(view, [](std::string_view key) {

@@ -63,8 +63,7 @@ Result<Session> read_session(const JsonView& root) {
     return format_view.fail(ErrorCode::kUnsupported,
                             fmt::format("got {}, wanted \"{}\"", format_view.got(), kJournalFormat),
                             "read the journal with the version of moejit that wrote it");
-  MOEJIT_TRY_ASSIGN(const JsonView id_view, root.at("session"));
-  MOEJIT_TRY_ASSIGN(std::string id, id_view.read_string());
+  MOEJIT_TRY_ASSIGN(std::string id, root.read_string_at("session"));
   MOEJIT_TRY_ASSIGN(std::string gpu, read_object_text(root, "gpu"));
   MOEJIT_TRY_ASSIGN(std::string context, read_object_text(root, "context"));
   return Session{std::move(id), std::move(gpu), std::move(context)};
@@ -186,11 +185,9 @@ bool begins_session(const JsonDocument& document) {
 Result<Line> read_line(const JsonDocument& document) {
   const JsonView root(document);
   if (begins_session(document)) return read_session(root);
-  MOEJIT_TRY_ASSIGN(const JsonView session, root.at("session"));
-  MOEJIT_TRY_ASSIGN(const JsonView problem, root.at("problem"));
   SessionEvent line;
-  MOEJIT_TRY_ASSIGN(line.session, session.read_string());
-  MOEJIT_TRY_ASSIGN(line.problem, problem.read_string());
+  MOEJIT_TRY_ASSIGN(line.session, root.read_string_at("session"));
+  MOEJIT_TRY_ASSIGN(line.problem, root.read_string_at("problem"));
   MOEJIT_TRY_ASSIGN(line.event, read_event(root));
   return line;
 }

@@ -26,11 +26,6 @@ Json two_times(double first_us, double last_us) {
   return times;
 }
 
-Result<std::string> read_text(const JsonView& object, std::string_view key) {
-  MOEJIT_TRY_ASSIGN(const JsonView view, object.at(key));
-  return view.read_string();
-}
-
 Result<std::array<double, 2>> read_two_times(const JsonView& root, std::string_view key) {
   MOEJIT_TRY_ASSIGN(const JsonView view, root.at(key));
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view.read_array());
@@ -45,11 +40,11 @@ Result<std::array<double, 2>> read_two_times(const JsonView& root, std::string_v
 
 Result<StepChoice> read_choice(const JsonView& view) {
   StepChoice choice;
-  MOEJIT_TRY_ASSIGN(choice.problem, read_text(view, "problem"));
+  MOEJIT_TRY_ASSIGN(choice.problem, view.read_string_at("problem"));
   MOEJIT_TRY_ASSIGN(const JsonView choices, view.at("choices"));
   MOEJIT_TRY_ASSIGN(choice.choices, read_choices(choices));
   if (view.find("text_digest")) {
-    MOEJIT_TRY_ASSIGN(choice.text_digest, read_text(view, "text_digest"));
+    MOEJIT_TRY_ASSIGN(choice.text_digest, view.read_string_at("text_digest"));
   }
   MOEJIT_TRY_ASSIGN(const JsonView certainty, view.at("certainty"));
   MOEJIT_TRY_ASSIGN(choice.certainty, certainty.read_number());
@@ -100,7 +95,7 @@ Result<Event> read_step_round(const JsonView& root, const JsonView& number) {
   StepRound round;
   MOEJIT_TRY_ASSIGN(const int64_t round_number, number.read_int(kRounds));
   round.round = static_cast<int32_t>(round_number);
-  MOEJIT_TRY_ASSIGN(round.set, read_text(root, "set"));
+  MOEJIT_TRY_ASSIGN(round.set, root.read_string_at("set"));
   MOEJIT_TRY_ASSIGN(const auto usual, read_two_times(root, "default_microseconds"));
   MOEJIT_TRY_ASSIGN(const auto tuned, read_two_times(root, "tuned_microseconds"));
   round.times = {.default_first_us = usual[0],

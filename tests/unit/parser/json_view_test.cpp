@@ -51,6 +51,13 @@ TEST_F(JsonViewTest, TellsAbsentMembersFromPresentOnes) {
   EXPECT_EQ(root.at("b").error().message, "v.json:1: $.b: missing key");
 }
 
+TEST_F(JsonViewTest, ReadsTheStringOfAMember) {
+  const JsonView root = view(R"({"a": "text", "b": 8})");
+  EXPECT_EQ(root.read_string_at("a"), "text");
+  EXPECT_EQ(root.read_string_at("b").error().message, "v.json:1: $.b: got 8, wanted a string");
+  EXPECT_EQ(root.read_string_at("c").error().message, "v.json:1: $.c: missing key");
+}
+
 TEST_F(JsonViewTest, FindsNothingInWhatIsNoObject) {
   EXPECT_FALSE(view("[1]").find("a"));
   EXPECT_EQ(view("[1]").at("a").error().code, ErrorCode::kWrongType);
