@@ -4,7 +4,7 @@
 #include "cli/report/html_page.h"
 #include "cli/report/race_section.h"
 #include "cli/report/report_text.h"
-#include "cli/report/step_figure.h"
+#include "cli/report/step_section.h"
 #include "compiler/support/json_document.h"
 #include "runtime/tune/replay.h"
 

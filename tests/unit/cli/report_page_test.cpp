@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/html_page.h"
 #include "cli/report/report_text.h"
-#include "cli/report/step_figure.h"
+#include "cli/report/step_section.h"
 #include "cli/report/svg_plot.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/step_figure.h"
+#include "cli/report/step_section.h"
 
 #include "cli/report/html_page.h"
 #include "cli/report/report_text.h"
