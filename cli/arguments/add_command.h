@@ -11,9 +11,11 @@
 // Shared by the files that declare commands; nothing else includes it.
 namespace moejit::cli {
 
-// Refuses an empty name: it comes from a script's unset variable, not from a wish to write nothing.
+// Refuses names that nobody means to write to: an empty one comes from a script's unset variable,
+// and "-" is standard output for other tools.
 inline std::string check_name(const std::string& name) {
-  return name.empty() ? "the name is empty" : "";
+  if (name.empty()) return "the name is empty";
+  return name == "-" ? "got -, wanted the name of a file; ./- is a file of this name" : "";
 }
 
 // Returns a subcommand whose record lives as long as the action that uses it.

@@ -193,6 +193,10 @@ class TuneReport(tool.ToolTest):
         # A sweep that ended before the first round.
         page = self.report(self.journal(self.race("fc1", rounds=0)))
         self.assertIn("Not measured.", text_of(page.sections[0]))
+        for option in ("--report", "--output"):
+            done = self.run_tool("tune", "--replay", journal, option, "-")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"{option}: got -, wanted the name of a file; ./- is a file of this name", done.stderr)
         self.assertEqual(Page.marks(page.root, "block"), [])
 
 
