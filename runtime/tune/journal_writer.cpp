@@ -33,6 +33,19 @@ std::string bytes_at(int fd, int64_t offset, std::size_t count) {
   return bytes;
 }
 
+// Returns the first bytes of a journal, as many as `begin` has, without the lines before them that
+// are a part of it: tuners leave one that are killed in their first line.
+std::string first_bytes(int fd, std::string_view begin) {
+  int64_t offset = 0;
+  while (true) {
+    std::string found = bytes_at(fd, offset, begin.size());
+    const std::size_t end = found.find('\n');
+    if (end == std::string::npos || end == 0 || !begin.starts_with(found.substr(0, end)))
+      return found;
+    offset += static_cast<int64_t>(end) + 1;
+  }
+}
+
 }  // namespace
 
 Result<JournalWriter> JournalWriter::open(const std::string& path, const Session& session) {
@@ -71,8 +84,8 @@ Result<void> JournalWriter::look_at_content() {
   size_ = status.st_size;
   if (size_ == 0) return {};
   const std::string begin = fmt::format("{{\"journal\":\"{}\"", kJournalFormat);
-  const std::string found = bytes_at(file_.get(), 0, begin.size());
-  if (found.empty() || !begin.starts_with(found))
+  const std::string found = first_bytes(file_.get(), begin);
+  if (!begin.starts_with(found))
     return fail(Stage::kFile, ErrorCode::kInvalidFile,
                 fmt::format("cannot append to {}: it begins with {}, wanted {}", path_,
                             quote_for_message(found), begin),

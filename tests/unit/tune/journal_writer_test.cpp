@@ -101,6 +101,15 @@ TEST_F(JournalWriterTest, SurvivesTunersThatWereKilledAtOnceOneAfterTheOther) {
   EXPECT_EQ(events_of(*journal), (std::vector<Event>{kList, kList}));
 }
 
+TEST_F(JournalWriterTest, SurvivesTunersThatWereKilledInTheFirstLineOfAll) {
+  write_fast(path(), "{\"jour");
+  for (const char* const id : {"a", "b", "c"}) write_journal(path(), {.id = id}, {kList});
+  const auto journal = read_journal(path());
+  ASSERT_TRUE(succeeded(journal));
+  EXPECT_EQ(journal->torn_lines, 1);
+  EXPECT_EQ(events_of(*journal), (std::vector<Event>{kList, kList, kList}));
+}
+
 TEST_F(JournalWriterTest, TellsAFullDiskAndKeepsWhatWasWritten) {
   write_journal(path(), kSession, {kList});
   const std::string before = text();
