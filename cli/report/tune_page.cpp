@@ -5,6 +5,7 @@
 #include "cli/report/race_section.h"
 #include "cli/report/report_text.h"
 #include "cli/report/step_section.h"
+#include "cli/tune/worth.h"
 #include "compiler/support/json_document.h"
 #include "runtime/tune/replay.h"
 
@@ -100,6 +101,8 @@ void add_overview_row(Element body, std::size_t number, const ReportedRace& race
       [](const tune::Standing& standing) { return standing.fault.has_value(); });
   add_number(row, static_cast<double>(faults),
              fmt::format("{} of {}", faults, race.race.candidates.size()));
+  const std::optional<double> share = race.race.estimated_share;
+  add_number(row, share, share ? share_text(*share) : "");
 }
 
 void add_sessions(Element main, const tune::Journal& journal) {
@@ -133,11 +136,13 @@ Result<std::string> tune_report_html(const tune::Journal& journal, const TuningR
                                   {"usual", true},
                                   {"tuned", true},
                                   {"rounds", true},
-                                  {"ruled out", true}});
+                                  {"ruled out", true},
+                                  {"share", true}});
   for (std::size_t i = 0; i < reports.size(); ++i) add_overview_row(body, i + 1, reports[i]);
   main.add("p",
            "Times are medians of a launch. A change of time is the median of the quotients of each "
-           "round, with its 95 % interval: what slows a whole round cancels.")
+           "round, with its 95 % interval: what slows a whole round cancels. The share is that of "
+           "the estimated time of all problems of the sweep.")
       .set("class", "note");
   if (!record.steps.empty()) add_steps(main, record.steps);
   for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i], journal);

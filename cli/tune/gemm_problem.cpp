@@ -49,7 +49,7 @@ Result<TuneProblem> problem_of(const GemmCase& gemm, const compiler::Target& tar
   const compiler::KernelPlan& kernel = plan->kernels.front();
   TuneProblem problem{.name = kernel.problem,
                       .subject = gemm.name,
-                      .multiply_adds = static_cast<double>(kernel.multiply_adds),
+                      .worth = worth_of(kernel),
                       .candidates = kernel.candidates};
   problem.plan = [gemm, target](const PlanOptions& options) {
     return plan_case(gemm, target, options);

@@ -98,7 +98,7 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
     if (kernel.problem.empty()) continue;
     TuneProblem problem{.name = kernel.problem,
                         .subject = fmt::format("{} {}", layer.name, kernel.operation),
-                        .multiply_adds = static_cast<double>(kernel.multiply_adds),
+                        .worth = worth_of(kernel, tuned.tokens),
                         .candidates = kernel.candidates,
                         .index = i};
     problem.plan = [layer, target](const PlanOptions& options) {

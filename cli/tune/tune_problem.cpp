@@ -49,20 +49,26 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
 void join_problems(std::vector<TuneProblem>& problems) {
   std::map<std::string, std::size_t> places;
   std::vector<TuneProblem> joined;
-  std::map<std::size_t, double> worth;  // by owner
+  std::map<std::size_t, double> worth;  // microseconds by owner
   for (TuneProblem& problem : problems) {
     const auto [place, is_new] = places.emplace(problem.name, joined.size());
     if (is_new)
       joined.push_back(std::move(problem));
     else
-      joined[place->second].multiply_adds += problem.multiply_adds;
+      joined[place->second].worth = cli::joined(joined[place->second].worth, problem.worth);
   }
-  for (const TuneProblem& problem : joined) worth[problem.owner] += problem.multiply_adds;
+  double all = 0.0;
+  for (const TuneProblem& problem : joined) {
+    worth[problem.owner] += microseconds_of(problem.worth);
+    all += microseconds_of(problem.worth);
+  }
+  for (TuneProblem& problem : joined)
+    problem.share = all == 0.0 ? 0.0 : microseconds_of(problem.worth) / all;
   std::ranges::stable_sort(joined, [&](const TuneProblem& one, const TuneProblem& other) {
     const double a = worth[one.owner], b = worth[other.owner];
     if (a != b) return a > b;
     if (one.owner != other.owner) return one.owner < other.owner;
-    return one.multiply_adds > other.multiply_adds;
+    return one.share > other.share;
   });
   problems = std::move(joined);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/tune/open_layer.h"
+#include "cli/tune/worth.h"
 #include "compiler/plan.h"
 #include "runtime/engine.h"
 #include "runtime/measure/gemm_case.h"
@@ -25,10 +26,11 @@ struct OpenedKernel {
 
 // A problem that a tuner measures, and how to come by its kernels.
 struct TuneProblem {
-  std::string name;            // KernelPlan::problem
-  std::string subject;         // the layer's or case's name, and the kernel's
-  std::size_t owner = 0;       // the layer or case, by number
-  double multiply_adds = 0.0;  // of all launches in a step: what the problem is worth
+  std::string name;       // KernelPlan::problem
+  std::string subject;    // the layer's or case's name, and the kernel's
+  std::size_t owner = 0;  // the layer or case, by number
+  Worth worth;            // decides when it is measured
+  double share = 0.0;     // of the estimated time of all problems; join_problems() sets it
   std::vector<compiler::Choices> candidates;
   // Plans the kernel with options, as kernels[index] of the plan.
   std::function<Result<std::shared_ptr<const compiler::Plan>>(const compiler::PlanOptions&)> plan;
@@ -57,8 +59,8 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
                                              const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened);
 
-// Keeps one of the problems with the same name, with the worth of all, and sorts them: those of the
-// most valuable subject first, and of a subject the most valuable first.
+// Keeps one of the problems with the same name, with the worth of all, and sorts them by estimated
+// time: those of the subject that takes longest first, and of a subject the longest first.
 void join_problems(std::vector<TuneProblem>& problems);
 
 }  // namespace moejit::cli

@@ -36,6 +36,7 @@ Result<TuneSummary> summarize(const tune::Journal& journal) {
     summary.settled += outcome.is_settled ? 1 : 0;
     summary.gains += outcome.is_settled && outcome.winner != 0 ? 1 : 0;
     summary.candidates += static_cast<int64_t>(race.candidates.size());
+    if (race.estimated_share) summary.estimated_shares[race.problem] = *race.estimated_share;
     for (const tune::Standing& standing : outcome.standings) {
       summary.faults += standing.fault ? 1 : 0;
       summary.changed_bits += standing.fault == tune::Fault::kChangesBits ? 1 : 0;
@@ -59,28 +60,27 @@ std::string tune_text(const TuneSummary& summary, const TuningRecord& record,
 }
 
 std::string tune_json(const TuneSummary& summary, const TuningRecord& record) {
+  nlohmann::ordered_json shares = nlohmann::ordered_json::object();
+  for (const auto& [problem, share] : summary.estimated_shares) shares[problem] = share;
   const nlohmann::ordered_json json{{"problems", summary.problems},
                                     {"settled", summary.settled},
                                     {"gains", summary.gains},
                                     {"candidates", summary.candidates},
                                     {"faults", summary.faults},
                                     {"changed_bits", summary.changed_bits},
+                                    {"estimated_shares", std::move(shares)},
                                     {"record", nlohmann::ordered_json::parse(to_json(record))}};
   return json.dump(2) + "\n";
 }
 
 std::string dry_run_text(const std::vector<TuneProblem>& problems) {
-  double all = 0.0;
   std::size_t candidates = 0;
-  for (const TuneProblem& problem : problems) {
-    all += problem.multiply_adds;
-    candidates += problem.candidates.size();
-  }
   std::string text;
-  for (const TuneProblem& problem : problems)
-    text +=
-        fmt::format("{}: {} candidates, {:.0f} % of the arithmetic\n    {}\n", problem.subject,
-                    problem.candidates.size(), 100.0 * problem.multiply_adds / all, problem.name);
+  for (const TuneProblem& problem : problems) {
+    candidates += problem.candidates.size();
+    text += fmt::format("{}: {} candidates, {} of the estimated time\n    {}\n", problem.subject,
+                        problem.candidates.size(), share_text(problem.share), problem.name);
+  }
   return text + fmt::format("{} {}, {} candidates\n", problems.size(),
                             problems.size() == 1 ? "problem" : "problems", candidates);
 }

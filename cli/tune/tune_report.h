@@ -6,6 +6,7 @@
 #include "runtime/tune/journal.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,11 @@ namespace moejit::cli {
 struct TuneSummary {
   int64_t problems = 0;
   int64_t settled = 0;
-  int64_t gains = 0;         // problems with choices that beat the usual ones
-  int64_t candidates = 0;    // of all problems
-  int64_t faults = 0;        // candidates that were ruled out
-  int64_t changed_bits = 0;  // of these, those whose results had other bits
+  int64_t gains = 0;                               // problems with choices that beat the usual ones
+  int64_t candidates = 0;                          // of all problems
+  int64_t faults = 0;                              // candidates that were ruled out
+  int64_t changed_bits = 0;                        // of these, those whose results had other bits
+  std::map<std::string, double> estimated_shares;  // of problems for which the journal tells it
 };
 Result<TuneSummary> summarize(const tune::Journal& journal);
 

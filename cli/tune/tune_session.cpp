@@ -20,7 +20,7 @@ namespace {
 Result<void> list_candidates(const TuneProblem& problem, const compiler::Target& target,
                              const RaceSite& site) {
   MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources, sources_of(problem, target));
-  tune::CandidateList list{.candidates = problem.candidates};
+  tune::CandidateList list{.candidates = problem.candidates, .estimated_share = problem.share};
   for (const compiler::KernelSource& source : sources) {
     MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), compiler::text_digest(source.text));
   }

@@ -2,7 +2,8 @@
 // The journal of a tuner has everything that it measured, one JSON object a line:
 //
 //   {"journal":"moejit-tuning-journal-1","session":"7f3a","gpu":{"arch":"sm_90a"},"context":{}}
-//   {"session":"7f3a","problem":"fc1","candidates":[{"stages":4},{"stages":5}]}
+//   {"session":"7f3a","problem":"fc1","candidates":[{"stages":4},{"stages":5}],
+//    "estimated_share":0.25}
 //   {"session":"7f3a","problem":"fc1","round":1,"place":"default_first","choices":{"stages":4},
 //    "microseconds":812.5,"megahertz":1402,"watts":690}
 //   {"session":"7f3a","problem":"fc1","choices":{"stages":5},"fault":"spills","detail":"..."}
@@ -49,6 +50,9 @@ struct Session {
 struct CandidateList {
   std::vector<compiler::Choices> candidates;
   std::vector<std::string> text_digests = {};  // compiler::text_digest() of each; or none at all
+  // For people: the problem's share of the time that all problems of its sweep take by estimate, 0
+  // to 1.
+  std::optional<double> estimated_share = {};
 
   bool operator==(const CandidateList&) const = default;
 };

@@ -32,6 +32,7 @@ void put(Json& line, const CandidateList& list) {
   for (const Choices& choices : list.candidates) candidates.push_back(to_json(choices));
   line["candidates"] = std::move(candidates);
   if (!list.text_digests.empty()) line["text_digests"] = list.text_digests;
+  if (list.estimated_share) line["estimated_share"] = json_number(*list.estimated_share);
 }
 
 void put(Json& line, const Block& block) {
@@ -74,7 +75,26 @@ Result<Choices> read_choices_of(const JsonView& root) {
   return read_choices(view);
 }
 
-Result<Event> read_list(const JsonView& view, const std::optional<JsonView>& digests) {
+Result<std::vector<std::string>> read_digests(const JsonView& view, std::size_t candidates) {
+  MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view.read_array());
+  std::vector<std::string> digests;
+  for (const JsonView& element : elements) {
+    MOEJIT_TRY_ASSIGN(digests.emplace_back(), element.read_string());
+  }
+  if (digests.size() != candidates)
+    return view.fail(ErrorCode::kInvalidValue,
+                     fmt::format("got {} digests for {} candidates", digests.size(), candidates));
+  return digests;
+}
+
+Result<double> read_share(const JsonView& view) {
+  MOEJIT_TRY_ASSIGN(const double share, view.read_number());
+  if (share < 0.0 || share > 1.0)
+    return view.fail(ErrorCode::kInvalidValue, fmt::format("got {}, wanted 0 to 1", view.got()));
+  return share;
+}
+
+Result<Event> read_list(const JsonView& root, const JsonView& view) {
   MOEJIT_TRY_ASSIGN(const std::vector<JsonView> elements, view.read_array());
   if (elements.empty())
     return view.fail(ErrorCode::kInvalidValue, "got no candidate, wanted the default at least");
@@ -87,14 +107,11 @@ Result<Event> read_list(const JsonView& view, const std::optional<JsonView>& dig
                                       quote_for_message(compiler::to_string(choices))));
     list.candidates.push_back(std::move(choices));
   }
-  if (digests) {
-    MOEJIT_TRY_ASSIGN(const std::vector<JsonView> texts, digests->read_array());
-    for (const JsonView& text : texts) {
-      MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), text.read_string());
-    }
-    if (texts.size() != elements.size())
-      return digests->fail(ErrorCode::kInvalidValue, fmt::format("got {} digests for {} candidates",
-                                                                 texts.size(), elements.size()));
+  if (const std::optional<JsonView> digests = root.find("text_digests")) {
+    MOEJIT_TRY_ASSIGN(list.text_digests, read_digests(*digests, elements.size()));
+  }
+  if (const std::optional<JsonView> share = root.find("estimated_share")) {
+    MOEJIT_TRY_ASSIGN(list.estimated_share, read_share(*share));
   }
   return list;
 }
@@ -137,7 +154,7 @@ Result<Event> read_fault(const JsonView& root, const JsonView& name_view) {
 }
 
 Result<Event> read_event(const JsonView& root) {
-  if (const auto list = root.find("candidates")) return read_list(*list, root.find("text_digests"));
+  if (const auto list = root.find("candidates")) return read_list(root, *list);
   if (const auto fault = root.find("fault")) return read_fault(root, *fault);
   if (const auto choices = root.find("step_choices")) return read_step_list(*choices);
   if (const auto round = root.find("step_round")) return read_step_round(root, *round);

@@ -60,7 +60,8 @@ class Track {
             .problem = std::move(problem),
             .candidates = std::move(candidates_),
             .race = std::move(race_),
-            .text_digests = last_->text_digests};
+            .text_digests = last_->text_digests,
+            .estimated_share = last_->estimated_share};
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "runtime/tune/journal.h"
 #include "runtime/tune/race.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ReplayedRace {
   std::vector<compiler::Choices> candidates;
   Race race;
   std::vector<std::string> text_digests = {};  // of the candidates; or none at all
+  std::optional<double> estimated_share = {};  // as in the last list
 
   // Returns the choices of the race's winner.
   const compiler::Choices& winner() const;

@@ -118,6 +118,16 @@ class TuneReport(tool.ToolTest):
                                  "with a gain": summary["gains"], "candidates": summary["candidates"],
                                  "ruled out": summary["faults"]})
 
+    def test_shares_of_the_estimated_time_are_shown_where_they_are_known(self):
+        def with_share(session):
+            for line in self.race("fc1")(session):
+                yield dict(line, estimated_share=0.234) if "candidates" in line else line
+        page = self.report(self.journal(with_share, self.race("fc2")))
+        known, unknown = page.marks(page.root, "race")
+        self.assertEqual(text_of(known.findall("td")[-1]), "23 %")
+        self.assertEqual(page.values(known)[-1], 0.234)
+        self.assertEqual(text_of(unknown.findall("td")[-1]), "unknown")
+
     def test_clocks_are_shown_where_they_are_known(self):
         known = self.report(self.journal(self.race("fc1"))).sections[0]
         self.assertIn("clock of the SMs, MHz", text_of(known))
@@ -183,6 +193,10 @@ class TuneReport(tool.ToolTest):
         done = self.run_tool("tune", "--replay", journal, "--report", "")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("the name is empty", done.stderr)
+        for option in ("--report", "--output"):
+            done = self.run_tool("tune", "--replay", journal, option, "-")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"{option}: got -, wanted the name of a file; ./- is a file of this name", done.stderr)
 
     def test_a_report_is_of_something_measured(self):
         self.write("gemms.json", GEMMS)
@@ -193,10 +207,6 @@ class TuneReport(tool.ToolTest):
         # A sweep that ended before the first round.
         page = self.report(self.journal(self.race("fc1", rounds=0)))
         self.assertIn("Not measured.", text_of(page.sections[0]))
-        for option in ("--report", "--output"):
-            done = self.run_tool("tune", "--replay", journal, option, "-")
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"{option}: got -, wanted the name of a file; ./- is a file of this name", done.stderr)
         self.assertEqual(Page.marks(page.root, "block"), [])
 
 

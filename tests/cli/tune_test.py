@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import time
@@ -52,13 +53,23 @@ class Tune(tool.ToolTest):
 
     def test_a_dry_run_lists_what_would_be_measured(self):
         text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
-        self.assertIn("small: 14 candidates, 100 % of the arithmetic", text)
+        self.assertIn("small: 14 candidates, 100 % of the estimated time", text)
         self.assertIn("1 problem, 14 candidates", text)
         training = self.layer(passes=["forward", "backward"], max_tokens=4096)
         text = self.succeed("tune", training, "--dry-run").stdout
         self.assertIn("tiny gemm_fc1_dgrad: ", text)
-        self.assertRegex(text, r"tiny unpermute: \d+ candidates, 0 % of the arithmetic\n    row_chain load=combined_rows ")
+        self.assertRegex(text, r"tiny unpermute: \d+ candidates, [\d.]+ % of the estimated time\n    row_chain load=combined_rows ")
+        shares = [float(share) for share in re.findall(r"([\d.]+) % of the estimated time", text)]
+        self.assertAlmostEqual(sum(shares), 100.0, delta=0.5 * len(shares))
+        self.assertEqual(shares, sorted(shares, reverse=True))
         self.assertFalse((self.folder / "record.json").exists())
+
+    def test_kernels_that_are_bound_by_memory_are_not_the_last(self):
+        training = self.layer(passes=["forward", "backward"], max_tokens=4096, hidden=4096, intermediate=128)
+        text = self.succeed("tune", training, "--dry-run").stdout
+        kinds = re.findall(r"\n    (\w+) ", text)
+        self.assertGreater(len(kinds), kinds.index("row_chain") + 1)
+        self.assertIn("grouped_gemm", kinds[kinds.index("row_chain"):])
 
     def test_candidates_are_compiled_without_a_gpu(self):
         said = self.succeed("tune", "--gemms", self.gemms, "--compile-only").stdout
@@ -82,6 +93,7 @@ class Tune(tool.ToolTest):
         self.assertEqual(self.read("again.json"), record)
         summary = self.succeed_json("tune", "--replay", "record.json.journal")
         self.assertEqual((summary["settled"], summary["changed_bits"]), (1, 0))
+        self.assertEqual(summary["estimated_shares"], {lines[1]["problem"]: 1.0})
         # Nothing is left to do.
         before = len(lines)
         self.succeed(*self.tune, "--resume")

@@ -32,8 +32,11 @@ std::vector<std::string> subjects_of(const std::vector<TuneProblem>& problems) {
   return subjects;
 }
 
-TuneProblem problem(std::string name, std::size_t owner, double multiply_adds) {
-  return {.name = name, .subject = name, .owner = owner, .multiply_adds = multiply_adds};
+TuneProblem problem(std::string name, std::size_t owner, double microseconds) {
+  return {.name = name,
+          .subject = name,
+          .owner = owner,
+          .worth = {.memory_us = microseconds, .launches = 1}};
 }
 
 TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
@@ -43,7 +46,8 @@ TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
   join_problems(problems);
   // 0 is worth 5 + 10, since it keeps the b of both.
   EXPECT_EQ(subjects_of(problems), (std::vector<std::string>{"c", "b", "a", "d"}));
-  EXPECT_EQ(problems[1].multiply_adds, 10.0);
+  EXPECT_EQ(microseconds_of(problems[1].worth), 10.0);
+  EXPECT_DOUBLE_EQ(problems[0].share, 20.0 / 46.0);
 }
 
 TEST(TuneProblems, OfLayersWithOneNameHaveMemoryOfTheirOwn) {

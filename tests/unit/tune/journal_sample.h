@@ -19,7 +19,7 @@ inline const Session kSession{
 inline const compiler::Choices kDefault{{"band_tiles", 16}, {"stages", 4}};
 inline const compiler::Choices kWider{{"band_tiles", 32}, {"stages", 4}};
 inline const compiler::Choices kDeeper{{"band_tiles", 16}, {"stages", 5}};
-inline const CandidateList kList{{kDefault, kWider, kDeeper}};
+inline const CandidateList kList{{kDefault, kWider, kDeeper}, {}, 0.25};
 
 // Returns events of each kind: a list, a round with a fault in it, a step.
 inline std::vector<Event> sample_events() {

@@ -62,7 +62,7 @@ TEST_F(JournalTest, HasOneObjectALine) {
       R"("gpu":{"arch":"sm_90a","sms":132},"context":{"driver":"580.1"}})"
       "\n"
       R"({"session":"7f3a","problem":"fc1","candidates":[{"band_tiles":16,"stages":4},)"
-      R"({"band_tiles":32,"stages":4},{"band_tiles":16,"stages":5}]})"
+      R"({"band_tiles":32,"stages":4},{"band_tiles":16,"stages":5}],"estimated_share":0.25})"
       "\n"
       R"({"session":"7f3a","problem":"fc1","round":1,"place":"default_first",)"
       R"("choices":{"band_tiles":16,"stages":4},"microseconds":812.5,"megahertz":1402.25,"watts":690})"
@@ -198,6 +198,8 @@ TEST_F(JournalTest, NamesLineAndFieldOfWhatIsWrong) {
             ":2: $.candidates[1]: got \"stages=4\" again, wanted each candidate once");
   EXPECT_EQ(event(R"("candidates":[{"stages":"4"}]})"),
             ":2: $.candidates[0].stages: got \"4\", wanted 0 to 1099511627776");
+  EXPECT_EQ(event(R"("candidates":[{}],"estimated_share":2})"),
+            ":2: $.estimated_share: got 2, wanted 0 to 1");
   EXPECT_EQ(event(R"("choices":{},"fault":"melts"})"),
             ":2: $.fault: got \"melts\", wanted the name of a fault such as \"changes_bits\"");
   EXPECT_EQ(event(R"("round":1})"), ":2: $.microseconds: missing key");

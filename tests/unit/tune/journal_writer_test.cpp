@@ -147,7 +147,8 @@ TEST_F(JournalWriterTest, RefusesWhatCouldNotBeReadBack) {
   const std::string before = text();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Event& event : std::vector<Event>{
-           CandidateList{}, CandidateList{{kDefault, kDefault}},
+           CandidateList{}, CandidateList{{kDefault, kDefault}}, CandidateList{{kDefault}, {}, 1.5},
+           CandidateList{{kDefault}, {}, nan}, CandidateList{{kDefault}, {}, -0.5},
            Block{0, Place::kCandidate, kDefault, 1.0, {}, {}},
            Block{1, Place::kCandidate, kDefault, 0.0, {}, {}},
            Block{1, Place::kCandidate, kDefault, nan, {}, {}},
