@@ -2,6 +2,7 @@
 #include "cli/tune/tune_session.h"
 
 #include "cli/terminal/utc_time.h"
+#include "cli/tune/remaining_time.h"
 #include "compiler/compiler.h"
 #include "compiler/support/json_text.h"
 #include "runtime/tune/replay.h"
@@ -11,6 +12,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fmt/core.h>
+#include <optional>
+#include <span>
 #include <unistd.h>
 
 namespace moejit::cli {
@@ -49,13 +52,37 @@ std::string outcome_text(const TuneProblem& problem, const tune::Race& race) {
       winner.rounds);
 }
 
-// Returns the time that the problems behind the first `done` take, if they take as long as those.
-std::string remaining_text(std::chrono::duration<double> spent, std::size_t done, std::size_t all) {
-  const double seconds =
-      spent.count() / static_cast<double>(done) * static_cast<double>(all - done);
-  if (done == all) return "done";
-  return seconds < 90.0 ? fmt::format("about {:.0f} s left", seconds)
-                        : fmt::format("about {:.0f} min left", seconds / 60.0);
+// Returns what the guess of the remaining time knows before a sweep: which problems the journal has
+// settled, and which open their layer or case.
+Result<std::vector<ProblemTime>> times_to_come(const std::vector<TuneProblem>& problems,
+                                               const std::string& journal_path,
+                                               const std::string& gpu) {
+  MOEJIT_TRY_ASSIGN(const tune::Journal journal, tune::read_journal(journal_path));
+  MOEJIT_TRY_ASSIGN(const auto races, tune::replay(journal));
+  const auto is_settled = [&](const TuneProblem& problem) {
+    return std::ranges::any_of(races, [&](const tune::ReplayedRace& race) {
+      return race.problem == problem.name && race.gpu == gpu && race.race.racing().empty();
+    });
+  };
+  std::vector<ProblemTime> times;
+  std::optional<std::size_t> opened;
+  for (const TuneProblem& problem : problems) {
+    times.push_back({.kind = kind_of_problem(problem.name)});
+    if (is_settled(problem)) continue;
+    times.back().candidates = problem.candidates.size();
+    times.back().opens_subject = opened != problem.owner;
+    opened = problem.owner;
+  }
+  return times;
+}
+
+// Returns "about 40 s left", or "done" if all problems are done.
+std::string remaining_text(std::span<const ProblemTime> times, std::size_t done) {
+  if (done == times.size()) return "done";
+  const std::optional<double> seconds = remaining_seconds(times, done);
+  if (!seconds) return "time left unknown";
+  return *seconds < 90.0 ? fmt::format("about {:.0f} s left", *seconds)
+                         : fmt::format("about {:.0f} min left", *seconds / 60.0);
 }
 
 }  // namespace
@@ -116,9 +143,11 @@ Result<void> compile_candidates(const std::vector<TuneProblem>& problems, const 
 Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDevice& device,
                       const RaceSite& site, const std::string& journal_path,
                       const Terminal& terminal) {
-  const auto start = std::chrono::steady_clock::now();
+  MOEJIT_TRY_ASSIGN(std::vector<ProblemTime> times,
+                    times_to_come(problems, journal_path, device.gpu));
   for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
     const TuneProblem& problem = problems[i];
+    const auto start = std::chrono::steady_clock::now();
     terminal.show_progress("problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
     MOEJIT_TRY(list_candidates(problem, device.target, site));
@@ -130,10 +159,12 @@ Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDe
       terminal.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
       continue;
     }
-    terminal.note(fmt::format(
-        "{}: {} ({} of {}, {})", problem.subject, outcome_text(problem, race), i + 1,
-        problems.size(),
-        remaining_text(std::chrono::steady_clock::now() - start, i + 1, problems.size())));
+    if (race.racing().empty())
+      times[i].seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    terminal.note(fmt::format("{}: {} ({} of {}, {} of the estimated time, {})", problem.subject,
+                              outcome_text(problem, race), i + 1, problems.size(),
+                              share_text(problem.share), remaining_text(times, i + 1)));
   }
   return {};
 }

@@ -80,7 +80,7 @@ class Tune(tool.ToolTest):
     def test_a_sweep_settles_and_its_journal_decides_the_same(self):
         done = self.succeed(*self.tune)
         self.assertIn("1 of 1 problems are settled", done.stdout)
-        self.assertRegex(done.stderr, r"moejit: small: .*, \d+ rounds \(1 of 1, done\)\n")
+        self.assertRegex(done.stderr, r"moejit: small: .*, \d+ rounds \(1 of 1, 100 % of the estimated time, done\)\n")
         record, lines = self.read(), self.lines()
         self.assertEqual((record["gpu"]["name"], len(record["entries"])), ("simulator", 1))
         self.assertEqual(len(lines[1]["candidates"]), len(lines[1]["text_digests"]))
