@@ -14,6 +14,33 @@ void add_tuning_options(CLI::App& sub, TuningOptions& tuning) {
       ->excludes(records);
 }
 
+namespace {
+
+// Adds the options by which both tune and verify measure. The subjects are added apart.
+void add_measure_options(CLI::App& sub, MeasureOptions& measured) {
+  sub.add_option("--gemms", measured.gemms, "File of grouped GEMMs, as of bench");
+  sub.add_option("--target", measured.target, "auto (the GPU where there is one), cuda or sim")
+      ->capture_default_str();
+  add_cache_options(sub, measured.cache);
+  sub.add_option("--tokens", measured.tokens, "T of the calls; default: max_tokens");
+  sub.add_option("--candidate-limit", measured.candidate_limit,
+                 "Time in which a candidate must be made and run once; it hangs otherwise")
+      ->capture_default_str();
+  sub.add_option("--block-ms", measured.block_milliseconds,
+                 "Milliseconds of launches that are timed together")
+      ->check(CLI::Range(0.001, 10000.0))
+      ->capture_default_str();
+  sub.add_option("--heat-seconds", measured.heat_seconds,
+                 "Seconds of launches before the first round of a problem")
+      ->check(CLI::Range(0.0, 60.0))
+      ->capture_default_str();
+  sub.add_option("--seed", measured.seed, "Of the random operands")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
 void add_tune(CLI::App& app, Action& action) {
   const auto command = add_command<TuneCommand>(
       app, action, "tune", "Measure which choices are the fastest on this GPU",
@@ -22,18 +49,11 @@ void add_tune(CLI::App& app, Action& action) {
       "  moejit tune --replay h200.json.journal\n",
       run_tune);
   CLI::App* sub = app.get_subcommand("tune");
-  sub->add_option("LAYER", command->layers, "Layer descriptions");
-  sub->add_option("--gemms", command->gemms, "File of grouped GEMMs, as of bench");
+  sub->add_option("LAYER", command->measured.layers, "Layer descriptions");
+  add_measure_options(*sub, command->measured);
   CLI::Option* replay = sub->add_option("--replay", command->replay,
                                         "Decide by a journal; measures nothing, needs no GPU");
-  sub->add_option("--target", command->target, "auto (the GPU where there is one), cuda or sim")
-      ->capture_default_str();
-  add_cache_options(*sub, command->cache);
-  sub->add_option("--tokens", command->tokens, "T of the calls; default: max_tokens");
   sub->add_option("--budget", command->budget, "Time to measure for: 90s, 20m, 2h")
-      ->capture_default_str();
-  sub->add_option("--candidate-limit", command->candidate_limit,
-                  "Time in which a candidate must be made and run once; it hangs otherwise")
       ->capture_default_str();
   sub->add_option("-o,--output", command->output, "Record to write; entries of other problems stay")
       ->check(&check_name);
@@ -52,17 +72,6 @@ void add_tune(CLI::App& app, Action& action) {
                 "Fill the kernel cache with all candidates; needs no GPU")
       ->excludes(replay)
       ->excludes(report);
-  sub->add_option("--block-ms", command->block_milliseconds,
-                  "Milliseconds of launches that are timed together")
-      ->check(CLI::Range(0.001, 10000.0))
-      ->capture_default_str();
-  sub->add_option("--heat-seconds", command->heat_seconds,
-                  "Seconds of launches before the first round of a problem")
-      ->check(CLI::Range(0.0, 60.0))
-      ->capture_default_str();
-  sub->add_option("--seed", command->seed, "Of the random operands")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 

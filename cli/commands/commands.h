@@ -200,24 +200,29 @@ struct PackExportCommand {
 };
 Result<void> run_pack_export(const PackExportCommand& command, Terminal& terminal);
 
-struct TuneCommand {
+// What a tuner measures, and how.
+struct MeasureOptions {
   std::vector<std::string> layers;
-  std::string gemms;   // a file of GEMM cases
-  std::string replay;  // a journal to decide by instead of measuring
+  std::string gemms;  // a file of GEMM cases
   std::string target = "auto";
   CacheOptions cache;
-  std::optional<int64_t> tokens;  // default: max_tokens
-  std::string budget = "20m";
+  std::optional<int64_t> tokens;        // default: max_tokens
   std::string candidate_limit = "60s";  // for a candidate to be made and to run once
-  std::string output;                   // the record
-  std::string journal;                  // empty: the output's name and ".journal"
-  std::string report;                   // a page to write; empty: none
-  bool resumes = false;
-  bool is_dry_run = false;
-  bool compiles_only = false;  // for the target cuda
   double block_milliseconds = 15.0;
   double heat_seconds = 0.6;
   uint64_t seed = 0;
+};
+
+struct TuneCommand {
+  MeasureOptions measured;
+  std::string replay;  // a journal to decide by instead of measuring
+  std::string budget = "20m";
+  std::string output;   // the record
+  std::string journal;  // empty: the output's name and ".journal"
+  std::string report;   // a page to write; empty: none
+  bool resumes = false;
+  bool is_dry_run = false;
+  bool compiles_only = false;  // for the target cuda
   bool is_json = false;
 };
 Result<void> run_tune(const TuneCommand& command, Terminal& terminal);

@@ -23,7 +23,7 @@ tl::unexpected<Error> wrong_use(std::string message, std::string hint = {}) {
 }
 
 Result<void> check_options(const TuneCommand& command) {
-  const bool has_subject = !command.layers.empty() || !command.gemms.empty();
+  const bool has_subject = !command.measured.layers.empty() || !command.measured.gemms.empty();
   if (command.replay.empty() == !has_subject)
     return wrong_use("wanted layer descriptions, --gemms FILE, or --replay JOURNAL",
                      "moejit tune LAYER.json --output RECORD.json");
@@ -76,9 +76,10 @@ Result<void> finish(const TuneCommand& command, const std::string& journal_path,
 
 // Lists what a sweep would measure.
 Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const compiler::Target target,
-                    compiler::parse_target(command.target == "auto" ? "cuda" : command.target));
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command));
+  MOEJIT_TRY_ASSIGN(
+      const compiler::Target target,
+      compiler::parse_target(command.measured.target == "auto" ? "cuda" : command.measured.target));
+  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
   terminal.print(dry_run_text(problems));
   return {};
@@ -87,10 +88,10 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
 // Compiles what a sweep on a GPU would measure.
 Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
   const compiler::Target target;
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command));
+  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
   MOEJIT_TRY_ASSIGN(const auto sources, sources_of(problems, target));
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.measured.cache, terminal));
   engine->prefetch(sources);
   int64_t failed = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {

@@ -11,20 +11,20 @@
 
 namespace moejit::cli {
 
-Result<TuneSubjects> read_subjects(const TuneCommand& command) {
-  TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = command.seed};
-  for (const std::string& path : command.layers) {
+Result<TuneSubjects> read_subjects(const MeasureOptions& options) {
+  TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = options.seed};
+  for (const std::string& path : options.layers) {
     MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
-    const int64_t tokens = command.tokens.value_or(layer.max_tokens);
+    const int64_t tokens = options.tokens.value_or(layer.max_tokens);
     if (tokens < 1 || tokens > layer.max_tokens)
       return fail(Stage::kCommand, ErrorCode::kUsage,
                   fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
                               layer.max_tokens, path));
-    subjects.layers.push_back({std::move(layer), tokens, command.seed});
+    subjects.layers.push_back({std::move(layer), tokens, options.seed});
   }
-  if (command.gemms.empty()) return subjects;
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
-  MOEJIT_TRY_ASSIGN(subjects.gemms, parse_gemm_cases(text, command.gemms));
+  if (options.gemms.empty()) return subjects;
+  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(options.gemms));
+  MOEJIT_TRY_ASSIGN(subjects.gemms, parse_gemm_cases(text, options.gemms));
   return subjects;
 }
 

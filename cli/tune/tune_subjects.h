@@ -15,9 +15,9 @@ struct TuneSubjects {
   uint64_t seed = 0;  // of the operands of cases
 };
 
-// Reads the files that the command names. Errors: those of reading and parsing them; kUsage for
+// Reads the files that the options name. Errors: those of reading and parsing them; kUsage for
 // --tokens beyond a layer's max_tokens.
-Result<TuneSubjects> read_subjects(const TuneCommand& command);
+Result<TuneSubjects> read_subjects(const MeasureOptions& options);
 
 // Returns the problems of all subjects, each once, as join_problems() sorts them. Those of layers
 // keep the memory of the layer that was opened last in `opened`.
