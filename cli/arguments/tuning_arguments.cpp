@@ -76,7 +76,8 @@ void add_tune(CLI::App& app, Action& action) {
 }
 
 void add_tuning(CLI::App& app, Action& action) {
-  CLI::App* tuning = app.add_subcommand("tuning", "Look at tuning records, join and prune them");
+  CLI::App* tuning =
+      app.add_subcommand("tuning", "Look at tuning records, verify, join and prune them");
   tuning->require_subcommand(1);
   tuning->fallthrough();
   tuning->footer(
@@ -89,6 +90,20 @@ void add_tuning(CLI::App& app, Action& action) {
   CLI::App* sub = tuning->get_subcommand("show");
   sub->add_option("RECORD", show->record, "Tuning record")->required();
   sub->add_flag("--json", show->is_json, "Print JSON");
+
+  const auto verify = add_command<TuningVerifyCommand>(
+      *tuning, action, "verify",
+      "Measure a record's choices again; tell which are no longer faster",
+      "  moejit tuning verify h200.json layer.json\n"
+      "  moejit tuning verify h200.json layer.json --gemms gemms.json --sample 10\n",
+      run_tuning_verify);
+  sub = tuning->get_subcommand("verify");
+  sub->add_option("RECORD", verify->record, "Tuning record of this GPU")->required();
+  sub->add_option("LAYER", verify->measured.layers, "Layer descriptions that have the problems");
+  add_measure_options(*sub, verify->measured);
+  sub->add_option("--sample", verify->sample, "Most entries to measure; default: all")
+      ->check(CLI::PositiveNumber);
+  sub->add_flag("--json", verify->is_json, "Print JSON");
 
   const auto merge = add_command<TuningMergeCommand>(
       *tuning, action, "merge", "Join records of one GPU; of two entries the better founded stays",

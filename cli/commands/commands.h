@@ -233,6 +233,14 @@ struct TuningShowCommand {
 };
 Result<void> run_tuning_show(const TuningShowCommand& command, Terminal& terminal);
 
+struct TuningVerifyCommand {
+  std::string record;
+  MeasureOptions measured;
+  std::optional<int64_t> sample;  // most entries to measure; default: all
+  bool is_json = false;
+};
+Result<void> run_tuning_verify(const TuningVerifyCommand& command, Terminal& terminal);
+
 struct TuningMergeCommand {
   std::vector<std::string> records;
   std::string output;

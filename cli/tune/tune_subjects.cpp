@@ -5,11 +5,31 @@
 #include "cli/commands/layer_file.h"
 #include "compiler/support/file.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <memory>
 #include <utility>
 
 namespace moejit::cli {
+namespace {
+
+void keep_verified(std::vector<TuneProblem>& problems,
+                   const std::vector<compiler::TuningEntry>& entries) {
+  const auto entry_of = [&](const TuneProblem& problem) {
+    return std::ranges::find(entries, problem.name, &compiler::TuningEntry::problem);
+  };
+  std::erase_if(problems,
+                [&](const TuneProblem& problem) { return entry_of(problem) == entries.end(); });
+  for (TuneProblem& problem : problems) {
+    const compiler::Choices& recorded = entry_of(problem)->choices;
+    const bool is_offered = std::ranges::count(problem.candidates, recorded) > 0;
+    const bool is_usual = problem.candidates.front() == recorded;
+    problem.candidates.resize(1);
+    if (is_offered && !is_usual) problem.candidates.push_back(recorded);
+  }
+}
+
+}  // namespace
 
 Result<TuneSubjects> read_subjects(const MeasureOptions& options) {
   TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = options.seed};
@@ -48,6 +68,7 @@ Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
     ++owner;
   }
   join_problems(problems);
+  if (!subjects.verified.empty()) keep_verified(problems, subjects.verified);
   return problems;
 }
 

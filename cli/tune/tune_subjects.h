@@ -3,6 +3,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/tune/tune_problem.h"
+#include "compiler/tuning.h"
 
 #include <vector>
 
@@ -13,14 +14,18 @@ struct TuneSubjects {
   std::vector<TunedLayer> layers;
   std::vector<measure::GemmCase> gemms;
   uint64_t seed = 0;  // of the operands of cases
+  // The entries to verify; empty: everything is tuned.
+  std::vector<compiler::TuningEntry> verified = {};
 };
 
 // Reads the files that the options name. Errors: those of reading and parsing them; kUsage for
 // --tokens beyond a layer's max_tokens.
 Result<TuneSubjects> read_subjects(const MeasureOptions& options);
 
-// Returns the problems of all subjects, each once, as join_problems() sorts them. Those of layers
-// keep the memory of the layer that was opened last in `opened`.
+// Returns the problems of all subjects, each once, as join_problems() sorts them. If entries are to
+// be verified, only their problems, each with the usual choices and with those of its entry, unless
+// these are the usual ones or are not offered. Problems of layers keep the memory of the layer that
+// was opened last in `opened`.
 Result<std::vector<TuneProblem>> collect_problems(
     const TuneSubjects& subjects, const compiler::Target& target,
     const std::shared_ptr<OpenedLayer>& opened = std::make_shared<OpenedLayer>());

@@ -39,6 +39,7 @@ constexpr CodeRow kCodes[] = {
     {ErrorCode::kSimulatorFault, MOEJIT_ERROR_SIMULATOR_FAULT},
     {ErrorCode::kDeviceStatus, MOEJIT_ERROR_DEVICE_STATUS},
     {ErrorCode::kCheckFailed, MOEJIT_ERROR_CHECK_FAILED},
+    {ErrorCode::kTuningOutdated, MOEJIT_ERROR_TUNING_OUTDATED},
     {ErrorCode::kInternal, MOEJIT_ERROR_INTERNAL},
 };
 

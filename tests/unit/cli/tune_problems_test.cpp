@@ -50,6 +50,28 @@ TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
   EXPECT_DOUBLE_EQ(problems[0].share, 20.0 / 46.0);
 }
 
+TEST(TuneProblems, OfAVerificationHaveTheUsualChoicesAndThoseOfTheRecord) {
+  const compiler::Target sim = *compiler::parse_target("sim");
+  TuneSubjects subjects;
+  subjects.layers = {{layer_of(64), 64, 0}};
+  const auto all = collect_problems(subjects, sim);
+  ASSERT_TRUE(succeeded(all));
+  ASSERT_GT(all->size(), 3U);
+  const auto entry = [&](std::size_t problem, const compiler::Choices& choices) {
+    subjects.verified.push_back({.problem = (*all)[problem].name, .choices = choices});
+  };
+  entry(0, (*all)[0].candidates[2]);
+  entry(1, (*all)[1].candidates[0]);
+  entry(2, {{"stages", 99}});
+  subjects.verified.push_back({.problem = "of another layer"});
+  const auto kept = collect_problems(subjects, sim);
+  ASSERT_TRUE(succeeded(kept));
+  ASSERT_EQ(kept->size(), 3U);
+  EXPECT_EQ((*kept)[0].candidates, (std::vector{(*all)[0].candidates[0], (*all)[0].candidates[2]}));
+  EXPECT_EQ((*kept)[1].candidates, std::vector{(*all)[1].candidates[0]});
+  EXPECT_EQ((*kept)[2].candidates, std::vector{(*all)[2].candidates[0]});
+}
+
 TEST(TuneProblems, OfLayersWithOneNameHaveMemoryOfTheirOwn) {
   TuneSubjects subjects;
   subjects.layers = {{layer_of(64), 64, 0}, {layer_of(256), 256, 0}};

@@ -23,6 +23,7 @@ ERROR_CODES = {
     "cache_corrupt": 17, "cache_miss": 18, "driver_missing": 19, "no_device": 20, "driver": 21, "out_of_memory": 22,
     "workspace_too_small": 23, "simulator_fault": 24, "device_status": 25, "check_failed": 26, "internal": 27,
     "compiler_fault": 28, "interrupted": 29, "stream_capture": 30,
+    "tuning_outdated": 31,
 }
 
 WarnFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune/verify_record.h"
+
+#include "cli/terminal/interruption.h"
+#include "cli/tune/measuring_process.h"
+#include "cli/tune/open_measurer.h"
+#include "cli/tune/tune_session.h"
+#include "cli/tune/verify_report.h"
+#include "compiler/support/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/core.h>
+#include <string_view>
+#include <utility>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::TuningEntry;
+using compiler::TuningRecord;
+
+constexpr std::string_view kWithoutGpu =
+    "without a GPU, moejit tuning show tells what is in a record, and --target sim tries the "
+    "command";
+
+tl::unexpected<Error> refuse(std::string message, std::string hint) {
+  return fail(Stage::kFile, ErrorCode::kInvalidValue, std::move(message), std::move(hint));
+}
+
+Result<TuningRecord> read_record(const std::string& path) {
+  MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(path));
+  if (record.entries.empty())
+    return refuse(fmt::format("{} has no entries, wanted one or more to verify", path),
+                  "moejit tune measures a record");
+  return record;
+}
+
+Result<void> check_gpu(const TuningRecord& record, const MeasuredDevice& device,
+                       const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const compiler::GpuIdentity here,
+                    compiler::parse_gpu_identity(device.gpu, "this GPU"));
+  if (is_same_gpu(record.gpu, here)) return {};
+  return refuse(fmt::format("{} is of the {}, and this is the {}", path, to_string(record.gpu),
+                            to_string(here)),
+                "a record is verified on a GPU that it is of");
+}
+
+// Opens a journal for the races, which nobody reads: its file is gone when it is closed.
+Result<tune::JournalWriter> open_scratch_journal(const MeasuredDevice& device) {
+  std::error_code ignored;
+  std::string folder = std::filesystem::temp_directory_path(ignored) / "moejit-verify-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr)
+    return fail(Stage::kFile, ErrorCode::kFileWrite,
+                fmt::format("cannot make the folder {}: {}", folder, errno_text(errno)),
+                "TMPDIR names another folder for temporary files");
+  auto journal = tune::JournalWriter::open(folder + "/journal", new_session(device));
+  std::filesystem::remove_all(folder, ignored);
+  return journal;
+}
+
+// The entries of a record that are measured, by their problems.
+struct Sample {
+  std::vector<std::size_t> problems;  // indexes, ascending
+  int64_t usual = 0, left_out = 0;    // as in Verification
+};
+
+const TuningEntry& entry_of(const TuningRecord& record, const TuneProblem& problem) {
+  return *std::ranges::find(record.entries, problem.name, &TuningEntry::problem);
+}
+
+Sample sample_of(const TuningRecord& record, const std::vector<TuneProblem>& problems,
+                 std::optional<int64_t> most) {
+  Sample sample;
+  for (const std::string& name : sampling_order(record)) {
+    const auto problem = std::ranges::find(problems, name, &TuneProblem::name);
+    if (problem == problems.end()) continue;
+    if (entry_of(record, *problem).choices == problem->candidates.front())
+      ++sample.usual;
+    else if (most && std::ssize(sample.problems) >= *most)
+      ++sample.left_out;
+    else
+      sample.problems.push_back(static_cast<std::size_t>(problem - problems.begin()));
+  }
+  std::ranges::sort(sample.problems);
+  return sample;
+}
+
+// Races the two versions of a problem. Errors: of a device that no longer works.
+Result<VerifiedEntry> verify_entry(const TuningEntry& entry, const TuneProblem& problem,
+                                   std::size_t index, const compiler::Target& target,
+                                   const RaceSite& site) {
+  VerifiedEntry verified{.entry = entry, .subject = problem.subject};
+  if (site.stops()) {
+    verified.reason = "interrupted";
+    return verified;
+  }
+  if (problem.candidates.size() == 1) {
+    verified.verdict = Verdict::kNotOffered;
+    verified.reason = "this version of moejit has no such kernel for the problem";
+    return verified;
+  }
+  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources, sources_of(problem, target));
+  MOEJIT_TRY_ASSIGN(const std::string digest, compiler::text_digest(sources.back().text));
+  const bool is_text_changed = !entry.text_digest.empty() && entry.text_digest != digest;
+  MOEJIT_TRY(site.measurer.compile(index));
+  tune::Race race(2, verify_rules());
+  const Result<void> raced = race_kernel(problem, index, site, race);
+  if (raced) return judged(std::move(verified), race.outcome(), is_text_changed);
+  if (!site.measurer.is_usable()) return tl::make_unexpected(raced.error());
+  verified.reason = raced.error().message;
+  return verified;
+}
+
+// Measures the sample until the device fails, and notes each entry.
+Verification verify_sample(Verification so_far, const Sample& sample, const TuningRecord& record,
+                           const std::vector<TuneProblem>& problems, const compiler::Target& target,
+                           const RaceSite& site, const Terminal& terminal) {
+  for (const std::size_t index : sample.problems) {
+    const TuneProblem& problem = problems[index];
+    const auto done = std::ssize(so_far.entries), all = std::ssize(sample.problems);
+    terminal.show_progress("entries", done, all);
+    Result<VerifiedEntry> verified =
+        verify_entry(entry_of(record, problem), problem, index, target, site);
+    terminal.clear_progress();
+    if (!verified) {
+      so_far.failure = std::move(verified.error());
+      break;
+    }
+    terminal.note(
+        fmt::format("{}: {} ({} of {})", problem.subject, verdict_text(*verified), done + 1, all));
+    so_far.entries.push_back(std::move(*verified));
+  }
+  return so_far;
+}
+
+}  // namespace
+
+Result<Verification> verify_record(const TuningVerifyCommand& command, const Terminal& terminal) {
+  const MeasureOptions& options = command.measured;
+  if (options.layers.empty() && options.gemms.empty())
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                "wanted layer descriptions or --gemms FILE beside the record",
+                "an entry names its problem, and running it takes a layer or case that has it");
+  MOEJIT_TRY_ASSIGN(const double limit_seconds,
+                    parse_duration("--candidate-limit", options.candidate_limit));
+  MOEJIT_TRY_ASSIGN(const TuningRecord record, read_record(command.record));
+  MOEJIT_TRY_ASSIGN(TuneSubjects subjects, read_subjects(options));
+  subjects.verified = record.entries;
+  MeasuringProcess measurer([&] { return open_measurer(options, subjects, terminal, kWithoutGpu); },
+                            limit_seconds);
+  MOEJIT_TRY_ASSIGN(const MeasuredDevice device, measurer.device());
+  MOEJIT_TRY(check_gpu(record, device, command.record));
+  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, device.target));
+  if (problems.empty())
+    return refuse(fmt::format("none of the {} entries of {} is a problem of the layers and cases "
+                              "that were named",
+                              record.entries.size(), command.record),
+                  "an entry names its problem, and running it takes a layer or case that has it: "
+                  "name those that the record was measured with");
+  terminal.note(device.description);
+  MOEJIT_TRY_ASSIGN(tune::JournalWriter journal, open_scratch_journal(device));
+  const Interruption interruption;
+  const RaceSite site{
+      .measurer = measurer, .journal = journal, .times = race_times(options), .stops = [&] {
+        return interruption.is_requested();
+      }};
+  const Sample sample = sample_of(record, problems, command.sample);
+  Verification verification{.gpu = record.gpu,
+                            .usual = sample.usual,
+                            .elsewhere = std::ssize(record.entries) - std::ssize(problems),
+                            .left_out = sample.left_out};
+  verification = verify_sample(std::move(verification), sample, record, problems, device.target,
+                               site, terminal);
+  verification.signal = interruption.signal();
+  return verification;
+}
+
+}  // namespace moejit::cli
