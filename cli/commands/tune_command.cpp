@@ -3,6 +3,8 @@
 #include "cli/execution/open_engine.h"
 #include "cli/report/tune_page.h"
 #include "cli/terminal/interruption.h"
+#include "cli/terminal/shell_word.h"
+#include "cli/tune/folder_lock.h"
 #include "cli/tune/sweep.h"
 #include "cli/tune/tune_report.h"
 #include "cli/tune/tune_subjects.h"
@@ -53,18 +55,42 @@ Result<TuningRecord> record_of(const tune::Journal& journal, const std::string& 
   return merge(before, records.front());
 }
 
+// Returns the error of a file that was to get what the journal has, with how to write it later.
+tl::unexpected<Error> not_written(Error error, const std::string& journal_path,
+                                  std::string_view option) {
+  if (error.hint.empty())
+    error.hint = fmt::format(
+        "the journal has all that was measured: moejit tune --replay {} {} "
+        "FILE writes it elsewhere",
+        shell_word(journal_path), option);
+  return tl::make_unexpected(std::move(error));
+}
+
+// Writes what the journal gives into the record, beside the entries of other problems.
+Result<TuningRecord> update_record(const tune::Journal& journal, const std::string& journal_path,
+                                   const std::string& output) {
+  FileDescriptor lock;
+  if (!output.empty()) lock = lock_folder_of(output);
+  MOEJIT_TRY_ASSIGN(TuningRecord record, record_of(journal, journal_path, output));
+  if (output.empty()) return record;
+  if (auto written = write_file(output, to_json(record)); !written)
+    return not_written(std::move(written.error()), journal_path, "--output");
+  return record;
+}
+
 // Writes the record, if there is an output file, and prints what was found.
 Result<void> finish(const TuneCommand& command, const std::string& journal_path,
                     const std::string& note, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const tune::Journal journal, tune::read_journal(journal_path));
-  MOEJIT_TRY_ASSIGN(const TuningRecord record, record_of(journal, journal_path, command.output));
-  if (!command.output.empty()) MOEJIT_TRY(write_file(command.output, to_json(record)));
+  MOEJIT_TRY_ASSIGN(const TuningRecord record,
+                    update_record(journal, journal_path, command.output));
   MOEJIT_TRY_ASSIGN(const TuneSummary summary, summarize(journal));
   terminal.print(command.is_json ? tune_json(summary, record)
                                  : tune_text(summary, record, command.output, note));
   if (!command.report.empty()) {
     MOEJIT_TRY_ASSIGN(const std::string page, tune_report_html(journal, record));
-    MOEJIT_TRY(write_file(command.report, page));
+    if (auto written = write_file(command.report, page); !written)
+      return not_written(std::move(written.error()), journal_path, "--report");
   }
   if (summary.changed_bits == 0) return {};
   return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
