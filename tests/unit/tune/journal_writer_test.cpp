@@ -2,42 +2,20 @@
 #include "runtime/tune/journal_writer.h"
 
 #include "compiler/support/file.h"
+#include "tests/support/full_disk.h"
 #include "tests/unit/tune/journal_sample.h"
 
-#include <csignal>
 #include <gtest/gtest.h>
 #include <limits>
 #include <string>
-#include <sys/resource.h>
 #include <vector>
 
 namespace moejit::tune {
 namespace {
 
+using testing::FullDisk;
 using testing::succeeded;
 using testing::TestDir;
-
-// Files of this process end at so many bytes while this lives, as on a disk that is full.
-class FullDisk {
- public:
-  explicit FullDisk(std::size_t bytes) {
-    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);  // so that write() returns an error
-    ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-    rlimit limit = old_limit_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit old_limit_{};
-  void (*old_handler_)(int) = nullptr;
-};
 
 class JournalWriterTest : public ::testing::Test {
  protected:
