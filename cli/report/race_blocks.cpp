@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace moejit::cli {
@@ -62,8 +63,15 @@ class Follower {
   }
 
   void end_round() {
-    if (open_.size() < 3) return drop_open();
-    const double usual_us = std::sqrt(open_.front().microseconds * open_.back().microseconds);
+    double usual = 0.0;  // the sum of the logarithms
+    int32_t usual_blocks = 0;
+    for (const TimedBlock& block : open_) {
+      if (block.candidate != 0) continue;
+      usual += std::log(block.microseconds);
+      ++usual_blocks;
+    }
+    if (std::ssize(open_) == usual_blocks) return drop_open();
+    const double usual_us = std::exp(usual / usual_blocks);
     ++found_.rounds;
     if (!ended_in_ || *ended_in_ != session_) found_.session_starts.push_back(found_.rounds);
     ended_in_ = session_;

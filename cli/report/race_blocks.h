@@ -16,7 +16,7 @@ struct TimedBlock {
   int32_t candidate = 0;
   int32_t round = 1;  // from 1 on through all sessions
   double microseconds = 0.0;
-  double ratio = 1.0;  // to the geometric mean of the usual choices' two times in this round
+  double ratio = 1.0;  // to the geometric mean of the usual choices' times in this round
   std::optional<double> megahertz, watts;
 };
 

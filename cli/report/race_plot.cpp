@@ -185,7 +185,8 @@ std::string state_text(const Outcome& outcome, int32_t candidate) {
     case RaceState::kUntimed: return "not timed";
   }
   if (!outcome.is_settled) return "still in the race";
-  return standing.high < 1.0 - outcome.zone ? "gains, not chosen" : "no certain gain";
+  const bool gains = standing.high < 1.0 && standing.median_ratio <= 1.0 - outcome.zone;
+  return gains ? "gains, not chosen" : "no certain gain";
 }
 
 std::vector<int32_t> listed_order(const Outcome& outcome) {

@@ -32,7 +32,7 @@ std::string outcome_text(const ReportedRace& reported) {
                      change_text(winner.median_ratio), change_range_text(winner.low, winner.high));
 }
 
-// Adds how much two blocks of the usual kernel differ, and what gain is believed.
+// Adds how surely blocks of the usual kernel are alike, and what gain is believed.
 void add_noise(Element parent, const Outcome& outcome) {
   Element text = parent.add("p");
   text.set("class", "noise");
@@ -40,7 +40,7 @@ void add_noise(Element parent, const Outcome& outcome) {
     text.write("Noise of the usual choices: unknown; it takes six rounds to tell.");
     return;
   }
-  text.write("Noise of the usual choices: their two blocks of a round differ by \u00B1");
+  text.write("Noise of the usual choices: their blocks of a round differ by \u00B1");
   add_value(text, outcome.noise, percent_text(outcome.noise));
   text.write(" (95 % interval of the median). A gain is believed beyond ");
   add_value(text, outcome.zone, percent_text(outcome.zone));

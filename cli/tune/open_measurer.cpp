@@ -20,7 +20,8 @@ Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& opti
 RaceTimes race_times(const MeasureOptions& options) {
   return {.block_seconds = 1e-3 * options.block_milliseconds,
           .heat_seconds = options.heat_seconds,
-          .most_heat_seconds = 5.0 * options.heat_seconds};
+          .most_heat_seconds = 5.0 * options.heat_seconds,
+          .lead_seconds = options.heat_seconds / 3.0};
 }
 
 }  // namespace moejit::cli

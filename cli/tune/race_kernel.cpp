@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/core.h>
 #include <random>
 #include <span>
+#include <utility>
 
 namespace moejit::cli {
 namespace {
@@ -34,8 +36,8 @@ class KernelRace {
     MOEJIT_TRY(make_versions());
     if (is_over()) return {};
     MOEJIT_TRY(heat());
-    for (int32_t round = 1; !is_over(); ++round) {
-      MOEJIT_TRY(run_round(round));
+    while (!is_over()) {
+      MOEJIT_TRY(run_rounds());
       MOEJIT_TRY(make_versions());  // that race again since another one is out
     }
     return {};
@@ -115,37 +117,72 @@ class KernelRace {
 
   int64_t launches() const { return measure::launches_for(site_.times.block_seconds, usual_us_); }
 
-  // Times the usual version, all that race in random order, and the usual version again.
-  Result<void> run_round(int32_t number) {
-    std::vector<int32_t> order = race_.racing();
+  double block_seconds() const { return 1e-6 * usual_us_ * static_cast<double>(launches()); }
+
+  // Returns the versions of a round: the usual one, all that race and the usual one some more times
+  // in random order, and the usual one again.
+  std::vector<int32_t> draw_order(std::span<const int32_t> racing) {
+    std::vector<int32_t> order(racing.begin(), racing.end());
+    order.insert(order.end(), static_cast<std::size_t>(tune::default_places(racing.size())), 0);
     std::ranges::shuffle(order, random_);
     order.insert(order.begin(), 0);
     order.push_back(0);
+    return order;
+  }
+
+  // Times a lead of the usual version and then rounds, up to the next look.
+  Result<void> run_rounds() {
+    const std::vector<int32_t> racing = race_.racing();
+    const auto lead =
+        static_cast<std::size_t>(std::ceil(site_.times.lead_seconds / block_seconds()));
+    std::vector<int32_t> order(lead, 0);
+    std::vector<std::vector<int32_t>> rounds;
+    double seconds = 0.0;
+    do {
+      rounds.push_back(draw_order(racing));
+      order.insert(order.end(), rounds.back().begin(), rounds.back().end());
+      seconds += block_seconds() * static_cast<double>(rounds.back().size());
+    } while (seconds < site_.times.call_seconds && std::ssize(rounds) < race_.rounds_to_look());
     const Result<TimedBlocks> timed = site_.measurer.time(order, launches());
-    if (!timed) return find_culprit(order, timed.error());
-    tune::Round round{.default_first_us = timed->microseconds.front(),
-                      .default_last_us = timed->microseconds.back()};
+    if (!timed) return find_culprit(racing, timed.error());
+    std::span<const double> times = std::span(timed->microseconds).subspan(lead);
+    for (const std::vector<int32_t>& round : rounds) {
+      MOEJIT_TRY(take_round(round, times.first(round.size()), *timed));
+      times = times.subspan(round.size());
+    }
+    return {};
+  }
+
+  Result<void> take_round(std::span<const int32_t> order, std::span<const double> times,
+                          const TimedBlocks& timed) {
+    ++rounds_;
+    std::vector<tune::Event> blocks;
+    tune::Round round{.default_first_us = times.front(), .default_last_us = times.back()};
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (order[i] != 0) round.candidates_us[order[i]] = timed->microseconds[i];
       const Place place = i == 0                  ? Place::kDefaultFirst
                           : i + 1 == order.size() ? Place::kDefaultLast
                                                   : Place::kCandidate;
-      MOEJIT_TRY(site_.journal.append(problem_.name, Block{.round = number,
-                                                           .place = place,
-                                                           .choices = choices_of(order[i]),
-                                                           .microseconds = timed->microseconds[i],
-                                                           .megahertz = timed->megahertz,
-                                                           .watts = timed->watts}));
+      if (order[i] != 0)
+        round.candidates_us[order[i]] = times[i];
+      else if (place == Place::kCandidate)
+        round.default_inner_us.push_back(times[i]);
+      blocks.push_back(Block{.round = rounds_,
+                             .place = place,
+                             .choices = choices_of(order[i]),
+                             .microseconds = times[i],
+                             .megahertz = timed.megahertz,
+                             .watts = timed.watts});
     }
-    return race_.add(round);
+    MOEJIT_TRY(site_.journal.append_all(problem_.name, blocks));
+    return race_.add_racing(std::move(round));
   }
 
-  // Times each version of a round that failed alone, to rule out those that fail again.
-  Result<void> find_culprit(std::span<const int32_t> order, const Error& error) {
+  // Times each version of rounds that failed alone, to rule out those that fail again.
+  Result<void> find_culprit(std::span<const int32_t> racing, const Error& error) {
     if (++failed_rounds_ == kMostFailedRounds) return tl::make_unexpected(error);
     if (site_.measurer.loss()) MOEJIT_TRY(open());
     MOEJIT_TRY(heat());
-    for (const int32_t candidate : order.subspan(1, order.size() - 2)) {
+    for (const int32_t candidate : racing) {
       if (site_.stops()) return {};
       if (!is_made(candidate)) MOEJIT_TRY(make(candidate));
       if (!is_made(candidate)) continue;
@@ -164,6 +201,7 @@ class KernelRace {
   tune::Race& race_;
   std::vector<bool> made_;        // by candidate, since the problem was opened
   std::vector<int32_t> crashes_;  // by candidate
+  int32_t rounds_ = 0;
   int32_t failed_rounds_ = 0;
   double usual_us_ = 1.0;
   std::mt19937_64 random_{1};  // the order within a round

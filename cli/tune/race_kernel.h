@@ -11,11 +11,16 @@
 
 namespace moejit::cli {
 
-// How long a race of a kernel's versions takes.
+// How long a race of a kernel's versions takes. Rounds run in calls. Between two calls the GPU
+// cools, so that the first blocks of a call would be faster than the others; a lead of the usual
+// version, whose times do not count, takes their place.
 struct RaceTimes {
   double block_seconds = 0.015;  // of launches of one version
   double heat_seconds = 0.6;     // of launches of the usual version before the first round
   double most_heat_seconds = 3.0;
+  double lead_seconds = 0.2;  // of a call
+  double call_seconds =
+      0.8;  // which a call's rounds fill, while no look comes before; one at least
 };
 
 // Where a race measures and what it writes.

@@ -32,7 +32,7 @@ std::string_view to_string(Verdict verdict) {
 
 tune::RaceRules verify_rules() {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  return {.drop_factor_after_2 = kNever, .drop_factor_after_4 = kNever};
+  return {.drop_errors = kNever};
 }
 
 VerifiedEntry judged(VerifiedEntry verified, const tune::Outcome& outcome, bool is_text_changed) {

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace moejit::tune {
 namespace {
@@ -56,13 +57,19 @@ Result<JournalWriter> JournalWriter::open(const std::string& path, const Session
   MOEJIT_TRY(writer.lock());
   MOEJIT_TRY(writer.look_at_content());
   writer.session_ = session.id;
-  MOEJIT_TRY(writer.write(first_line));
+  MOEJIT_TRY(writer.write(std::span(&first_line, 1)));
   sync_folder_of(path);
   return writer;
 }
 
 Result<void> JournalWriter::append(std::string_view problem, const Event& event) {
-  return write(text_of(session_, problem, event));
+  return append_all(problem, std::span(&event, 1));
+}
+
+Result<void> JournalWriter::append_all(std::string_view problem, std::span<const Event> events) {
+  std::vector<std::string> lines;
+  for (const Event& event : events) lines.push_back(text_of(session_, problem, event));
+  return write(lines);
 }
 
 Result<void> JournalWriter::lock() {
@@ -94,12 +101,15 @@ Result<void> JournalWriter::look_at_content() {
   return {};
 }
 
-Result<void> JournalWriter::write(std::string_view line) {
+Result<void> JournalWriter::write(std::span<const std::string> lines) {
   if (has_failed_) return cannot_write("an earlier line could not be written");
-  // What cannot be read back must not be written: it would make all of the journal unreadable.
-  MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_line(line, path_ + ": line to append", 1));
-  MOEJIT_TRY(read_line(document));
-  const std::string text = fmt::format("{}{}\n", is_torn_ ? "\n" : "", line);
+  std::string text = is_torn_ ? "\n" : "";
+  for (const std::string& line : lines) {
+    // What cannot be read back must not be written: it would make all of the journal unreadable.
+    MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_line(line, path_ + ": line to append", 1));
+    MOEJIT_TRY(read_line(document));
+    text += line + "\n";
+  }
   const auto bytes = static_cast<int64_t>(text.size());
   if (size_ + bytes > kMostJournalBytes)
     return fail(Stage::kFile, ErrorCode::kInvalidValue,

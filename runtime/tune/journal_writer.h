@@ -5,6 +5,7 @@
 #include "runtime/tune/journal.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,9 @@ class JournalWriter {
   // kFileWrite if the file cannot be written, such as on a full disk. What was there before stays
   // readable, but the writer takes nothing more.
   Result<void> append(std::string_view problem, const Event& event);
+  // Appends events of a problem and syncs once, behind the last. Errors are those of one event; if
+  // one of them could not be read back, none is appended.
+  Result<void> append_all(std::string_view problem, std::span<const Event> events);
 
  private:
   JournalWriter(std::string path, FileDescriptor file)
@@ -32,7 +36,7 @@ class JournalWriter {
 
   Result<void> lock();
   Result<void> look_at_content();
-  Result<void> write(std::string_view line);
+  Result<void> write(std::span<const std::string> lines);
   tl::unexpected<Error> cannot_write(std::string_view why) const;
 
   std::string path_;

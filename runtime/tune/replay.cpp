@@ -40,7 +40,10 @@ class Track {
     if (block.place == Place::kDefaultFirst) return begin(session, block);
     if (!open_ || open_->session != session || open_->number != block.round) return {};
     if (block.place == Place::kDefaultLast) return end(block);
-    if (const std::optional<int32_t> candidate = find(block.choices))
+    const std::optional<int32_t> candidate = find(block.choices);
+    if (candidate == 0)
+      open_->times.default_inner_us.push_back(block.microseconds);
+    else if (candidate)
       open_->times.candidates_us[*candidate] = block.microseconds;
     return {};
   }
@@ -85,12 +88,7 @@ class Track {
     Round round = std::exchange(open_, std::nullopt)->times;
     if (block.choices != candidates_.front()) return {};
     round.default_last_us = block.microseconds;
-    const std::vector<int32_t> racing = race_.racing();
-    std::erase_if(round.candidates_us, [&](const auto& timed) {
-      return !std::ranges::binary_search(racing, timed.first);
-    });
-    if (round.candidates_us.empty()) return {};
-    return race_.add(round);
+    return race_.add_racing(std::move(round));
   }
 
   const CandidateList* last_;    // that says who races

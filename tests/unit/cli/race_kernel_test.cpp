@@ -6,8 +6,11 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/cli/scripted_measurer.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <set>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -66,6 +69,35 @@ TEST_F(RaceKernel, RacesGoodVersionsInOneProcess) {
   EXPECT_EQ(replayed().outcome(), race_.outcome());
 }
 
+// A block is 150 launches of 100 us, so that a lead has 14 blocks, and a round of 4 candidates and
+// 2 + 2 usual blocks takes 0.12 s, of which 7 fill a call of 0.8 s.
+TEST_F(RaceKernel, TimesALeadThatDoesNotCountAndThenRoundsUpToTheNextLook) {
+  measurer_.ratios = {{3, 0.9}, {4, 0.9}};
+  ASSERT_TRUE(run());
+  std::vector<std::size_t> rounds;
+  for (const std::vector<int32_t>& call : measurer_.calls) {
+    EXPECT_EQ(std::vector<int32_t>(call.begin(), call.begin() + 14), std::vector<int32_t>(14, 0));
+    rounds.push_back(static_cast<std::size_t>(std::ranges::count(call, 3)));
+  }
+  EXPECT_EQ(rounds, (std::vector<std::size_t>{2, 1, 1, 2}));  // looks are after 2, 3, 4 and 6
+  EXPECT_EQ(measurer_.calls.front().size(), 14U + 2 * (4 + 4));
+  EXPECT_EQ(measurer_.calls.back().size(), 14U + 2 * (2 + 4));  // 1 and 2 are far behind
+  const auto journal = tune::read_journal(path_);
+  ASSERT_TRUE(journal);
+  EXPECT_EQ(journal->entries.size(), 1U + 2 * (4 + 4) + 4 * (2 + 4));  // and the list
+}
+
+TEST_F(RaceKernel, TimesTheUsualVersionAtRandomPlaces) {
+  measurer_.ratios = {{1, 0.99}, {2, 0.99}, {3, 0.99}, {4, 0.99}};
+  ASSERT_TRUE(run());
+  std::set<std::ptrdiff_t> places;
+  for (const std::vector<int32_t>& call : measurer_.calls) {
+    const auto first = call.begin() + 15;  // behind the lead and the round's first block
+    places.insert(std::find(first, call.end(), 0) - first);
+  }
+  EXPECT_GT(places.size(), 1U);
+}
+
 struct BadCandidate {
   const char* name;
   Behavior behavior;
@@ -117,7 +149,7 @@ TEST_F(RaceKernel, MakesAVersionAgainThatCrashedOnce) {
 TEST_F(RaceKernel, MakesVersionsThatRaceAgainWhenAFasterOneIsOut) {
   measurer_.ratios = {{2, 0.5}, {3, 0.9}};
   int32_t asked = 0;
-  stops_ = [&] { return ++asked > 9; };  // after three rounds, which 2 wins by far
+  stops_ = [&] { return ++asked > 9; };  // after a few rounds, which 2 wins by far
   ASSERT_TRUE(run());
   ASSERT_GT(race_.outcome().standings[3].dropped_after, 0);
   // In the next session 2 fails, which brings the others back.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 namespace moejit::testing {
 
@@ -42,6 +43,7 @@ class ScriptedMeasurer final : public Measurer {
   int32_t crashes_to_come = 0;  // of the usual version, when it is heated
   int32_t starts = 0;           // of the process
   std::map<int32_t, int32_t> makes;
+  std::vector<std::vector<int32_t>> calls;  // the candidates that each call timed
 
   Result<void> prefetch() override { return {}; }
   Result<void> compile(std::size_t) override { return {}; }
@@ -86,6 +88,7 @@ class ScriptedMeasurer final : public Measurer {
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t) override {
     EXPECT_TRUE(is_open_);
     loss_.reset();
+    calls.emplace_back(candidates.begin(), candidates.end());
     TimedBlocks timed;
     for (const int32_t candidate : candidates) {
       EXPECT_TRUE(candidate == 0 || made_.contains(candidate)) << candidate << " was not made";

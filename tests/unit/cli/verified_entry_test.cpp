@@ -72,7 +72,7 @@ TEST(VerifiedEntry, IsNotJudgedByRoundsThatGiveNoInterval) {
 
 TEST(VerifiedEntry, IsRacedUntilThereIsAnInterval) {
   tune::Race race(2, verify_rules());
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 8; ++round) {
     ASSERT_FALSE(race.racing().empty()) << round;
     ASSERT_TRUE(
         race.add({.default_first_us = 1.0, .default_last_us = 1.0, .candidates_us = {{1, 2.0}}}));

@@ -33,6 +33,19 @@ TEST_F(JournalWriterTest, LeavesEachLineInTheFileBeforeItReturns) {
   EXPECT_EQ(read_journal(path()).value().entries.size(), 1U);
 }
 
+TEST_F(JournalWriterTest, AppendsManyEventsOrNone) {
+  auto writer = JournalWriter::open(path(), kSession);
+  ASSERT_TRUE(succeeded(writer));
+  std::vector<Event> events = sample_events();
+  ASSERT_TRUE(succeeded(writer->append_all("fc1", events)));
+  EXPECT_EQ(events_of(read_journal(path()).value()), events);
+  const std::string before = text();
+  events.push_back(Block{.round = 0, .choices = kWider, .microseconds = 1.0});
+  EXPECT_FALSE(writer->append_all("fc1", events));
+  EXPECT_EQ(text(), before);
+  EXPECT_TRUE(succeeded(writer->append("fc1", kList)));
+}
+
 TEST_F(JournalWriterTest, ExcludesASecondOne) {
   auto first = JournalWriter::open(path(), kSession);
   ASSERT_TRUE(succeeded(first));

@@ -48,12 +48,13 @@ TEST(ProposedChoices, AreTheUsualOnesWhileARaceIsOpen) {
   sheet.add("fc1", kList);
   for (int32_t round = 1; round <= 6; ++round) {
     sheet.add("fc1", Block{round, Place::kDefaultFirst, kDefault, 100.0, {}, {}});
-    sheet.add("fc1", Block{round, Place::kCandidate, kDeeper, 90.0, {}, {}});
-    sheet.add("fc1", Block{round, Place::kCandidate, kWider, round < 6 ? 92.0 : 85.0, {}, {}});
+    const double us = round % 2 == 0 ? 89.0 : 91.0;  // both take 90 in the median
+    sheet.add("fc1", Block{round, Place::kCandidate, kDeeper, us, {}, {}});
+    sheet.add("fc1", Block{round, Place::kCandidate, kWider, 180.0 - us, {}, {}});
     sheet.add("fc1", Block{round, Place::kDefaultLast, kDefault, 100.0, {}, {}});
   }
   const Outcome outcome = replay(sheet.journal).value().front().race.outcome();
-  ASSERT_EQ(outcome.winner, 2);
+  ASSERT_EQ(outcome.winner, 1);
   ASSERT_FALSE(outcome.is_settled);
   const StepList list = sheet.proposed({"fc1"});
   EXPECT_EQ(list.choices.front().choices, kDefault);

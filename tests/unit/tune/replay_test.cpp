@@ -64,7 +64,7 @@ TEST(Replay, DecidesAsTheLiveRaceDid) {
       Round round{.default_first_us = 100 + 3 * std::sin(number), .default_last_us = 100 + 1.0 / 3};
       log(block(number, Place::kDefaultFirst, kDefault, round.default_first_us));
       for (const int32_t candidate : live.racing()) {
-        const double us = 97 + std::cos(7 * number + candidate);
+        const double us = 96 + 3 * std::cos(7 * number + candidate);
         round.candidates_us[candidate] = us;
         log(block(number, Place::kCandidate, kList.candidates[static_cast<std::size_t>(candidate)],
                   us));
@@ -87,6 +87,17 @@ TEST(Replay, DecidesAsTheLiveRaceDid) {
   EXPECT_EQ(races->front().race.outcome(), live.outcome());
   EXPECT_EQ(races->front().problem, "fc1");
   EXPECT_EQ(races->front().gpu, kSession.gpu);
+}
+
+TEST(Replay, DividesByTheDefaultsTimesBetweenFirstAndLast) {
+  Sheet sheet;
+  sheet.add(kList);
+  sheet.add(block(1, Place::kDefaultFirst, kDefault, 70));
+  sheet.add(block(1, Place::kCandidate, kDefault, 80));
+  sheet.add(block(1, Place::kCandidate, kWider, 90));
+  sheet.add(block(1, Place::kCandidate, kDefault, 125));
+  sheet.add(block(1, Place::kDefaultLast, kDefault, 70));
+  EXPECT_DOUBLE_EQ(outcome_of(sheet).standings[1].median_ratio, 0.9);  // sqrt(80 * 125) = 100
 }
 
 TEST(Replay, NamesTheWinnerByItsChoices) {
