@@ -66,11 +66,16 @@ Race::Race(int32_t candidates, const RaceRules& rules) : rules_(rules) {
   runners_.resize(static_cast<std::size_t>(std::max(candidates, 1)));
 }
 
+int32_t Race::most_rounds() const {
+  const bool is_wild = rounds() >= rules_.trial_rounds && deviation_ > rules_.wild_scatter;
+  return is_wild ? std::min(rules_.wild_rounds, rules_.most_rounds) : rules_.most_rounds;
+}
+
 std::vector<int32_t> Race::racing() const {
   std::vector<int32_t> racing;
   if (is_over_) return racing;
   for (std::size_t i = 1; i < runners_.size(); ++i)
-    if (runners_[i].is_contender() && runners_[i].rounds() < rules_.most_rounds)
+    if (runners_[i].is_contender() && runners_[i].rounds() < most_rounds())
       racing.push_back(static_cast<int32_t>(i));
   return racing;
 }

@@ -26,6 +26,8 @@ struct RaceRules {
   int32_t least_rounds = 6;      // nobody wins before them; intervals need 6
   int32_t trial_rounds = 8;      // before them only those are dropped that are far behind
   int32_t most_rounds = 256;     // what is known after them decides
+  double wild_scatter = 0.15;    // no GPU that is left alone scatters like this, and a race on it
+  int32_t wild_rounds = 16;      // has no more than these rounds, for it would not get far
   int32_t most_timings = 128;    // rounds times the candidates that go on after the trial
   double indifference = 0.01;    // a smaller gain than this share of the time counts as none
   double least_scatter = 0.005;  // no race is believed to be calmer than this
@@ -152,6 +154,7 @@ class Race {
   };
 
   Result<void> check(const Round& round) const;
+  int32_t most_rounds() const;
   int32_t rounds() const { return static_cast<int32_t>(place_ratios_.size()); }
   void refresh();
   void look();

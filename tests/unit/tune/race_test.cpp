@@ -242,6 +242,15 @@ TEST(Race, AddsOfARoundWhatRaces) {
   EXPECT_EQ(race.outcome().standings[2].rounds, 2);
 }
 
+TEST(Race, EndsAfterSixteenRoundsIfTimesAreWild) {
+  Race race(2);
+  // A change by 35 % a round; the median is 90.
+  for (int32_t i = 0; i < 16; ++i)
+    ASSERT_TRUE(succeeded(race.add(round_of(race, {i % 2 == 0 ? 75.0 : 105.0}))));
+  EXPECT_TRUE(race.outcome().is_settled);
+  EXPECT_EQ(race.outcome().winner, 0);
+}
+
 TEST(Race, BelievesNoGainThatManyRoundsDeny) {
   Race race(2);
   // The candidate takes 99.5 % in 6 of 16 rounds, and the 13th ratio in order is one of these.
