@@ -26,7 +26,7 @@ struct RaceRules {
   int32_t least_rounds = 6;      // nobody wins before them; intervals need 6
   int32_t trial_rounds = 8;      // before them only those are dropped that are far behind
   int32_t most_rounds = 256;     // what is known after them decides
-  double wild_scatter = 0.15;    // no GPU that is left alone scatters like this, and a race on it
+  double wild_scatter = 0.10;    // no GPU that is left alone scatters like this, and a race on it
   int32_t wild_rounds = 16;      // has no more than these rounds, for it would not get far
   int32_t most_timings = 128;    // rounds times the candidates that go on after the trial
   double indifference = 0.01;    // a smaller gain than this share of the time counts as none
