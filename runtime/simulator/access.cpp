@@ -14,21 +14,35 @@ const char* verb_of(sim::Access kind) {
 
 }  // namespace
 
-// Checks an address and returns its offset in the CTA's dynamic shared memory.
+// Checks an address in the shared memory of the thread's CTA and returns its offset in that of the
+// cluster.
 uint32_t Cta::shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site) {
   const uint32_t offset = address - sim::kSharedBase;
-  if (address < sim::kSharedBase || offset > shared_.bytes() || shared_.bytes() - offset < bytes) {
+  const uint32_t limit = launch_->shared_bytes;
+  if (address < sim::kSharedBase || offset > limit || limit - offset < bytes) {
     report(site, fmt::format("{} {} bytes at offset {} of shared memory, of which the launch has "
                              "{} bytes",
-                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase,
-                             shared_.bytes()));
+                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase, limit));
   }
   if (address % bytes != 0) {
     report(site, fmt::format("{} {} bytes at offset {} of shared memory, which is not a multiple "
                              "of {}",
                              verb, bytes, offset, bytes));
   }
-  return offset;
+  return shared_begin(cta_of(thread())) + offset;
+}
+
+// Reports a CTA of the cluster that does not exist or has ended: its shared memory may be
+// another's.
+void Cta::check_alive(int32_t cta, const char* verb, sim::Site site) {
+  if (cta < 0 || cta >= launch_->cluster_ctas) {
+    report(site, fmt::format("{} CTA {} of a cluster of {}", verb, cta, launch_->cluster_ctas));
+  }
+  if ((alive_warps_ & warps_of(cta)) == 0) {
+    report(site, fmt::format("{} CTA {} of the cluster, which has ended: a sync_cluster before its "
+                             "end is missing",
+                             verb, cta));
+  }
 }
 
 void* Cta::access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {

@@ -24,19 +24,27 @@ int32_t registers_at_start(const Launch& launch) {
 
 Cta::Cta(std::unique_ptr<StackSlab> slab) : slab_(std::move(slab)), fibers_(*slab_) {}
 
-void Cta::start(const Launch& launch, int32_t index) {
+uint32_t Cta::warps_of(int32_t cta) const {
+  const int32_t warps = (launch_->threads + sim::kWarpLanes - 1) / sim::kWarpLanes;
+  return static_cast<uint32_t>((uint64_t{1} << warps) - 1) << (cta * warps);
+}
+
+void Cta::start(const Launch& launch, int32_t first) {
   launch_ = &launch;
-  index_ = index;
+  first_cta_ = first;
+  shared_stride_ = (launch.shared_bytes + 1023) / 1024 * 1024;
+  // The last CTA's ends where the launch says, so that what lies behind it is beyond all.
+  const uint32_t shared_bytes = shared_begin(launch.cluster_ctas - 1) + launch.shared_bytes;
   sim::Machine& machine = slab_->machine();
   machine.calls = &calls_of_cta();
   machine.owner = this;
-  machine.cta = index;
+  machine.cta = first;
   machine.cta_count = launch.ctas;
   machine.thread_count = launch.threads;
-  order_.reset(launch.threads);
-  shared_.reset(launch.shared_bytes);
-  copies_.reset(launch.threads);
-  mbarriers_.reset(launch.shared_bytes);
+  order_.reset(thread_count());
+  shared_.reset(shared_bytes);
+  copies_.reset(thread_count());
+  mbarriers_.reset(shared_bytes);
   tensor_copies_.reset();
   agents_.clear();
   barriers_.fill({});
@@ -45,25 +53,25 @@ void Cta::start(const Launch& launch, int32_t index) {
     group = {};
     group.registers = registers_at_start(launch);
   }
-  free_registers_ = 0;
+  free_registers_.fill(0);
   wgmmas_under_way_ = 0;
   alive_warps_ = 0;
-  for (int32_t thread = 0; thread < launch.threads; ++thread) {
+  for (int32_t thread = 0; thread < thread_count(); ++thread) {
     threads_[static_cast<std::size_t>(thread)] = {};
     warp_of(thread).alive |= 1u << (thread % sim::kWarpLanes);
     alive_warps_ |= 1u << (thread / sim::kWarpLanes);
   }
 }
 
-std::optional<std::string> Cta::run(const Launch& launch, int32_t index) {
-  start(launch, index);
+std::optional<std::string> Cta::run(const Launch& launch, int32_t first) {
+  start(launch, first);
   // Each CTA has a seed of its own, so that it runs the same whichever host thread runs it.
-  Random random(launch.seed ^ (static_cast<uint64_t>(index) << 32));
+  Random random(launch.seed ^ (static_cast<uint64_t>(first) << 32));
   const uint64_t seed = random.next();
   constexpr std::array<uint32_t, 4> kHastes{1, 8, 64, 0};
   haste_ = kHastes[random.below(4)];
   const Fibers::Outcome outcome =
-      fibers_.run(launch.threads, seed,
+      fibers_.run(thread_count(), seed,
                   {.body =
                        [](void* self) {
                          const Launch& running = *static_cast<Cta*>(self)->launch_;
@@ -77,7 +85,10 @@ std::optional<std::string> Cta::run(const Launch& launch, int32_t index) {
     case Fibers::Outcome::kStopped: return std::move(report_);
     case Fibers::Outcome::kNobodyReady: break;
   }
-  return fmt::format("kernel {}, CTA {}: {}", launch.kernel, index, describe_dead_lock());
+  const std::string whose = launch.cluster_ctas == 1
+                                ? fmt::format("CTA {}", first)
+                                : fmt::format("CTA {} and CTA {}", first, first + 1);
+  return fmt::format("kernel {}, {}: {}", launch.kernel, whose, describe_dead_lock());
 }
 
 // Ends the current thread, which has returned from the kernel.
@@ -98,7 +109,7 @@ void Cta::exited() {
   warp.alive &= ~(1u << (self % sim::kWarpLanes));
   if (warp.alive == 0) {
     alive_warps_ &= ~(1u << index);
-    complete_if_full(0);
+    if (!complete_if_full(cta_of(self) * kCtaBarriers)) complete_if_full(kClusterBarrier);
   } else if (warp.at_barrier == warp.alive) {
     warp_arrived(index);
   }
@@ -112,14 +123,15 @@ std::optional<std::string> Cta::describe_left_over() {
     return sentence(barrier.last_copy.thread, barrier.last_copy.site,
                     fmt::format("the CTA ends and nobody has waited for this copy to complete on "
                                 "the mbarrier at offset {}",
-                                barrier.offset));
+                                in_cta(barrier.offset)));
   }
   return std::nullopt;
 }
 
 std::string Cta::sentence(int32_t thread, sim::Site site, std::string_view what) const {
-  return fmt::format("kernel {}, CTA {}, thread {}, {}: {}", launch_->kernel, index_, thread, site,
-                     what);
+  const int32_t cta = cta_of(thread);
+  return fmt::format("kernel {}, CTA {}, thread {}, {}: {}", launch_->kernel, first_cta_ + cta,
+                     thread - cta * launch_->threads, site, what);
 }
 
 // Reports an error of a thread. Fibers are not unwound: `what` is emptied, so that it holds no

@@ -25,23 +25,29 @@ struct Launch {
   int32_t ctas = 0;
   int32_t threads = 0;
   int32_t ctas_per_sm = 1;
+  int32_t cluster_ctas = 1;  // 1 or 2; `ctas` is a multiple of it
   uint32_t shared_bytes = 0;
   uint64_t seed = 0;
   const LaunchMemory* memory = nullptr;
 };
 
-// Runs one CTA at a time: its threads as fibers, its shared memory, its barriers, and the hardware
-// that works beside the threads. Belongs to one host thread. Members that a kernel calls run on the
-// calling fiber's stack and do not return if they report.
+// Runs one CTA at a time, or one cluster: its threads as fibers, its shared memory, its barriers,
+// and the hardware that works beside the threads. Belongs to one host thread. Members that a kernel
+// calls run on the calling fiber's stack and do not return if they report.
+//
+// In a cluster the threads of the second CTA are counted on from those of the first, and so are its
+// warps and warpgroups; its shared memory lies behind the first's, at an offset of shared_stride_.
 class Cta {
  public:
   explicit Cta(std::unique_ptr<StackSlab> slab);
 
-  // Runs CTA `index` to its end. Returns a sentence about the first rule that it broke, if any.
-  std::optional<std::string> run(const Launch& launch, int32_t index);
+  // Runs a cluster, without clusters a CTA, to its end: that whose first CTA is `first`. Returns a
+  // sentence about the first rule that it broke, if any.
+  std::optional<std::string> run(const Launch& launch, int32_t first);
 
   // sync.cpp
   void sync_cta(sim::Site site);
+  void sync_cluster(sim::Site site);
   void sync_named(int32_t barrier, int32_t threads, sim::Site site);
   void sync_warp(sim::Site site);
   bool meet(sim::Collective collective, void* lane, sim::Site site);
@@ -60,11 +66,12 @@ class Cta {
   void init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site);
   void fence_mbarrier_init();
   void arrive(uint32_t address, int32_t bytes, sim::Site site);
+  void arrive_in_cluster(uint32_t address, int32_t cta, sim::Site site);
   void wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site);
 
   // tensor_copies.cpp
   void load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
-                   int32_t rank, sim::Site site);
+                   int32_t rank, uint32_t ctas, sim::Site site);
   void prefetch_tensor(const void* map, int32_t rank, sim::Site site);
   void store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
                     sim::TensorStoreKind kind, sim::Site site);
@@ -86,6 +93,7 @@ class Cta {
   enum class Waiting : uint8_t {
     kNot,
     kCta,
+    kCluster,
     kNamed,
     kWarp,
     kCollective,
@@ -123,9 +131,21 @@ class Cta {
     Kind kind{};
     int32_t index = 0;  // number of the mbarrier, the thread or the warpgroup
   };
+  static constexpr int32_t kMostCtas = 2;  // of a cluster
+  // Barrier b of a CTA's 16 is number 16 * CTA + b; two more are not a CTA's.
+  static constexpr int32_t kCtaBarriers = 16, kClusterBarrier = kMostCtas * kCtaBarriers;
   static constexpr int32_t kWarpBarrier = -1;
 
   int32_t thread() const { return fibers_.current(); }
+  int32_t thread_count() const { return launch_->cluster_ctas * launch_->threads; }
+  int32_t cta_of(int32_t thread) const { return thread >= launch_->threads ? 1 : 0; }
+  // Returns the warps of a CTA.
+  uint32_t warps_of(int32_t cta) const;
+  // Returns where a CTA's shared memory begins, and the offset in its own CTA's of an offset.
+  uint32_t shared_begin(int32_t cta) const { return static_cast<uint32_t>(cta) * shared_stride_; }
+  uint32_t in_cta(uint32_t offset) const {
+    return shared_stride_ == 0 ? offset : offset % shared_stride_;
+  }
   Actor actor() const { return order_.actor(thread()); }
   Warp& warp_of(int32_t thread) {
     return warps_[static_cast<std::size_t>(thread / sim::kWarpLanes)];
@@ -135,7 +155,7 @@ class Cta {
   }
 
   // cta.cpp
-  void start(const Launch& launch, int32_t index);
+  void start(const Launch& launch, int32_t first);
   void exited();
   [[noreturn]] void report_of(int32_t thread, sim::Site site, std::string& what);
   std::string sentence(int32_t thread, sim::Site site, std::string_view what) const;
@@ -162,16 +182,19 @@ class Cta {
   std::string describe(Conflict conflict, const char* verb, uint32_t bytes) const;
   std::string describe_agent(const OtherAccess& other) const;
   void land(const AsyncCopy& copy);
-  GlobalActor global_actor() const { return {index_, actor()}; }
+  GlobalActor global_actor() const { return {first_cta_, actor()}; }
+  void check_alive(int32_t cta, const char* verb, sim::Site site);
 
   // mbarriers.cpp
-  Mbarrier& mbarrier_at(uint32_t address, const char* verb, sim::Site site);
+  Mbarrier& mbarrier_at(uint32_t address, int32_t cta, const char* verb, sim::Site site);
+  void arrive_at(Mbarrier& barrier, int32_t bytes, sim::Site site);
   void complete_if_done(Mbarrier& barrier);
 
   // tensor_copies.cpp
   TensorCopy make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
                        const char* verb, sim::Site site);
   SimTensorMap tensor_map_at(const void* map, int32_t rank, sim::Site site);
+  void load_into(int32_t cta, TensorCopy copy, uint32_t barrier, sim::Site site);
   void start_pieces(const TensorCopy& copy);
   TensorStores& stores_of_thread();
   // tensor_landing.cpp
@@ -187,7 +210,7 @@ class Cta {
   MatrixOperand b_of(const sim::WgmmaLane& lane, sim::Site site);
   void check_lanes(const Warpgroup& group, sim::Site site);
   void mark_operand(const MatrixOperand& operand, int32_t group, Stamp done, sim::Site site);
-  void gather(const MatrixOperand& operand, unsigned char* packed);
+  void gather(const MatrixOperand& operand, int32_t cta, unsigned char* packed);
   void carry_out_next(Warpgroup& group);
   // warpgroups.cpp
   bool meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site);
@@ -202,15 +225,16 @@ class Cta {
   Mbarriers mbarriers_;
   TensorCopies tensor_copies_;
   const Launch* launch_ = nullptr;
-  int32_t index_ = 0;
+  int32_t first_cta_ = 0;
+  uint32_t shared_stride_ = 0;
   uint32_t alive_warps_ = 0;
   uint32_t haste_ = 0;  // agents take a step once in so many waits; 0: never
-  int32_t free_registers_ = 0;
+  std::array<int32_t, kMostCtas> free_registers_{};
   std::array<Thread, StackSlab::kMaxThreads> threads_{};
   std::array<Warp, kMaxWarps> warps_{};
   std::array<Warpgroup, kMaxWarps / kWarpgroupWarps> warpgroups_{};
   int32_t wgmmas_under_way_ = 0;  // issued but not carried out
-  std::array<Barrier, 16> barriers_{};
+  std::array<Barrier, kClusterBarrier + 1> barriers_{};
   std::vector<Agent> agents_;
   std::unique_ptr<WgmmaBuffers> wgmma_buffers_;
   std::string report_;

@@ -12,7 +12,8 @@ namespace moejit::runtime {
 std::string Cta::describe_place(const Thread& thread, int32_t first) const {
   switch (thread.waiting) {
     case Waiting::kNamed:
-      return fmt::format("sync_named of barrier {}, which wants {} threads", thread.detail,
+      return fmt::format("sync_named of barrier {}, which wants {} threads",
+                         thread.detail % kCtaBarriers,
                          warps_[static_cast<std::size_t>(first / sim::kWarpLanes)].barrier_threads);
     case Waiting::kWarp: return "sync_warp";
     case Waiting::kCollective: return name_of(static_cast<sim::Collective>(thread.detail));
@@ -21,8 +22,8 @@ std::string Cta::describe_place(const Thread& thread, int32_t first) const {
       return fmt::format(
           "wait for parity {} of the mbarrier at offset {}, whose phase {} lacks {} "
           "of {} arrivals and {} bytes,",
-          thread.detail % 2, barrier.offset, barrier.phase, barrier.pending, barrier.arrivals,
-          barrier.bytes);
+          thread.detail % 2, in_cta(barrier.offset), barrier.phase, barrier.pending,
+          barrier.arrivals, barrier.bytes);
     }
     case Waiting::kWarpgroup: {
       const int32_t index = thread.detail / 8;
@@ -32,10 +33,12 @@ std::string Cta::describe_place(const Thread& thread, int32_t first) const {
         return fmt::format("{}, where {} threads of warpgroup {} are missing", step,
                            sim::kWarpgroupThreads - group.met, index);
       }
-      return fmt::format(
-          "{}<{}>, which wants {} registers more, but {} are free,", step, group.wanted_registers,
-          (group.wanted_registers - group.registers) * sim::kWarpgroupThreads, free_registers_);
+      return fmt::format("{}<{}>, which wants {} registers more, but {} are free,", step,
+                         group.wanted_registers,
+                         (group.wanted_registers - group.registers) * sim::kWarpgroupThreads,
+                         free_registers_[static_cast<std::size_t>(cta_of(first))]);
     }
+    case Waiting::kCluster: return "sync_cluster";
     case Waiting::kNot:
     case Waiting::kCta:
     case Waiting::kExited: break;
@@ -51,7 +54,7 @@ std::string Cta::describe_dead_lock() const {
   };
   std::vector<Group> groups;
   int32_t exited = 0;
-  for (int32_t i = 0; i < launch_->threads; ++i) {
+  for (int32_t i = 0; i < thread_count(); ++i) {
     const Thread& thread = threads_[static_cast<std::size_t>(i)];
     if (thread.waiting == Waiting::kExited) {
       ++exited;
@@ -71,7 +74,7 @@ std::string Cta::describe_dead_lock() const {
                         group.count == 1 ? "" : "s", group.first, group.count == 1 ? "s" : "",
                         describe_place(group.at, group.first), group.at.site);
   }
-  if (exited > 0) text += fmt::format(", {} of {} threads have exited", exited, launch_->threads);
+  if (exited > 0) text += fmt::format(", {} of {} threads have exited", exited, thread_count());
   return text;
 }
 

@@ -17,8 +17,9 @@ std::string race(const std::string& what, const char* verb, const OtherAccess& o
 
 std::string Cta::describe(Conflict conflict, const char* verb, uint32_t bytes) const {
   const OtherAccess& other = shared_.other();
-  const std::string what = fmt::format(
-      "{} {} bytes of shared memory, of which the byte at offset {}", verb, bytes, other.offset);
+  const std::string what =
+      fmt::format("{} {} bytes of shared memory, of which the byte at offset {}", verb, bytes,
+                  in_cta(other.offset));
   switch (conflict) {
     case Conflict::kNone: break;
     case Conflict::kUninitialised: return what + " was never written";
@@ -57,7 +58,7 @@ std::string Cta::describe_agent(const OtherAccess& other) const {
       return fmt::format(
           " is the target of the tensor copy at {}: nothing orders this access after its phase, "
           "number {}, of the mbarrier at offset {}",
-          other.site, epoch_of(other.stamp), mbarriers_[agent.index].offset);
+          other.site, epoch_of(other.stamp), in_cta(mbarriers_[agent.index].offset));
     case Agent::Kind::kStores:
       return fmt::format(
           " is the source of the tensor store of thread {} at {}: nothing orders this access after "

@@ -21,7 +21,7 @@ void Cta::init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site) {
   if (const Mbarrier* live = mbarriers_.find(offset)) {
     report(site, fmt::format("initializes the mbarrier at offset {}, which was initialized at {} "
                              "and may be in use",
-                             offset, live->init_site));
+                             in_cta(offset), live->init_site));
   }
   const Conflict conflict = shared_.write(offset, 8, actor(), site, false);
   if (conflict != Conflict::kNone) {
@@ -43,32 +43,45 @@ void Cta::fence_mbarrier_init() {
   }
 }
 
-Mbarrier& Cta::mbarrier_at(uint32_t address, const char* verb, sim::Site site) {
-  const uint32_t offset = shared_offset(address, 8, verb, site);
+// Returns the mbarrier at an address in the shared memory of a CTA of the cluster.
+Mbarrier& Cta::mbarrier_at(uint32_t address, int32_t cta, const char* verb, sim::Site site) {
+  const int32_t own = cta_of(thread());
+  const uint32_t offset =
+      shared_offset(address, 8, verb, site) - shared_begin(own) + shared_begin(cta);
   Mbarrier* barrier = mbarriers_.find(offset);
   if (barrier == nullptr) {
     report(site, fmt::format("{} the mbarrier at offset {}, which no thread has initialized", verb,
-                             offset));
+                             in_cta(offset)));
   }
   if (!actor().is_after(barrier->initialised)) {
-    report(site, fmt::format("{} the mbarrier at offset {}, which thread {} initialized at {} with "
-                             "no barrier since (race)",
-                             verb, offset, actor_of(barrier->initialised), barrier->init_site));
+    report(site,
+           fmt::format("{} the mbarrier at offset {}, which thread {} initialized at {} with "
+                       "no barrier since (race)",
+                       verb, in_cta(offset), actor_of(barrier->initialised), barrier->init_site));
   }
   return *barrier;
 }
 
 void Cta::arrive(uint32_t address, int32_t bytes, sim::Site site) {
-  Mbarrier& barrier = mbarrier_at(address, "arrives at", site);
+  arrive_at(mbarrier_at(address, cta_of(thread()), "arrives at", site), bytes, site);
+}
+
+void Cta::arrive_in_cluster(uint32_t address, int32_t cta, sim::Site site) {
+  check_alive(cta, "arrives at an mbarrier of", site);
+  arrive_at(mbarrier_at(address, cta, "arrives at", site), 0, site);
+}
+
+void Cta::arrive_at(Mbarrier& barrier, int32_t bytes, sim::Site site) {
   if (bytes < 0 || barrier.bytes + bytes > kMaxCount) {
     report(site, fmt::format("announces {} bytes at the mbarrier at offset {}, where {} are "
                              "pending; wanted 0 to {} in all",
-                             bytes, barrier.offset, barrier.bytes, kMaxCount));
+                             bytes, in_cta(barrier.offset), barrier.bytes, kMaxCount));
   }
   if (barrier.pending == 0) {
-    report(site, fmt::format("arrives at the mbarrier at offset {}, whose phase {} has all of its "
-                             "{} arrivals already and waits for {} bytes",
-                             barrier.offset, barrier.phase, barrier.arrivals, barrier.bytes));
+    report(site,
+           fmt::format("arrives at the mbarrier at offset {}, whose phase {} has all of its "
+                       "{} arrivals already and waits for {} bytes",
+                       in_cta(barrier.offset), barrier.phase, barrier.arrivals, barrier.bytes));
   }
   order_.release(thread(), barrier.arriving);
   barrier.bytes += bytes;
@@ -82,7 +95,7 @@ void Cta::complete_if_done(Mbarrier& barrier) {
     std::string what = fmt::format(
         "copies more bytes than were announced at the mbarrier at offset {}: its phase "
         "{} is complete with {} bytes still under way",
-        barrier.offset, barrier.phase, barrier.bytes_under_way);
+        in_cta(barrier.offset), barrier.phase, barrier.bytes_under_way);
     report_of(barrier.last_copy.thread, barrier.last_copy.site, what);
   }
   barrier.completed.join(barrier.arriving);
@@ -101,7 +114,8 @@ void Cta::complete_if_done(Mbarrier& barrier) {
 // phase has completed goes on waiting.
 void Cta::wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site) {
   if (parity > 1) report(site, fmt::format("waits for parity {}, wanted 0 or 1", parity));
-  const int32_t index = mbarriers_.index_of(mbarrier_at(address, "waits for", site));
+  const int32_t index =
+      mbarriers_.index_of(mbarrier_at(address, cta_of(thread()), "waits for", site));
   while ((mbarriers_[index].phase & 1u) == parity) {
     mbarriers_[index].waiters.push_back(thread());
     wait(Waiting::kMbarrier, 2 * index + static_cast<int32_t>(parity), site);

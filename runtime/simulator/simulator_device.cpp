@@ -43,13 +43,13 @@ class CtaPool {
   std::vector<std::unique_ptr<Cta>> idle_;
 };
 
-// The CTAs of one launch in a random order, shared by several host threads. Of several reports it
-// keeps the one of the earliest CTA in that order, so that the number of host threads does not
-// matter.
+// The CTAs of one launch, by clusters, in a random order, shared by several host threads. Of
+// several reports it keeps the one of the earliest CTA in that order, so that the number of host
+// threads does not matter.
 class CtaQueue {
  public:
   explicit CtaQueue(const Launch& launch)
-      : launch_(launch), order_(static_cast<std::size_t>(launch.ctas)) {
+      : launch_(launch), order_(static_cast<std::size_t>(launch.ctas / launch.cluster_ctas)) {
     std::iota(order_.begin(), order_.end(), 0);
     Random random(launch.seed);
     for (std::size_t i = order_.size(); i > 1; --i) {
@@ -62,7 +62,7 @@ class CtaQueue {
     for (;;) {
       const std::size_t position = next_.fetch_add(1, std::memory_order_relaxed);
       if (position >= std::min(order_.size(), failed_.load(std::memory_order_acquire))) return;
-      std::optional<std::string> report = cta.run(launch_, order_[position]);
+      std::optional<std::string> report = cta.run(launch_, order_[position] * launch_.cluster_ctas);
       if (!report) continue;
       const std::lock_guard lock(mutex_);
       if (position < failed_.load(std::memory_order_relaxed)) {
@@ -171,6 +171,20 @@ class Simulator final : public Device {
   CtaPool ctas_;
 };
 
+// Warps and warpgroups of both CTAs of a cluster are counted together, and are fibers of one slab.
+Result<void> check_cluster(const LaunchRequest& request, const KernelImage& kernel) {
+  const int32_t cluster = kernel.description().cluster_ctas;
+  if (cluster == 1) return {};
+  const bool is_simulated = cluster == 2 && request.threads % sim::kWarpgroupThreads == 0 &&
+                            cluster * request.threads <= StackSlab::kMaxThreads;
+  if (is_simulated && request.ctas % cluster == 0) return {};
+  return fail(
+      Stage::kLaunch, ErrorCode::kInvalidValue,
+      fmt::format("kernel {} with clusters of {}: got {} CTAs of {} threads, wanted whole "
+                  "clusters of 2, of warpgroups, of at most {} threads",
+                  kernel.entry(), cluster, request.ctas, request.threads, StackSlab::kMaxThreads));
+}
+
 Result<void> check_launch(const LaunchRequest& request, const KernelImage& kernel,
                           const compiler::Target& target) {
   const auto refuse = [&](std::string_view what, int64_t got, std::string_view wanted,
@@ -184,6 +198,7 @@ Result<void> check_launch(const LaunchRequest& request, const KernelImage& kerne
   if (request.ctas < 0 || request.ctas > INT32_MAX) {
     return refuse("number of CTAs", request.ctas, "0 to", INT32_MAX);
   }
+  MOEJIT_TRY(check_cluster(request, kernel));
   if (request.threads < 1 || request.threads > most_threads) {
     return refuse("threads per CTA", request.threads, "1 to", most_threads);
   }
@@ -218,6 +233,7 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
                     .ctas = static_cast<int32_t>(request.ctas),
                     .threads = request.threads,
                     .ctas_per_sm = kernel->description().ctas_per_sm,
+                    .cluster_ctas = kernel->description().cluster_ctas,
                     .shared_bytes = static_cast<uint32_t>(request.shared_bytes),
                     .seed = options_.seed,
                     .memory = &memory});

@@ -14,6 +14,7 @@ namespace moejit::runtime {
 // - Barrier 0 without a count waits for all threads of the CTA that have not exited; an exit can
 //   therefore complete it. A named barrier waits for the stated number of threads, 32 per warp,
 //   and an exit does not lower it.
+// - sync_cluster waits for all threads of the cluster that have not exited.
 // - sync_warp waits for the lanes that have not exited; the other warp-wide instructions want all
 //   32, at one instruction.
 
@@ -24,7 +25,13 @@ void Cta::wait(Waiting waiting, int32_t detail, sim::Site site) {
   threads_[static_cast<std::size_t>(thread())].waiting = Waiting::kNot;
 }
 
-void Cta::sync_cta(sim::Site site) { arrive_at_barrier(0, launch_->threads, Waiting::kCta, site); }
+void Cta::sync_cta(sim::Site site) {
+  arrive_at_barrier(cta_of(thread()) * kCtaBarriers, launch_->threads, Waiting::kCta, site);
+}
+
+void Cta::sync_cluster(sim::Site site) {
+  arrive_at_barrier(kClusterBarrier, thread_count(), Waiting::kCluster, site);
+}
 
 void Cta::sync_named(int32_t barrier, int32_t threads, sim::Site site) {
   if (barrier < 1 || barrier > 15) {
@@ -35,13 +42,14 @@ void Cta::sync_named(int32_t barrier, int32_t threads, sim::Site site) {
     report(site, fmt::format("waits for {} threads at barrier {}, wanted a multiple of 32 up to {}",
                              threads, barrier, most));
   }
-  const Barrier& state = barriers_[static_cast<std::size_t>(barrier)];
+  const int32_t number = cta_of(thread()) * kCtaBarriers + barrier;
+  const Barrier& state = barriers_[static_cast<std::size_t>(number)];
   if (state.warps != 0 && state.threads != threads) {
     report(site,
            fmt::format("waits for {} threads at barrier {}, where thread {} waits for {} ({})",
                        threads, barrier, state.first_thread, state.threads, state.site));
   }
-  arrive_at_barrier(barrier, threads, Waiting::kNamed, site);
+  arrive_at_barrier(number, threads, Waiting::kNamed, site);
 }
 
 void Cta::sync_warp(sim::Site site) { arrive_at_barrier(kWarpBarrier, 0, Waiting::kWarp, site); }
@@ -85,15 +93,17 @@ bool Cta::warp_arrived(int32_t index) {
 bool Cta::complete_if_full(int32_t number) {
   Barrier& barrier = barriers_[static_cast<std::size_t>(number)];
   if (barrier.warps == 0) return false;
-  const bool is_full = number == 0
-                           ? barrier.warps == alive_warps_
-                           : std::popcount(barrier.warps) * sim::kWarpLanes >= barrier.threads;
+  const bool is_named = number != kClusterBarrier && number % kCtaBarriers != 0;
+  // Those of barrier 0: all of a CTA, or of the cluster.
+  uint32_t all = warps_of(number / kCtaBarriers % kMostCtas);
+  if (number == kClusterBarrier) all = warps_of(0) | warps_of(launch_->cluster_ctas - 1);
+  const bool is_full = is_named ? std::popcount(barrier.warps) * sim::kWarpLanes >= barrier.threads
+                                : barrier.warps == (alive_warps_ & all);
   if (!is_full) return false;
   const uint32_t warps = barrier.warps;
   barrier.warps = 0;
   // Threads that have exited are ordered before what follows a barrier of the whole CTA.
-  const auto all = static_cast<uint32_t>((uint64_t{1} << ((launch_->threads + 31) / 32)) - 1);
-  release(warps, number == 0 ? all : warps);
+  release(warps, is_named ? warps : all);
   return true;
 }
 

@@ -38,12 +38,11 @@ TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint
   std::copy_n(at, rank, copy.at.begin());
   const auto bytes = static_cast<uint32_t>(copy.map.bytes());
   copy.offset = address - sim::kSharedBase;
-  if (address < sim::kSharedBase || copy.offset > shared_.bytes() ||
-      shared_.bytes() - copy.offset < bytes) {
+  const uint32_t limit = launch_->shared_bytes;
+  if (address < sim::kSharedBase || copy.offset > limit || limit - copy.offset < bytes) {
     report(site, fmt::format("{} a box of {} bytes at offset {} of shared memory, of which the "
                              "launch has {} bytes",
-                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase,
-                             shared_.bytes()));
+                             verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase, limit));
   }
   const uint32_t alignment = copy.map.is_swizzled != 0 ? 1024 : 128;
   if (address % alignment != 0) {
@@ -51,18 +50,13 @@ TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint
                              verb, copy.map.is_swizzled != 0 ? " with the 128-byte swizzle" : "",
                              copy.offset, alignment));
   }
+  copy.offset += shared_begin(cta_of(thread()));
   return copy;
 }
 
-void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier_address,
-                      const int32_t* at, int32_t rank, sim::Site site) {
+void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
+                      int32_t rank, uint32_t ctas, sim::Site site) {
   TensorCopy copy = make_copy(map, at, rank, destination, "copies", site);
-  Mbarrier& barrier = mbarrier_at(barrier_address, "copies to", site);
-  if (!barrier.is_visible_to_copies) {
-    report(site, fmt::format("starts a copy that completes on the mbarrier at offset {}, whose "
-                             "initialization at {} no fence_mbarrier_init followed",
-                             barrier.offset, barrier.init_site));
-  }
   for (int32_t row = 0; row < copy.map.rows(); ++row) {
     const BoxRow source = row_of_box(copy.map, copy.at, row);
     const auto bytes = static_cast<uint32_t>(source.end - source.begin);
@@ -70,6 +64,26 @@ void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier_ad
       continue;
     report(site,
            launch_->memory->explain(source.source, bytes, sim::Access::kRead, global_actor()));
+  }
+  const int32_t own = cta_of(thread());
+  if (ctas == 0) return load_into(own, copy, barrier, site);
+  copy.offset -= shared_begin(own);
+  for (int32_t cta = 0; ctas >> cta != 0; ++cta) {
+    if ((ctas >> cta & 1u) == 0) continue;
+    check_alive(cta, "copies to", site);
+    TensorCopy to_cta = copy;
+    to_cta.offset += shared_begin(cta);
+    load_into(cta, to_cta, barrier, site);
+  }
+}
+
+// Starts a load whose place is known into a CTA, where it completes on the mbarrier at an address.
+void Cta::load_into(int32_t cta, TensorCopy copy, uint32_t barrier_address, sim::Site site) {
+  Mbarrier& barrier = mbarrier_at(barrier_address, cta, "copies to", site);
+  if (!barrier.is_visible_to_copies) {
+    report(site, fmt::format("starts a copy that completes on the mbarrier at offset {}, whose "
+                             "initialization at {} no fence_mbarrier_init followed",
+                             in_cta(barrier.offset), barrier.init_site));
   }
   const bool has_rows = copy.map.is_swizzled != 0 && copy.map.row_bytes() == 128;
   const Stamp done = Ordering::agent_stamp(barrier.agent, barrier.phase);

@@ -77,7 +77,7 @@ void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
     std::memcpy(bytes.data() + first, shared_.at(offset), kChunk);
   }
   const BoxRow target = row_of_box(copy.map, copy.at, row);
-  const GlobalActor writer{index_, order_.actor(copy.thread)};
+  const GlobalActor writer{first_cta_, order_.actor(copy.thread)};
   uint32_t size = 0;
   for (int64_t at = target.begin; at < target.end; at += size) {
     // Each access is the largest aligned one, up to 16 bytes.

@@ -68,7 +68,8 @@ void Cta::set_registers(int32_t registers, bool is_claim, sim::Site site) {
                              group.registers));
   }
   if (!is_claim) {
-    free_registers_ += (group.registers - registers) * sim::kWarpgroupThreads;
+    free_registers_[static_cast<std::size_t>(cta_of(thread()))] +=
+        (group.registers - registers) * sim::kWarpgroupThreads;
     group.registers = registers;
     part_warpgroup(index);
     grant_claims();
@@ -85,8 +86,10 @@ void Cta::grant_claims() {
     Warpgroup& group = warpgroups_[i];
     if (group.wanted_registers == 0) continue;
     const int32_t missing = (group.wanted_registers - group.registers) * sim::kWarpgroupThreads;
-    if (missing > free_registers_) continue;
-    free_registers_ -= missing;
+    const int32_t cta = cta_of(static_cast<int32_t>(i) * sim::kWarpgroupThreads);
+    int32_t& free = free_registers_[static_cast<std::size_t>(cta)];
+    if (missing > free) continue;
+    free -= missing;
     group.registers = group.wanted_registers;
     group.wanted_registers = 0;
     part_warpgroup(static_cast<int32_t>(i));

@@ -130,10 +130,11 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
 }
 
 // Gathers the operand as rows of 32 bytes of the contraction.
-void Cta::gather(const MatrixOperand& operand, unsigned char* packed) {
+void Cta::gather(const MatrixOperand& operand, int32_t cta, unsigned char* packed) {
   for (int32_t line = 0; line < operand.lines(); ++line) {
     for (uint32_t chunk = 0; chunk < operand.chunks(); ++chunk) {
-      const std::byte* from = shared_.at(operand.chunk_address(line, chunk) - sim::kSharedBase);
+      const std::byte* from =
+          shared_.at(shared_begin(cta) + operand.chunk_address(line, chunk) - sim::kSharedBase);
       if (!operand.is_mn_major) {
         std::memcpy(packed + 32 * line + 16 * chunk, from, SharedMemory::kChunk);
         continue;
@@ -150,8 +151,10 @@ void Cta::carry_out_next(Warpgroup& group) {
   --wgmmas_under_way_;
   if (wgmma_buffers_ == nullptr) wgmma_buffers_ = std::make_unique<WgmmaBuffers>();
   WgmmaBuffers& buffers = *wgmma_buffers_;
-  gather(a_of(next.lane, next.site), buffers.a.data());
-  gather(b_of(next.lane, next.site), buffers.b.data());
+  const auto index = static_cast<int32_t>(&group - warpgroups_.data());
+  const int32_t cta = cta_of(index * sim::kWarpgroupThreads);
+  gather(a_of(next.lane, next.site), cta, buffers.a.data());
+  gather(b_of(next.lane, next.site), cta, buffers.b.data());
   next.lane.multiply({.a = buffers.a.data(),
                       .b = buffers.b.data(),
                       .sums = next.sums.data(),

@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 3;
+inline constexpr uint32_t kMachineVersion = 4;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -116,6 +116,7 @@ struct Calls {
   void (*wait_async_copies)(Machine*, int32_t pending_groups);
 
   void (*sync_cta)(Machine*, Site);
+  void (*sync_cluster)(Machine*, Site);
   void (*sync_named)(Machine*, int32_t barrier, int32_t threads, Site);
   void (*sync_warp)(Machine*, Site);
 
@@ -129,11 +130,13 @@ struct Calls {
   void (*init_mbarrier)(Machine*, uint32_t address, int32_t arrivals, Site);
   void (*fence_mbarrier_init)(Machine*);
   void (*arrive)(Machine*, uint32_t address, int32_t bytes, Site);
+  void (*arrive_in_cluster)(Machine*, uint32_t address, int32_t cta, Site);
   void (*wait)(Machine*, uint32_t address, uint32_t parity, Site);
 
-  // Tensor copies; `at` has `rank` coordinates. Without any, only the map is looked at.
+  // Tensor copies; `at` has `rank` coordinates. Without any, only the map is looked at. A load goes
+  // to the CTAs of the cluster whose bits are set in `ctas`; 0: to the calling thread's own.
   void (*load_tensor)(Machine*, uint32_t destination, const void* map, uint32_t barrier,
-                      const int32_t* at, int32_t rank, Site);
+                      const int32_t* at, int32_t rank, uint32_t ctas, Site);
   void (*prefetch_tensor)(Machine*, const void* map, const int32_t* at, int32_t rank, Site);
   void (*store_tensor)(Machine*, const void* map, uint32_t source, const int32_t* at, int32_t rank,
                        TensorStoreKind kind, Site);
@@ -154,11 +157,12 @@ struct Calls {
   void (*misuse)(Machine*, const char* what, Site);
 };
 
+// All CTAs of a cluster share a machine; without clusters it belongs to one CTA.
 struct Machine {
   const Calls* calls;
-  int32_t thread;  // that runs now
-  int32_t thread_count;
-  int32_t cta;
+  int32_t thread;        // that runs now; those of the cluster's second CTA follow the first's
+  int32_t thread_count;  // of a CTA
+  int32_t cta;           // the cluster's first
   int32_t cta_count;
   void* const* lanes;                       // see Calls::meet
   void* fibers;                             // the simulator's own
@@ -173,6 +177,7 @@ struct KernelDescription {
   uint32_t params_alignment;
   int32_t max_threads;
   int32_t ctas_per_sm;  // that the compiler keeps registers for
+  int32_t cluster_ctas;
   void (*entry)(const void* params);
 };
 

@@ -132,6 +132,24 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return tested.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
+    Clusters, BrokenTensorKernels,
+    testing::Values(
+        BrokenKernel{"multicast_while_read",
+                     "overwrites 16 bytes.*(was read by thread|target of the tensor copy)", 128, 4},
+        BrokenKernel{"multicast_before_the_peers_barrier",
+                     "copies to the mbarrier at offset 24576, which (no thread has initialized|"
+                     "thread .* initialized at .* with no barrier since)",
+                     128, 4},
+        BrokenKernel{"arrival_at_an_ended_cta",
+                     "arrives at an mbarrier of CTA [01] of the cluster, which has ended", 128, 4,
+                     true},
+        BrokenKernel{"arrival_in_the_cluster_missing",
+                     "dead-lock: .*wait in wait for parity 0.*lacks 1 of 1 arrivals", 128, 4},
+        BrokenKernel{"cta_beyond_the_cluster",
+                     "arrives at an mbarrier of CTA 2 of a cluster of 2|dead-lock", 128, 4}),
+    [](const auto& tested) { return tested.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
     Mbarriers, BrokenTensorKernels,
     testing::Values(
         BrokenKernel{"too_few_bytes_announced",

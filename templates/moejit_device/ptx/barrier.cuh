@@ -16,6 +16,15 @@ MOEJIT_DEVICE void sync_named(int32_t barrier, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// All threads of all CTAs of the cluster, those aside that have exited. Orders the shared memory of
+// these CTAs too.
+MOEJIT_DEVICE void sync_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.aligned;\n"
+      "barrier.cluster.wait.aligned;\n" ::
+          : "memory");
+}
+
 // All lanes of the warp.
 MOEJIT_DEVICE void sync_warp() { __syncwarp(); }
 

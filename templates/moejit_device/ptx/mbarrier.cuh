@@ -28,6 +28,19 @@ MOEJIT_DEVICE void arrive(Mbarrier barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
+// Arrives once at the barrier that CTA `cta` of the cluster, counted from 0, has at this place of
+// its shared memory. That CTA must not have ended.
+MOEJIT_DEVICE void arrive_in_cluster(Mbarrier barrier, int32_t cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(barrier.address),
+      "r"(cta)
+      : "memory");
+}
+
 // Arrives once and announces `bytes` of tensor copies which complete on this barrier.
 MOEJIT_DEVICE void arrive_expecting(Mbarrier barrier, int32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier.address),

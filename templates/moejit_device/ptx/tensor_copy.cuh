@@ -47,6 +47,18 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
+// Copies the box to this place in the shared memory of each CTA of the cluster whose bit is set in
+// `ctas`. In each of them the bytes count on the barrier that lies at the place of `barrier`.
+template <typename T>
+MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination, const TensorMap& map,
+                                       Mbarrier barrier, int32_t x, int32_t y, uint32_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination.address),
+      "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "h"(static_cast<uint16_t>(ctas))
+      : "memory");
+}
+
 template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
                                   int32_t x, int32_t y, int32_t z) {

@@ -12,6 +12,11 @@ MOEJIT_DEVICE void sync_cta(Site site = Site::here()) {
   m->calls->sync_cta(m, site);
 }
 
+MOEJIT_DEVICE void sync_cluster(Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->sync_cluster(m, site);
+}
+
 MOEJIT_DEVICE void sync_named(int32_t barrier, int32_t threads, Site site = Site::here()) {
   Machine* m = machine();
   m->calls->sync_named(m, barrier, threads, site);

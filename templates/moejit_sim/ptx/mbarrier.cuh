@@ -24,6 +24,11 @@ MOEJIT_DEVICE void arrive(Mbarrier barrier, Site site = Site::here()) {
   m->calls->arrive(m, barrier.address, 0, site);
 }
 
+MOEJIT_DEVICE void arrive_in_cluster(Mbarrier barrier, int32_t cta, Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->arrive_in_cluster(m, barrier.address, cta, site);
+}
+
 MOEJIT_DEVICE void arrive_expecting(Mbarrier barrier, int32_t bytes, Site site = Site::here()) {
   Machine* m = machine();
   m->calls->arrive(m, barrier.address, bytes, site);

@@ -24,7 +24,16 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
                                   int32_t x, int32_t y, Site site = Site::here()) {
   Machine* m = machine();
   const int32_t at[2] = {x, y};
-  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, site);
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, 0, site);
+}
+
+template <typename T>
+MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination, const TensorMap& map,
+                                       Mbarrier barrier, int32_t x, int32_t y, uint32_t ctas,
+                                       Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[2] = {x, y};
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, ctas, site);
 }
 
 template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
@@ -32,7 +41,7 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
                                   int32_t x, int32_t y, int32_t z, Site site = Site::here()) {
   Machine* m = machine();
   const int32_t at[3] = {x, y, z};
-  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, site);
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, 0, site);
 }
 
 template <typename T>
@@ -41,7 +50,7 @@ MOEJIT_DEVICE void load_tensor_4d(SharedPtr<T> destination, const TensorMap& map
                                   Site site = Site::here()) {
   Machine* m = machine();
   const int32_t at[4] = {x, y, z, w};
-  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 4, site);
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 4, 0, site);
 }
 
 template <typename T>

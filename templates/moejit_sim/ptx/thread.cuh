@@ -8,7 +8,9 @@
 
 #define MOEJIT_DEVICE inline
 #define MOEJIT_SIM_EXPORT __attribute__((visibility("default")))
-#define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)                                      \
+#define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params) \
+  MOEJIT_CLUSTER_KERNEL(1, threads, ctas_per_sm, entry, Params)
+#define MOEJIT_CLUSTER_KERNEL(cluster_ctas, threads, ctas_per_sm, entry, Params)                \
   static void entry##_body(const Params& params);                                               \
   extern "C" {                                                                                  \
   MOEJIT_SIM_EXPORT void entry(const void* params) {                                            \
@@ -20,6 +22,7 @@
                                                                 alignof(Params),                \
                                                                 (threads),                      \
                                                                 (ctas_per_sm),                  \
+                                                                (cluster_ctas),                 \
                                                                 entry};                         \
   }                                                                                             \
   static void entry##_body(const Params& params)
@@ -32,9 +35,12 @@ using sim::machine;
 using sim::Machine;
 using sim::Site;
 
-MOEJIT_DEVICE int32_t thread_index() { return machine()->thread; }
+MOEJIT_DEVICE bool is_in_second_cta() { return machine()->thread >= machine()->thread_count; }
+MOEJIT_DEVICE int32_t thread_index() {
+  return machine()->thread - (is_in_second_cta() ? machine()->thread_count : 0);
+}
 MOEJIT_DEVICE int32_t thread_count() { return machine()->thread_count; }
-MOEJIT_DEVICE int32_t cta_index() { return machine()->cta; }
+MOEJIT_DEVICE int32_t cta_index() { return machine()->cta + (is_in_second_cta() ? 1 : 0); }
 MOEJIT_DEVICE int32_t cta_count() { return machine()->cta_count; }
 MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
 MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
