@@ -142,6 +142,7 @@ struct LaunchShape {
   int64_t max_ctas = 1;      // CTAs that the largest input keeps busy
   int32_t ctas_per_sm = 0;   // limit for persistent kernels; 0: not persistent
   int32_t shared_bytes = 0;  // dynamic shared memory of a CTA
+  int32_t cluster_ctas = 1;  // CTAs of a cluster; only whole clusters are launched
   bool operator==(const LaunchShape&) const = default;
 };
 

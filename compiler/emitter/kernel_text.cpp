@@ -96,9 +96,12 @@ std::string render(const KernelPlan& kernel, const KernelText& text, std::string
   for (const ComposedType& type : text.types_used)
     out += argument_lines(fmt::format("using {} = {}<", type.name, type.template_name),
                           type.arguments, ">;");
-  out += "\n" + argument_lines(
-                    "MOEJIT_KERNEL(",
-                    {"Kernel::kThreads", text.ctas_per_sm, std::string(entry), text.params}, ") {");
+  std::vector<std::string> arguments = {"Kernel::kThreads", text.ctas_per_sm, std::string(entry),
+                                        text.params};
+  const bool is_cluster = !text.cluster_ctas.empty();
+  if (is_cluster) arguments.insert(arguments.begin(), text.cluster_ctas);
+  out += "\n" +
+         argument_lines(is_cluster ? "MOEJIT_CLUSTER_KERNEL(" : "MOEJIT_KERNEL(", arguments, ") {");
   return out + "  Kernel::run(params);\n}\n";
 }
 

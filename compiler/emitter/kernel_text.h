@@ -42,6 +42,7 @@ struct KernelText {
   std::string own_type = {};                       // a type that is written out, or empty
   std::vector<ComposedType> types_used;            // the last is the kernel
   std::string ctas_per_sm = "Kernel::kCtasPerSm";  // an expression, for the launch bounds
+  std::string cluster_ctas = {};                   // likewise, of a cluster; empty: no clusters
 };
 
 // Has the compiler leave registers for so many threads of an SM, rather than for as many as the

@@ -26,6 +26,10 @@ bool stores_activation(const GroupedGemmSpec& spec) {
   return spec.epilogue != GemmEpilogue::kStoreBf16;
 }
 
+bool may_be_clustered(const GroupedGemmSpec& spec) {
+  return !spec.is_swapped && spec.b_major == Major::kK;
+}
+
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
 
 std::string_view to_string(GemmScales scales) {
@@ -89,6 +93,10 @@ std::string band_text(const GroupedGemmSpec& s) {
   return s.band_tiles == kUsualBandTiles ? "" : fmt::format("band_tiles={} ", s.band_tiles);
 }
 
+std::string cluster_text(const GroupedGemmSpec& s) {
+  return s.cluster_ctas == 1 ? "" : fmt::format("cluster_ctas={} ", s.cluster_ctas);
+}
+
 std::string accumulation_text(const GroupedGemmSpec& s) {
   if (is_one_chain(s)) return fmt::format("accumulation={}", to_string(s.accumulation));
   return fmt::format("blocks_per_promotion={}", s.blocks_per_promotion);
@@ -109,10 +117,10 @@ std::string to_string(const GroupedGemmSpec& s) {
           : std::string();
   return fmt::format(
       "grouped_gemm operands={} scales={} epilogue={} {}{}local_experts={} sections={} "
-      "section_n={} k={} {} {}stages={} {}{}",
+      "section_n={} k={} {} {}stages={} {}{}{}",
       to_string(s.operands), to_string(s.scales), to_string(s.epilogue), bias_text(s),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
-      tiles_text(s), activation, s.stages, band_text(s), accumulation_text(s));
+      tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s));
 }
 
 namespace {
@@ -181,8 +189,10 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t factors = spec.scales != GemmScales::kRowBlock ? 0
                           : spec.is_swapped                    ? 64 * 4
                                                                : spec.tile_rows * 8;
-  return gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns, factors,
-                    spec.tile_rows * columns * element);
+  LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns,
+                                 factors, spec.tile_rows * columns * element);
+  shape.cluster_ctas = spec.cluster_ctas;
+  return shape;
 }
 
 template <>
@@ -227,8 +237,9 @@ const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec&) {
 
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
   // Every group that has rows may have one tile that is not full.
-  const int64_t row_tiles = rows / spec.tile_rows + groups;
-  return row_tiles * (spec.sections / tile_sections(spec)) * (spec.wide_tiles + spec.narrow_tiles);
+  const int64_t row_tiles = rows / (spec.cluster_ctas * spec.tile_rows) + groups;
+  return row_tiles * spec.cluster_ctas * (spec.sections / tile_sections(spec)) *
+         (spec.wide_tiles + spec.narrow_tiles);
 }
 
 }  // namespace moejit::compiler

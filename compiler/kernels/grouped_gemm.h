@@ -62,6 +62,9 @@ struct GroupedGemmSpec {
   float epsilon = 0.0f;     // smallest amax that a quantizing epilogue computes a scale for
   int32_t stages = 4;       // of the shared-memory pipeline, 128 bytes of k each
   int32_t band_tiles = kUsualBandTiles;
+  // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
+  // Only with tiles of 128 rows and K-major operands.
+  int32_t cluster_ctas = 1;
   int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if gated
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;
@@ -88,7 +91,11 @@ std::string_view to_string(Major major);
 
 std::string to_string(const GroupedGemmSpec& spec);
 
-// Returns how many CTAs have work for `rows` permuted rows, pad rows included, in `groups` groups.
+// Returns whether CTAs may run in clusters of two.
+bool may_be_clustered(const GroupedGemmSpec& spec);
+
+// Returns how many CTAs, in whole clusters, have work for `rows` permuted rows, pad rows included,
+// in `groups` groups.
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups);
 
 }  // namespace moejit::compiler

@@ -78,12 +78,17 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
 }
 
 ComposedType shape_type(const GroupedGemmSpec& spec) {
-  if (is_gated(spec)) return {"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
+  if (is_gated(spec)) {
+    ComposedType shape{"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
+    if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+    return shape;
+  }
   if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
   ComposedType shape{"Shape",
                      "GemmTileShape",
                      {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
-  if (!has_tails(spec)) shape.arguments.emplace_back("kTailRows");
+  if (!has_tails(spec) || spec.cluster_ctas > 1) shape.arguments.emplace_back("kTailRows");
+  if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
   return shape;
 }
 
@@ -129,8 +134,14 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
       integer_constant("kStages", spec.stages, "steps of the contraction in shared memory"));
   if (spec.band_tiles != kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
-  if (!has_tails(spec))
+  if (!has_tails(spec)) {
     constants.push_back(integer_constant("kTailRows", 0, "no tile is treated as a tail"));
+  } else if (spec.cluster_ctas > 1 && !is_gated(spec)) {
+    constants.push_back(integer_constant("kTailRows", 64, "most rows of a tail"));
+  }
+  if (spec.cluster_ctas > 1)
+    constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
+                                         "CTAs that share B, with tiles below each other"));
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
@@ -212,6 +223,7 @@ KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
       .constants = constants_of(spec),
       .own_type = stores_activation(spec) ? value_type_text(spec.activation) : "",
       .types_used = types_of(spec),
+      .cluster_ctas = spec.cluster_ctas > 1 ? "kClusterCtas" : "",
   };
 }
 

@@ -219,8 +219,9 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(spec.operands, rows, spec.k, a_box_rows)},
       {"b_map", tensors.b,
-       spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
-                                  : operand_box(spec.operands, b_rows, spec.k, columns)}};
+       spec.b_major == Major::kMn
+           ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
+           : operand_box(spec.operands, b_rows, spec.k, columns / spec.cluster_ctas)}};
   maps.front().box.call_dim = 1;  // rows of B are weights
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});

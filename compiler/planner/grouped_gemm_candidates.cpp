@@ -12,13 +12,15 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kStages = {3, 4, 5, 6};
 constexpr std::array kBands = {4, 8, 16, 32};
 constexpr std::array kSwappedRows = {16, 32, 64};
 constexpr std::array kSwappedStages = {6, 8, 10, 12};
 
 // A group with more rows than this many times the mean is not what tiles are chosen for.
 constexpr int64_t kManyTimesMean = 4;
+
+// Clusters are tried where a group has so many rows in the mean, by the class that names a problem.
+constexpr int64_t kLeastClusterRows = 512;
 
 // Swapped and other tiles are both tried where the mean of a group's rows is at most this.
 constexpr int64_t kMostRowsOfBothKinds = 2 * kMostSwappedRows;
@@ -29,23 +31,49 @@ std::vector<GroupedGemmSpec> section_covers(const GroupedGemmSpec& chosen) {
   return covers_of(chosen, chosen.section_n);
 }
 
+// Returns whether a band is worth a try: bands that hold all tiles of a group give one order.
+bool is_order(int32_t band, int64_t most_tiles) {
+  return band == kUsualBandTiles || most_tiles > std::min(band, kUsualBandTiles);
+}
+
+// Adds the tiles of a section in all orders.
+void add_orders(GroupedGemmSpec spec, int64_t most_tiles, CandidateList<GroupedGemmSpec>& list) {
+  for (const int32_t band : kBands) {
+    if (!is_order(band, most_tiles)) continue;
+    spec.band_tiles = band;
+    list.add(spec);
+  }
+}
+
+// Adds clusters of two CTAs where most groups have several row tiles: of an odd number of them, one
+// CTA has nothing to do in the last step. Narrow tiles alone read more of A than sharing B spares.
+void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t most_tiles,
+                  CandidateList<GroupedGemmSpec>& list) {
+  if (!may_be_clustered(chosen) || rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows)
+    return;
+  for (GroupedGemmSpec spec : section_covers(chosen)) {
+    if (spec.wide_tiles == 0 && tile_sections(spec) == 1) continue;
+    spec.cluster_ctas = 2;
+    add_orders(spec, most_tiles, list);
+  }
+}
+
 void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
                CandidateList<GroupedGemmSpec>& list) {
   const GroupedGemmSpec chosen = choose_tiles(problem);
   const int64_t many_rows = std::min(rows.most, kManyTimesMean * rows.mean);
   const int64_t most_tiles = ceil_div(many_rows, chosen.tile_rows);
-  for (const int32_t stages : kStages)
-    for (GroupedGemmSpec spec : section_covers(chosen))
-      for (const int32_t band : kBands) {
-        // Bands that hold all tiles of a group give one order. More stages than the usual are tried
-        // in the usual order alone.
-        const bool is_usual = band == kUsualBandTiles;
-        if (!is_usual && (most_tiles <= std::min(band, kUsualBandTiles) || stages > chosen.stages))
-          continue;
-        spec.stages = stages;
-        spec.band_tiles = band;
-        list.add(spec);
-      }
+  GroupedGemmSpec fewer_stages = chosen;
+  fewer_stages.stages = chosen.stages - 1;
+  add_orders(fewer_stages, most_tiles, list);
+  for (const GroupedGemmSpec& cover : section_covers(chosen)) add_orders(cover, most_tiles, list);
+  add_clusters(chosen, rows, most_tiles, list);
+  // Only narrow tiles leave room for more stages. These are tried in the usual order alone.
+  for (const int32_t more : {1, 2})
+    for (GroupedGemmSpec cover : section_covers(chosen)) {
+      cover.stages = chosen.stages + more;
+      list.add(cover);
+    }
 }
 
 void add_swapped_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
@@ -84,10 +112,12 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
 
 Choices choices_of(const GroupedGemmSpec& spec) {
   if (spec.is_swapped) return {{"tile_rows", spec.tile_rows}, {"stages", spec.stages}};
-  return {{"wide_tiles", spec.wide_tiles},
-          {"narrow_tiles", spec.narrow_tiles},
-          {"stages", spec.stages},
-          {"band_tiles", spec.band_tiles}};
+  Choices choices = {{"wide_tiles", spec.wide_tiles},
+                     {"narrow_tiles", spec.narrow_tiles},
+                     {"stages", spec.stages},
+                     {"band_tiles", spec.band_tiles}};
+  if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
+  return choices;
 }
 
 std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,

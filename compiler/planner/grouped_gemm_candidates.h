@@ -14,8 +14,8 @@ namespace moejit::compiler {
 std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
-// `narrow_tiles` of a section, `stages`, and `band_tiles`, or for swapped tiles `tile_rows` and
-// `stages`.
+// `narrow_tiles` of a section, `stages`, `band_tiles`, and `cluster_ctas` if there are clusters, or
+// for swapped tiles `tile_rows` and `stages`.
 Choices choices_of(const GroupedGemmSpec& spec);
 
 // Returns the legal specs of a problem, at most 29, each once: first that of choose_spec(), then

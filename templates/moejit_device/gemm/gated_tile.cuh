@@ -10,8 +10,9 @@ namespace moejit::device {
 
 // Tiles of 128 rows and 128 columns of each of two sections of kSectionN. A math warpgroup has 64
 // rows and all columns, so that gate and up of an element are in the same thread and an output row
-// is in one warp. Where a tile has no more than 64 rows, the second warpgroup has none.
-template <int32_t kSectionNValue, int32_t kStagesValue>
+// is in one warp. Where a tile has no more than 64 rows, the second warpgroup has none. Clusters as
+// of GemmTileShape.
+template <int32_t kSectionNValue, int32_t kStagesValue, int32_t kClusterCtasValue = 1>
 struct GatedTileShape {
   static constexpr int32_t kSectionN = kSectionNValue;
   static constexpr int32_t kStages = kStagesValue;
@@ -25,6 +26,7 @@ struct GatedTileShape {
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kHasPadTiles = true;
   static constexpr bool kHasEmptyParts = true;
+  static constexpr int32_t kClusterCtas = kClusterCtasValue;
   static constexpr int32_t kBoxRowsA = kRows;
   static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
   static_assert(kStages >= 2, "a stage is filled while another is used");

@@ -58,7 +58,7 @@ struct GroupedGemm {
       }
       ptx::fence_mbarrier_init();
     }
-    ptx::sync_cta();  // the mbarriers are initialized
+    sync();  // the mbarriers are initialized
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();
@@ -76,10 +76,24 @@ struct GroupedGemm {
       ptx::claim_registers<232>();
       multiply(params, warpgroup);
     }
+    if constexpr (kIsCluster) {
+      ptx::sync_warp();  // all lanes are back
+      sync();            // nobody copies into the shared memory of a CTA that has ended
+    }
   }
 
  private:
   friend Shape;  // calls compute()
+  static constexpr bool kIsCluster = Shape::kClusterCtas > 1;
+
+  // Waits for all threads of the cluster.
+  MOEJIT_DEVICE static void sync() {
+    if constexpr (kIsCluster) {
+      ptx::sync_cluster();
+    } else {
+      ptx::sync_cta();
+    }
+  }
 
   // Returns the staging buffer of a math warpgroup.
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> staging_of(int32_t warpgroup) {
@@ -160,6 +174,7 @@ struct GroupedGemm {
   // Returns whether there is anything to multiply in a warpgroup's part.
   MOEJIT_DEVICE static bool has_products(const GemmTile& tile, int32_t warpgroup) {
     if constexpr (Shape::kHasEmptyParts) return Shape::part(tile, warpgroup).row < tile.rows;
+    if constexpr (kIsCluster) return tile.rows > 0;
     return tile.k_steps > 0;
   }
 
@@ -192,10 +207,13 @@ struct GroupedGemm {
       scales.start(due, part);
       Mainloop::template run<kW, Scheduler::kSteps, Stages>(due.k_steps, part, scales, reader,
                                                             sums);
-    } else if constexpr (Shape::kHasEmptyParts) {
-      reader.skip(due.k_steps);  // the other warpgroup's
+    } else if constexpr (Shape::kHasEmptyParts || kIsCluster) {
+      reader.skip(due.k_steps);  // the other warpgroup's, or another CTA's
     }
     const GemmTile tile = queue.front();
+    if constexpr (kIsCluster) {
+      if (tile.padded_rows == 0) return;  // the group ends above
+    }
     epilogue.template run<kW>(params, tile, part, sums);
   }
 };

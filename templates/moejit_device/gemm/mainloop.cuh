@@ -55,9 +55,7 @@ struct StageReader {
 
   MOEJIT_DEVICE void wait() const { ptx::wait(Stages::full(position.stage), position.parity); }
   // The products that used the stage are complete.
-  MOEJIT_DEVICE static void release(int32_t stage) {
-    if (ptx::lane_index() == 0) ptx::arrive(Stages::empty(stage));
-  }
+  MOEJIT_DEVICE static void release(int32_t stage) { Stages::release(stage); }
   // Lets stages pass that others use.
   MOEJIT_DEVICE void skip(int32_t steps) {
     for (int32_t step = 0; step < steps; ++step) {

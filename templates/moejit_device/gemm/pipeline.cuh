@@ -5,8 +5,8 @@
 // step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
 // tensor copies bring (if MN-major, boxes of 64 rows by all k of the step); and, apart from these,
 // the factors of the step, which warps write. `full` completes when all of a stage is there,
-// `empty` when every math warp is done with it. Phases have parity 0, 1, 0, ... in each round over
-// the ring.
+// `empty` when every math warp is done with it, of all CTAs of the cluster: each of them copies
+// into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -66,7 +66,7 @@ struct Pipeline {
   MOEJIT_DEVICE static void init() {
     for (int32_t stage = 0; stage < kStages; ++stage) {
       ptx::init_mbarrier(full(stage), 1 + kFactorWarps);
-      ptx::init_mbarrier(empty(stage), Shape::kMathWarpgroups * 4);
+      ptx::init_mbarrier(empty(stage), Shape::kMathWarpgroups * 4 * Shape::kClusterCtas);
     }
   }
 
@@ -80,13 +80,56 @@ struct Pipeline {
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
-      load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
-      load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
+      if constexpr (Shape::kClusterCtas > 1) {
+        load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile);
+      } else {
+        load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
+        load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
+      }
       position.advance();
     }
   }
 
+  // Gives a stage back. All lanes of a math warp, when its products are complete.
+  MOEJIT_DEVICE static void release(int32_t stage) {
+    if constexpr (Shape::kClusterCtas > 1) {
+      const int32_t cta = ptx::lane_index();
+      if (cta < Shape::kClusterCtas) ptx::arrive_in_cluster(empty(stage), cta);
+    } else {
+      if (ptx::lane_index() == 0) ptx::arrive(empty(stage));
+    }
+  }
+
  private:
+  // Loads A, of tiles that have rows, and this CTA's part of B for all CTAs of the cluster; and
+  // announces the bytes of A and of all parts of B, which others copy.
+  template <typename Multiplier>
+  MOEJIT_DEVICE static void load_sharing_b(int32_t stage, const TensorMap& a_map,
+                                           const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
+                                           const GemmTile& tile) {
+    static_assert(Multiplier::kMajorA == ptx::Major::kK && Multiplier::kMajorB == ptx::Major::kK &&
+                      !Multiplier::kIsBlocked,
+                  "operands of a cluster");
+    const bool has_rows = tile.rows > 0;
+    ptx::arrive_expecting(ready, has_rows ? kStageBytes : kBytesB);
+    if (has_rows) ptx::load_tensor_2d(a(stage), a_map, ready, k, tile.a_row);
+    multicast_section(b(stage), b_map, ready, k, tile.b_row);
+    if constexpr (Shape::kTileSections == 2) {
+      multicast_section(b(stage) + kSectionBytesB / 16, b_map, ready, k,
+                        tile.b_row + Shape::kSectionN);
+    }
+  }
+
+  // Copies this CTA's part of the rows of B that a tile has of a section into all CTAs.
+  MOEJIT_DEVICE static void multicast_section(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                              ptx::Mbarrier ready, int32_t k, int32_t b_row) {
+    constexpr int32_t kParts = Shape::kClusterCtas;
+    constexpr int32_t kPartRows = Shape::kTileColumns / Shape::kTileSections / kParts;
+    const int32_t part = ptx::cta_index() % kParts;
+    ptx::multicast_tensor_2d(to + part * (kSectionBytesB / kParts / 16), map, ready, k,
+                             b_row + part * kPartRows, (1u << kParts) - 1);
+  }
+
   static constexpr int32_t kMnBoxElements = 64;  // of an MN-major operand, by as many k
   static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
 

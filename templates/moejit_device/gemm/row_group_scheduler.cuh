@@ -10,6 +10,9 @@
 // ascending and rows innermost. With 16, the CTAs that run together share about as many row tiles
 // of A as column tiles of B, and a small group reads each part of B once.
 //
+// CTAs of a cluster take row tiles below each other: what is said of row tiles and of CTAs here
+// then holds for the tiles of a cluster together, and for clusters.
+//
 // A warp looks at 32 groups at once: lane i holds the number of row tiles up to and including the
 // window's group i, so finding a tile's group is one ballot, and 512 experts are 16 steps in all.
 
@@ -39,7 +42,10 @@ class RowGroupScheduler {
   static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
   static constexpr int32_t kColumnTiles =
       Problem::kSections / Shape::kTileSections * Shape::kColumnTiles;
-  static_assert(kBandTiles >= 1, "a band has row tiles");
+  static constexpr int32_t kClusterCtas = Shape::kClusterCtas;
+  static constexpr int32_t kClusterRows = kClusterCtas * Shape::kRows;
+  static constexpr int32_t kBand = kBandTiles / kClusterCtas;
+  static_assert(kBand >= 1, "a band has row tiles");
 
  public:
   // Steps of every tile that has any; 0 would mean that tiles differ.
@@ -49,7 +55,7 @@ class RowGroupScheduler {
   MOEJIT_DEVICE explicit RowGroupScheduler(const Params& params)
       : counts_(ptx::global(params.counts)),
         offs_(ptx::global(params.offs)),
-        next_tile_(ptx::cta_index()) {
+        next_tile_(ptx::cta_index() / kClusterCtas) {
     load_window();
   }
 
@@ -73,7 +79,7 @@ class RowGroupScheduler {
     const int32_t group_start = window_start_ + (lane == 0 ? 0 : end_before);
     const int32_t index =
         static_cast<int32_t>(next_tile_ - static_cast<int64_t>(group_start) * kColumnTiles);
-    next_tile_ += ptx::cta_count();
+    next_tile_ += ptx::cta_count() / kClusterCtas;
     return tile_of_group(window_group_ + lane, index);
   }
 
@@ -95,12 +101,13 @@ class RowGroupScheduler {
 
   // Tiles for the rows of a group. Where pad rows have none of their own, they belong to the last.
   MOEJIT_DEVICE static int32_t row_tiles(int32_t count, int32_t padded) {
-    if constexpr (Shape::kHasPadTiles) return ceil_div(padded, Shape::kRows);
+    if constexpr (Shape::kHasPadTiles) return ceil_div(padded, kClusterRows);
     return ceil_div(larger(count, smaller(padded, 1)), Shape::kRows);
   }
   // Returns the padded rows of a tile, given how many real and padded rows the group has from the
   // tile's first row on.
   MOEJIT_DEVICE static int32_t padded_rows(int32_t count, int32_t padded) {
+    if constexpr (kClusterCtas > 1) return larger(smaller(padded, Shape::kRows), 0);
     if constexpr (Shape::kHasPadTiles) return smaller(padded, Shape::kRows);
     return count > Shape::kRows ? Shape::kRows : padded;
   }
@@ -109,11 +116,12 @@ class RowGroupScheduler {
     const int32_t start = ptx::load(offs_ + group);
     const int32_t padded = ptx::load(offs_ + (group + 1)) - start;
     const int32_t count = ptx::load(counts_ + group);
-    const int32_t band = index / (kBandTiles * kColumnTiles);
-    const int32_t in_band = index % (kBandTiles * kColumnTiles);
-    const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBandTiles, kBandTiles);
+    const int32_t band = index / (kBand * kColumnTiles);
+    const int32_t in_band = index % (kBand * kColumnTiles);
+    const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBand, kBand);
     const int32_t column_tile = in_band / band_rows;
-    const int32_t row = (band * kBandTiles + in_band % band_rows) * Shape::kRows;
+    const int32_t first_row = (band * kBand + in_band % band_rows) * kClusterRows;
+    const int32_t row = first_row + ptx::cta_index() % kClusterCtas * Shape::kRows;
     const int32_t section = column_tile / Shape::kColumnTiles * Shape::kTileSections;
     const int32_t column = Shape::column(column_tile % Shape::kColumnTiles);
     const int32_t rows = larger(smaller(count - row, Shape::kRows), 0);
@@ -121,7 +129,7 @@ class RowGroupScheduler {
             .a_row = start + row,
             .b_row = group * Problem::kN + section * Problem::kSectionN + column,
             .k_begin = 0,
-            .k_steps = rows > 0 ? Problem::kSteps : 0,
+            .k_steps = count > first_row ? Problem::kSteps : 0,
             .d_row = start + row,
             .rows = rows,
             .padded_rows = padded_rows(count - row, padded - row),

@@ -16,10 +16,10 @@ struct GemmTile {
   int32_t a_row;        // first row of A
   int32_t b_row;        // first row of B
   int32_t k_begin;      // first element of the contraction
-  int32_t k_steps;      // may be 0: nothing is multiplied, the epilogue has zeros
+  int32_t k_steps;      // may be 0: nothing is copied or multiplied, the epilogue has zeros
   int32_t d_row;        // first row of D
-  int32_t rows;         // real rows, 0 to the shape's kRows; 0 has k_steps 0
-  int32_t padded_rows;  // real and pad rows, 1 or more: the others belong to somebody else
+  int32_t rows;         // real rows, 0 to the shape's kRows; 0 has k_steps 0, clusters aside
+  int32_t padded_rows;  // real and pad rows: the others belong to somebody else; 0: none to store
   int32_t section;      // of D's columns, the first of a tile's
   int32_t column;       // first one within the section
   int32_t b_matrix;     // of an MN-major B
@@ -39,8 +39,13 @@ struct WarpgroupPart {
 // more than kTailRows rows, 64 or none, is a tail, unless it is narrow beside wide ones: few tiles
 // are both, and a body for them has to be compiled. A step of the contraction takes 128 bytes of
 // each row of A and B.
+//
+// The kClusterCtas CTAs of a cluster take tiles below each other, which share B: each CTA copies a
+// part of B's tile into the shared memory of all, so that L2 is read once for all. They go through
+// the same steps together, also where a group has no rows left for some of them.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
-          int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64>
+          int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64,
+          int32_t kClusterCtasValue = 1>
 struct GemmTileShape {
   static constexpr int32_t kWideColumns = kWideColumnsValue;
   static constexpr int32_t kWideTiles = kWideTilesValue;
@@ -52,6 +57,7 @@ struct GemmTileShape {
   static constexpr int32_t kTileSections = 1;
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kTailRows = kTailRowsValue;
+  static constexpr int32_t kClusterCtas = kClusterCtasValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
@@ -68,6 +74,7 @@ struct GemmTileShape {
   static_assert(kWideColumns % 64 == 0 && kNarrowColumns % 64 == 0,
                 "B is copied 64 rows at a time");
   static_assert(kNarrowColumns < kWideColumns, "the wide tiles are the wide ones");
+  static_assert(kTileColumns % (8 * kClusterCtas) == 0, "parts of B are whole swizzled rows");
   static_assert(kStages >= 2, "a stage is filled while another is used");
   static_assert(kColumnTiles > 0, "D has columns");
 

@@ -309,6 +309,18 @@ TEST_F(FusedActivation, WritesTheRowsOfItsGroupsAndNoOthers) {
   }
 }
 
+// Groups that end in the first and in the second tile of a cluster.
+TEST_F(FusedActivation, HasTheSameBitsInClusters) {
+  for (const GemmEpilogue epilogue :
+       {GemmEpilogue::kActivationQuantize, GemmEpilogue::kStoreAndActivationQuantize}) {
+    const GroupedGemmSpec spec = gated(7, 176, 640, epilogue);
+    const Operands in = random(spec, splits({0, 1, 129, 256, 257, 64, 0}, 16));
+    GroupedGemmSpec clustered = spec;
+    clustered.cluster_ctas = 2;
+    EXPECT_EQ(fused(clustered, in, 4), fused(spec, in));
+  }
+}
+
 TEST_F(FusedActivation, DependsNeitherOnTheNumberOfCtasNorOnTheOrderOfThreads) {
   const Operands in = random(ragged_, splits(tail_counts_, 16));
   const Activated one = fused(ragged_, in, 1);

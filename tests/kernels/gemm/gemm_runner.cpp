@@ -2,6 +2,7 @@
 #include "tests/kernels/gemm/gemm_runner.h"
 
 #include "compiler/planner/grouped_gemm.h"
+#include "compiler/support/integer.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
@@ -156,7 +157,8 @@ std::vector<uint16_t> GemmTest::multiply_all(const GroupedGemmSpec& spec, const 
                                          .d = d.as<device::Bf16>(),
                                          .counts = counts.as<const int32_t>(),
                                          .offs = offs.as<const int32_t>()};
-  run(spec, ctas, params, {&a, &a_scale_inv, &b, &b_scale_inv, &counts, &offs, &d});
+  run(spec, ceil_div(ctas, spec.cluster_ctas) * spec.cluster_ctas, params,
+      {&a, &a_scale_inv, &b, &b_scale_inv, &counts, &offs, &d});
   return d.download<uint16_t>();
 }
 

@@ -50,7 +50,7 @@ class GemmTest : public Chains {
   device::TensorMap map_of(const std::vector<compiler::TensorMapPlan>& maps, std::string_view role,
                            const DeviceBuffer& buffer);
 
-  // All of D [rows + 130, N] after the launch; it is poison before.
+  // All of D [rows + 130, N] after the launch, of whole clusters; it is poison before.
   std::vector<uint16_t> multiply_all(const compiler::GroupedGemmSpec& spec,
                                      const reference::Route& route,
                                      const reference::QuantizedRows& rows,

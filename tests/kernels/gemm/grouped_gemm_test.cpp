@@ -16,16 +16,18 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::QuantizedWeights;
 
-// With tiles of 128 rows, or with swapped ones.
-enum class Tiles { k128Rows, kSwapped };
+// With tiles of 128 rows, by single CTAs or by clusters of two, or with swapped ones.
+enum class Tiles { k128Rows, kClusters, kSwapped };
 
 class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles> {
  protected:
   static bool is_swapped() { return GetParam() == Tiles::kSwapped; }
   static GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k,
                                  int32_t sharing = 1) {
-    return is_swapped() ? swapped_problem(experts, sections, section_n, k, sharing)
-                        : GemmTest::problem(experts, sections, section_n, k, sharing);
+    if (is_swapped()) return swapped_problem(experts, sections, section_n, k, sharing);
+    GroupedGemmSpec spec = GemmTest::problem(experts, sections, section_n, k, sharing);
+    if (GetParam() == Tiles::kClusters) spec.cluster_ctas = 2;
+    return spec;
   }
 
   // Two sections whose only tile has 48 columns to spare, and a last block of 16 of the
@@ -48,6 +50,8 @@ TEST_P(GroupedGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
     SCOPED_TRACE(alignment);
     expect_exact(ragged_, splits({64, 65, 127, 128, 129, 192, 193}, alignment));
     expect_exact(ragged_, splits({15, 16, 17, 32, 33, 63, 130}, alignment));
+    // The second tile of a cluster has one row, is full, has none, and the next has one.
+    expect_exact(ragged_, splits({255, 256, 257, 0, 383, 384, 385}, alignment));
   }
 }
 
@@ -169,8 +173,10 @@ TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm, ::testing::Values(Tiles::k128Rows, Tiles::kSwapped),
+INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
+                         ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kSwapped),
                          [](const auto& tiles) {
+                           if (tiles.param == Tiles::kClusters) return "OfClusters";
                            return tiles.param == Tiles::kSwapped ? "Swapped" : "Of128Rows";
                          });
 

@@ -53,6 +53,11 @@ void expect_legal(const std::vector<Candidate<Spec>>& candidates) {
   }
 }
 
+Choices with(Choices choices, const std::string& knob, int64_t value) {
+  choices[knob] = value;
+  return choices;
+}
+
 TEST(GemmCandidates, BeginWithTheUsualSpecAndAreLegalAndFew) {
   for (const GroupedGemmSpec& problem : kProblems)
     for (const GroupRows& rows : kRows) {
@@ -100,13 +105,35 @@ TEST(GemmCandidates, OfManyRowsHaveAllBandsAndCovers) {
   const auto has = [&](const Choices& choices) {
     return std::ranges::count(candidates, choices, &Candidate<GroupedGemmSpec>::choices) == 1;
   };
-  for (const int64_t band : {4, 8, 16, 32})
-    for (const int64_t stages : {3, 4}) {
-      EXPECT_TRUE(
-          has({{"band_tiles", band}, {"narrow_tiles", 0}, {"stages", stages}, {"wide_tiles", 75}}));
-      EXPECT_TRUE(has(
-          {{"band_tiles", band}, {"narrow_tiles", 113}, {"stages", stages}, {"wide_tiles", 0}}));
-    }
+  for (const int64_t band : {4, 8, 16, 32}) {
+    const Choices wide = {{"band_tiles", band}, {"narrow_tiles", 0}, {"wide_tiles", 75}};
+    const Choices narrow = {{"band_tiles", band}, {"narrow_tiles", 113}, {"wide_tiles", 0}};
+    for (const int64_t stages : {3, 4}) EXPECT_TRUE(has(with(wide, "stages", stages)));
+    EXPECT_TRUE(has(with(narrow, "stages", 4)));
+    EXPECT_TRUE(has(with(with(wide, "stages", 4), "cluster_ctas", 2)));
+    EXPECT_FALSE(has(with(with(narrow, "stages", 4), "cluster_ctas", 2)));
+  }
+}
+
+// A group of 430 rows is of the class of 362, one of 431 of the class of 512.
+TEST(GemmCandidates, HaveClustersWhereGroupsHaveSeveralRowTiles) {
+  const auto have_clusters = [](const GroupedGemmSpec& problem, int64_t rows) {
+    return std::ranges::any_of(
+        grouped_gemm_candidates(problem, {rows, 8192}),
+        [](const auto& candidate) { return candidate.spec.cluster_ctas == 2; });
+  };
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
+  EXPECT_TRUE(have_clusters(problem, 8192));
+  EXPECT_TRUE(have_clusters(problem, 431));
+  EXPECT_FALSE(have_clusters(problem, 430));
+  GroupedGemmSpec gated = problem, mn_major = problem;
+  gated.sections = 2;
+  gated.epilogue = GemmEpilogue::kActivationQuantize;
+  EXPECT_TRUE(have_clusters(gated, 8192));
+  mn_major.operands = DType::kBF16;
+  mn_major.scales = GemmScales::kNone;
+  mn_major.b_major = Major::kMn;
+  EXPECT_FALSE(have_clusters(mn_major, 8192));
 }
 
 TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {

@@ -24,5 +24,20 @@ TEST(CtaCount, GivesPersistentKernelsWhatTheDeviceHolds) {
   EXPECT_EQ(cta_count(chain, 32000, 132), 264);
 }
 
+TEST(CtaCount, IsAWholeNumberOfClusters) {
+  const compiler::GroupedGemmSpec gemm{
+      .local_experts = 2, .section_n = 192, .k = 128, .wide_tiles = 1, .cluster_ctas = 2};
+  const KernelPlan kernel{.spec = gemm,
+                          .bounds = {.max_tokens = 4096,
+                                     .top_k = 1,
+                                     .groups = 2,
+                                     .splits_alignment = 1,
+                                     .max_permuted_rows = 4096},
+                          .launch = {.ctas_per_sm = 1, .cluster_ctas = 2}};
+  EXPECT_EQ(cta_count(kernel, 4096, 132), 36);  // 16 clusters, and one for each group's end
+  EXPECT_EQ(cta_count(kernel, 4096, 33), 32);
+  EXPECT_EQ(cta_count(kernel, 4096, 1), 2);
+}
+
 }  // namespace
 }  // namespace moejit::runtime
