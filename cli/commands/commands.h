@@ -208,7 +208,7 @@ struct MeasureOptions {
   CacheOptions cache;
   std::optional<int64_t> tokens;        // default: max_tokens
   std::string candidate_limit = "60s";  // for a candidate to be made and to run once
-  double block_milliseconds = 15.0;
+  double block_milliseconds = 100.0;
   double heat_seconds = 0.6;
   uint64_t seed = 0;
 };
