@@ -114,7 +114,8 @@ Result<DescribedPlan> read_described_plan(const std::string& path, const std::st
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(path));
   if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description)) {
-    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan, compiler::plan_operation(*operation, parsed));
+    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan,
+                      compiler::plan_operation(*operation, parsed, options));
     return plan;
   }
   MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan,

@@ -107,7 +107,7 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
       compiler::parse_target(command.measured.target == "auto" ? "cuda" : command.measured.target));
   MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  terminal.print(dry_run_text(problems));
+  terminal.print(command.is_json ? dry_run_json(problems) : dry_run_text(problems));
   return {};
 }
 

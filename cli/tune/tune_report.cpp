@@ -85,4 +85,14 @@ std::string dry_run_text(const std::vector<TuneProblem>& problems) {
                             problems.size() == 1 ? "problem" : "problems", candidates);
 }
 
+std::string dry_run_json(const std::vector<TuneProblem>& problems) {
+  auto listed = nlohmann::ordered_json::array();
+  for (const TuneProblem& problem : problems)
+    listed.push_back({{"problem", problem.name},
+                      {"subject", problem.subject},
+                      {"candidates", problem.candidates.size()},
+                      {"estimated_share", problem.share}});
+  return nlohmann::ordered_json{{"problems", std::move(listed)}}.dump(2) + "\n";
+}
+
 }  // namespace moejit::cli

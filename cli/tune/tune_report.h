@@ -32,5 +32,6 @@ std::string tune_json(const TuneSummary& summary, const compiler::TuningRecord& 
 
 // Returns the list of what a sweep would measure.
 std::string dry_run_text(const std::vector<TuneProblem>& problems);
+std::string dry_run_json(const std::vector<TuneProblem>& problems);
 
 }  // namespace moejit::cli

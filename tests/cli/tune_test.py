@@ -55,6 +55,10 @@ class Tune(tool.ToolTest):
         text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
         self.assertIn("small: 13 candidates, 100 % of the estimated time", text)
         self.assertIn("1 problem, 13 candidates", text)
+        problems = self.succeed_json("tune", "--gemms", self.gemms, "--dry-run")["problems"]
+        self.assertEqual([(one["subject"], one["candidates"], one["estimated_share"]) for one in problems],
+                         [("small", 13, 1.0)])
+        self.assertIn(problems[0]["problem"], text)
         training = self.layer(passes=["forward", "backward"], max_tokens=4096)
         text = self.succeed("tune", training, "--dry-run").stdout
         self.assertIn("tiny gemm_fc1_dgrad: ", text)

@@ -60,6 +60,16 @@ class Tuning(tool.ToolTest):
         self.assertIn("kBandTiles = 4;", emitted)
         self.assertNotIn("kBandTiles", self.succeed("emit", MIXTRAL, "--operation", "gemm_fc2").stdout)
 
+    def test_a_record_is_used_for_operations_too(self):
+        operation = self.write("gemm.json", {"operation": "grouped_gemm", "local_experts": 8, "scales": "row_block",
+                                             "max_permuted_rows": 32768, "n": 4096, "k": 7168})
+        record, choices = self.tuned(operation, "grouped_gemm", band_tiles=4)
+        kernel = self.kernel(operation, "grouped_gemm", "--tuning", record)
+        self.assertEqual(kernel["choices"], choices)
+        explained = " ".join(self.succeed("plan", operation, "--tuning", record, "--explain").stdout.split())
+        self.assertIn("tuned: band_tiles=4 ", explained)
+        self.assertIn("kBandTiles = 4;", self.succeed("emit", operation, "--tuning", record).stdout)
+
     def test_nothing_is_used_that_nobody_named(self):
         self.tuned(MIXTRAL, "gemm_fc2", band_tiles=4)  # lies in the working folder
         for name in ("tuning.json", "h200.json", "moejit-tuning.json"):
