@@ -75,6 +75,36 @@ GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
   return problem;
 }
 
+// A contraction of this many steps is short: what a tile costs beside its products counts most.
+constexpr int64_t kShortSteps = 8;
+// Clusters are the usual choice where the matrix of an expert takes about half of an H100's L2 or
+// more, from this length of the contraction, and from this mean of rows.
+constexpr int64_t kLeastClusterBytes = int64_t{24} << 20;
+constexpr int64_t kLeastClusterK = 4096;
+constexpr int64_t kLeastClusterRows = 2048;
+
+// Returns whether one width of tiles is better than two: a short contraction takes 4.7 % less time
+// then (N 2048, K 768, on an H100 and an H200; docs/performance.md), unless over a sixteenth of the
+// columns would be spare.
+bool wants_one_width(const GroupedGemmSpec& spec, const ColumnTiles& tiles) {
+  if (!has_blocks(spec) || tiles.wide == 0 || tiles.narrow == 0) return false;
+  const int64_t wide = ceil_div(spec.section_n, spec.wide_columns);
+  return spec.k <= kShortSteps * kScaleBlock &&
+         wide * spec.wide_columns - spec.section_n <= spec.section_n / 16;
+}
+
+// Returns whether two CTAs share B by default. Measured with scales of blocks as the time that
+// clusters spare (docs/performance.md): 0 to 19 % on an H100, 2 to 6 % on an H200. With smaller
+// matrices, shorter contractions and smaller groups it is -2 to 2 %.
+bool wants_cluster(const GroupedGemmSpec& spec, const GroupRows& rows) {
+  const int64_t matrix_bytes =
+      int64_t{spec.sections} * spec.section_n * spec.k * size_bytes(spec.operands);
+  return has_blocks(spec) && may_be_clustered(spec) && spec.k >= kLeastClusterK &&
+         matrix_bytes >= kLeastClusterBytes &&
+         rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastClusterRows &&
+         (spec.wide_tiles > 0 || tile_sections(spec) > 1);
+}
+
 // Sets as many stages as fit into shared memory, but at most `most`.
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
   spec.stages = most;
@@ -170,6 +200,10 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   const ColumnTiles tiles = choose_column_tiles(spec.section_n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
+  if (wants_one_width(spec, tiles)) {
+    spec.wide_tiles = static_cast<int32_t>(ceil_div(spec.section_n, spec.wide_columns));
+    spec.narrow_tiles = 0;
+  }
   return spec;
 }
 
@@ -187,8 +221,11 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 }
 
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  const bool is_swapped = may_be_swapped(problem) && rows.mean <= kMostSwappedRows;
-  return is_swapped ? choose_swapped_tiles(problem, rows.most) : choose_tiles(problem);
+  if (may_be_swapped(problem) && rows.mean <= kMostSwappedRows)
+    return choose_swapped_tiles(problem, rows.most);
+  GroupedGemmSpec spec = choose_tiles(problem);
+  if (wants_cluster(spec, rows)) spec.cluster_ctas = 2;
+  return spec;
 }
 
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec) {
@@ -201,6 +238,10 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
+  if (spec.cluster_ctas > 1)
+    reasons.emplace_back(
+        "two CTAs with tiles below each other read each tile of B from L2 once for both: less "
+        "energy, and less traffic where B is larger than L2");
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(
         "the contraction runs along B's rows, and WGMMA takes bf16 from columns too: nothing is "

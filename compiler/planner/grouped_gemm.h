@@ -25,7 +25,7 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // accumulation, epilogue, local_experts, sections, section_n, k, and for scales of blocks
 // blocks_per_promotion). Chooses the column tiles, joins all sections into one if no scale block
 // lies in two and the epilogue does not join gate and up, and sets the length of partial sums
-// unless scales are of blocks.
+// unless scales are of blocks. Short contractions get tiles of one width.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
 // Tiles are swapped for at most this many mean rows per expert.
@@ -41,7 +41,7 @@ bool may_be_swapped(const GroupedGemmSpec& problem);
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
-// choose_tiles().
+// choose_tiles(), with clusters of two CTAs where contraction and groups are long.
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Returns sentences that explain the choices of choose_spec().

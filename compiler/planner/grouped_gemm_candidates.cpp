@@ -56,6 +56,11 @@ void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t 
     spec.cluster_ctas = 2;
     add_orders(spec, most_tiles, list);
   }
+  if (chosen.wide_tiles == 0 && tile_sections(chosen) == 1) return;
+  GroupedGemmSpec fewer_stages = chosen;  // tried in the usual order alone
+  fewer_stages.cluster_ctas = 2;
+  fewer_stages.stages = chosen.stages - 1;
+  list.add(fewer_stages);
 }
 
 void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,

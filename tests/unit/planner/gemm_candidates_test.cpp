@@ -111,6 +111,7 @@ TEST(GemmCandidates, OfManyRowsHaveAllBandsAndCovers) {
     for (const int64_t stages : {3, 4}) EXPECT_TRUE(has(with(wide, "stages", stages)));
     EXPECT_TRUE(has(with(narrow, "stages", 4)));
     EXPECT_TRUE(has(with(with(wide, "stages", 4), "cluster_ctas", 2)));
+    EXPECT_EQ(has(with(with(wide, "stages", 3), "cluster_ctas", 2)), band == 16);
     EXPECT_FALSE(has(with(with(narrow, "stages", 4), "cluster_ctas", 2)));
   }
 }

@@ -83,6 +83,42 @@ TEST(GroupedGemmTiles, HaveGateAndUpSideBySideWhereTheEpilogueJoinsThem) {
   EXPECT_NE(tile_reasons(problem, spec).front().find("with 112 to spare"), std::string::npos);
 }
 
+TEST(GroupedGemmTiles, HaveOneWidthWhereTheContractionIsShort) {
+  const GroupedGemmSpec problem{.local_experts = 128, .section_n = 2048, .k = 768};
+  EXPECT_EQ(choose_tiles(problem).wide_tiles, 11);
+  EXPECT_EQ(choose_tiles(problem).narrow_tiles, 0);
+  GroupedGemmSpec longer = problem, wasteful = problem, unscaled = problem;
+  longer.k = 1040;
+  EXPECT_EQ(choose_tiles(longer).narrow_tiles, 1);
+  wasteful.section_n = 320;  // 64 columns of 384 would be spare
+  EXPECT_EQ(choose_tiles(wasteful).narrow_tiles, 1);
+  unscaled.scales = GemmScales::kTensor;
+  EXPECT_EQ(choose_tiles(unscaled).narrow_tiles, 1);
+}
+
+TEST(GroupedGemmTiles, ShareBInClustersWhereItIsLargeAndGroupsAre) {
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 6144, .k = 4096};  // 24 MiB
+  const auto ctas = [](const GroupedGemmSpec& spec, int64_t mean) {
+    return choose_spec(spec, {.mean = mean, .most = 8 * mean}).cluster_ctas;
+  };
+  EXPECT_EQ(ctas(problem, 2048), 2);
+  EXPECT_EQ(ctas(problem, 1024), 1);
+  GroupedGemmSpec shorter = problem, smaller = problem, end_scaled = problem, gated = problem;
+  shorter.section_n = 8192;
+  shorter.k = 4080;
+  smaller.section_n = 6136;
+  end_scaled.scales = GemmScales::kRowColumn;
+  gated.epilogue = GemmEpilogue::kActivationQuantize;
+  gated.sections = 2;
+  gated.section_n = 3072;
+  EXPECT_EQ(ctas(shorter, 4096), 1);
+  EXPECT_EQ(ctas(smaller, 4096), 1);
+  EXPECT_EQ(ctas(end_scaled, 4096), 1);
+  EXPECT_EQ(ctas(gated, 4096), 2);
+  const auto reasons = tile_reasons(problem, choose_spec(problem, {.mean = 4096, .most = 8192}));
+  EXPECT_NE(reasons[1].find("read each tile of B from L2 once for both"), std::string::npos);
+}
+
 TEST(GroupedGemmTensorMaps, DescribeWhatTheEpilogueStores) {
   GroupedGemmSpec spec{.epilogue = GemmEpilogue::kActivationQuantize,
                        .local_experts = 3,
