@@ -5,7 +5,8 @@
 //
 //   call_bench docs/examples/operations LAYER.json
 //
-// where LAYER.json describes a layer with a backward pass.
+// where LAYER.json describes a layer with a backward pass. If it has dispatch_calls, a layer's call
+// of one launch is measured too, which compares with the operation quantize.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <iterator>
 #include <moejit/moejit.h>
+#include <moejit/moejit_dispatch.h>
 #include <moejit/moejit_operation.h>
 #include <set>
 #include <string>
@@ -157,7 +159,19 @@ struct Bench {
     time("backward",
          count_of(plan, "\"phase\": \"backward\"") - count_of(plan, "\"gradient_mode\": \"add\""),
          [&] { return moejit_layer_backward(layer, MOEJIT_GRADIENT_OVERWRITE, &made); });
+    if (plan.find("\"dispatched\"") != std::string::npos) time_quantize(layer, about.tensor_count);
     moejit_layer_destroy(layer);
+  }
+
+  void time_quantize(moejit_layer* layer, size_t tensor_count) const {
+    Call call(device, info.dl_device);
+    for (size_t i = 0; i < tensor_count; ++i) {
+      auto tensor = record<moejit_tensor_info>();
+      check(moejit_layer_get_tensor(layer, i, &tensor));
+      if ((tensor.used_by & MOEJIT_USED_BY_QUANTIZE) != 0) call.add(tensor);
+    }
+    const moejit_call made = call.get();
+    time("quantize of the layer", 1, [&] { return moejit_layer_quantize(layer, &made); });
   }
 };
 
