@@ -22,6 +22,10 @@ int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
   return spec.sections > 1 ? spec.section_rows : spec.rows;
 }
 
+bool may_be_clustered(const ContractionGroupedGemmSpec& spec) {
+  return spec.scales != GradientScales::kRow && spec.rows > kGemmTileRows;
+}
+
 std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
@@ -47,11 +51,12 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "
-      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}",
+      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}",
       to_string(s.scales), to_string(s.output), s.local_experts, s.rows, sections, s.n,
       s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged,
       s.panels_loaded,
-      s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles));
+      s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles),
+      s.cluster_ctas == 1 ? "" : fmt::format(" cluster_ctas={}", s.cluster_ctas));
 }
 
 namespace {
@@ -98,7 +103,10 @@ LaunchShape KernelKind<ContractionGroupedGemmSpec>::shape(const ContractionGroup
   const int32_t factors = spec.scales == GradientScales::kRow    ? (kGemmTileRows + columns) * 4
                           : spec.scales == GradientScales::kTile ? 16
                                                                  : 0;
-  return gemm_shape(spec.stages, kGemmTileRows, columns, factors, kMathWarpgroups * staging);
+  LaunchShape shape =
+      gemm_shape(spec.stages, kGemmTileRows, columns, factors, kMathWarpgroups * staging);
+  shape.cluster_ctas = spec.cluster_ctas;
+  return shape;
 }
 
 template <>
@@ -137,8 +145,9 @@ const ParamRecord& KernelKind<ContractionGroupedGemmSpec>::record(
 }
 
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {
-  return int64_t{spec.local_experts} * ceil_div(spec.rows, kGemmTileRows) *
-         (spec.wide_tiles + spec.narrow_tiles);
+  const int64_t row_tiles =
+      ceil_div(spec.rows, spec.cluster_ctas * kGemmTileRows) * spec.cluster_ctas;
+  return spec.local_experts * row_tiles * (spec.wide_tiles + spec.narrow_tiles);
 }
 
 }  // namespace moejit::compiler

@@ -43,6 +43,8 @@ struct ContractionGroupedGemmSpec {
   int32_t panels_staged = 3;
   int32_t panels_loaded = 0;
   int32_t band_tiles = kUsualBandTiles;
+  // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
+  int32_t cluster_ctas = 1;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 
@@ -51,12 +53,15 @@ DType operands_of(const ContractionGroupedGemmSpec& spec);
 // Returns the rows of D in each section.
 int32_t result_rows(const ContractionGroupedGemmSpec& spec);
 
+// Returns whether CTAs may run in clusters of two, and each of them has rows.
+bool may_be_clustered(const ContractionGroupedGemmSpec& spec);
+
 std::string_view to_string(GradientScales scales);
 std::string_view to_string(GradientOutput output);
 
 std::string to_string(const ContractionGroupedGemmSpec& spec);
 
-// Returns how many CTAs have work, whatever the groups contain.
+// Returns how many CTAs, in whole clusters, have work, whatever the groups contain.
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec);
 
 }  // namespace moejit::compiler

@@ -73,6 +73,9 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   }
   if (spec.band_tiles != kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
+  if (spec.cluster_ctas > 1)
+    constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
+                                         "CTAs that share B, with tiles below each other"));
   if (spec.is_interleaved) {
     constants.insert(constants.begin() + 2,
                      bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
@@ -84,6 +87,15 @@ std::string scheduler_type(const ContractionGroupedGemmSpec& spec) {
   return spec.band_tiles == kUsualBandTiles
              ? "ContractionGroupScheduler<Problem, Shape>"
              : "ContractionGroupScheduler<Problem, Shape, kBandTiles>";
+}
+
+ComposedType shape_type(const ContractionGroupedGemmSpec& spec) {
+  ComposedType shape{
+      "Shape",
+      "GemmTileShape",
+      {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages", "kTailRows"}};
+  if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+  return shape;
 }
 
 ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
@@ -116,10 +128,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
       .types_used =
           {
               problem_type(spec),
-              {"Shape",
-               "GemmTileShape",
-               {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages",
-                "kTailRows"}},
+              shape_type(spec),
               scaling.mainloop,
               {"Epilogue",
                "EpilogueStoreGradient",
@@ -128,6 +137,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
                "GroupedGemm",
                {"Shape", scheduler_type(spec), "Mainloop", scaling.scales, "Epilogue"}},
           },
+      .cluster_ctas = spec.cluster_ctas > 1 ? "kClusterCtas" : "",
   };
 }
 

@@ -139,8 +139,10 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors) {
   const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  TensorBox b_box = gradient_operand_box(spec, spec.n, columns, box_rows);
+  b_box.box[1] /= spec.cluster_ctas;  // each CTA copies a part: rows, or tokens of MN-major boxes
   return {{"a_map", tensors.a, gradient_operand_box(spec, spec.rows, columns, kTileRows)},
-          {"b_map", tensors.b, gradient_operand_box(spec, spec.n, columns, box_rows)},
+          {"b_map", tensors.b, b_box},
           {"d_map", tensors.d, output_box(spec)}};
 }
 

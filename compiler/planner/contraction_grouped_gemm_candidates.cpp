@@ -21,10 +21,27 @@ struct Buffers {
 constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
                                  Buffers{4, 3}, Buffers{4, 4}, Buffers{5, 3}};
 
+// Clusters are tried where a group has so many tokens in the mean, by the class that names a
+// problem: with fewer, D is most of the traffic.
+constexpr int64_t kLeastClusterColumns = 512;
+
 // Returns the covers of D's columns. Factors of rows leave registers for narrow tiles alone.
 std::vector<ContractionGroupedGemmSpec> column_covers(const ContractionGroupedGemmSpec& chosen) {
   if (chosen.scales == GradientScales::kRow) return {chosen};
   return covers_of(chosen, chosen.n);
+}
+
+// Adds clusters of two CTAs in all orders. Narrow tiles alone read more of A than sharing B spares.
+void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
+                  CandidateList<ContractionGroupedGemmSpec>& list) {
+  if (!may_be_clustered(chosen) || chosen.wide_tiles == 0 ||
+      rows_class(std::max<int64_t>(mean_columns, 1)) < kLeastClusterColumns)
+    return;
+  chosen.cluster_ctas = 2;
+  for (const int32_t band : kBands) {
+    chosen.band_tiles = band;
+    list.add(chosen);
+  }
 }
 
 }  // namespace
@@ -39,12 +56,14 @@ std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean
 }
 
 Choices choices_of(const ContractionGroupedGemmSpec& spec) {
-  return {{"wide_tiles", spec.wide_tiles},
-          {"narrow_tiles", spec.narrow_tiles},
-          {"stages", spec.stages},
-          {"panels_staged", spec.panels_staged},
-          {"panels_loaded", spec.panels_loaded},
-          {"band_tiles", spec.band_tiles}};
+  Choices choices = {{"wide_tiles", spec.wide_tiles},
+                     {"narrow_tiles", spec.narrow_tiles},
+                     {"stages", spec.stages},
+                     {"panels_staged", spec.panels_staged},
+                     {"panels_loaded", spec.panels_loaded},
+                     {"band_tiles", spec.band_tiles}};
+  if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
+  return choices;
 }
 
 std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_candidates(
@@ -69,6 +88,7 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
     spec.band_tiles = band;
     list.add(spec);
   }
+  add_clusters(chosen, mean_columns, list);
   return std::move(list).take();
 }
 

@@ -98,7 +98,7 @@ std::map<std::string, PlannedKernel> kernels() {
 }
 
 // Weight gradients with both kinds of scales, in every output and each of the planner's ways to
-// add.
+// add, and those of clusters, also without scales.
 void add_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::GradientOutput;
   using compiler::GradientScales;
@@ -112,18 +112,24 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
       {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
       {GradientOutput::kF32Add, 256, 2048, 768},
   };
-  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
+  const auto add = [&](const compiler::ContractionGroupedGemmSpec& spec) {
+    const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  };
+  for (const GradientScales scales :
+       {GradientScales::kTile, GradientScales::kRow, GradientScales::kNone}) {
     for (const Case& one : kCases) {
-      const compiler::KernelSpec spec =
-          compiler::choose_tiles(compiler::ContractionGroupedGemmSpec{.scales = scales,
-                                                                      .output = one.output,
-                                                                      .local_experts = 8,
-                                                                      .rows = one.rows,
-                                                                      .n = one.n},
-                                 one.mean_columns);
-      const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
-      EXPECT_TRUE(succeeded(source));
-      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+      auto spec = compiler::choose_tiles({.scales = scales,
+                                          .output = one.output,
+                                          .local_experts = 8,
+                                          .rows = one.rows,
+                                          .n = one.n},
+                                         one.mean_columns);
+      if (scales != GradientScales::kNone) add(spec);
+      if (!may_be_clustered(spec)) continue;
+      spec.cluster_ctas = 2;
+      add(spec);
     }
   }
 }

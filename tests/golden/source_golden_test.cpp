@@ -103,20 +103,28 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of weight gradients.
+// Of weight gradients, and of one that CTAs make in clusters.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
+  const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {
+    const auto source = compiler::emit_kernel(kernel, compiler::Target{});
+    EXPECT_TRUE(succeeded(source));
+    if (source) sources[name + ".cu"] = source->text;
+  };
   for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
-    const compiler::KernelPlan kernel =
+    compiler::KernelPlan kernel =
         compiler::plan_contraction_grouped_gemm({.scales = scales,
                                                  .output = compiler::GradientOutput::kF32Add,
                                                  .local_experts = 8,
                                                  .rows = 4096,
                                                  .n = 7168},
                                                 8192);
-    const auto source = compiler::emit_kernel(kernel, compiler::Target{});
-    EXPECT_TRUE(succeeded(source));
-    if (source) sources["wgrad_scales_" + std::string(to_string(scales)) + ".cu"] = source->text;
+    const std::string name = "wgrad_scales_" + std::string(to_string(scales));
+    add(kernel, name);
+    auto& spec = std::get<compiler::ContractionGroupedGemmSpec>(kernel.spec);
+    if (!may_be_clustered(spec)) continue;
+    spec.cluster_ctas = 2;
+    add(kernel, name + "_clusters");
   }
 }
 

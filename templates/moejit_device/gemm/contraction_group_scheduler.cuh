@@ -7,6 +7,10 @@
 //
 // The order: groups ascending; in a group, bands of up to kBandTiles row tiles; in a band, columns
 // ascending and rows innermost, as RowGroupScheduler does.
+//
+// CTAs of a cluster take row tiles below each other: what is said of row tiles and of CTAs here
+// then holds for the tiles of a cluster together, and for clusters. Below A's last row tile there
+// may be one without rows.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/memory.cuh"
@@ -35,8 +39,11 @@ class ContractionGroupScheduler {
   static constexpr int32_t kRowTiles = ceil_div(Problem::kRows, Shape::kRows);
   static_assert(Problem::kSections == 1 || kRowTiles % Problem::kSections == 0, "whole tiles");
   static constexpr int32_t kSectionTiles = kRowTiles / Problem::kSections;
-  static constexpr int32_t kTiles = kRowTiles * Shape::kColumnTiles;  // of a group
-  static_assert(kBandTiles >= 1, "a band has row tiles");
+  static constexpr int32_t kClusterCtas = Shape::kClusterCtas;
+  static constexpr int32_t kClusterTiles = ceil_div(kRowTiles, kClusterCtas);
+  static constexpr int32_t kTiles = kClusterTiles * Shape::kColumnTiles;  // of a group
+  static constexpr int32_t kBand = kBandTiles / kClusterCtas;
+  static_assert(kBand >= 1, "a band has row tiles");
 
  public:
   static constexpr int32_t kSteps = 0;  // tiles differ
@@ -45,7 +52,7 @@ class ContractionGroupScheduler {
   MOEJIT_DEVICE explicit ContractionGroupScheduler(const Params& params)
       : counts_(ptx::global(params.counts)),
         offs_(ptx::global(params.offs)),
-        tile_(ptx::cta_index()) {
+        tile_(ptx::cta_index() / kClusterCtas) {
     load_window();
   }
 
@@ -60,7 +67,7 @@ class ContractionGroupScheduler {
       if (group_ >= Problem::kGroups) return no_tile();
     }
     const int32_t index = tile_;
-    tile_ += ptx::cta_count();
+    tile_ += ptx::cta_count() / kClusterCtas;
     return tile_of_group(index);
   }
 
@@ -81,15 +88,23 @@ class ContractionGroupScheduler {
     with_tiles_ = ptx::ballot(Problem::kSkipsEmptyGroups ? count > 0 : exists);
   }
 
+  // Returns how many rows a tile has from A's row `row` on.
+  MOEJIT_DEVICE static int32_t rows_from(int32_t row) {
+    const int32_t rows = smaller(Problem::kRows - row, Shape::kRows);
+    if constexpr (kRowTiles % kClusterCtas != 0) return larger(rows, 0);
+    return rows;
+  }
+
   MOEJIT_DEVICE GemmTile tile_of_group(int32_t index) const {
-    const int32_t band = index / (kBandTiles * Shape::kColumnTiles);
-    const int32_t in_band = index % (kBandTiles * Shape::kColumnTiles);
-    const int32_t band_rows = smaller(kRowTiles - band * kBandTiles, kBandTiles);
-    const int32_t row_tile = band * kBandTiles + in_band % band_rows;
+    const int32_t band = index / (kBand * Shape::kColumnTiles);
+    const int32_t in_band = index % (kBand * Shape::kColumnTiles);
+    const int32_t band_rows = smaller(kClusterTiles - band * kBand, kBand);
+    const int32_t first_tile = (band * kBand + in_band % band_rows) * kClusterCtas;
+    const int32_t row_tile = first_tile + ptx::cta_index() % kClusterCtas;
     const int32_t row = row_tile * Shape::kRows;
     const int32_t section = Problem::kSections > 1 ? row_tile / kSectionTiles : 0;
     const int32_t column = Shape::column(in_band / band_rows);
-    const int32_t rows = smaller(Problem::kRows - row, Shape::kRows);
+    const int32_t rows = rows_from(row);
     return {.group = group_,
             .a_row = row,
             .b_row = column,

@@ -103,10 +103,17 @@ class EpilogueStoreGradient {
            Panel::kColumns;
   }
 
+  // Returns whether a tile is stored: one below D's last row, of a cluster, is not.
+  template <typename Shape>
+  MOEJIT_DEVICE static bool is_stored(const GemmTile& tile) {
+    return Shape::kClusterCtas == 1 || tile.padded_rows > 0;
+  }
+
   // For the first round of a tile. Rows and columns beyond D are read as zeros.
   template <typename Shape, typename Params>
   MOEJIT_DEVICE static void make_ready(const Params& params, const GemmTile& tile, int32_t row,
                                        Staging staging) {
+    if (!is_stored<Shape>(tile)) return;
     if constexpr (kPanelsLoaded == 0) {
       ptx::arrive(ready(staging));
     } else if (tile.group >= 0) {
@@ -123,6 +130,7 @@ class EpilogueStoreGradient {
   template <typename Shape, typename Params>
   MOEJIT_DEVICE static void store_tile(const Params& params, const GemmTile& tile, int32_t row,
                                        Staging staging, uint32_t& parity) {
+    if (!is_stored<Shape>(tile)) return;
     const int32_t panels = panels_of<Shape>(tile);
     for (int32_t first = 0; first < panels; first += kPanelsStaged) {
       if (first > 0) ptx::arrive(ready(staging));

@@ -174,7 +174,7 @@ struct GroupedGemm {
   // Returns whether there is anything to multiply in a warpgroup's part.
   MOEJIT_DEVICE static bool has_products(const GemmTile& tile, int32_t warpgroup) {
     if constexpr (Shape::kHasEmptyParts) return Shape::part(tile, warpgroup).row < tile.rows;
-    if constexpr (kIsCluster) return tile.rows > 0;
+    if constexpr (kIsCluster) return tile.rows > 0 && tile.k_steps > 0;
     return tile.k_steps > 0;
   }
 

@@ -107,16 +107,23 @@ struct Pipeline {
   MOEJIT_DEVICE static void load_sharing_b(int32_t stage, const TensorMap& a_map,
                                            const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
                                            const GemmTile& tile) {
-    static_assert(Multiplier::kMajorA == ptx::Major::kK && Multiplier::kMajorB == ptx::Major::kK &&
-                      !Multiplier::kIsBlocked,
-                  "operands of a cluster");
+    static_assert(Multiplier::kMajorA == Multiplier::kMajorB, "operands of a cluster");
     const bool has_rows = tile.rows > 0;
     ptx::arrive_expecting(ready, has_rows ? kStageBytes : kBytesB);
-    if (has_rows) ptx::load_tensor_2d(a(stage), a_map, ready, k, tile.a_row);
-    multicast_section(b(stage), b_map, ready, k, tile.b_row);
-    if constexpr (Shape::kTileSections == 2) {
-      multicast_section(b(stage) + kSectionBytesB / 16, b_map, ready, k,
-                        tile.b_row + Shape::kSectionN);
+    if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
+      if (has_rows) load_mn_major<Shape::kRows>(a(stage), a_map, ready, tile.a_row, k, 0);
+      multicast_mn_major(b(stage), b_map, ready, tile.column, k, tile.b_matrix);
+    } else if constexpr (Multiplier::kIsBlocked) {
+      const int32_t block = k / Multiplier::kStepElements;
+      if (has_rows) ptx::load_tensor_3d(a(stage), a_map, ready, 0, tile.a_row, block);
+      multicast_block(b(stage), b_map, ready, block, tile.b_row);
+    } else {
+      if (has_rows) ptx::load_tensor_2d(a(stage), a_map, ready, k, tile.a_row);
+      multicast_section(b(stage), b_map, ready, k, tile.b_row);
+      if constexpr (Shape::kTileSections == 2) {
+        multicast_section(b(stage) + kSectionBytesB / 16, b_map, ready, k,
+                          tile.b_row + Shape::kSectionN);
+      }
     }
   }
 
@@ -130,8 +137,35 @@ struct Pipeline {
                              b_row + part * kPartRows, (1u << kParts) - 1);
   }
 
+  // Likewise of an operand that lies in memory step after step.
+  MOEJIT_DEVICE static void multicast_block(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                            ptx::Mbarrier ready, int32_t block, int32_t b_row) {
+    static_assert(Shape::kTileSections == 1, "of one section");
+    constexpr int32_t kParts = Shape::kClusterCtas;
+    const int32_t part = ptx::cta_index() % kParts;
+    ptx::multicast_tensor_3d(to + part * (kBytesB / kParts / 16), map, ready, 0,
+                             b_row + part * (Shape::kTileColumns / kParts), block,
+                             (1u << kParts) - 1);
+  }
+
   static constexpr int32_t kMnBoxElements = 64;  // of an MN-major operand, by as many k
   static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
+
+  // Likewise of an MN-major operand: of each box, this CTA's part of the k of the step.
+  MOEJIT_DEVICE static void multicast_mn_major(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                               ptx::Mbarrier ready, int32_t first, int32_t k,
+                                               int32_t matrix) {
+    static_assert(Shape::kTileSections == 1, "of one section");
+    constexpr int32_t kParts = Shape::kClusterCtas;
+    const int32_t part = ptx::cta_index() % kParts;
+    const auto to_part = to + part * (kMnBoxBytes / kParts / 16);
+#pragma unroll
+    for (int32_t box = 0; box < Shape::kTileColumns / kMnBoxElements; ++box) {
+      ptx::multicast_tensor_3d(to_part + box * (kMnBoxBytes / 16), map, ready,
+                               first + box * kMnBoxElements, k + part * (kMnBoxElements / kParts),
+                               matrix, (1u << kParts) - 1);
+    }
+  }
 
   // Loads A, and announces the bytes of both operands.
   template <typename Multiplier>

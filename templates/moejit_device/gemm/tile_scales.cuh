@@ -46,8 +46,10 @@ class TileScales {
     const auto a =
         ptx::global(params.a_scale_inv) + (tile.a_row / 128 * pitch + tile.k_begin / 128);
     const auto b = ptx::global(params.b_scale_inv) + (block * pitch + tile.k_begin / 128);
+    // Where a cluster's other CTAs alone have rows, this one's stages pass without scales.
+    const bool has_rows = Shape::kClusterCtas == 1 || tile.rows > 0;
     const auto fetch = [&](int32_t step) -> FactorPair {
-      if (step >= tile.k_steps) return {0.0f, 0.0f};
+      if (!has_rows || step >= tile.k_steps) return {0.0f, 0.0f};
       const float scale = ptx::load(a + step);
       return {ptx::multiply(scale, ptx::load(b + step)),
               ptx::multiply(scale, ptx::load(b + (next_b + step)))};

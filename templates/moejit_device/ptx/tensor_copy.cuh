@@ -58,6 +58,16 @@ MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination, const TensorMap
       "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "h"(static_cast<uint16_t>(ctas))
       : "memory");
 }
+template <typename T>
+MOEJIT_DEVICE void multicast_tensor_3d(SharedPtr<T> destination, const TensorMap& map,
+                                       Mbarrier barrier, int32_t x, int32_t y, int32_t z,
+                                       uint32_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination.address),
+      "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "h"(static_cast<uint16_t>(ctas))
+      : "memory");
+}
 
 template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,

@@ -36,6 +36,15 @@ MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination, const TensorMap
   m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, ctas, site);
 }
 
+template <typename T>
+MOEJIT_DEVICE void multicast_tensor_3d(SharedPtr<T> destination, const TensorMap& map,
+                                       Mbarrier barrier, int32_t x, int32_t y, int32_t z,
+                                       uint32_t ctas, Site site = Site::here()) {
+  Machine* m = machine();
+  const int32_t at[3] = {x, y, z};
+  m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, ctas, site);
+}
+
 template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
                                   int32_t x, int32_t y, int32_t z, Site site = Site::here()) {

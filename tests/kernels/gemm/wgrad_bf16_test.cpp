@@ -82,41 +82,47 @@ class Bf16Wgrad : public WgradTest {
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceOnSmallIntegersForEveryOutput) {
   for (const GradientOutput output : kOutputs)
-    expect_exact(problem(output, 5, 144, 208), splits({0, 1, 130, 128, 0}, 64));
+    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
+      expect_exact(spec, splits({0, 1, 130, 128, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, IsWithinTheDerivedBoundOnRandomNumbers) {
   const Route route = splits({by_target(500, 4000), 0, 40, 127, 128}, 128);
-  for (const GradientOutput output : kOutputs) expect_close(problem(output, 5, 144, 208), route);
+  for (const GradientOutput output : kOutputs)
+    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208))) expect_close(spec, route);
 }
 
 // Sizes around a step of the contraction, with rows between the groups that nobody owns.
 TEST_F(Bf16Wgrad, ReadsNoRowsBeyondAGroupsSteps) {
   const Route route = splits({0, 1, 63, 64, 65}, 192);
-  for (const GradientOutput output : kOutputs) expect_exact(problem(output, 5, 80, 144), route);
+  for (const GradientOutput output : kOutputs)
+    for (const Spec& spec : with_clusters(problem(output, 5, 328, 336))) expect_exact(spec, route);
 }
 
 TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
   for (const int64_t mean : {4096, 1024, 256})
-    expect_exact(problem(GradientOutput::kF32Add, 3, 144, 448, mean), splits({300, 0, 700}, 64));
+    for (const Spec& spec : with_clusters(problem(GradientOutput::kF32Add, 3, 144, 448, mean)))
+      expect_exact(spec, splits({300, 0, 700}, 64));
 }
 
 TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
   for (const GradientOutput output : kOutputs)
-    expect_exact(problem(output, 3, 144, 208), splits({0, 0, 0}, 64));
+    for (const Spec& spec : with_clusters(problem(output, 3, 144, 208)))
+      expect_exact(spec, splits({0, 0, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, GivesTheSameBitsInEveryRun) {
   const Route route = splits({200, 0, 640}, 64);
-  const Spec spec = problem(GradientOutput::kF32Add, 3, 144, 448);
-  const auto a = normals(route, spec.rows, 5), b = normals(route, spec.n, 6);
-  const std::vector<float> old = old_values(spec);
-  const auto first = multiply(spec, route, a, b, old);
-  for (uint64_t run = 1; run < by_target(3, 100); ++run) {
-    open(run);
-    ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
-        << "run " << run;
-  }
+  const Spec usual = problem(GradientOutput::kF32Add, 3, 144, 448);
+  const auto a = normals(route, usual.rows, 5), b = normals(route, usual.n, 6);
+  const std::vector<float> old = old_values(usual);
+  const auto first = multiply(usual, route, a, b, old);
+  for (const Spec& spec : with_clusters(usual))
+    for (uint64_t run = 1; run < by_target(3, 100); ++run) {
+      open(run);
+      ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
+          << to_string(spec) << ", run " << run;
+    }
 }
 
 }  // namespace

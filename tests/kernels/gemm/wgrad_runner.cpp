@@ -2,6 +2,7 @@
 #include "tests/kernels/gemm/wgrad_runner.h"
 
 #include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/support/integer.h"
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
@@ -35,19 +36,24 @@ bool adds(const compiler::ContractionGroupedGemmSpec& spec) {
 }
 
 int64_t elements(const compiler::ContractionGroupedGemmSpec& spec) {
-  return int64_t{spec.local_experts} * spec.rows * spec.n;
+  return int64_t{spec.local_experts} * spec.sections * result_rows(spec) * spec.n;
 }
 
-// Where D's rows lie in its buffer: with gaps behind each row and each group's matrix.
+// Where D's rows lie in its buffer: with gaps behind each row and each matrix of a group and
+// section.
 struct GuardedMatrices {
   static constexpr int64_t kGuardColumns = 16;
   static constexpr int64_t kGuardRows = 3;
   const compiler::ContractionGroupedGemmSpec& spec;
 
   int64_t pitch() const { return spec.n + kGuardColumns; }
-  int64_t stride() const { return (spec.rows + kGuardRows) * pitch(); }
-  int64_t size() const { return spec.local_experts * stride(); }
-  int64_t first(int64_t expert, int64_t row) const { return expert * stride() + row * pitch(); }
+  int64_t stride() const { return (result_rows(spec) + kGuardRows) * pitch(); }
+  int64_t size() const { return int64_t{spec.local_experts} * spec.sections * stride(); }
+  int64_t rows() const { return elements(spec) / spec.n; }  // of all matrices
+  // Returns the first element of one of these rows.
+  int64_t first(int64_t row) const {
+    return row / result_rows(spec) * stride() + row % result_rows(spec) * pitch();
+  }
 
   compiler::TensorBox box(compiler::TensorBox packed) const {
     const int64_t element_bytes = packed.strides_bytes[0] / spec.n;
@@ -122,6 +128,13 @@ WgradTest::Spec WgradTest::problem(GradientScales scales, GradientOutput output,
       mean_columns);
 }
 
+std::vector<WgradTest::Spec> WgradTest::with_clusters(Spec spec) {
+  std::vector<Spec> all = {spec};
+  spec.cluster_ctas = 2;
+  if (may_be_clustered(spec)) all.push_back(spec);
+  return all;
+}
+
 QuantizedRows WgradTest::integers(const Spec& spec, int64_t rows, const Route& route,
                                   uint64_t seed) {
   return prepared(spec, route, integer_rows({.k = columns_of(route)}, rows, seed));
@@ -182,9 +195,9 @@ std::vector<double> WgradTest::launch_as(const Spec& spec, const Route& route, i
   const DeviceBuffer counts = input("counts", route.counts);
   const DeviceBuffer offs = input("offs", route.offs);
   const DeviceBuffer d = output<T>("d", place.size());
-  for (int64_t i = 0; adds(spec) && i < spec.local_experts * spec.rows; ++i) {
+  for (int64_t i = 0; adds(spec) && i < place.rows(); ++i) {
     const auto row = old.begin() + i * spec.n;
-    d.upload(place.first(i / spec.rows, i % spec.rows), std::vector<float>(row, row + spec.n));
+    d.upload(place.first(i), std::vector<float>(row, row + spec.n));
   }
   const auto maps = compiler::contraction_grouped_gemm_tensor_maps(spec, columns, {});
   const device::ContractionGroupedGemmParams params{
@@ -198,12 +211,12 @@ std::vector<double> WgradTest::launch_as(const Spec& spec, const Route& route, i
       .columns = columns};
   std::vector<const DeviceBuffer*> buffers = {&a_buffer, &b_buffer, &counts, &offs, &d};
   for (const DeviceBuffer& scale : scales) buffers.push_back(&scale);
-  run(spec, ctas, params, buffers);
+  run(spec, ceil_div(ctas, spec.cluster_ctas) * spec.cluster_ctas, params, buffers);
 
   std::vector<T> all = d.download<T>();
   std::vector<double> result;
-  for (int64_t i = 0; i < spec.local_experts * spec.rows; ++i) {
-    const auto row = all.begin() + place.first(i / spec.rows, i % spec.rows);
+  for (int64_t i = 0; i < place.rows(); ++i) {
+    const auto row = all.begin() + place.first(i);
     for (auto value = row; value < row + spec.n; ++value) result.push_back(number(*value));
     std::memset(&*row, 0xcd, sizeof(T) * static_cast<size_t>(spec.n));
   }

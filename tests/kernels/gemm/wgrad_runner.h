@@ -17,6 +17,9 @@ class WgradTest : public GemmTest {
   static Spec problem(compiler::GradientScales scales, compiler::GradientOutput output,
                       int32_t experts, int32_t rows, int32_t n, int64_t mean_columns = 4096);
 
+  // Returns the spec, and where CTAs may run in clusters the spec with such.
+  static std::vector<Spec> with_clusters(Spec spec);
+
   // A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a group's
   // last 128 are zeros, those behind them NaN with NaN scales.
   static reference::QuantizedRows integers(const Spec& spec, int64_t rows,
@@ -24,8 +27,9 @@ class WgradTest : public GemmTest {
   static reference::QuantizedRows randoms(const Spec& spec, int64_t rows,
                                           const reference::Route& route, uint64_t seed);
 
-  // D [E, rows, n] after the launch, as numbers; `old` is what it held where the launch adds, else
-  // it held poison. Expects that nothing around the rows of any group's matrix was touched.
+  // D [E, sections, result rows, n] after the launch, of whole clusters, as numbers; `old` is what
+  // it held where the launch adds, else it held poison. Expects that nothing around the rows of any
+  // group's matrix was touched.
   std::vector<double> multiply(const Spec& spec, const reference::Route& route,
                                const reference::QuantizedRows& a, const reference::QuantizedRows& b,
                                const std::vector<float>& old, int64_t ctas = 3);

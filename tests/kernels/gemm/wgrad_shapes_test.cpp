@@ -25,15 +25,17 @@ class WgradShapes : public WgradTest {
     std::vector<Spec> all;
     for (const Size& size : kSizes) {
       if (!kOnGpu && size.experts != 5) continue;
+      const auto add = [&](const Spec& spec) {
+        for (const Spec& one : with_clusters(spec)) all.push_back(one);
+      };
       for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
         for (const GradientOutput output :
              {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add}) {
-          all.push_back(problem(scales, output, size.experts, size.rows, size.n));
+          add(problem(scales, output, size.experts, size.rows, size.n));
         }
         if (!kOnGpu) continue;
         for (const int64_t mean : {1024, 256})
-          all.push_back(
-              problem(scales, GradientOutput::kF32Add, size.experts, size.rows, size.n, mean));
+          add(problem(scales, GradientOutput::kF32Add, size.experts, size.rows, size.n, mean));
       }
     }
     return all;
@@ -57,7 +59,7 @@ class WgradShapes : public WgradTest {
 };
 
 TEST_F(WgradShapes, EqualTheReference) {
-  constexpr int32_t kShapes = by_target(12, 200);
+  constexpr int32_t kShapes = by_target(18, 320);
   const std::vector<Spec> all = problems();
   for (int32_t shape = 0; shape < kShapes && !HasFailure(); ++shape) {
     const Spec& spec = all[static_cast<size_t>(shape) % all.size()];

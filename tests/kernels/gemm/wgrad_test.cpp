@@ -20,14 +20,15 @@ constexpr int64_t kMeanColumns[] = {4096, 1024, 256};
 
 class Wgrad : public WgradTest {
  protected:
-  // The same problem with both kinds of scales and every output.
+  // The same problem with both kinds of scales and every output, also in clusters.
   template <typename Check>
   static void for_each_kind(const Check& check) {
     for (const GradientScales scales : kScales) {
       for (const GradientOutput output : kOutputs) {
-        const Spec spec = problem(scales, output, 5, 144, 208);
-        SCOPED_TRACE(to_string(spec));
-        check(spec);
+        for (const Spec& spec : with_clusters(problem(scales, output, 5, 144, 208))) {
+          SCOPED_TRACE(to_string(spec));
+          check(spec);
+        }
       }
     }
   }
@@ -56,9 +57,11 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
   const Route route = splits({300, 0, 700}, 128);
   for (const GradientScales scales : kScales) {
     for (const int64_t mean : kMeanColumns) {
-      const Spec spec = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
-      SCOPED_TRACE(to_string(spec));
-      expect_exact(spec, route);
+      const Spec usual = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
+      for (const Spec& spec : with_clusters(usual)) {
+        SCOPED_TRACE(to_string(spec));
+        expect_exact(spec, route);
+      }
     }
   }
 }
@@ -95,19 +98,46 @@ TEST_F(Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
   for_each_kind([&](const Spec& spec) { expect_exact(spec, route); });
 }
 
+// Three row tiles: the second CTA of a cluster has none below the third, or, where the rows are in
+// two sections, each has one of both. Groups of no, one and some tokens.
+TEST_F(Wgrad, HasTheSameBitsInClustersThatRowTilesDoNotFill) {
+  const Route route = splits({0, 1, 129, 256, 0, 640}, 128);
+  for (const GradientOutput output : kOutputs) {
+    for (const int64_t mean : kMeanColumns) {
+      if (output != GradientOutput::kF32Add && mean != kMeanColumns[0]) continue;
+      const Spec lone = problem(GradientScales::kTile, output, 6, 328, 336, mean);
+      Spec sections = lone;
+      sections.rows = 768;
+      sections.sections = 2;
+      sections.section_rows = 328;
+      for (const Spec& usual : {lone, sections}) {
+        const QuantizedRows a = randoms(usual, usual.rows, route, 7);
+        const QuantizedRows b = randoms(usual, usual.n, route, 8);
+        const std::vector<float> old = old_values(usual);
+        const auto wanted = multiply(usual, route, a, b, old);
+        for (const Spec& spec : with_clusters(usual))
+          for (const int64_t ctas : {1, 6})
+            ASSERT_EQ(multiply(spec, route, a, b, old, ctas), wanted) << to_string(spec);
+      }
+    }
+  }
+}
+
 TEST_F(Wgrad, GivesTheSameBitsInEveryRun) {
   const Route route = splits({200, 0, 640}, 128);
   for (const GradientScales scales : kScales) {
     for (const int64_t mean : kMeanColumns) {
-      const Spec spec = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
-      const QuantizedRows a = randoms(spec, spec.rows, route, 5);
-      const QuantizedRows b = randoms(spec, spec.n, route, 6);
-      const std::vector<float> old = old_values(spec);
-      const auto first = multiply(spec, route, a, b, old);
-      for (uint64_t run = 1; run < by_target(3, 100); ++run) {
-        open(run);
-        ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
-            << to_string(spec) << ", run " << run;
+      const Spec usual = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
+      const QuantizedRows a = randoms(usual, usual.rows, route, 5);
+      const QuantizedRows b = randoms(usual, usual.n, route, 6);
+      const std::vector<float> old = old_values(usual);
+      const auto first = multiply(usual, route, a, b, old);
+      for (const Spec& spec : with_clusters(usual)) {
+        for (uint64_t run = 1; run < by_target(3, 100); ++run) {
+          open(run);
+          ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
+              << to_string(spec) << ", run " << run;
+        }
       }
     }
   }

@@ -80,6 +80,28 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 4>{32, 64, 1}));
 }
 
+// Of B each CTA of a cluster copies half of the rows, or of bf16 half of the tokens of a step.
+TEST(ContractionGroupedGemm, SplitsBAmongTheCtasOfACluster) {
+  ContractionGroupedGemmSpec spec = choose_tiles(problem(GradientOutput::kF32), 4096);
+  EXPECT_EQ(launch_shape(spec).cluster_ctas, 1);
+  spec.cluster_ctas = 2;
+  EXPECT_EQ(launch_shape(spec).cluster_ctas, 2);
+  auto maps = contraction_grouped_gemm_tensor_maps(spec, 32768, {});
+  EXPECT_EQ(maps[0].box.box, (std::array<int32_t, 4>{128, 128, 1}));
+  EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{128, 96, 1}));
+  spec.scales = GradientScales::kNone;
+  maps = contraction_grouped_gemm_tensor_maps(spec, 32768, {});
+  EXPECT_EQ(maps[0].box.box, (std::array<int32_t, 4>{64, 64, 1}));
+  EXPECT_EQ(maps[1].box.box, (std::array<int32_t, 4>{64, 32, 1}));
+}
+
+TEST(ContractionGroupedGemm, KeepsWholeClustersBusy) {
+  ContractionGroupedGemmSpec spec{.local_experts = 3, .rows = 2880, .n = 384, .wide_tiles = 2};
+  EXPECT_EQ(busy_ctas(spec), 3 * 23 * 2);
+  spec.cluster_ctas = 2;
+  EXPECT_EQ(busy_ctas(spec), 3 * 24 * 2);
+}
+
 TEST(ContractionGroupedGemm, IsPlannedWithoutALayer) {
   const KernelPlan kernel = plan_contraction_grouped_gemm(problem(GradientOutput::kF32Add), 8192);
   const auto& spec = std::get<ContractionGroupedGemmSpec>(kernel.spec);

@@ -137,6 +137,29 @@ TEST(GemmCandidates, HaveClustersWhereGroupsHaveSeveralRowTiles) {
   EXPECT_FALSE(have_clusters(mn_major, 8192));
 }
 
+// Of wgrad where there are wide tiles, below each other, and groups have several steps.
+TEST(GemmCandidates, OfWgradHaveClustersWhereTilesHaveSeveralSteps) {
+  const auto count_clusters = [](const ContractionGroupedGemmSpec& problem, int64_t columns) {
+    return std::ranges::count_if(
+        contraction_grouped_gemm_candidates(problem, columns),
+        [](const auto& candidate) { return candidate.choices.contains("cluster_ctas"); });
+  };
+  const ContractionGroupedGemmSpec problem{
+      .output = GradientOutput::kF32Add, .local_experts = 8, .rows = 4096, .n = 7168};
+  EXPECT_EQ(count_clusters(problem, 4096), 4);
+  EXPECT_EQ(count_clusters(problem, 431), 4);
+  EXPECT_EQ(count_clusters(problem, 430), 0);
+  ContractionGroupedGemmSpec bf16 = problem, row = problem, one_tile = problem, narrow = problem;
+  bf16.scales = GradientScales::kNone;
+  EXPECT_EQ(count_clusters(bf16, 4096), 4);
+  row.scales = GradientScales::kRow;
+  EXPECT_EQ(count_clusters(row, 4096), 0);
+  one_tile.rows = 128;
+  EXPECT_EQ(count_clusters(one_tile, 4096), 0);
+  narrow.n = 128;
+  EXPECT_EQ(count_clusters(narrow, 4096), 0);
+}
+
 TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
   for (const auto& candidate :
        grouped_gemm_candidates({.local_experts = 8, .section_n = 4096, .k = 7168}, {16, 128}))
