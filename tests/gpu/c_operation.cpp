@@ -4,6 +4,7 @@
 #include "runtime/driver/context.h"
 #include "runtime/driver/driver_api.h"
 #include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr uint8_t kUnwritten = 0x5a;
 
-bool is_gpu() { return std::string_view(MOEJIT_TEST_TARGET) == "cuda"; }
+bool is_gpu() { return tested_target() == "cuda"; }
 
 }  // namespace
 
@@ -55,8 +56,8 @@ moejit_engine* COperation::engine() {
 }
 
 COperation::COperation(const std::string& json) {
-  EXPECT_TRUE(is_ok(
-      moejit_operation_create(json.data(), json.size(), MOEJIT_TEST_TARGET, nullptr, &operation_)));
+  EXPECT_TRUE(is_ok(moejit_operation_create(json.data(), json.size(), tested_target().data(),
+                                            nullptr, &operation_)));
   EXPECT_TRUE(is_ok(moejit_operation_prepare(operation_, engine(), device())));
 }
 

@@ -20,7 +20,7 @@ namespace moejit::testing {
 std::string example_operation(std::string_view name, std::string_view from = {},
                               std::string_view to = {});
 
-// An operation on the device that this executable tests (MOEJIT_TEST_TARGET: "sim" or "cuda"),
+// An operation on the device that this executable tests (tested_target()),
 // through the C interface, with memory for the tensors that are given or wanted. What is wanted is
 // uninitialized, which the simulator reports where it is read.
 class COperation {

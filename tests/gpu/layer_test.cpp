@@ -7,6 +7,7 @@
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
+#include "tests/tested_target.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -175,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(EdgeCases, LayerTest,
 
 // Quantize and permute_pad as kernels of their own. The simulator takes its time: a few cases.
 std::vector<std::string> dispatched_case_names() {
-  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  if (tested_target() != "sim") return edge_case_names();
   return {"one_token", "rows_129", "zero_probability", "row_overflow", "special_values"};
 }
 
@@ -187,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(DispatchedEdgeCases, LayerTest,
 
 // The activation as a kernel of its own.
 std::vector<std::string> unfused_case_names() {
-  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  if (tested_target() != "sim") return edge_case_names();
   return {"one_token", "rows_129", "intermediate_272", "alignment_1", "special_values"};
 }
 
@@ -198,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(UnfusedEdgeCases, LayerTest,
                          name_of);
 
 std::vector<std::string> shared_scale_case_names() {
-  if (std::string_view(MOEJIT_TEST_TARGET) != "sim") return edge_case_names();
+  if (tested_target() != "sim") return edge_case_names();
   return {"rows_129", "special_values"};
 }
 

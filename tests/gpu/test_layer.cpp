@@ -4,6 +4,7 @@
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
 
 #include <algorithm>
 #include <array>
@@ -20,7 +21,7 @@ constexpr std::byte kCanary{0xA5};
 constexpr std::byte kPoison{0xFF};
 
 Result<std::unique_ptr<runtime::Device>> open_device() {
-  if (std::string_view(MOEJIT_TEST_TARGET) == "sim") return runtime::open_simulator();
+  if (tested_target() == "sim") return runtime::open_simulator();
   return runtime::open_cuda_device();
 }
 

@@ -16,7 +16,7 @@
 
 namespace moejit::testing {
 
-// The device that this executable tests (MOEJIT_TEST_TARGET: "sim" or "cuda"), opened once, or why
+// The device that this executable tests (tested_target()), opened once, or why
 // there is none.
 struct TestDevice {
   runtime::Device* device = nullptr;

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "compiler/planner/candidate.h"
+#include "tests/tested_target.h"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 namespace moejit::testing {
 
-inline constexpr bool kIsSimulator = std::string_view(MOEJIT_CHAINS_TARGET) == "sim";
+inline const bool kIsSimulator = tested_target() == "sim";
 
 // Calls with so many rows that every candidate has work for several CTAs.
 inline constexpr compiler::CallBounds kManyRows{

@@ -16,7 +16,7 @@ using compiler::QuantizeStage;
 using compiler::RowChainSpec;
 using compiler::StoreStage;
 
-constexpr std::size_t kStep = kIsSimulator ? 3 : 1;
+const std::size_t kStep = kIsSimulator ? 3 : 1;
 constexpr int64_t kTokens = 75, kTopK = 3, kExperts = 7, kColumns = 272, kBlocks = 3;
 
 class ChainCandidates : public Chains {

@@ -4,11 +4,12 @@
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
 #include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
 
 namespace moejit::testing {
 namespace {
 
-constexpr std::string_view kTarget = MOEJIT_CHAINS_TARGET;
+const std::string_view kTarget = tested_target();
 
 Result<std::shared_ptr<const compiler::KernelBinary>> compile(const compiler::KernelSpec& spec,
                                                               const compiler::Target& target) {

@@ -100,7 +100,7 @@ TEST_P(EndScaledGemm, GivesTheSameBitsInEveryOrderOfThreads) {
   const auto route = splits({129, 0, 64}, 1);
   const EndScaledOperands operands = random_operands(wide_, route);
   const auto first = multiply(wide_, route, operands);
-  for (uint64_t run = 1; run < by_target(4, 100); ++run) {
+  for (uint64_t run = 1; run < by_target(4U, 100U); ++run) {
     open(run);
     ASSERT_EQ(first, multiply(wide_, route, operands)) << "run " << run;
   }

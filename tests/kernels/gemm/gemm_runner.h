@@ -3,6 +3,7 @@
 
 #include "runtime/reference/gemm.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/tested_target.h"
 
 #include <cstdint>
 #include <string_view>
@@ -11,8 +12,9 @@
 namespace moejit::testing {
 
 // Whether kernels run on a GPU: the simulator gets smaller shapes and fewer repetitions.
-inline constexpr bool kOnGpu = std::string_view(MOEJIT_CHAINS_TARGET) == "cuda";
-inline constexpr int32_t by_target(int32_t on_simulator, int32_t on_gpu) {
+inline const bool kOnGpu = tested_target() == "cuda";
+template <typename Number>
+Number by_target(Number on_simulator, Number on_gpu) {
   return kOnGpu ? on_gpu : on_simulator;
 }
 

@@ -46,8 +46,8 @@ class RandomShapes : public GemmTest {
 };
 
 TEST_F(RandomShapes, EqualTheReference) {
-  constexpr int32_t kShapes = by_target(16, 200);
-  for (int32_t shape = 0; shape < kShapes && !HasFailure(); ++shape) {
+  const int32_t shapes = by_target(16, 200);
+  for (int32_t shape = 0; shape < shapes && !HasFailure(); ++shape) {
     SCOPED_TRACE(shape);
     const RandomStream random(static_cast<uint64_t>(shape), 7);
     const GroupedGemmSpec& spec = problems_[static_cast<size_t>(shape) % problems_.size()];
@@ -68,7 +68,7 @@ TEST_F(RandomShapes, GiveTheSameBitsInEveryRun) {
     const QuantizedRows rows = random_rows(spec, route.rows());
     const QuantizedWeights weights = random_weights(spec);
     const auto first = multiply(spec, route, rows, weights);
-    for (uint64_t run = 1; run < by_target(4, 100); ++run) {
+    for (uint64_t run = 1; run < by_target(4U, 100U); ++run) {
       open(run);
       ASSERT_EQ(first, multiply(spec, route, rows, weights, 1 + static_cast<int64_t>(run) % 7))
           << "run " << run;

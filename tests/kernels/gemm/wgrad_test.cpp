@@ -133,7 +133,7 @@ TEST_F(Wgrad, GivesTheSameBitsInEveryRun) {
       const std::vector<float> old = old_values(usual);
       const auto first = multiply(usual, route, a, b, old);
       for (const Spec& spec : with_clusters(usual)) {
-        for (uint64_t run = 1; run < by_target(3, 100); ++run) {
+        for (uint64_t run = 1; run < by_target(3U, 100U); ++run) {
           open(run);
           ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
               << to_string(spec) << ", run " << run;
