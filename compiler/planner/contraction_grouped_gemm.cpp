@@ -117,6 +117,10 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};
+  if (spec.cluster_ctas > 1)
+    reasons.emplace_back(
+        "two CTAs with tiles below each other read each tile of B from L2 once for both: less "
+        "energy, and less traffic where B is larger than L2");
   if (spec.sections > 1)
     reasons.push_back(fmt::format(
         "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",

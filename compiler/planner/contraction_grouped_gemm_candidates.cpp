@@ -31,13 +31,17 @@ std::vector<ContractionGroupedGemmSpec> column_covers(const ContractionGroupedGe
   return covers_of(chosen, chosen.n);
 }
 
-// Adds clusters of two CTAs in all orders. Narrow tiles alone read more of A than sharing B spares.
+// Adds clusters of two CTAs in all orders, and with fewer stages in the usual one. Narrow tiles
+// alone read more of A than sharing B spares.
 void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
                   CandidateList<ContractionGroupedGemmSpec>& list) {
   if (!may_be_clustered(chosen) || chosen.wide_tiles == 0 ||
       rows_class(std::max<int64_t>(mean_columns, 1)) < kLeastClusterColumns)
     return;
   chosen.cluster_ctas = 2;
+  ContractionGroupedGemmSpec fewer_stages = chosen;
+  fewer_stages.stages = chosen.stages - 1;
+  if (fewer_stages.stages > 2) list.add(fewer_stages);
   for (const int32_t band : kBands) {
     chosen.band_tiles = band;
     list.add(chosen);
