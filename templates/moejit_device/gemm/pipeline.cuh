@@ -137,7 +137,7 @@ struct Pipeline {
                              b_row + part * kPartRows, (1u << kParts) - 1);
   }
 
-  // Likewise of an operand that lies in memory step after step.
+  // Copies this CTA's part of the rows of B, which lies in memory step after step, into all CTAs.
   MOEJIT_DEVICE static void multicast_block(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
                                             ptx::Mbarrier ready, int32_t block, int32_t b_row) {
     static_assert(Shape::kTileSections == 1, "of one section");
@@ -151,7 +151,7 @@ struct Pipeline {
   static constexpr int32_t kMnBoxElements = 64;  // of an MN-major operand, by as many k
   static constexpr int32_t kMnBoxBytes = kMnBoxElements * Shape::kStepBytes;
 
-  // Likewise of an MN-major operand: of each box, this CTA's part of the k of the step.
+  // Copies this CTA's part of an MN-major B into all CTAs: of each box, its part of the step's k.
   MOEJIT_DEVICE static void multicast_mn_major(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
                                                ptx::Mbarrier ready, int32_t first, int32_t k,
                                                int32_t matrix) {
