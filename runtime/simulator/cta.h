@@ -72,6 +72,8 @@ class Cta {
   // tensor_copies.cpp
   void load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
                    int32_t rank, uint32_t ctas, sim::Site site);
+  void load_bulk(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier,
+                 sim::Site site);
   void prefetch_tensor(const void* map, int32_t rank, sim::Site site);
   void store_tensor(const void* map, uint32_t source, const int32_t* at, int32_t rank,
                     sim::TensorStoreKind kind, sim::Site site);
@@ -193,6 +195,9 @@ class Cta {
   // tensor_copies.cpp
   TensorCopy make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
                        const char* verb, sim::Site site);
+  TensorCopy place_copy(const SimTensorMap& map, uint32_t address, uint32_t alignment,
+                        const char* verb, sim::Site site);
+  void check_source(const TensorCopy& copy);
   SimTensorMap tensor_map_at(const void* map, int32_t rank, sim::Site site);
   void load_into(int32_t cta, TensorCopy copy, uint32_t barrier, sim::Site site);
   void start_pieces(const TensorCopy& copy);

@@ -34,8 +34,16 @@ SimTensorMap Cta::tensor_map_at(const void* map, int32_t rank, sim::Site site) {
 
 TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
                           const char* verb, sim::Site site) {
-  TensorCopy copy{.map = tensor_map_at(map, rank, site), .thread = thread(), .site = site};
+  const SimTensorMap decoded = tensor_map_at(map, rank, site);
+  TensorCopy copy = place_copy(decoded, address, decoded.is_swizzled != 0 ? 1024 : 128, verb, site);
   std::copy_n(at, rank, copy.at.begin());
+  return copy;
+}
+
+// Returns a copy of the map's first box whose place in shared memory is checked.
+TensorCopy Cta::place_copy(const SimTensorMap& map, uint32_t address, uint32_t alignment,
+                           const char* verb, sim::Site site) {
+  TensorCopy copy{.map = map, .thread = thread(), .site = site};
   const auto bytes = static_cast<uint32_t>(copy.map.bytes());
   copy.offset = address - sim::kSharedBase;
   const uint32_t limit = launch_->shared_bytes;
@@ -44,7 +52,6 @@ TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint
                              "launch has {} bytes",
                              verb, bytes, static_cast<int64_t>(address) - sim::kSharedBase, limit));
   }
-  const uint32_t alignment = copy.map.is_swizzled != 0 ? 1024 : 128;
   if (address % alignment != 0) {
     report(site, fmt::format("{} a box{} at offset {} of shared memory, wanted a multiple of {}",
                              verb, copy.map.is_swizzled != 0 ? " with the 128-byte swizzle" : "",
@@ -54,17 +61,37 @@ TensorCopy Cta::make_copy(const void* map, const int32_t* at, int32_t rank, uint
   return copy;
 }
 
-void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
-                      int32_t rank, uint32_t ctas, sim::Site site) {
-  TensorCopy copy = make_copy(map, at, rank, destination, "copies", site);
+void Cta::check_source(const TensorCopy& copy) {
   for (int32_t row = 0; row < copy.map.rows(); ++row) {
     const BoxRow source = row_of_box(copy.map, copy.at, row);
     const auto bytes = static_cast<uint32_t>(source.end - source.begin);
     if (bytes == 0 || launch_->memory->may_copy_from(source.source, bytes, global_actor()))
       continue;
-    report(site,
+    report(copy.site,
            launch_->memory->explain(source.source, bytes, sim::Access::kRead, global_actor()));
   }
+}
+
+// Bytes that follow each other are the rows of a box, of 16 bytes each.
+void Cta::load_bulk(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier,
+                    sim::Site site) {
+  const auto address = reinterpret_cast<uintptr_t>(source);
+  const auto rows = static_cast<int32_t>(bytes / 16);
+  if (address % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
+    report(site, fmt::format("copies {} bytes from address {:#x}, wanted multiples of 16", bytes,
+                             address));
+  }
+  const SimTensorMap line{
+      .address = address, .dims = {16, rows, 1, 1}, .strides = {16, 0, 0}, .box = {16, rows, 1, 1}};
+  const TensorCopy copy = place_copy(line, destination, 16, "copies", site);
+  check_source(copy);
+  load_into(cta_of(thread()), copy, barrier, site);
+}
+
+void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
+                      int32_t rank, uint32_t ctas, sim::Site site) {
+  TensorCopy copy = make_copy(map, at, rank, destination, "copies", site);
+  check_source(copy);
   const int32_t own = cta_of(thread());
   if (ctas == 0) return load_into(own, copy, barrier, site);
   copy.offset -= shared_begin(own);

@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 4;
+inline constexpr uint32_t kMachineVersion = 5;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -137,6 +137,9 @@ struct Calls {
   // to the CTAs of the cluster whose bits are set in `ctas`; 0: to the calling thread's own.
   void (*load_tensor)(Machine*, uint32_t destination, const void* map, uint32_t barrier,
                       const int32_t* at, int32_t rank, uint32_t ctas, Site);
+  // A copy of bytes in a row; their number and both addresses are multiples of 16.
+  void (*load_bulk)(Machine*, uint32_t destination, const void* source, uint32_t bytes,
+                    uint32_t barrier, Site);
   void (*prefetch_tensor)(Machine*, const void* map, const int32_t* at, int32_t rank, Site);
   void (*store_tensor)(Machine*, const void* map, uint32_t source, const int32_t* at, int32_t rank,
                        TensorStoreKind kind, Site);

@@ -91,6 +91,15 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenKernel{"store_to_read_only", "of a, which this kernel may only read", 128},
         BrokenKernel{"copy_at_exit", "nobody has waited for this copy", 128},
         BrokenKernel{"copy_over_unfenced_stores", "overwrites 16 bytes.*no fence_proxy_async", 128},
+        BrokenKernel{"bulk_copy_misaligned",
+                     "copies 64 bytes from address 0x[0-9a-f]+, wanted multiples of 16", 128},
+        BrokenKernel{"bulk_copy_beyond_its_source",
+                     "reads 16 bytes at byte 8192 of a, which has bytes 0 to 8191", 128},
+        BrokenKernel{"bulk_copy_not_announced",
+                     "copies more bytes than were announced.*phase 0 is complete|dead-lock.* and "
+                     "-512 bytes",
+                     128},
+        BrokenKernel{"bulk_copy_while_read", "overwrites 16 bytes.*was read by thread [0-9]+", 64},
         BrokenKernel{"copied_map", "tensor map that is not in the kernel's parameter record", 128},
         BrokenKernel{"store_matrices_race", "reads 16 bytes.*was written by thread", 32}),
     [](const auto& tested) { return tested.param.name; });

@@ -125,6 +125,46 @@ TEST(SimulatedTensorLoads, FillWithZerosOutsideOfTheTensor) {
   expect_loaded({.box = box, .x = 70, .y = 12});
 }
 
+// Copies 48 bytes from byte 32 on to a place that is aligned to 16 bytes alone.
+constexpr const char* kLoadBulk = R"(
+struct Params {
+  const uint32_t* input;
+  uint32_t* output;
+};
+MOEJIT_KERNEL(64, 1, test_kernel, Params) {
+  const Mbarrier full = shared<uint64_t>(0);
+  const auto place = shared<uint32_t>(1040);
+  if (thread_index() == 0) {
+    init_mbarrier(full, 1);
+    fence_mbarrier_init();
+  }
+  sync_cta();
+  if (thread_index() == 32) {
+    arrive_expecting(full, 48);
+    load_bulk(as<Bytes16>(place), as<const Bytes16>(global(params.input) + 8), 48, full);
+  }
+  wait(full, 0);
+  if (thread_index() < 12) {
+    store(global(params.output) + thread_index(), load(place + thread_index()));
+  }
+}
+)";
+
+TEST(SimulatedBulkLoads, PutBytesThatFollowEachOther) {
+  std::vector<uint32_t> input(24);
+  std::iota(input.begin(), input.end(), 100U);
+  std::vector<uint32_t> wanted(12);
+  std::iota(wanted.begin(), wanted.end(), 108U);
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<SimBuffer> buffers{buffer_of("input", input),
+                                   buffer_of("output", std::vector<uint32_t>(12))};
+    const auto result =
+        run_test_kernel(kLoadBulk, {.threads = 64, .shared_bytes = 2048, .seed = seed}, buffers);
+    ASSERT_TRUE(result.has_value()) << to_string(result.error());
+    ASSERT_EQ(values_of<uint32_t>(buffers[1]), wanted);
+  }
+}
+
 // Two boxes of bytes that were written go out at (x, y, z); one is partly outside.
 constexpr const char* kStore = R"(
 struct Params {

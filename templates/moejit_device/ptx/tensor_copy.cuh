@@ -47,6 +47,17 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
+// Starts the copy of bytes that follow each other, which takes no tensor map. They count on
+// `barrier`. Their number and both addresses are multiples of 16.
+MOEJIT_DEVICE void load_bulk(SharedPtr<Bytes16> destination, GlobalPtr<const Bytes16> source,
+                             int32_t bytes, Mbarrier barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination.address),
+      "l"(source.address), "r"(bytes), "r"(barrier.address)
+      : "memory");
+}
+
 // Copies the box to this place in the shared memory of each CTA of the cluster whose bit is set in
 // `ctas`. In each of them the bytes count on the barrier that lies at the place of `barrier`.
 template <typename T>

@@ -27,6 +27,13 @@ MOEJIT_DEVICE void load_tensor_2d(SharedPtr<T> destination, const TensorMap& map
   m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 2, 0, site);
 }
 
+MOEJIT_DEVICE void load_bulk(SharedPtr<Bytes16> destination, GlobalPtr<const Bytes16> source,
+                             int32_t bytes, Mbarrier barrier, Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->load_bulk(m, destination.address, source.address, static_cast<uint32_t>(bytes),
+                      barrier.address, site);
+}
+
 template <typename T>
 MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination, const TensorMap& map,
                                        Mbarrier barrier, int32_t x, int32_t y, uint32_t ctas,
