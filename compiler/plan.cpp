@@ -113,6 +113,7 @@ std::string_view to_string(Layout layout) {
     case Layout::kRowMajor: return "row_major";
     case Layout::kScalesCompact: return "compact";
     case Layout::kScalesTiles: return "tiles";
+    case Layout::kScalesColumns: return "columns";
   }
   return "unknown";
 }

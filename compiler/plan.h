@@ -38,6 +38,7 @@ enum class Layout {
   kRowMajor,       // data, last dimension contiguous
   kScalesCompact,  // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
   kScalesTiles,    // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
+  kScalesColumns,  // scale_inv [blocks of 128 tokens, columns], those of a block contiguous
 };
 
 // One dimension of a tensor. Its size at run time is `value`, or at most `value` for symbols that

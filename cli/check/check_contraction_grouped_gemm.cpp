@@ -20,15 +20,15 @@ using reference::QuantizedRows;
 
 constexpr double kMaxMultiplyAdds = 0x1p31;  // for all experts together
 
-// An operand whose tokens lie as columns, [rows, C], with a scale for each tile, or for each row
-// and 128 of its columns.
+// An operand whose tokens lie as columns, [rows, C], with a scale for each tile, [rows / 128, C /
+// 128], or for each row and 128 of its columns, [C / 128, rows].
 class ColumnOperand {
  public:
   ColumnOperand(const KernelTensors& tensors, std::string_view role, std::string_view scales_role,
-                int64_t rows_per_scale)
+                GradientScales scales)
       : q_(join_column_blocks(tensors.at(role))),
         scales_(tensors.view<float>(scales_role)),
-        rows_per_scale_(rows_per_scale) {}
+        has_tiles_(scales == GradientScales::kTile) {}
 
   int64_t rows() const { return q_.shape[0]; }
   // Returns the chosen rows, cut to an expert's columns.
@@ -39,18 +39,23 @@ class ColumnOperand {
     const auto codes = elements<uint8_t>(q_).begin();
     for (const int64_t row : rows) {
       const auto code = codes + (row * columns + first);
-      const auto scale =
-          scales_.begin() + (row / rows_per_scale_ * (columns / kBlock) + first / kBlock);
       chosen.q.insert(chosen.q.end(), code, code + chosen.cols);
-      chosen.scale_inv.insert(chosen.scale_inv.end(), scale, scale + blocks);
+      for (int64_t block = first / kBlock; block < first / kBlock + blocks; ++block)
+        chosen.scale_inv.push_back(scale(row, block));
     }
     return chosen;
   }
 
  private:
+  float scale(int64_t row, int64_t block) const {
+    const int64_t blocks = q_.shape[1] / kBlock;
+    const int64_t at = has_tiles_ ? row / kBlock * blocks + block : block * rows() + row;
+    return scales_[static_cast<size_t>(at)];
+  }
+
   HostTensor q_;
   std::span<const float> scales_;
-  int64_t rows_per_scale_;
+  bool has_tiles_;
 };
 
 // An operand in bf16, [P, columns], from which columns are chosen.
@@ -192,9 +197,8 @@ void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& t
     const RowOperand a(tensors, "a"), b(tensors, "b");
     return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
   }
-  const int64_t rows_per_scale = spec.scales == GradientScales::kTile ? kBlock : 1;
-  const ColumnOperand a(tensors, "a", "a_scale_inv", rows_per_scale),
-      b(tensors, "b", "b_scale_inv", rows_per_scale);
+  const ColumnOperand a(tensors, "a", "a_scale_inv", spec.scales),
+      b(tensors, "b", "b_scale_inv", spec.scales);
   compare(tensors, adds, take_sample(spec, tensors, a, b), list);
 }
 

@@ -64,16 +64,17 @@ class GradientSample {
     const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
     const int64_t blocks = block_count(count(group));
     QuantizedRows chosen{.rows = std::ssize(rows), .cols = 128 * blocks, .q = {}, .scale_inv = {}};
-    const int64_t rows_per_scale = gemm_.gradient_scales == GradientScales::kTile ? 128 : 1;
+    const bool has_tiles = gemm_.gradient_scales == GradientScales::kTile;
     for (const int64_t row : rows) {
       for (int64_t block = first; block < first + blocks; ++block) {
         MOEJIT_TRY_ASSIGN(const auto q,
                           session_.read<uint8_t>(from, (block * all_rows + row) * 128, 128));
         chosen.q.insert(chosen.q.end(), q.begin(), q.end());
+        const int64_t scale =
+            has_tiles ? row / 128 * blocks_of_row + block : block * all_rows + row;
+        MOEJIT_TRY_ASSIGN(const auto scale_inv, session_.read<float>(scales, scale, 1));
+        chosen.scale_inv.push_back(scale_inv.front());
       }
-      const int64_t scale = row / rows_per_scale * blocks_of_row + first;
-      MOEJIT_TRY_ASSIGN(const auto scale_inv, session_.read<float>(scales, scale, blocks));
-      chosen.scale_inv.insert(chosen.scale_inv.end(), scale_inv.begin(), scale_inv.end());
     }
     return chosen;
   }

@@ -157,7 +157,13 @@ class RandomCall {
       codes = std::move(tiles.q);
     } else {
       reference::QuantizedRows of_rows = reference::quantize_1x128(values, rows, columns);
-      put(scales, of_rows.scale_inv);
+      const int64_t blocks = reference::block_count(columns);
+      std::vector<float> of_blocks(of_rows.scale_inv.size());
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t block = 0; block < blocks; ++block)
+          of_blocks[static_cast<size_t>(block * rows + row)] =
+              of_rows.scale_inv[static_cast<size_t>(row * blocks + block)];
+      put(scales, of_blocks);
       codes = std::move(of_rows.q);
     }
     put(tensor, columns == 0 ? codes : reference::to_column_blocks(codes, columns));

@@ -13,8 +13,8 @@ namespace moejit::compiler {
 // What the scales of a contraction-grouped GEMM belong to; its contraction runs along the tokens.
 enum class GradientScales {
   kTile,  // 128x128 tiles of both operands, as the scaling-aware transpose writes them
-  kRow,   // rows of both operands in blocks of 1x128, as quantizing each operand on its own gives
-          // them
+  kRow,   // blocks of 1x128 of the rows of both operands, as quantizing each operand along the
+          // tokens gives them; those of a block of columns follow each other
   kNone,  // none: operands are bf16 and are read in their own order, MN-major, with one token a row
 };
 // What is done with a weight gradient.

@@ -76,11 +76,14 @@ Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation
     parts.read("b", DType::kBF16, {columns, n});
   } else {
     const bool is_row = operation.scales == GradientScales::kRow;
-    const Layout layout = is_row ? Layout::kScalesCompact : Layout::kScalesTiles;
+    const Layout layout = is_row ? Layout::kScalesColumns : Layout::kScalesTiles;
+    const auto scales_of = [&](const Dim& lines) {
+      return is_row ? std::vector{blocks, lines} : std::vector{blocks_of(lines), blocks};
+    };
     parts.read("a", DType::kF8E4M3, {blocks, rows, fixed(128)});
     parts.read("b", DType::kF8E4M3, {blocks, n, fixed(128)});
-    parts.read("a_scale_inv", DType::kF32, {is_row ? rows : blocks_of(rows), blocks}, layout);
-    parts.read("b_scale_inv", DType::kF32, {is_row ? n : blocks_of(n), blocks}, layout);
+    parts.read("a_scale_inv", DType::kF32, scales_of(rows), layout);
+    parts.read("b_scale_inv", DType::kF32, scales_of(n), layout);
   }
   read_groups(parts, operation.local_experts);
   parts.write("d", dtype_of(operation.output), {e, rows, n});

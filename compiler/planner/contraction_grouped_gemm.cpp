@@ -67,8 +67,9 @@ TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t r
           .call_dim = 2};
 }
 
-ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpec spec,
-                                                       int64_t mean_columns) {
+}  // namespace
+
+ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec spec, int64_t mean_columns) {
   const ColumnTiles tiles = choose_column_tiles(spec.n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
@@ -81,39 +82,11 @@ ContractionGroupedGemmSpec choose_tiles_of_tile_scales(ContractionGroupedGemmSpe
   return spec;
 }
 
-// Tiles have 128 columns, since factors, sums and partial sums of 192 columns need more registers
-// than a thread has. With 128 columns a whole tile can be staged. The shares of loaded panels are
-// those of wide tiles.
-ContractionGroupedGemmSpec choose_tiles_of_row_scales(ContractionGroupedGemmSpec spec,
-                                                      int64_t mean_columns) {
-  spec.narrow_tiles = (spec.n + spec.narrow_columns - 1) / spec.narrow_columns;
-  spec.panels_staged =
-      static_cast<int32_t>(spec.narrow_columns * size_bytes(element_of(spec.output)) / kPanelBytes);
-  if (spec.output != GradientOutput::kF32Add || mean_columns >= kMany) return spec;
-  spec.panels_loaded = mean_columns >= kFew ? 2 : 3;
-  return spec;
-}
-
-}  // namespace
-
-ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec problem, int64_t mean_columns) {
-  switch (problem.scales) {
-    case GradientScales::kTile:
-    case GradientScales::kNone: return choose_tiles_of_tile_scales(problem, mean_columns);
-    case GradientScales::kRow: return choose_tiles_of_row_scales(problem, mean_columns);
-  }
-  return problem;
-}
-
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                                       int64_t mean_columns) {
   std::vector<std::string> reasons = {
-      spec.scales != GradientScales::kRow
-          ? fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
-                        spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n)
-          : fmt::format("{} column tiles of {} cover {} columns: each element has a factor of its "
-                        "own, for which wider tiles have no registers",
-                        spec.narrow_tiles, spec.narrow_columns, spec.n),
+      fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
+                  spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n),
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};

@@ -25,12 +25,6 @@ constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
 // problem: with fewer, D is most of the traffic.
 constexpr int64_t kLeastClusterColumns = 512;
 
-// Returns the covers of D's columns. Factors of rows leave registers for narrow tiles alone.
-std::vector<ContractionGroupedGemmSpec> column_covers(const ContractionGroupedGemmSpec& chosen) {
-  if (chosen.scales == GradientScales::kRow) return {chosen};
-  return covers_of(chosen, chosen.n);
-}
-
 // Adds clusters of two CTAs in all orders, and with fewer stages in the usual one. Narrow tiles
 // alone read more of A than sharing B spares.
 void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
@@ -76,7 +70,7 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
   CandidateList<ContractionGroupedGemmSpec> list;
   list.add(chosen);
   for (const Buffers& buffers : kBuffers)
-    for (ContractionGroupedGemmSpec spec : column_covers(chosen)) {
+    for (ContractionGroupedGemmSpec spec : covers_of(chosen, chosen.n)) {
       spec.stages = buffers.stages;
       spec.panels_staged = buffers.panels_staged;
       spec.panels_loaded = std::min(spec.panels_loaded, spec.panels_staged);

@@ -15,7 +15,7 @@ using runtime::NamedMemory;
 
 struct QuantizedMatrix {
   NamedMemory q;          // E4M3 [C / 128, rows, 128]
-  NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [rows, C / 128]
+  NamedMemory scale_inv;  // F32 [ceil(rows / 128), C / 128] or [C / 128, rows]
 };
 
 bool has_tiles(const GemmCase& gemm) {
@@ -27,6 +27,19 @@ compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, in
   if (has_tiles(gemm))
     return compiler::QuantizeWeightsOperation{.local_experts = 1, .rows = rows, .columns = columns};
   return compiler::QuantizeOperation{.max_tokens = rows, .columns = columns};
+}
+
+// Turns scales [rows, blocks] into [blocks, rows], the order in which wgrad takes those of rows.
+Result<void> put_in_lines(const NamedMemory& scales, int64_t rows, int64_t blocks,
+                          runtime::Device& device) {
+  std::vector<float> of_rows(static_cast<size_t>(rows * blocks)), lines(of_rows.size());
+  MOEJIT_TRY(device.synchronize(nullptr));
+  MOEJIT_TRY(device.copy_to_host(of_rows.data(), scales.address(), scales.bytes));
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t block = 0; block < blocks; ++block)
+      lines[static_cast<size_t>(block * rows + row)] =
+          of_rows[static_cast<size_t>(row * blocks + block)];
+  return device.copy_to_device(scales.address(), lines.data(), scales.bytes);
 }
 
 class GradientOperandMaker {
@@ -66,6 +79,8 @@ class GradientOperandMaker {
     MOEJIT_TRY(run_operation(quantizing(gemm_, rows, columns()), engine_, device_,
                              {&values, &codes, &matrix.scale_inv}));
     matrix.scale_inv.name = scales_name;
+    if (!has_tiles(gemm_))
+      MOEJIT_TRY(put_in_lines(matrix.scale_inv, rows, columns() / 128, device_));
     MOEJIT_TRY(put_in_column_blocks(codes, rows, columns(), matrix.q, engine_, device_));
     return matrix;
   }

@@ -11,8 +11,10 @@
 //   Mainloop   a part's sums:               run<kW, kSteps, Stages>(k_steps, part, scales,
 //                                           reader, sums)
 //   Scales     what partial sums are        of kSuppliers warps: supply<Stages>(params, supplier,
-//              multiplied with:             tile, position); of math warps: start(tile, part),
-//                                           factors<kW, Stages>(stage), promote<kW>()
+//              multiplied with:             tile, position), or, where kIsCopied, Copy(params,
+//                                           tile) of the warp that copies operands and before
+//                                           init<Stages>(); of math warps: start(tile, part) and
+//                                           what its main loop calls
 //   Epilogue   what becomes of the sums:    Epilogue(staging), finish(),
 //                                           run<kW>(params, tile, part, sums); where kHasStorers,
 //                                           a warp beside each math warpgroup runs
@@ -32,8 +34,10 @@ namespace moejit::device {
 
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
 struct GroupedGemm {
-  // If no warp is a supplier, the one that walks over the tiles writes their factors, if any.
-  static constexpr bool kWalkerSupplies = Scales::kSuppliers == 0 && Scales::kFactorBytes > 0;
+  // If no warp is a supplier and no copies bring factors, the warp that walks over the tiles writes
+  // them, if any.
+  static constexpr bool kWalkerSupplies =
+      Scales::kSuppliers == 0 && Scales::kFactorBytes > 0 && !Scales::kIsCopied;
   using Stages = Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, 0>;
   static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
   static constexpr uint32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
@@ -57,6 +61,9 @@ struct GroupedGemm {
         for (int32_t i = 0; i < kStorers; ++i) Epilogue::init(staging_of(i));
       }
       ptx::fence_mbarrier_init();
+    }
+    if constexpr (Scales::kIsCopied) {
+      if (ptx::warp_index() == 1) Scales::template init<Stages>();
     }
     sync();  // the mbarriers are initialized
     const int32_t warpgroup = ptx::warpgroup_index();
@@ -144,12 +151,21 @@ struct GroupedGemm {
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      if (ptx::lane_index() == 0) {
-        Stages::template load<typename Mainloop::Multiplier>(params.a_map, params.b_map, tile,
-                                                             position);
-      }
+      if (ptx::lane_index() == 0) load_tile(params, tile, position);
       ptx::sync_warp();  // the first lane is back
       queue.pop();
+    }
+  }
+
+  template <typename Params>
+  MOEJIT_DEVICE static void load_tile(const Params& params, const GemmTile& tile,
+                                      typename Stages::Position& position) {
+    using Multiplier = typename Mainloop::Multiplier;
+    if constexpr (Scales::kIsCopied) {
+      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position,
+                                        typename Scales::Copy(params, tile));
+    } else {
+      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position);
     }
   }
 

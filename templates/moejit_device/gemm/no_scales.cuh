@@ -12,6 +12,7 @@ namespace moejit::device {
 
 struct NoScales {
   static constexpr int32_t kSuppliers = 0;
+  static constexpr bool kIsCopied = false;
   static constexpr int32_t kFactorBytes = 0;
 
   struct Factors {};

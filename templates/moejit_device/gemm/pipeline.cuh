@@ -4,9 +4,9 @@
 // The ring of stages in shared memory between the producer and the math warps. Stage s holds one
 // step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
 // tensor copies bring (if MN-major, boxes of 64 rows by all k of the step); and, apart from these,
-// the factors of the step, which warps write. `full` completes when all of a stage is there,
-// `empty` when every math warp is done with it, of all CTAs of the cluster: each of them copies
-// into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
+// the factors of the step, which warps write or copies bring. `full` completes when all of a stage
+// is there, `empty` when every math warp is done with it, of all CTAs of the cluster: each of them
+// copies into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -27,7 +27,14 @@ struct RingPosition {
   }
 };
 
-// kFactorBytes, a multiple of 16, of each stage are written by kFactorWarps warps.
+// What Pipeline::load() starts beside the copies of operands: nothing.
+struct NoFactorCopy {
+  MOEJIT_DEVICE static constexpr int32_t bytes() { return 0; }
+  MOEJIT_DEVICE void next(ptx::SharedPtr<Bytes16>, ptx::Mbarrier) const {}
+};
+
+// kFactorBytes, a multiple of 16, of each stage are written by kFactorWarps warps, or come by
+// copies.
 template <typename Shape, int32_t kFactorBytes, int32_t kFactorWarps, uint32_t kFirstByte>
 struct Pipeline {
   using TileShape = Shape;
@@ -72,10 +79,12 @@ struct Pipeline {
 
   // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
   // is that of the widest tile: rows beyond a tile are loaded and not used. Multiplier says how
-  // many elements of the contraction a step is, 128 bytes where K-major.
-  template <typename Multiplier>
+  // many elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
+  // bytes() bytes of the factors of one step after the other.
+  template <typename Multiplier, typename FactorCopy = NoFactorCopy>
   MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
-                                 const GemmTile& tile, Position& position) {
+                                 const GemmTile& tile, Position& position,
+                                 FactorCopy factor_copy = {}) {
     for (int32_t step = 0; step < tile.k_steps; ++step) {
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
@@ -83,8 +92,9 @@ struct Pipeline {
       if constexpr (Shape::kClusterCtas > 1) {
         load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile);
       } else {
-        load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
+        load_a<Multiplier>(a(position.stage), a_map, ready, k, tile, factor_copy.bytes());
         load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
+        factor_copy.next(factors<Bytes16>(position.stage), ready);
       }
       position.advance();
     }
@@ -167,21 +177,22 @@ struct Pipeline {
     }
   }
 
-  // Loads A, and announces the bytes of both operands.
+  // Loads A, and announces the bytes of both operands and of factors.
   template <typename Multiplier>
   MOEJIT_DEVICE static void load_a(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
-                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
+                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile,
+                                   int32_t factor_bytes) {
     if constexpr (Shape::kBoxRowsA != Shape::kRows) {
       static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
                     "rows of a tile in several boxes");
       const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
-      ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
+      ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB + factor_bytes);
       for (int32_t box = 0; box < boxes; ++box) {
         ptx::load_tensor_2d(to + box * (kBoxBytesA / 16), map, ready, k,
                             tile.a_row + box * Shape::kBoxRowsA);
       }
     } else {
-      ptx::arrive_expecting(ready, kStageBytes);
+      ptx::arrive_expecting(ready, kStageBytes + factor_bytes);
       if constexpr (Multiplier::kMajorA == ptx::Major::kMn) {
         load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
       } else if constexpr (Multiplier::kIsBlocked) {

@@ -12,6 +12,7 @@ template <typename Problem, typename Shape>
 class RowBlockScales {
  public:
   static constexpr int32_t kSuppliers = Shape::kRows / 64;  // warps, of 64 rows each
+  static constexpr bool kIsCopied = false;
   static constexpr int32_t kFactorBytes = Shape::kRows * static_cast<int32_t>(sizeof(FactorPair));
 
   // Sets the place of the part's rows and columns. Called by all threads of a math warpgroup before

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The main loop where every element of the sums has a factor of its own in each step. To form the
-// factors takes as many multiplications as to promote. Behind the wait for the tensor cores these
-// would lengthen the serial chain of mainloop.cuh by half; here nearly all are made while the
-// tensor cores work, in registers that a tile of 128 columns leaves free: 64 sums, 64 partial sums,
-// 64 factors.
+// The main loop where every element of the sums has a factor of its own in each step. Promotion
+// takes two instructions an element, twice those of mainloop.cuh, and all of it stands behind the
+// wait for the tensor cores: the other warpgroup's products have to hide it, for which wide tiles
+// are better.
+//
+// Registers decide how many factors of columns a thread can fetch below the products: sums and
+// partial sums take kW of them. The others are fetched between the promotions, so that the stage is
+// given back behind these.
 
 #include "moejit_device/gemm/mainloop.cuh"
 
@@ -13,6 +16,9 @@ namespace moejit::device {
 
 template <typename Multiply>
 class RowScaledMainloop {
+  static constexpr int32_t kRegisters = 232;      // of a thread
+  static constexpr int32_t kOtherRegisters = 24;  // neither sums nor factors of columns
+
  public:
   using Multiplier = Multiply;
 
@@ -21,10 +27,12 @@ class RowScaledMainloop {
   template <int32_t kW, int32_t, typename Stages, typename Scales>
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
+    constexpr int32_t kHeld = smaller((kRegisters - kW - kOtherRegisters) / 2, kW / 8);
     const auto [m, n] = part_operands<Multiply, Stages>(part);
-#pragma unroll 4
+    ptx::WgmmaSum<kW> partial;
+    // Unrolled, the assembler moves promotions below the next products, and has no registers left.
+#pragma unroll 1
     for (int32_t step = 0; step < k_steps; ++step) {
-      ptx::WgmmaSum<kW> partial;
       const int32_t stage = reader.position.stage;
       reader.wait();
       ptx::wgmma_fence(partial);
@@ -32,12 +40,12 @@ class RowScaledMainloop {
                     false);
       ptx::wgmma_commit();
       ptx::sync_warp();  // else the assembler puts what follows between the products
-      const auto factors = scales.template factors<kW, Stages>(stage);
-      ptx::sync_warp();  // all lanes have read the scales
+      const auto factors = scales.template factors<kHeld, Stages>(stage);
       ptx::wgmma_wait<0>(partial);
+      Scales::template promote<kW, Stages>(partial, factors, stage, sums);
+      ptx::sync_warp();  // all lanes have read the factors
       reader.release(stage);
       reader.position.advance();
-      Scales::template promote<kW>(partial, factors, sums);
     }
   }
 };

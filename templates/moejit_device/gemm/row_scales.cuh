@@ -1,31 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scales of 1x128 blocks of the rows of both operands, as a row-wise quantizer leaves them: in each
-// step every element of the sums has a factor of its own, the scale of its row of A times that of
-// its row of B. Supplied are the scales; to multiply them takes a thread as many instructions as it
-// has sums.
+// Scales of blocks of 128 columns of the rows of both operands, as quantizing each operand on its
+// own along the tokens leaves them: in each step every element of the sums has a factor of its own,
+// the scale of its row of A times that of its row of B. The scales of a block lie in a line, so
+// that those of a tile's step are two pieces of memory, which copies bring with the operands.
+//
+// Promotion takes two instructions an element and rounds as cuBLASLt does:
+// sums = fma(partial * a, b, sums), with the product rounded.
 
+#include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"
 
 namespace moejit::device {
 
-// The factors of partial sums, in the order of ptx::WgmmaSum.
-template <int32_t kW>
-struct ElementFactors {
-  float value[kW / 2];
+// The factors of a thread's partial sums: of its two rows, and of the first 8 * kHeld columns of
+// its part. The others stay in shared memory.
+template <int32_t kHeld>
+struct LineFactors {
+  float upper;
+  float lower;
+  FactorPair columns[kHeld];
 };
 
 template <typename Problem, typename Shape>
 class RowScales {
   static constexpr int32_t kRows = Shape::kRows;
   static constexpr int32_t kLines = kRows + Shape::kTileColumns;  // of A, then of B
-  static_assert(kLines % 32 == 0, "lanes bring whole rounds");
+  static constexpr bool kHasPartialTiles =
+      Problem::kRows % kRows != 0 || Problem::kN % Shape::kTileColumns != 0;
+  static_assert(Problem::kRows % 4 == 0 && Problem::kN % 4 == 0, "copies are of 16 bytes");
 
  public:
-  static constexpr int32_t kSuppliers = 0;  // the warp that walks over the tiles supplies
+  static constexpr int32_t kSuppliers = 0;
+  static constexpr bool kIsCopied = true;
   static constexpr int32_t kFactorBytes = kLines * static_cast<int32_t>(sizeof(float));
+
+  // Copies the scales of a tile's steps, one after the other. Scales end with the line: rows and
+  // columns beyond D keep what the stage held.
+  class Copy {
+   public:
+    template <typename Params>
+    MOEJIT_DEVICE Copy(const Params& params, const GemmTile& tile)
+        : a_(start(params.a_scale_inv, Problem::kRows, tile.a_row, tile)),
+          b_(start(params.b_scale_inv, Problem::kN, tile.b_row, tile)),
+          a_bytes_(bytes_of(Problem::kRows - tile.a_row, kRows)),
+          b_bytes_(bytes_of(Problem::kN - tile.b_row, Shape::kTileColumns)) {}
+
+    MOEJIT_DEVICE int32_t bytes() const { return a_bytes_ + b_bytes_; }
+
+    MOEJIT_DEVICE void next(ptx::SharedPtr<Bytes16> to, ptx::Mbarrier ready) {
+      ptx::load_bulk(to, a_, a_bytes_, ready);
+      ptx::load_bulk(to + kRows / 4, b_, b_bytes_, ready);
+      a_ = a_ + Problem::kRows / 4;
+      b_ = b_ + Problem::kN / 4;
+    }
+
+   private:
+    using Line = ptx::GlobalPtr<const Bytes16>;
+
+    MOEJIT_DEVICE static Line start(const float* scales, int32_t pitch, int32_t row,
+                                    const GemmTile& tile) {
+      const int64_t line = tile.k_begin / 128;
+      return ptx::as<const Bytes16>(ptx::global(scales) + (line * pitch + row));
+    }
+    MOEJIT_DEVICE static int32_t bytes_of(int32_t left, int32_t most) {
+      return smaller(left, most) * static_cast<int32_t>(sizeof(float));
+    }
+
+    Line a_, b_;  // of the next step
+    int32_t a_bytes_, b_bytes_;
+  };
+
+  // Makes defined numbers of all scales in the ring, since copies of tiles that reach beyond D
+  // leave some out. All lanes of a warp; a barrier of the CTA follows.
+  template <typename Stages>
+  MOEJIT_DEVICE static void init() {
+    if constexpr (kHasPartialTiles) {
+      const auto scales = Stages::template factors<float>(0);
+      for (int32_t i = ptx::lane_index(); i < Stages::kStages * kLines; i += 32) {
+        ptx::store(scales + i, 0.0f);
+      }
+      ptx::fence_proxy_async();  // copies write there next
+    }
+  }
 
   // Sets the place of the part's rows. Called by all threads of a math warpgroup before a tile.
   MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart& part) {
@@ -33,70 +92,46 @@ class RowScales {
   }
 
   // Returns the factors of a full stage.
-  template <int32_t kW, typename Stages>
-  MOEJIT_DEVICE ElementFactors<kW> factors(int32_t stage) const {
-    const auto scales = Stages::template factors<float>(stage);
-    const auto columns = ptx::as<FactorPair>(scales + kRows) + ptx::lane_index() % 4;
-    const float upper = ptx::load(scales + row_);
-    const float lower = ptx::load(scales + (row_ + 8));
-    ElementFactors<kW> factors;
+  template <int32_t kHeld, typename Stages>
+  MOEJIT_DEVICE LineFactors<kHeld> factors(int32_t stage) const {
+    const auto rows = Stages::template factors<float>(stage) + row_;
+    const auto columns = columns_of<Stages>(stage);
+    LineFactors<kHeld> factors;
+    factors.upper = ptx::load(rows);
+    factors.lower = ptx::load(rows + 8);
 #pragma unroll
-    for (int32_t j = 0; j < kW / 8; ++j) {
-      const FactorPair pair = ptx::load(columns + 4 * j);
-      factors.value[4 * j] = ptx::multiply(upper, pair.first);
-      factors.value[4 * j + 1] = ptx::multiply(upper, pair.second);
-      factors.value[4 * j + 2] = ptx::multiply(lower, pair.first);
-      factors.value[4 * j + 3] = ptx::multiply(lower, pair.second);
-    }
+    for (int32_t j = 0; j < kHeld; ++j) factors.columns[j] = ptx::load(columns + 4 * j);
     return factors;
   }
 
-  // sums = fma(partial, factor, sums).
-  template <int32_t kW>
+  // sums = fma(partial * factor of the row, factor of the column, sums), for a stage's products.
+  template <int32_t kW, typename Stages, int32_t kHeld>
   MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial,
-                                    const ElementFactors<kW>& factors, float (&sums)[kW / 2]) {
+                                    const LineFactors<kHeld>& factors, int32_t stage,
+                                    float (&sums)[kW / 2]) {
+    const auto columns = columns_of<Stages>(stage);
 #pragma unroll
-    for (int32_t i = 0; i < kW / 2; ++i) {
-      sums[i] = ptx::fused_multiply_add(partial(i), factors.value[i], sums[i]);
-    }
-  }
-
-  // Writes the scales of a tile's steps. Each lane has every 32nd row of A and of B, and fetches a
-  // step ahead. Rows and columns beyond D have zeros. All lanes of a warp.
-  template <typename Stages, typename Params>
-  MOEJIT_DEVICE static void supply(const Params& params, int32_t, const GemmTile& tile,
-                                   typename Stages::Position& position) {
-    const int32_t lane = ptx::lane_index();
-    const int32_t pitch = static_cast<int32_t>(params.columns / 128);  // scales of a row
-    const int32_t first = tile.k_begin / 128;
-    const auto a = ptx::global(params.a_scale_inv) + ((tile.a_row + lane) * pitch + first);
-    const auto b = ptx::global(params.b_scale_inv) + ((tile.b_row + lane) * pitch + first);
-    float next[kLines / 32];
-    const auto fetch = [&](int32_t step) {
-      const int32_t rows_left = step < tile.k_steps ? tile.rows - lane : 0;
-      const int32_t columns_left = step < tile.k_steps ? Problem::kN - tile.column - lane : 0;
+    for (int32_t j = 0; j < kW / 8; ++j) {
+      const FactorPair column = j < kHeld ? factors.columns[j] : ptx::load(columns + 4 * j);
 #pragma unroll
-      for (int32_t i = 0; i < kRows; i += 32) {
-        next[i / 32] = i < rows_left ? ptx::load(a + (i * pitch + step)) : 0.0f;
+      for (int32_t i = 0; i < 4; ++i) {
+        const float scaled =
+            ptx::multiply(partial(4 * j + i), i < 2 ? factors.upper : factors.lower);
+        float& sum = sums[4 * j + i];
+        sum = ptx::fused_multiply_add(scaled, i % 2 == 0 ? column.first : column.second, sum);
       }
-#pragma unroll
-      for (int32_t i = 0; i < Shape::kTileColumns; i += 32) {
-        next[(kRows + i) / 32] = i < columns_left ? ptx::load(b + (i * pitch + step)) : 0.0f;
-      }
-    };
-    fetch(0);
-#pragma unroll 1
-    for (int32_t step = 0; step < tile.k_steps; ++step) {
-      supply_stage<Stages>(position, [&](int32_t stage) {
-        const auto to = Stages::template factors<float>(stage) + lane;
-#pragma unroll
-        for (int32_t line = 0; line < kLines; line += 32) ptx::store(to + line, next[line / 32]);
-      });
-      fetch(step + 1);
     }
   }
 
  private:
+  // Returns where a stage has the factors of this thread's first two columns. Those of its next two
+  // are eight further on, since a part has all columns of its tile.
+  template <typename Stages>
+  MOEJIT_DEVICE static ptx::SharedPtr<FactorPair> columns_of(int32_t stage) {
+    return ptx::as<FactorPair>(Stages::template factors<float>(stage) + kRows) +
+           ptx::lane_index() % 4;
+  }
+
   int32_t row_;  // of the tile, this thread's first
 };
 

@@ -18,6 +18,7 @@ template <typename Problem, typename Shape>
 class SwappedRowBlockScales {
  public:
   static constexpr int32_t kSuppliers = 1;
+  static constexpr bool kIsCopied = false;
   static constexpr int32_t kFactorBytes = 64 * static_cast<int32_t>(sizeof(float));
 
   // All threads of a math warpgroup, before a tile.

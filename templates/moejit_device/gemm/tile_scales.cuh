@@ -16,6 +16,7 @@ class TileScales {
 
  public:
   static constexpr int32_t kSuppliers = 0;  // the warp that walks over the tiles supplies
+  static constexpr bool kIsCopied = false;
   static constexpr int32_t kFactorBytes = 16;
 
   // Sets the place of the part's columns. Called by all threads of a math warpgroup before a tile.

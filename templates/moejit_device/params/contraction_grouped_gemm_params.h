@@ -19,8 +19,8 @@ struct ContractionGroupedGemmParams {
                     // scales [1, C, n], boxes of 1 x 64 x 64
   TensorMap d_map;  // D [E, rows, n], boxes of 1 x 64 x 128 bytes, swizzled; if
                     // interleaved [E, rows / sections, sections, n], 1 x 64 x 1 x 128 bytes
-  const float* a_scale_inv;  // [ceil(rows / 128), C / 128], or of each row: [rows, C / 128]
-  const float* b_scale_inv;  // [ceil(n / 128), C / 128], or of each row: [n, C / 128]
+  const float* a_scale_inv;  // [ceil(rows / 128), C / 128], or of each row: [C / 128, rows]
+  const float* b_scale_inv;  // [ceil(n / 128), C / 128], or of each row: [C / 128, n]
   const int32_t* counts;     // [E]
   const int32_t* offs;       // [E + 1], multiples of 128, or 64
   int64_t columns;           // C, a multiple of 128, or 64

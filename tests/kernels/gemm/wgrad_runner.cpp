@@ -106,12 +106,16 @@ QuantizedRows prepared(const compiler::ContractionGroupedGemmSpec& spec, const R
   return matrix;
 }
 
-// As the kernel takes them: [ceil(rows / 128), columns / 128], or [rows, columns / 128].
+// As the kernel takes them: [ceil(rows / 128), columns / 128], or [columns / 128, rows].
 std::vector<float> stored_scales(const compiler::ContractionGroupedGemmSpec& spec,
                                  const QuantizedRows& matrix) {
-  if (spec.scales == GradientScales::kRow) return matrix.scale_inv;
   const int64_t blocks = block_count(matrix.cols);
   std::vector<float> scales;
+  if (spec.scales == GradientScales::kRow) {
+    for (int64_t i = 0; i < blocks * matrix.rows; ++i)
+      scales.push_back(matrix.scale_inv[i % matrix.rows * blocks + i / matrix.rows]);
+    return scales;
+  }
   for (int64_t row = 0; row < matrix.rows; row += 128) {
     const float* from = &matrix.scale_inv[row * blocks];
     scales.insert(scales.end(), from, from + blocks);

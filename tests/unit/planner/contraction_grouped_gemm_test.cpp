@@ -46,20 +46,15 @@ TEST(ContractionGroupedGemm, FitsIntoSharedMemory) {
   }
 }
 
-TEST(ContractionGroupedGemm, HasNarrowTilesWhereEachElementHasAFactor) {
-  ContractionGroupedGemmSpec wanted = problem(GradientOutput::kF32Add);
-  wanted.scales = GradientScales::kRow;
-  wanted.narrow_tiles = 56;
-  wanted.panels_staged = 4;  // all columns of a tile
-  wanted.panels_loaded = 2;
-  ContractionGroupedGemmSpec row = problem(GradientOutput::kF32Add);
-  row.scales = GradientScales::kRow;
-  EXPECT_EQ(choose_tiles(row, 1024), wanted);
-  wanted.panels_loaded = 0;
-  EXPECT_EQ(choose_tiles(row, 4096), wanted);
-  row.output = wanted.output = GradientOutput::kBf16;
-  wanted.panels_staged = 2;
-  EXPECT_EQ(choose_tiles(row, 512), wanted);
+TEST(ContractionGroupedGemm, HasTheSameTilesWhereEachElementHasAFactor) {
+  for (const auto output : {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add})
+    for (const int64_t mean : {4096, 1024, 512}) {
+      ContractionGroupedGemmSpec wanted = choose_tiles(problem(output), mean);
+      wanted.scales = GradientScales::kRow;
+      ContractionGroupedGemmSpec row = problem(output);
+      row.scales = GradientScales::kRow;
+      EXPECT_EQ(choose_tiles(row, mean), wanted);
+    }
 }
 
 TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
