@@ -106,6 +106,8 @@ def arguments(recipe, inputs, biases=False, **fields):
     in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, colwise, skip, layer)}
     return {ops.quantize: (w1, w2, layer), **in_place,
             ops.forward: (x, ids, probs, w1, w2, b1, b2, quantized, layer),
+            ops.infer: (x, ids, probs, w1, w2, b1, b2, quantized, text(recipe, biases=biases, passes=["forward"])),
+            ops.quantize_forward: (x, ids, probs, w1, w2, b1, b2, layer),
             ops.backward: (*kept, layer), ops.backward_add: (*kept, *main, False, layer)}
 
 

@@ -52,15 +52,32 @@ ReadyLayer prepare(std::string_view text, const Place& place) {
 
 }  // namespace
 
+bool ReadyLayer::backward_reads_quantized() const {
+  constexpr uint32_t kBeforeBackward = MOEJIT_USED_BY_UPDATE_WEIGHTS | MOEJIT_USED_BY_FORWARD;
+  return std::ranges::any_of(quantized.slices, [](const QuantizedSlice& slice) {
+    return (slice.used_by & ~kBeforeBackward) != 0;
+  });
+}
+
 const PlannedTensor* ReadyLayer::find_output(std::string_view name) const {
   const auto found = std::ranges::find(outputs, name, &PlannedTensor::name);
   return found == outputs.end() ? nullptr : &*found;
 }
 
 moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
+  // Calls mostly have the layer and the tokens of the thread's call before. No layer with sizes is
+  // ever destroyed.
+  struct Last {
+    const moejit_layer* layer = nullptr;
+    int64_t tokens = 0;
+    moejit_layer_sizes sizes{};
+  };
+  thread_local Last last;
+  if (last.layer == layer && last.tokens == tokens) return last.sizes;
   moejit_layer_sizes sizes{};
   sizes.struct_size = sizeof sizes;
   check(moejit_layer_get_sizes(layer, tokens, &sizes));
+  last = {layer, tokens, sizes};
   return sizes;
 }
 

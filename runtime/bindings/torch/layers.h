@@ -33,6 +33,9 @@ struct ReadyLayer {
   QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;
 
+  // Returns whether backward reads row-wise weights too, which it does if it computes activations
+  // again.
+  bool backward_reads_quantized() const;
   // Returns the output of this name, or NULL if the plan has none, such as a gradient that the
   // description does not ask for.
   const PlannedTensor* find_output(std::string_view name) const;

@@ -37,32 +37,76 @@ void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*res
   update_weights(ready_layer(in.text(), w1.device()), w1, w2, {quantized, colwise}, &skip_update);
 }
 
+// The results of a forward call.
+struct ForwardResults {
+  Tensor y;
+  Tensor saved;
+  Tensor status;
+};
+
+// Runs forward, given x, topk_ids, topk_probs, w1, w2, b1, b2 among the first arguments.
+template <std::size_t kCount>
+ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
+                           const Tensor& quantized, bool returns_saved) {
+  const DLDevice device = in[0].device();
+  const int64_t tokens = token_count(ready, in[0], "x");
+  Call call(ready, device, tokens);
+  ForwardResults results;
+  results.y = make_output(ready, "y", tokens, device);
+  results.status = make_status(ready, device);
+  if (returns_saved) results.saved = make_block(call.sizes().saved_bytes, device);
+  call.add("x", in[0]);
+  call.add("topk_ids", in[1]);
+  call.add("topk_probs", in[2]);
+  call.add("w1", in[3]);
+  call.add("w2", in[4]);
+  call.add_unless_empty("b1", in[5]);
+  call.add_unless_empty("b2", in[6]);
+  call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
+  call.add("y", results.y);
+  call.add("status", results.status);
+  call.allocate_workspace();
+  if (returns_saved) call.set_saved(results.saved);
+  check(moejit_layer_forward(ready.layer, call.get()));
+  return results;
+}
+
 void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
-  const auto& [x, topk_ids, topk_probs, w1, w2, b1, b2, quantized] = in.tensors();
-  const DLDevice device = x.device();
+  const ReadyLayer& ready = ready_layer(in.text(), in.tensors()[0].device());
+  ForwardResults results = run_forward(ready, in.tensors(), in.tensors()[7], true);
+  stack[0] = results.y.release();
+  stack[1] = results.saved.release();
+  stack[2] = results.status.release();
+}
+
+void infer(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  const ReadyLayer& ready = ready_layer(in.text(), in.tensors()[0].device());
+  if (ready.info.saved_bytes > 0)
+    fail(MOEJIT_ERROR_INVALID_VALUE,
+         "argument layer: it has a backward pass, wanted a layer with forward alone",
+         "call forward, whose result \"saved\" is for backward");
+  ForwardResults results = run_forward(ready, in.tensors(), in.tensors()[7], false);
+  stack[0] = results.y.release();
+  stack[1] = results.status.release();
+}
+
+void quantize_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<7> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2"});
+  const Tensor& w1 = in.tensors()[3];
+  const DLDevice device = in.tensors()[0].device();
   const ReadyLayer& ready = ready_layer(in.text(), device);
-  const int64_t tokens = token_count(ready, x, "x");
-  Call call(ready, device, tokens);
-  Tensor y = make_output(ready, "y", tokens, device);
-  Tensor saved = make_block(call.sizes().saved_bytes, device);
-  Tensor status = make_status(ready, device);
-  call.add("x", x);
-  call.add("topk_ids", topk_ids);
-  call.add("topk_probs", topk_probs);
-  call.add("w1", w1);
-  call.add("w2", w2);
-  call.add_unless_empty("b1", b1);
-  call.add_unless_empty("b2", b2);
-  call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
-  call.add("y", y);
-  call.add("status", status);
-  call.allocate_workspace();
-  call.set_saved(saved);
-  check(moejit_layer_forward(ready.layer, call.get()));
-  stack[0] = y.release();
-  stack[1] = saved.release();
-  stack[2] = status.release();
+  Tensor quantized = make_block(ready.quantized.bytes, device);
+  Tensor colwise = make_block(ready.quantized_colwise.bytes, device);
+  update_weights(ready, w1, in.tensors()[4], {quantized, colwise}, nullptr);
+  ForwardResults results = run_forward(ready, in.tensors(), quantized, true);
+  if (!ready.backward_reads_quantized()) quantized = make_block(0, device);
+  stack[0] = results.y.release();
+  stack[1] = results.saved.release();
+  stack[2] = results.status.release();
+  stack[3] = quantized.release();
+  stack[4] = colwise.release();
 }
 
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
@@ -104,7 +148,7 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
 
 }  // namespace
 
-const std::array<Operator, 5> kOperators = {{
+const std::array<Operator, 7> kOperators = {{
     {"quantize",
      "quantize(Tensor w1, Tensor w2, str layer) -> (Tensor quantized, Tensor quantized_colwise)",
      quantize},
@@ -116,6 +160,15 @@ const std::array<Operator, 5> kOperators = {{
      "forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor saved, Tensor status)",
      forward},
+    {"infer",
+     "infer(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor status)",
+     infer},
+    {"quantize_forward",
+     "quantize_forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, str layer) -> (Tensor y, Tensor saved, Tensor status, "
+     "Tensor quantized, Tensor quantized_colwise)",
+     quantize_forward},
     {"backward",
      "backward(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "

@@ -17,7 +17,11 @@ struct Operator {
   Kernel kernel;
 };
 
-extern const std::array<Operator, 5> kOperators;
+// The operators of a whole layer. `infer` is `forward` without the block "saved", for layers that
+// have no backward pass. `quantize_forward` is `quantize` and `forward` in one, since torch takes
+// as long for a call as the operator itself; its result "quantized" has no elements unless backward
+// reads that block.
+extern const std::array<Operator, 7> kOperators;
 // The operators of backward in two halves, for layers with "backward_halves". The weights half
 // takes the arguments of the data half again and the deferred block. If the layer has "dx" or
 // "dprobs", it reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, opera
 from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text
 from moejit.torch.main_grads import take_main_grads
+from moejit.torch.repeat import Inference, Training
 from moejit.torch.weights import Blocks, QuantizedWeights, made_of, quantize
 
 # Names in descriptions of a routing's dtypes.
@@ -32,6 +34,13 @@ class ExpertsCall:
     delayed: DelayedGradients | None = None  # takes the gradients of weights that backward leaves for later
     # Layer texts by the properties of calls, so that later calls look them up and plan nothing.
     layers: dict[tuple, str] = dataclasses.field(default_factory=dict)
+    # Records of the last calls that later ones may repeat, without gradients and with them.
+    inference: Inference | None = None
+    training: Training | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state of a copy, or for pickle: it begins without what calls have found out."""
+        return {**self.__dict__, "layers": {}, "inference": None, "training": None}
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
               wgrad_dtype: str, has_halves: bool) -> str:
@@ -82,6 +91,13 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
 
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
     """
+    if (not torch.compiler.is_compiling() and is_first_microbatch is None and skip_update is None and not is_sharded):
+        record = call.training if torch.is_grad_enabled() else call.inference
+        if record is not None:
+            y = record.run(hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
+                           down_proj_bias)
+            if y is not None:
+                return y
     x = hidden_states
     if x.dim() != 2:
         x = _as_rows("x", x)
@@ -113,8 +129,17 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
     layer = call.layer(*given, (), "f32", False)
     w1, w2 = dense(*cast[:2], call.is_transposed)
     quantized, _ = _quantized(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update)
-    y, _, status = ops.forward(*given, w1, w2, *_biases(given[0], cast), quantized, layer)
+    b1, b2 = _biases(given[0], cast)
+    y, _, status = ops.forward(*given, w1, w2, b1, b2, quantized, layer)
+    if _may_be_repeated(call, given) and call.state.weights.made_of is not None:
+        call.inference = Inference(given, no_elements(given[0].device), call.state, call.cache_weights is True, layer)
     return y, status
+
+
+def _may_be_repeated(call: ExpertsCall, given: tuple) -> bool:
+    """Returns whether to record a call. The record checks the rest."""
+    return (not torch.compiler.is_compiling() and call.state is not None and not call.is_transposed
+            and type(given[0]) is torch.Tensor)
 
 
 def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence, gradients: tuple[str, ...],
@@ -138,6 +163,9 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
                                            parameters if call.fuse_wgrad_accumulation else None, layer)
     if call.fuse_wgrad_accumulation:
         return _with_main_grads(parameters, tensors, layer)
+    if (_may_be_repeated(call, given) and call.cache_weights is not True and not is_sharded
+            and type(cast[0]) is torch.nn.Parameter and type(cast[1]) is torch.nn.Parameter):
+        call.training = Training(given, tuple(cast), no_elements(given[0].device), call.state, dtypes, layer)
     return ExpertsFunction.apply(*tensors, dtypes, layer)
 
 
@@ -146,9 +174,11 @@ def _biases(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch
     b1, b2 = cast[2:]
     if b1 is not None and b2 is not None:
         return b1, b2
-    is_plain = type(x) is torch.Tensor and not torch.compiler.is_compiling()
-    none = no_elements(x.device) if is_plain else x.new_empty(0)
-    return none if b1 is None else b1, none if b2 is None else b2
+    if type(x) is torch.Tensor and not torch.compiler.is_compiling():
+        none = no_elements(x.device)
+        return none if b1 is None else b1, none if b2 is None else b2
+    # From torch 2.15 on Dynamo takes no tensor twice in one call of an autograd.Function.
+    return x.new_empty(0) if b1 is None else b1, x.new_empty(0) if b2 is None else b2
 
 
 def _is_exporting() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from moejit.torch import ops
-from moejit.torch.layers import backward_reads_quantized
+from moejit.torch.layers import backward_reads_quantized, read_by_backward
 
 
 class ExpertsFunction(torch.autograd.Function):
@@ -17,13 +17,16 @@ class ExpertsFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, gradient_dtypes, layer):
         y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2, *of_backward(quantized, quantized_colwise, layer))
+        keep(ctx, layer, status, *pack(read_by_backward(layer), saved, topk_probs, w1, w2, b1, b2, quantized,
+                                       quantized_colwise))
         ctx.gradient_dtypes = gradient_dtypes
         return y, status
 
     @staticmethod
     def backward(ctx, dy, _):
-        dx, dprobs, *of_weights = ops.backward(rows_of(dy), *ctx.saved_tensors, ctx.layer)
+        kept = ctx.saved_tensors
+        none = kept[0].new_empty(0, dtype=torch.bfloat16)
+        dx, dprobs, *of_weights = ops.backward(rows_of(dy), *unpack(read_by_backward(ctx.layer), none, kept), ctx.layer)
         return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None, None
 
 
@@ -57,6 +60,36 @@ def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> 
     ctx.layer = layer
     ctx.mark_non_differentiable(status)
     ctx.set_materialize_grads(False)
+
+
+def pack(is_read: tuple[bool, bool, bool], saved: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
+         w2: torch.Tensor, b1: torch.Tensor, b2: torch.Tensor, quantized: torch.Tensor,
+         quantized_colwise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns the tensors to keep for backward. Other ones, such as quantized weights that only forward reads, are freed.
+
+    Two calls of a layer keep as many, of the same shapes and dtypes, as checkpoints demand of a repeated forward call.
+
+    Args:
+        is_read: The result of read_by_backward().
+        saved: The block that forward returned; the others are the operator's arguments.
+    """
+    kept = (saved, topk_probs, w1, w2)
+    if is_read[0]:
+        kept += (b1, b2)
+    if is_read[1]:
+        kept += (quantized,)
+    return (*kept, quantized_colwise) if is_read[2] else kept
+
+
+def unpack(is_read: tuple[bool, bool, bool], none: torch.Tensor,
+           kept: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Returns the arguments of an operator of backward from `saved` on, given what pack() returned.
+
+    `none`, which has no elements, stands for those that were not kept.
+    """
+    b1, b2 = kept[4:6] if is_read[0] else (none, none)
+    quantized = kept[4 + 2 * is_read[0]] if is_read[1] else none
+    return *kept[:4], b1, b2, quantized, kept[-1] if is_read[2] else none
 
 
 def rows_of(dy: torch.Tensor | None) -> torch.Tensor:

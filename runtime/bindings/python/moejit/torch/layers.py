@@ -97,6 +97,18 @@ def backward_reads_quantized(layer: str) -> bool:
 
 
 @functools.lru_cache(maxsize=None)
+def _read_by_backward(layer: str) -> tuple[bool, bool, bool]:
+    planned = plan_of(layer)
+    return "b1" in planned.tensors, planned.backward_reads_quantized, planned.quantized_colwise.bytes > 0
+
+
+@torch.compiler.assume_constant_result
+def read_by_backward(layer: str) -> tuple[bool, bool, bool]:
+    """Returns whether backward reads the biases, the row-wise quantized weights, and the column-wise ones."""
+    return _read_by_backward(layer)
+
+
+@functools.lru_cache(maxsize=None)
 def _block_keys(layer: str) -> tuple[str, str]:
     planned = plan_of(layer)
     return planned.quantized.key, planned.quantized_colwise.key

@@ -14,8 +14,8 @@ from moejit.torch import _plan
 from moejit.torch._operation import plan_of as operation_plan_of
 from moejit.torch.layers import plan_of
 
-_DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
-           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
+          "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 _OUTPUTS = range(1, 7)  # the overloads of the operator that runs operations
 
 
@@ -52,7 +52,7 @@ def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tens
     _check_devices(**tensors)
     for name, tensor in tensors.items():
         wanted = planned.tensors.get(name)
-        if wanted is None or wanted.dtype not in _DTYPES or used_by not in wanted.used_by:
+        if wanted is None or wanted.dtype not in DTYPES or used_by not in wanted.used_by:
             continue
         _check_type(tensor, wanted, {"T": tokens})
     if isinstance(tokens, int) and tokens > planned.max_tokens:
@@ -61,9 +61,9 @@ def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tens
 
 
 def _check_type(tensor: torch.Tensor, wanted: TensorInfo, of_call: dict[str, int]) -> None:
-    if tensor.dtype != _DTYPES[wanted.dtype]:
+    if tensor.dtype != DTYPES[wanted.dtype]:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor {wanted.name}: its dtype is {tensor.dtype}, wanted "
-                           f"{_DTYPES[wanted.dtype]}")
+                           f"{DTYPES[wanted.dtype]}")
     sizes = _shape(wanted, of_call)
     if len(sizes) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
                                          for got, size in zip(tensor.shape, sizes)):
@@ -79,7 +79,7 @@ def _output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> 
     tensor = planned.tensors.get(name)
     if tensor is None:
         return like.new_empty(0, dtype=torch.float32)
-    return like.new_empty(_shape(tensor, {"T": tokens}), dtype=_DTYPES[tensor.dtype])
+    return like.new_empty(_shape(tensor, {"T": tokens}), dtype=DTYPES[tensor.dtype])
 
 
 def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
@@ -108,6 +108,19 @@ def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
            b1=b1, b2=b2, quantized=quantized)
     saved = x.new_empty(_saved_bytes(planned, tokens), dtype=torch.uint8)
     return _output(planned, "y", tokens, x), saved, _output(planned, "status", tokens, x)
+
+
+def _infer(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
+    y, _, status = _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
+    return y, status
+
+
+def _quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2, layer):
+    planned = plan_of(layer)
+    quantized, quantized_colwise = _quantize(w1, w2, layer)
+    y, saved, status = _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
+    kept = quantized if planned.backward_reads_quantized else w1.new_empty(0, dtype=torch.uint8)
+    return y, saved, status, kept, quantized_colwise
 
 
 def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
@@ -154,12 +167,13 @@ def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
     sizes = planned.sizes(tuple(given.values()))
     for info, tensor in zip(planned.inputs, given.values()):
         _check_type(tensor, info, sizes)
-    outputs = [in0.new_empty(_shape(info, sizes), dtype=_DTYPES[info.dtype]) for info in planned.outputs]
+    outputs = [in0.new_empty(_shape(info, sizes), dtype=DTYPES[info.dtype]) for info in planned.outputs]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 _load()
 for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
+                     ("infer", _infer), ("quantize_forward", _quantize_forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
                      ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
                      *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
@@ -169,6 +183,8 @@ for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place),
 quantize = torch.ops.moejit.quantize.default
 quantize_ = torch.ops.moejit.quantize_.default
 forward = torch.ops.moejit.forward.default
+infer = torch.ops.moejit.infer.default
+quantize_forward = torch.ops.moejit.quantize_forward.default
 backward = torch.ops.moejit.backward.default
 backward_add = torch.ops.moejit.backward_add.default
 backward_data = torch.ops.moejit.backward_data.default

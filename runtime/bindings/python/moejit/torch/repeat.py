@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eager calls like an earlier one: a record of what that call found out, and the checks that tell that it holds.
+
+A call of a module asks torch some forty questions: dtypes, devices, autocast, which gradients are wanted, whether
+weights have changed. Most answers are those of the call before. A record asks only what may have changed since, in one
+function, and then runs the operator; otherwise it declines, and the call goes the whole way (moejit.torch.call), which
+makes a new record. Records serve neither compiled nor exported calls, nor calls under a TorchDispatchMode.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from moejit.torch import ops
+from moejit.torch.function import gradients, pack, rows_of, unpack
+from moejit.torch.layers import block_keys, plan_of, read_by_backward
+
+if TYPE_CHECKING:
+    from moejit.torch.call import State
+
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_is_autocast_enabled = torch.is_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_are_transforms_active = torch._C._are_functorch_transforms_active
+_unwrap_if_dead = torch._C._functorch.unwrap_if_dead
+_HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")  # from torch 2.11 on
+_CAN_BE_DISTRIBUTED = torch.distributed.is_available()
+
+
+class _Inputs:
+    """The tokens and the routing of the earlier call."""
+    __slots__ = ("device", "device_type", "ids_dtype", "probs_dtype")
+
+    def __init__(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor) -> None:
+        self.device = x.device
+        self.device_type = x.device.type
+        self.ids_dtype = topk_ids.dtype
+        self.probs_dtype = topk_probs.dtype
+
+    def are_like(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor) -> bool:
+        """Returns whether these tensors go to the same layer as they are. The operator checks shapes and x's dtype."""
+        return (type(x) is _Tensor and type(topk_ids) is _Tensor and type(topk_probs) is _Tensor
+                and x.dim() == 2 and x.device == self.device
+                and topk_ids.dtype is self.ids_dtype and topk_probs.dtype is self.probs_dtype
+                and x.is_contiguous() and topk_ids.is_contiguous() and topk_probs.is_contiguous()
+                and not _is_autocast_enabled(self.device_type) and _dispatch_modes() == 0)
+
+
+class Inference:
+    """A record of a call without gradients whose quantized weights are kept.
+
+    Args:
+        given: x, topk_ids and topk_probs of the earlier call.
+        none: A tensor without elements on their device.
+        state: The module's state.
+        always_keeps: Whether weights are kept even if torch.distributed is initialized.
+        layer: The text of the layer.
+    """
+    __slots__ = ("always_keeps", "inputs", "keys", "layer", "none", "state")
+
+    def __init__(self, given: tuple, none: torch.Tensor, state: State, always_keeps: bool, layer: str) -> None:
+        self.inputs = _Inputs(*given)
+        self.none = none
+        self.state = state
+        self.always_keeps = always_keeps
+        self.keys = block_keys(layer)
+        self.layer = layer
+
+    def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
+            w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
+        """Returns y, or None if this call differs from the earlier one or the weights have changed. Needs no_grad()."""
+        if (not self.inputs.are_like(x, topk_ids, topk_probs)
+                or not self.always_keeps and _CAN_BE_DISTRIBUTED and torch.distributed.is_initialized()):
+            return None
+        kept = self.state.weights
+        if (kept.made_of is None or type(w1) is not _Parameter and type(w1) is not _Tensor
+                or kept.made_of != (w1.data_ptr(), w1._version, w2.data_ptr(), w2._version)
+                or kept.keys != self.keys or kept.blocks[0].device != self.inputs.device
+                or not w1.is_contiguous() or not w2.is_contiguous()):
+            return None
+        y, self.state.status = _infer(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1,
+                                      self.none if b2 is None else b2, kept.blocks[0], self.layer)
+        return y
+
+
+class Training:
+    """A record of a call with gradients that keeps no quantized weights and gives all gradients to autograd.
+
+    Args:
+        given: x, topk_ids and topk_probs of the earlier call.
+        weights: w1, w2, b1 and b2 of the earlier call; None: absent.
+        none: A tensor without elements on their device.
+        state: The module's state.
+        gradient_dtypes: Dtypes of the gradients of w1, w2, b1 and b2.
+        layer: The text of the layer.
+    """
+    __slots__ = ("are_cast", "gradient_dtypes", "grad_dtypes", "inputs", "is_quantized", "is_read", "layer", "none",
+                 "state", "wanted")
+
+    def __init__(self, given: tuple, weights: tuple, none: torch.Tensor, state: State,
+                 gradient_dtypes: tuple[torch.dtype, ...], layer: str) -> None:
+        x, _, topk_probs = given
+        self.inputs = _Inputs(*given)
+        self.none = none
+        self.state = state
+        self.gradient_dtypes = gradient_dtypes
+        self.layer = layer
+        self.wanted = _wanted(x, topk_probs, *weights)
+        self.grad_dtypes = _grad_dtypes(*weights)
+        planned = plan_of(layer)
+        self.is_quantized = planned.quantized.bytes > 0
+        self.is_read = read_by_backward(layer)
+        made = {name: ops.DTYPES[tensor.dtype] for name, tensor in planned.tensors.items()}
+        self.are_cast = any(made.get(name, dtype) != dtype
+                            for name, dtype in zip(("dw1", "dw2", "db1", "db2"), gradient_dtypes))
+
+    def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
+            w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
+        """Returns y, or None if this call differs from the earlier one."""
+        if (not self.inputs.are_like(x, topk_ids, topk_probs) or _are_transforms_active()
+                or type(w1) is not _Parameter or type(w2) is not _Parameter
+                or self.wanted != _wanted(x, topk_probs, w1, w2, b1, b2)
+                or self.grad_dtypes != _grad_dtypes(w1, w2, b1, b2)
+                or not w1.is_contiguous() or not w2.is_contiguous()):
+            return None
+        self.state.weights.forget()
+        return _apply(_unwrap_if_dead(x), _unwrap_if_dead(topk_ids), _unwrap_if_dead(topk_probs), w1, w2,
+                      self.none if b1 is None else b1, self.none if b2 is None else b2, self)
+
+
+def _wanted(x, topk_probs, w1, w2, b1, b2) -> tuple[bool, ...]:
+    """Returns which of the inputs of an operator want gradients, in its order; topk_ids have none."""
+    return (x.requires_grad, False, topk_probs.requires_grad, w1.requires_grad, w2.requires_grad,
+            b1 is not None and b1.requires_grad, b2 is not None and b2.requires_grad)
+
+
+def _grad_dtypes(w1, w2, b1, b2) -> tuple[torch.dtype | None, ...]:
+    """Returns what decides the dtypes of the gradients of weights and biases; see call._gradient_dtype()."""
+    if not _HAS_GRAD_DTYPE:
+        return w1.dtype, w2.dtype
+    if b1 is None and b2 is None:
+        return w1.grad_dtype, w2.grad_dtype
+    return tuple(None if each is None or not each.is_leaf else each.grad_dtype for each in (w1, w2, b1, b2))
+
+
+class _TrainingFunction(torch.autograd.Function):
+    """Does what ExpertsFunction does, with one operator for forward and fewer values to keep."""
+
+    @staticmethod
+    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, record):
+        if record.is_quantized:
+            y, saved, status, quantized, colwise = ops.quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2,
+                                                                        record.layer)
+        else:
+            quantized = colwise = record.none
+            y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, record.layer)
+        ctx.save_for_backward(*pack(record.is_read, saved, topk_probs, w1, w2, b1, b2, quantized, colwise))
+        ctx.set_materialize_grads(False)
+        ctx.record = record
+        record.state.status = status
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        record = ctx.record
+        made = ops.backward(rows_of(dy), *unpack(record.is_read, record.none, ctx.saved_tensors), record.layer)
+        wanted = ctx.needs_input_grad
+        if record.are_cast:
+            return *gradients(wanted, made[0], made[1], made[2:], record.gradient_dtypes), None
+        dx, dprobs, dw1, dw2, db1, db2 = made
+        return (dx if wanted[0] else None, None, dprobs if wanted[2] else None, dw1 if wanted[3] else None,
+                dw2 if wanted[4] else None, db1 if wanted[5] else None, db2 if wanted[6] else None, None)
+
+
+# Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has.
+_apply = super(torch.autograd.Function, _TrainingFunction).apply
+_infer = ops.infer._op
