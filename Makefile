@@ -33,7 +33,7 @@ test:
 test-torch:
 	.ci/setup tests
 	$(call configure,ci)
-	cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch
+	cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch moejit_torch_floor
 	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
 
 wheel:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a call costs the host, outside of the driver.
+"""Measures what a call costs the host, outside of the driver, beside what torch takes for calls that do nothing.
 
 libmoejit_timed_cuda.so measures the time that the library's calls spend in the driver, mainly in launches: build the
 target `moejit_timed_cuda` and name the file in MOEJIT_CUDA_DRIVER. Without it the times include the launches. In the
-simulator the times include the kernels themselves and say nothing.
+simulator the times include the kernels themselves and say nothing, unless calls of layers do nothing: build the target
+`moejit_idle_layer` and name the file in LD_PRELOAD. The blocks of quantized weights are cleared there, which takes as
+long as they are large: `--experts 1`.
+
+With MOEJIT_TORCH_FLOOR there are rows of the floor under these calls (experts_floor).
 """
 import ctypes
 import json
@@ -12,6 +16,8 @@ import statistics
 import time
 
 import torch
+
+import experts_floor
 
 _HIDDEN, _INTERMEDIATE, _TOP_K, _TOKENS = 256, 128, 2, 16
 
@@ -117,15 +123,50 @@ def syncs(call, prepare, device):
         torch.cuda.set_sync_debug_mode("default")
 
 
+def nothing():
+    pass
+
+
+class ModuleCalls:
+    """Calls of a module, with and without gradients."""
+
+    def __init__(self, module, x, ids, probs, dy):
+        self.module, self.ids, self.dy = module, ids, dy
+        self.plain = (x, probs)
+        self.leaves = (x.clone().requires_grad_(), probs.clone().requires_grad_())
+        self.y = None
+
+    def without_gradients(self):
+        with torch.no_grad():
+            self.module(self.plain[0], self.ids, self.plain[1])
+
+    def forward(self):
+        self.y = self.module(self.leaves[0], self.ids, self.leaves[1])
+
+    def before_backward(self):
+        for leaf in (*self.leaves, *self.module.parameters()):
+            leaf.grad = None
+        self.forward()
+
+    def backward(self):
+        self.y.backward(self.dy)
+
+    def rows(self, prefix):
+        yield f"{prefix}module, no_grad", self.without_gradients, nothing
+        # This call quantizes the weights too.
+        yield f"{prefix}module, forward with autograd", self.forward, nothing
+        yield f"{prefix}backward", self.backward, self.before_backward
+
+
 def calls_of(experts, recipe, device):
     """Yields the name, the call, and a function to run before each call, outside of the measured time."""
     import moejit.torch
-    module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K, max_tokens=_TOKENS, recipe=recipe,
-                                  device=device)
+    module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K if experts > 1 else 1, max_tokens=_TOKENS,
+                                  recipe=recipe, device=device)
     x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
     # These inputs need no cast: PyTorch's own launches are not the module's cost.
-    ids = torch.randint(experts, (_TOKENS, _TOP_K), device=device, dtype=torch.int32)
-    probs = torch.rand(_TOKENS, _TOP_K, device=device)
+    ids = torch.randint(experts, (_TOKENS, _TOP_K if experts > 1 else 1), device=device, dtype=torch.int32)
+    probs = torch.rand(ids.shape, device=device)
     dy = torch.randn_like(x)
     fields = json.loads(module.description)
     layer = moejit.torch.layer_text({**fields, "passes": ["forward"]},
@@ -133,40 +174,22 @@ def calls_of(experts, recipe, device):
     w1, w2 = module.gate_up_proj.detach(), module.down_proj.detach()
     none = x.new_empty(0)
     quantized, _ = torch.ops.moejit.quantize(w1, w2, layer)
-    operator = torch.ops.moejit.forward.default
-
-    def nothing():
-        pass
-
-    def call_operator():
-        operator(x, ids, probs, w1, w2, none, none, quantized, layer)
-
-    def forward_without_gradients():
-        with torch.no_grad():
-            module(x, ids, probs)
-
-    leaves = (x.clone().requires_grad_(), probs.clone().requires_grad_())
-    kept = []
-
-    def forward():
-        kept[:] = [module(leaves[0], ids, leaves[1])]
-
-    def run_forward():
-        for leaf in (*leaves, *module.parameters()):
-            leaf.grad = None
-        forward()
-
-    def backward():
-        kept[0].backward(dy)
-
+    arguments = (x, ids, probs, w1, w2, none, none, quantized, layer)
     on_cpu = torch.ones(2)
     yield "torch.add on the CPU, to compare with", lambda: torch.add(on_cpu, on_cpu), nothing
     yield "torch.add, to compare with", lambda: torch.add(x, x), nothing
-    yield "operator moejit::forward", call_operator, nothing
-    yield "module, no_grad", forward_without_gradients, nothing
-    # This call quantizes the weights too, with an operator of its own.
-    yield "module, forward with autograd", forward, nothing
-    yield "backward", backward, run_forward
+    yield "torch.empty, to compare with", lambda: torch.empty(16, device=device), nothing
+    if experts_floor.is_available():
+        infer = experts_floor.operators()[0]
+        yield "floor: operator", lambda: infer(*arguments), nothing
+        floor = experts_floor.module_of(w1, w2, quantized, layer)
+        yield from ModuleCalls(floor, x, ids, probs, dy).rows("floor: ")
+    operator = torch.ops.moejit.forward.default
+    yield "operator moejit::forward", lambda: operator(*arguments), nothing
+    if hasattr(torch.ops.moejit, "infer"):  # earlier versions lack it
+        infer_of_ours = torch.ops.moejit.infer.default
+        yield "operator moejit::infer", lambda: infer_of_ours(*arguments), nothing
+    yield from ModuleCalls(module, x, ids, probs, dy).rows("")
 
 
 def measure(device, settings):

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import sys
 import unittest
+from unittest import mock
 
 from support import BOUNDS, DEVICE, ROOT
 
@@ -74,13 +76,24 @@ class Bench(unittest.TestCase):
         result = json.loads((ROOT / "docs" / "performance" / "h200-qwen3-30b-training.json").read_text())
         self.assertAlmostEqual(experts_tool.step_ms(result) - 1e-3 * result["step_hot_us"], 0.403 + 0.204, places=2)
 
-    def test_host_times(self):
+    def host_calls(self):
         result = self.result("--host", "--experts", "4")
-        self.assertEqual([row["call"] for row in result["calls"]],
-                         ["torch.add on the CPU, to compare with", "torch.add, to compare with", "operator moejit::forward",
-                          "module, no_grad", "module, forward with autograd", "backward"])
         self.assertEqual({row["sync"] for row in result["calls"]}, {""})
         self.assertEqual(len(hf_experts_sections.host_sections(result)), 1)
+        return [row["call"] for row in result["calls"]]
+
+    def test_host_times(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("MOEJIT_TORCH_FLOOR", None)
+            self.assertEqual(self.host_calls(), [
+                "torch.add on the CPU, to compare with", "torch.add, to compare with", "torch.empty, to compare with",
+                "operator moejit::forward", "operator moejit::infer", "module, no_grad",
+                "module, forward with autograd", "backward"])
+
+    @unittest.skipUnless(os.environ.get("MOEJIT_TORCH_FLOOR"), "MOEJIT_TORCH_FLOOR names no library")
+    def test_host_times_have_a_floor(self):
+        self.assertLessEqual({"floor: operator", "floor: module, no_grad", "floor: module, forward with autograd",
+                              "floor: backward"}, set(self.host_calls()))
 
 
 if __name__ == "__main__":

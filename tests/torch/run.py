@@ -22,6 +22,7 @@ def environment(build, torch_folder, scratch):
     variables = {"PYTHONPATH": os.pathsep.join([torch_folder, str(ROOT / "runtime" / "bindings" / "python")]),
                  "MOEJIT_LIBRARY": str(next((build / "runtime/bindings/c").glob("libmoejit.so.[0-9]"))),
                  "MOEJIT_TORCH_LIBRARY": str(build / "runtime/bindings/torch/libmoejit_torch.so"),
+                 "MOEJIT_TORCH_FLOOR": str(build / "tests/bench/libmoejit_torch_floor.so"),
                  "MOEJIT_TOOL": str(build / "moejit"),
                  "MOEJIT_CACHE_DIR": scratch if kept == "off" else kept,
                  "TORCHINDUCTOR_CACHE_DIR": str(build / "torch-inductor")}
