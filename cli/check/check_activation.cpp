@@ -4,7 +4,7 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/check/reference_activation.h"
 #include "runtime/reference/activation.h"
-#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/sum_error.h"
 
 #include <cmath>
 

@@ -6,7 +6,7 @@
 #include "cli/check/transposed_rows.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/activation_gradient.h"
-#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/sum_error.h"
 
 #include <algorithm>
 #include <cfloat>

@@ -3,7 +3,7 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/colwise_slices.h"
 #include "runtime/reference/bf16_gemm.h"
-#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/number_formats.h"
 #include "runtime/reference/weight_gradient.h"
 
 #include <algorithm>
@@ -31,6 +31,7 @@ class ColumnOperand {
         has_tiles_(scales == GradientScales::kTile) {}
 
   int64_t rows() const { return q_.shape[0]; }
+  bool has_tiles() const { return has_tiles_; }
   // Returns the chosen rows, cut to an expert's columns.
   QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1], blocks = block_count(count);
@@ -100,26 +101,28 @@ class RowSections {
   bool is_interleaved_;
 };
 
-reference::WeightGradientExact exact_of(const ColumnOperand& a, const std::vector<int64_t>& of_a,
-                                        const ColumnOperand& b, const std::vector<int64_t>& of_b,
-                                        int64_t first, int32_t count) {
+std::vector<float> gradient_of(const ColumnOperand& a, const std::vector<int64_t>& of_a,
+                               const ColumnOperand& b, const std::vector<int64_t>& of_b,
+                               int64_t first, int32_t count) {
   const auto padded = static_cast<int32_t>(block_count(count) * kBlock);
-  return reference::weight_gradient_exact(a.part(of_a, first, count), b.part(of_b, first, count),
-                                          {.counts = {count}, .offs = {0, padded}, .row_map = {}});
+  return reference::weight_gradient(a.part(of_a, first, count), b.part(of_b, first, count),
+                                    {.counts = {count}, .offs = {0, padded}, .row_map = {}},
+                                    a.has_tiles() ? reference::ScaleOrder::kProductOfScales
+                                                  : reference::ScaleOrder::kRowThenColumn);
 }
 
-reference::WeightGradientExact exact_of(const RowOperand& a, const std::vector<int64_t>& of_a,
-                                        const RowOperand& b, const std::vector<int64_t>& of_b,
-                                        int64_t first, int32_t count) {
-  return reference::bf16_weight_gradient_exact(
-      a.part(of_a, first, count), std::ssize(of_a), b.part(of_b, first, count), std::ssize(of_b),
-      {.counts = {count}, .offs = {0, count}, .row_map = {}});
+std::vector<float> gradient_of(const RowOperand& a, const std::vector<int64_t>& of_a,
+                               const RowOperand& b, const std::vector<int64_t>& of_b, int64_t first,
+                               int32_t count) {
+  return reference::bf16_weight_gradient(a.part(of_a, first, count), std::ssize(of_a),
+                                         b.part(of_b, first, count), std::ssize(of_b),
+                                         {.counts = {count}, .offs = {0, count}, .row_map = {}});
 }
 
-// Chosen elements of the gradient, with their wanted values and bounds.
+// Chosen elements of the gradient, with their wanted values.
 struct Sample {
   std::vector<size_t> at;
-  std::vector<double> wanted, bound;
+  std::vector<float> wanted;
 };
 
 // Takes all elements of the gradient, or some rows and columns of every expert if all would take
@@ -138,10 +141,8 @@ Sample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& 
     const std::vector<int64_t> of_b =
         choose_affordable(reference::RandomStream(0, 2 * e + 1), affordable, b.rows());
     std::erase_if(of_a, [&](int64_t row) { return !sections.has(row); });
-    const reference::WeightGradientExact exact =
-        exact_of(a, of_a, b, of_b, route.offs[e], route.counts[e]);
-    sample.wanted.insert(sample.wanted.end(), exact.value.begin(), exact.value.end());
-    sample.bound.insert(sample.bound.end(), exact.bound.begin(), exact.bound.end());
+    const std::vector<float> wanted = gradient_of(a, of_a, b, of_b, route.offs[e], route.counts[e]);
+    sample.wanted.insert(sample.wanted.end(), wanted.begin(), wanted.end());
     const size_t first = e * static_cast<size_t>(sections.gradient_rows());
     for (const int64_t row : of_a)
       for (const int64_t column : of_b)
@@ -160,28 +161,18 @@ std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
   return chosen;
 }
 
-// Adds the gradient's earlier values to the wanted ones, with the rounding of the sum.
-void add_old(const HostTensor& old, Sample& sample) {
-  const std::vector<float> values = gather<float>(old, sample.at);
-  for (size_t i = 0; i < values.size(); ++i) {
-    sample.wanted[i] += double{values[i]};
-    sample.bound[i] += 0x1p-24 * (std::fabs(sample.wanted[i]) + sample.bound[i]);
-  }
-}
-
 void compare(const KernelTensors& tensors, bool adds, Sample sample, CheckList& list) {
   const HostTensor& gradient = tensors.at("d");
   const std::string_view name = tensors.name("d");
-  const bool is_bf16 = gradient.dtype == compiler::DType::kBF16;
-  if (adds) add_old(*tensors.before("d"), sample);
-  if (is_bf16)
-    for (size_t i = 0; i < sample.bound.size(); ++i)
-      sample.bound[i] = reference::with_bf16_rounding(sample.bound[i], sample.wanted[i]);
-  TensorCheck check = check_within(
-      name, is_bf16 ? testing::compare_bf16_within({name}, gather<uint16_t>(gradient, sample.at),
-                                                   sample.wanted, sample.bound)
-                    : testing::compare_f32_within({name}, gather<float>(gradient, sample.at),
-                                                  sample.wanted, sample.bound));
+  if (adds) {
+    const std::vector<float> old = gather<float>(*tensors.before("d"), sample.at);
+    for (size_t i = 0; i < old.size(); ++i) sample.wanted[i] += old[i];
+  }
+  TensorCheck check = check_of(
+      name, gradient.dtype == compiler::DType::kBF16
+                ? testing::compare_bf16({name}, gather<uint16_t>(gradient, sample.at),
+                                        reference::bf16_from_floats(sample.wanted))
+                : testing::compare_f32({name}, gather<float>(gradient, sample.at), sample.wanted));
   check.verdict += sampled_text(std::ssize(sample.at), element_count(gradient.shape), "elements");
   list.add(std::move(check));
 }

@@ -2,7 +2,7 @@
 #include "cli/check/check_gradient.h"
 
 #include "cli/check/choose.h"
-#include "runtime/reference/scaled_dot.h"
+#include "runtime/reference/number_formats.h"
 #include "runtime/reference/weight_gradient.h"
 
 #include <algorithm>
@@ -39,17 +39,18 @@ class GradientSample {
                       operand(operands.a, operands.a_scale_inv, gemm_.rows, rows, group));
     MOEJIT_TRY_ASSIGN(const QuantizedRows b,
                       operand(operands.b, operands.b_scale_inv, gemm_.n, columns, group));
-    add_wanted(reference::weight_gradient_exact(
-        a, b,
-        {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}}));
+    add_wanted(reference::weight_gradient(
+        a, b, {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}},
+        gemm_.gradient_scales == GradientScales::kTile ? reference::ScaleOrder::kProductOfScales
+                                                       : reference::ScaleOrder::kRowThenColumn));
     return gemm_.output == GradientOutput::kBf16 ? add_got(group, rows, columns, bf16_)
                                                  : add_got(group, rows, columns, f32_);
   }
 
   testing::Comparison compare() const {
     if (gemm_.output == GradientOutput::kBf16)
-      return testing::compare_bf16_within({"d"}, bf16_, wanted_, bound_);
-    return testing::compare_f32_within({"d"}, f32_, wanted_, bound_);
+      return testing::compare_bf16({"d"}, bf16_, reference::bf16_from_floats(wanted_));
+    return testing::compare_f32({"d"}, f32_, wanted_);
   }
 
  private:
@@ -79,21 +80,11 @@ class GradientSample {
     return chosen;
   }
 
-  // Appends the product, added to D's earlier values if the kernel adds, with the rounding of the
-  // stored type.
-  void add_wanted(const reference::WeightGradientExact& product) {
-    for (size_t i = 0; i < product.value.size(); ++i) {
-      double value = product.value[i];
-      double bound = product.bound[i];
-      if (gemm_.output == GradientOutput::kBf16) {
-        bound = reference::with_bf16_rounding(bound, value);
-      } else if (gemm_.output == GradientOutput::kF32Add) {
-        value += double{GemmSession::kOldValue};
-        bound += 0x1p-24 * (std::fabs(value) + bound);
-      }
-      wanted_.push_back(value);
-      bound_.push_back(bound);
-    }
+  // Appends the product, added to D's earlier values if the kernel adds.
+  void add_wanted(const std::vector<float>& product) {
+    const bool adds = gemm_.output == GradientOutput::kF32Add;
+    for (const float value : product)
+      wanted_.push_back(adds ? value + GemmSession::kOldValue : value);
   }
 
   template <typename T>
@@ -111,8 +102,7 @@ class GradientSample {
   GemmSession& session_;
   const GemmCase& gemm_;
   std::vector<uint16_t> bf16_;
-  std::vector<float> f32_;
-  std::vector<double> wanted_, bound_;
+  std::vector<float> f32_, wanted_;
 };
 
 }  // namespace

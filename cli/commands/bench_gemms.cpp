@@ -72,7 +72,7 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
     return fail(
         Stage::kLaunch, ErrorCode::kCheckFailed,
         fmt::format("case \"{}\" differs from the reference: {}", gemm.name, check.message));
-  result.worst_ratio = check.worst_ratio;
+  result.compared = check.compared;
   MOEJIT_TRY_ASSIGN(result.cool, measure_cool(*session, sweep, device, command.repeat));
   MOEJIT_TRY_ASSIGN(result.hot, measure_hot(*session, device, command.hot_seconds, monitor));
   return result;

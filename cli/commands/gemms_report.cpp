@@ -64,7 +64,7 @@ nlohmann::ordered_json json_of(const Line& line) {
   const bool has_rows = result.gemm.operation == measure::GemmOperation::kGroupedGemm;
   json[has_rows ? "real_rows" : "real_columns"] = result.rows.routed;
   json[has_rows ? "padded_rows" : "padded_columns"] = result.rows.padded;
-  json["worst_error_of_bound"] = result.worst_ratio;
+  json["equal_elements"] = result.compared;
   json["multiply_adds"] = line.work.multiply_adds;
   json["min_bytes"] = line.work.min_bytes;
   json["peak_multiply_adds_per_sm_and_cycle"] = measure::peak_multiply_adds(result.kernel);
@@ -90,7 +90,7 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"case"},
                {"rows", kRight},
-               {"error/bound", kRight},
+               {"equal", kRight},
                {"cool", kRight},
                {"MHz", kRight},
                {"TFLOP/s", kRight},
@@ -106,7 +106,7 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
     const measure::CoolRun& cool = result.cool;
     const measure::HotRun& hot = result.hot;
     table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
-               fmt::format("{:.2f}", result.worst_ratio), time_text(cool.microseconds),
+               fmt::format("{}", result.compared), time_text(cool.microseconds),
                fmt::format("{:.0f}", cool.megahertz),
                fmt::format("{:.0f}", line.flops(cool.microseconds) * 1e-12),
                fmt::format("{:.3f}", line.util(cool.microseconds, cool.megahertz)),

@@ -5,6 +5,8 @@
 #include "runtime/reference/parallel_for.h"
 #include "runtime/reference/scaled_dot.h"
 
+#include <span>
+
 namespace moejit::reference {
 namespace {
 
@@ -18,16 +20,19 @@ void for_each_output(const QuantizedRows& rows, const QuantizedWeights& weights,
     const std::int64_t first = route.offs[expert];
     const std::int64_t count = route.counts[expert];
     if (count == 0) continue;
-    std::vector<double> a(count * depth);
-    decode(&rows.q[first * depth], count * depth, a.data());
+    const TensorCoreNumbers a(std::span(&rows.q[first * depth], count * depth), Fp8Format::kE4m3);
     parallel_for(weights.rows, [&](std::int64_t n) {
-      std::vector<double> b(depth);
-      decode(&weights.q[(expert * weights.rows + n) * depth], depth, b.data());
+      const TensorCoreNumbers b(std::span(&weights.q[(expert * weights.rows + n) * depth], depth),
+                                Fp8Format::kE4m3);
       const std::int64_t scale_row = expert * weights.scale_rows() + weights.scale_row_of(n);
       for (std::int64_t i = 0; i < count; ++i) {
         body((first + i) * weights.rows + n,
-             ScaledDot{&a[i * depth], b.data(), &rows.scale_inv[(first + i) * blocks],
-                       &weights.scale_inv[scale_row * blocks], depth});
+             ScaledDot{.a = a,
+                       .first_a = i * depth,
+                       .b = b,
+                       .a_scales = &rows.scale_inv[(first + i) * blocks],
+                       .b_scales = &weights.scale_inv[scale_row * blocks],
+                       .length = depth});
       }
     });
   }
@@ -35,28 +40,26 @@ void for_each_output(const QuantizedRows& rows, const QuantizedWeights& weights,
 
 }  // namespace
 
-std::vector<std::uint16_t> grouped_gemm(const QuantizedRows& rows, const QuantizedWeights& weights,
-                                        const Route& route, std::int64_t blocks) {
-  std::vector<std::uint16_t> out(rows.rows * weights.rows, 0);
+std::vector<float> grouped_gemm_sums(const QuantizedRows& rows, const QuantizedWeights& weights,
+                                     const Route& route, std::int64_t blocks) {
+  std::vector<float> out(rows.rows * weights.rows, 0.0F);
   for_each_output(rows, weights, route, [&](std::int64_t i, const ScaledDot& dot) {
-    out[i] = bf16_from_float(dot_in_kernel_order(dot, blocks));
+    out[i] = dot_in_kernel_order(dot, blocks);
   });
   return out;
 }
 
-GemmExact grouped_gemm_exact(const QuantizedRows& rows, const QuantizedWeights& weights,
-                             const Route& route, std::int64_t blocks) {
-  const std::int64_t size = rows.rows * weights.rows;
-  GemmExact result{std::vector<double>(size), std::vector<double>(size), std::vector<double>(size),
-                   std::vector<double>(size)};
-  for_each_output(rows, weights, route, [&](std::int64_t i, const ScaledDot& dot) {
-    const ExactDot exact = dot_exact(dot, blocks);
-    result.value[i] = exact.value;
-    result.magnitude[i] = exact.magnitude;
-    result.bound[i] = with_bf16_rounding(exact.bound, exact.value);
-    result.fp32_bound[i] = with_bf16_rounding(exact.fp32_bound, exact.value);
-  });
-  return result;
+std::vector<std::uint16_t> grouped_gemm(const QuantizedRows& rows, const QuantizedWeights& weights,
+                                        const Route& route, std::int64_t blocks) {
+  return bf16_from_floats(grouped_gemm_sums(rows, weights, route, blocks));
+}
+
+std::vector<double> grouped_gemm_in_fp64(const QuantizedRows& rows, const QuantizedWeights& weights,
+                                         const Route& route) {
+  std::vector<double> out(rows.rows * weights.rows, 0.0);
+  for_each_output(rows, weights, route,
+                  [&](std::int64_t i, const ScaledDot& dot) { out[i] = dot_in_fp64(dot); });
+  return out;
 }
 
 }  // namespace moejit::reference

@@ -43,6 +43,13 @@ std::uint16_t bf16_from_float(float value) {
   return static_cast<std::uint16_t>(upper + (round_up ? 1U : 0U));
 }
 
+std::vector<std::uint16_t> bf16_from_floats(std::span<const float> values) {
+  std::vector<std::uint16_t> rounded;
+  rounded.reserve(values.size());
+  for (const float value : values) rounded.push_back(bf16_from_float(value));
+  return rounded;
+}
+
 std::uint8_t encode_fp8(float value, Fp8Format format) {
   const auto [mantissa_bits, smallest_exponent, largest_finite_code] = parameters_of(format);
   const std::uint32_t bits = bits_of(value);

@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 // The number formats of the CPU reference, in exact integer arithmetic: nothing here depends on the
 // rounding mode, on compiler flags or on the project's kernels.
@@ -23,6 +25,7 @@ inline float float_from_bf16(std::uint16_t bits) {
 
 // Rounds to nearest even; overflow gives Inf. A NaN stays a NaN of the same sign and is made quiet.
 std::uint16_t bf16_from_float(float value);
+std::vector<std::uint16_t> bf16_from_floats(std::span<const float> values);
 
 // `kE4m3` is the "fn" variant: no Inf, one NaN per sign (0x7F, 0xFF). `kE5m2` follows IEEE.
 enum class Fp8Format { kE4m3, kE5m2 };

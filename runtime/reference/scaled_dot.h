@@ -1,39 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/quantize.h"
+#include "runtime/reference/tensor_core.h"
 
 #include <cstdint>
 
 namespace moejit::reference {
 
-// One output element: two decoded vectors of `length`, one scale per 128 of each.
+// The order in which a sum of products meets its two scales. Each product is rounded to fp32.
+enum class ScaleOrder {
+  kProductOfScales,  // sum * (a_scale * b_scale): scales of tensors, of blocks, of tiles
+  kRowThenColumn,    // (sum * a_scale) * b_scale: scales of rows and columns
+};
+
+// One output element: `length` numbers of a and b from their first ones on, one scale per 128 of
+// each.
 struct ScaledDot {
-  const double* a = nullptr;
-  const double* b = nullptr;
+  const TensorCoreNumbers& a;
+  std::int64_t first_a = 0;
+  const TensorCoreNumbers& b;
+  std::int64_t first_b = 0;
   const float* a_scales = nullptr;
   const float* b_scales = nullptr;
   std::int64_t length = 0;
 };
 
-// Decodes `count` e4m3 codes into `out`.
-void decode(const std::uint8_t* codes, std::int64_t count, double* out);
+// Returns what the kernels compute, to the bit: for each 128 * `blocks` elements, ascending, the
+// chain p of their products (tensor_core_chain) is added in fp32, from 0, by fma(p, a_scale *
+// b_scale, sum), or in the other order by fma(p * a_scale, b_scale, sum).
+float dot_in_kernel_order(const ScaledDot& dot, std::int64_t blocks,
+                          ScaleOrder order = ScaleOrder::kProductOfScales);
 
-// Returns what the kernels compute, in their order: for each 128 * `blocks` elements the sum p of
-// the products, rounded once to fp32, then fma(p, a_scale * b_scale, sum).
-float dot_in_kernel_order(const ScaledDot& dot, std::int64_t blocks);
-
-// The dot product with negligible rounding, and how far a correct fp32 result may be from it.
-struct ExactDot {
-  double value = 0.0;
-  double magnitude = 0.0;   // the sum of |products|, scales included
-  double bound = 0.0;       // on Hopper's tensor cores
-  double fp32_bound = 0.0;  // if partial sums are added in fp32
-};
-ExactDot dot_exact(const ScaledDot& dot, std::int64_t blocks);
-
-// Returns the bound of a result that is rounded to bf16 once more: this adds 2^-8 of the result, or
-// 2^-134 among the subnormals.
-double with_bf16_rounding(double bound, double value);
+// Returns the dot product with negligible rounding.
+double dot_in_fp64(const ScaledDot& dot);
 
 }  // namespace moejit::reference

@@ -61,7 +61,7 @@ class BenchGemm : public ::testing::Test {
     const auto check = cli::check_gemm(session, kSeed);
     ASSERT_TRUE(succeeded(check));
     EXPECT_TRUE(check->is_equal()) << check->message;
-    EXPECT_GT(check->worst_ratio, 0.0);  // real rows were among them, and random
+    EXPECT_GT(check->compared, 0);
   }
 };
 

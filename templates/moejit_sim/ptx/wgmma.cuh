@@ -89,7 +89,7 @@ struct WgmmaSumParts {
   MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
     sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
   }
-  template <typename Format, Major kA = Major::kK, Major kB = Major::kK, int32_t kN>
+  template <typename A, typename B, Major kA = Major::kK, Major kB = Major::kK, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                   bool accumulate, Site site) {
     static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
@@ -101,7 +101,7 @@ struct WgmmaSumParts {
                              .accumulate = accumulate,
                              .is_a_mn_major = kA == Major::kMn,
                              .is_b_mn_major = kB == Major::kMn,
-                             .multiply = &sim::multiply_wgmma<Format, kN>};
+                             .multiply = &sim::multiply_wgmma<A, B, kN>};
     Machine* m = machine();
     m->calls->issue_wgmma(m, &own, site);
   }
@@ -173,13 +173,13 @@ MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c,
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                               bool accumulate, Site site = Site::here()) {
-  WgmmaSumParts::issue<sim::WgmmaE4m3>(sum, a, b, accumulate, site);
+  WgmmaSumParts::issue<sim::WgmmaE4m3, sim::WgmmaE4m3>(sum, a, b, accumulate, site);
 }
 
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                               bool accumulate, Site site = Site::here()) {
-  WgmmaSumParts::issue<sim::WgmmaBf16>(sum, a, b, accumulate, site);
+  WgmmaSumParts::issue<sim::WgmmaBf16, sim::WgmmaBf16>(sum, a, b, accumulate, site);
 }
 
 template <int32_t kN>
@@ -196,8 +196,8 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
   constexpr int32_t kStepA = kA == Major::kMn ? 2048 : 32;
   constexpr int32_t kStepB = kB == Major::kMn ? 2048 : 32;
   for (int32_t k = 0; k < 4; ++k) {
-    WgmmaSumParts::issue<sim::WgmmaBf16, kA, kB>(sum, a + kStepA * k, b + kStepB * k,
-                                                 accumulate || k > 0, site);
+    WgmmaSumParts::issue<sim::WgmmaBf16, sim::WgmmaBf16, kA, kB>(
+        sum, a + kStepA * k, b + kStepB * k, accumulate || k > 0, site);
   }
 }
 

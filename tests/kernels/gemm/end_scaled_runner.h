@@ -53,8 +53,6 @@ class EndScaledGemmTest : public Chains {
                     uint64_t seed = 1);
   void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
                     const reference::EndScaledOperands& operands);
-  void expect_close(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
-                    uint64_t seed = 3);
   // Expects the bits of chains of `chain` products that fp32 adds.
   void expect_bits(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
                    const reference::EndScaledOperands& operands, int64_t chain);

@@ -24,7 +24,7 @@ reference::Route splits(std::vector<int32_t> counts, int32_t alignment);
 // Returns the groups of a route, all without rows except one. Rows of the others belong to nobody.
 reference::Route only_group(const reference::Route& route, std::size_t group);
 
-// Integers from -2 to 2 and scales from 1/4 to 4: sums of any order are exact.
+// Integers from -2 to 2 and scales from 1/4 to 4 by chance.
 reference::QuantizedRows integer_rows(const compiler::GroupedGemmSpec& spec, int64_t rows,
                                       uint64_t seed = 1);
 reference::QuantizedWeights integer_weights(const compiler::GroupedGemmSpec& spec,
@@ -63,16 +63,11 @@ class GemmTest : public Chains {
                                  const reference::QuantizedRows& rows,
                                  const reference::QuantizedWeights& weights, int64_t ctas = 3);
 
-  // Expects the reference's bits on small integers, whatever pad rows hold.
+  // Expects the reference's bits, on random numbers or those given, whatever pad rows hold.
   void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
                     uint64_t seed = 1);
   void expect_exact(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
-                    const reference::QuantizedWeights& weights, uint64_t seed = 1);
-
-  // Expects every element within the derived bound on random numbers, and every row and tile within
-  // kLargestError.
-  void expect_close(const compiler::GroupedGemmSpec& spec, const reference::Route& route,
-                    uint64_t seed = 3);
+                    reference::QuantizedRows rows, const reference::QuantizedWeights& weights);
 };
 
 }  // namespace moejit::testing

@@ -63,7 +63,6 @@ TEST_F(KnownBugs, NThatIsNoMultipleOf64) {
   for (const int32_t section_n : {144, 200, 328, 1440}) {
     SCOPED_TRACE(section_n);
     expect_exact(problem(3, 2, section_n, 144), splits({64, 65, 200}, 64));
-    expect_close(problem(3, 2, section_n, 144), splits({64, 65, 200}, 64));
   }
 }
 

@@ -3,8 +3,8 @@
 // of 128 products meets the scale of its row first, and fma() adds it with that of its column.
 
 #include "compiler/planner/contraction_grouped_gemm_candidates.h"
-#include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/reference/weight_gradient.h"
 #include "tests/kernels/gemm/wgrad_runner.h"
 
 #include <cmath>
@@ -14,7 +14,6 @@ namespace {
 
 using compiler::GradientOutput;
 using compiler::GradientScales;
-using reference::block_count;
 using reference::QuantizedRows;
 using reference::Route;
 
@@ -22,32 +21,14 @@ class WgradOrder : public WgradTest {
  protected:
   static constexpr int32_t kRows = 272, kColumns = 208, kExperts = 4;
 
-  // Integers with scales from 1 to 2 whose products are rounded.
+  // Random numbers with scales from 1 to 2 whose products are rounded.
   static QuantizedRows matrix(const Spec& spec, int64_t rows, const Route& route, uint64_t seed) {
-    QuantizedRows made = integers(spec, rows, route, seed);
+    QuantizedRows made = randoms(spec, rows, route, seed);
     const reference::RandomStream random(seed, 1);
     for (size_t i = 0; i < made.scale_inv.size(); ++i)
       if (!std::isnan(made.scale_inv[i]))
         made.scale_inv[i] = static_cast<float>(1.0 + random.uniform(i));
     return made;
-  }
-
-  // The sum of a block's products is exact.
-  static float element(const QuantizedRows& a, int64_t i, const QuantizedRows& b, int64_t j,
-                       int64_t first, int64_t count) {
-    float sum = 0.0F;
-    for (int64_t begin = first; begin < first + count; begin += 128) {
-      float products = 0.0F;
-      for (int64_t c = begin; c < std::min(begin + 128, first + count); ++c)
-        products += reference::decode_e4m3(a.q[static_cast<size_t>(i * a.cols + c)]) *
-                    reference::decode_e4m3(b.q[static_cast<size_t>(j * b.cols + c)]);
-      const auto scale = [begin](const QuantizedRows& of, int64_t row) {
-        return of.scale_inv[static_cast<size_t>(row * block_count(of.cols) + begin / 128)];
-      };
-      const float scaled = products * scale(a, i);
-      sum = std::fma(scaled, scale(b, j), sum);
-    }
-    return sum;
   }
 };
 
@@ -61,11 +42,8 @@ TEST_F(WgradOrder, IsTheSameInEveryCandidate) {
                      .n = kColumns};
   const QuantizedRows a = matrix(problem, kRows, route, 1);
   const QuantizedRows b = matrix(problem, kColumns, route, 2);
-  std::vector<float> wanted;
-  for (size_t e = 0; e < kExperts; ++e)
-    for (int64_t i = 0; i < kRows; ++i)
-      for (int64_t j = 0; j < kColumns; ++j)
-        wanted.push_back(element(a, i, b, j, route.offs[e], route.counts[e]));
+  const std::vector<float> wanted =
+      reference::weight_gradient(a, b, route, reference::ScaleOrder::kRowThenColumn);
   for (const auto& candidate : compiler::contraction_grouped_gemm_candidates(problem, 4096)) {
     SCOPED_TRACE(to_string(candidate.spec));
     const std::vector<double> got = multiply(candidate.spec, route, a, b, {});

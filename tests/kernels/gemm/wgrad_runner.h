@@ -20,10 +20,8 @@ class WgradTest : public GemmTest {
   // Returns the spec, and where CTAs may run in clusters the spec with such.
   static std::vector<Spec> with_clusters(Spec spec);
 
-  // A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a group's
-  // last 128 are zeros, those behind them NaN with NaN scales.
-  static reference::QuantizedRows integers(const Spec& spec, int64_t rows,
-                                           const reference::Route& route, uint64_t seed);
+  // Random A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a
+  // group's last 128 are zeros, those behind them NaN with NaN scales.
   static reference::QuantizedRows randoms(const Spec& spec, int64_t rows,
                                           const reference::Route& route, uint64_t seed);
 
@@ -42,12 +40,8 @@ class WgradTest : public GemmTest {
   // What D may hold before: integers below 200.
   static std::vector<float> old_values(const Spec& spec);
 
-  // Expects the reference's bits on small integers.
+  // Expects the reference's bits on random numbers.
   void expect_exact(const Spec& spec, const reference::Route& route, uint64_t seed = 1);
-
-  // Expects every element within the derived bound on random numbers, and every row and tile of
-  // every group within the largest error that the tensor cores' short sums and bf16 can cause.
-  void expect_close(const Spec& spec, const reference::Route& route, uint64_t seed = 3);
 
  private:
   // As the kernel takes it.

@@ -24,7 +24,7 @@ std::vector<GemmResult> results() {
   return {{.gemm = gemm,
            .kernel = kernel_of(gemm),
            .rows = {.routed = 1000, .padded = 1024},
-           .worst_ratio = 0.25,
+           .compared = 16384,
            .cool = {.microseconds = 4.0, .megahertz = 1280.0},
            .hot = {.microseconds = 8.0,
                    .megahertz = 640.0,
@@ -72,7 +72,7 @@ TEST(GemmsReport, CountsRealRowsAlone) {
   EXPECT_DOUBLE_EQ(gemm["util_hot"], 0.5);
   EXPECT_DOUBLE_EQ(gemm["flops_cool"], 524.288e12);
   EXPECT_DOUBLE_EQ(gemm["flops_hot"], 262.144e12);
-  EXPECT_EQ(gemm["worst_error_of_bound"], 0.25);
+  EXPECT_EQ(gemm["equal_elements"], 16384);
   EXPECT_EQ(gemm["hot_watts"], 650.0);
 }
 

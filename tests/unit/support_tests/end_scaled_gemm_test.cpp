@@ -2,7 +2,6 @@
 #include "runtime/reference/end_scaled_gemm.h"
 
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/sum_error.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -23,18 +22,8 @@ EndScaledOperands small() {
 const Route kRoute{.counts = {1, 2}, .offs = {0, 2, 4}, .row_map = {}};
 
 TEST(EndScaledGemm, ScalesTheSumByRowAndColumn) {
-  EXPECT_EQ(end_scaled_gemm_exact(small(), kRoute, 2).value,
+  EXPECT_EQ(end_scaled_gemm_in_fp64(small(), kRoute),
             (std::vector<double>{6, -2, 0, 0, 30, 5, 24, -2}));
-}
-
-TEST(EndScaledGemm, BoundsTheRoundingToBf16AndLittleMoreWhereSumsAreExactInFp32) {
-  EndScaledOperands operands = small();
-  operands.is_bf16 = true;
-  const GemmExact exact = end_scaled_gemm_exact(operands, kRoute, 2);
-  EXPECT_GE(exact.bound[0], 6 * 0x1p-8);
-  EXPECT_LE(exact.bound[0], 6 * 0x1p-8 * 1.01);
-  EXPECT_EQ(exact.bound[2], 0.0);         // of a pad row
-  EXPECT_GE(exact.bound[7], 2 * 0x1p-8);  // of a negative scale
 }
 
 // One row, one column, products `a`.
@@ -53,12 +42,13 @@ uint16_t one_result(const std::vector<float>& a, std::int64_t chain, float a_sca
       .front();
 }
 
-TEST(EndScaledGemm, RoundsToFp32BehindEachChainAndToBf16AtTheEnd) {
-  const std::vector<float> products = {0x1p24F, 0, 1, 1, -0x1p24F, 0, 3};
-  EXPECT_EQ(one_result(products, 2), bf16_from_float(5));
-  EXPECT_EQ(one_result(products, 1), bf16_from_float(3));  // 2^24 + 1 is 2^24, twice
-  EXPECT_EQ(one_result(products, 3), bf16_from_float(4));  // so it is once
-  EXPECT_EQ(one_result(products, 7), bf16_from_float(5));
+TEST(EndScaledGemm, AddsUpEachChainOnTheTensorCoresAndChainsInFp32) {
+  const std::vector<float> products = {256, 0.03125F, -256, 0, 3};
+  EXPECT_EQ(one_result(products, 5), bf16_from_float(3.03125F));
+  const std::vector<float> far = {256, 0x1p-6F, -256, 0, 3};  // 2^-6 is below 2^(8 - 13)
+  EXPECT_EQ(one_result(far, 5), bf16_from_float(3));
+  EXPECT_EQ(one_result(far, 3), bf16_from_float(3));
+  EXPECT_EQ(one_result(far, 1), bf16_from_float(3.015625F));
   EXPECT_EQ(one_result({256, 1}, 2), bf16_from_float(256));
 }
 
@@ -67,9 +57,9 @@ TEST(EndScaledGemm, MultipliesSumsWithScalesInTheirOrder) {
   constexpr auto kRowFirst = ScaleOrder::kRowThenColumn;
   EXPECT_EQ(one_result({0x1p-9F}, 1, 0x1p100F, 0x1p30F, kRowFirst), bf16_from_float(0x1p121F));
   EXPECT_EQ(one_result({0x1p-9F}, 1, 0x1p100F, 0x1p30F, kProduct), bf16_from_float(INFINITY));
-  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p-100F, 0x1p120F, kRowFirst), bf16_from_float(0x1p37F));
-  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p120F, 0x1p-100F, kRowFirst), bf16_from_float(INFINITY));
-  EXPECT_EQ(one_result({0x1p17F}, 1, 0x1p120F, 0x1p-100F, kProduct), bf16_from_float(0x1p37F));
+  EXPECT_EQ(one_result({0x1p8F}, 1, 0x1p-100F, 0x1p120F, kRowFirst), bf16_from_float(0x1p28F));
+  EXPECT_EQ(one_result({0x1p8F}, 1, 0x1p120F, 0x1p-100F, kRowFirst), bf16_from_float(INFINITY));
+  EXPECT_EQ(one_result({0x1p8F}, 1, 0x1p120F, 0x1p-100F, kProduct), bf16_from_float(0x1p28F));
 }
 
 TEST(EndScaledGemm, LeavesPadRowsZeroAndTakesEachRowsOwnExpert) {
@@ -80,18 +70,28 @@ TEST(EndScaledGemm, LeavesPadRowsZeroAndTakesEachRowsOwnExpert) {
   EXPECT_EQ(end_scaled_gemm(small(), kRoute, 2), wanted);
 }
 
-TEST(EndScaledGemm, BoundsGrowWithTheLengthOfAChain) {
-  const std::vector<double> ones(512, 1.0);
-  // 33 terms of which the largest is the first group's sum, 32.
-  EXPECT_EQ(partial_sum_error(ones.data(), ones.data(), 32), 33 * 0x1p-13);
-  EXPECT_GT(partial_sum_error(ones.data(), ones.data(), 64), 33 * 0x1p-13 * 33);
-  // The first group's loses 2^-13 for the sum so far, and six deviations for 32 products.
-  EXPECT_NEAR(likely_sum_error(ones.data(), ones.data(), 32),
-              (1.0 + 6.0 * std::sqrt(32.0 / 3.0)) * 0x1p-13, 0x1p-40);
-  EXPECT_LT(likely_sum_error(ones.data(), ones.data(), 512),
-            partial_sum_error(ones.data(), ones.data(), 512));
-  EXPECT_EQ(bf16_sum_error(ones.data(), ones.data(), 16), 17 * 0x1p-22);
-  EXPECT_EQ(fp32_sum_error(512.0, 512), 512.0 * 512 * 0x1p-23);
+TEST(EndScaledGemm, TakesE5m2OperandsToo) {
+  EndScaledOperands operands = small();
+  operands.a_format = Fp8Format::kE5m2;
+  operands.a[0] = 0x1p-16F;
+  operands.b[0] = 0x1p10F;
+  operands.a[1] = 0;
+  EXPECT_EQ(end_scaled_gemm(operands, kRoute, 2)[0], bf16_from_float(0x1p-5F));
+}
+
+TEST(EndScaledGemm, KeepsMoreBitsOfBf16Products) {
+  EndScaledOperands operands{.is_bf16 = true,
+                             .rows = 1,
+                             .columns = 1,
+                             .depth = 3,
+                             .a = {256, 0x1p-17F, -256},
+                             .b = {1, 1, 1},
+                             .a_scale = {1},
+                             .b_scale = {1}};
+  const Route route{.counts = {1}, .offs = {0, 1}, .row_map = {}};
+  EXPECT_EQ(end_scaled_gemm(operands, route, 3)[0], bf16_from_float(0x1p-17F));
+  operands.a[1] = 0x1p-18F;  // below 2^(8 - 25)
+  EXPECT_EQ(end_scaled_gemm(operands, route, 3)[0], 0);
 }
 
 }  // namespace

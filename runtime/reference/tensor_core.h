@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/reference/number_formats.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// What Hopper's tensor cores compute, to the bit. The model is what chips answered
+// (tests/fixtures/tensor_cores): the vendor documents none.
+namespace moejit::reference {
+
+// The formats of operands.
+enum class OperandFormat { kE4m3, kE5m2, kBf16 };
+
+inline OperandFormat operand_format(Fp8Format format) {
+  return format == Fp8Format::kE4m3 ? OperandFormat::kE4m3 : OperandFormat::kE5m2;
+}
+
+// Numbers of one format as tensor cores read them: value = significand * 2^(exponent -
+// fraction_bits). Subnormals have the exponent of the smallest normal numbers.
+class TensorCoreNumbers {
+ public:
+  TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format);
+  explicit TensorCoreNumbers(std::span<const std::uint16_t> bf16);
+  // Takes numbers that the format has.
+  TensorCoreNumbers(std::span<const float> values, OperandFormat format);
+
+  OperandFormat format() const { return format_; }
+  const std::int32_t* significands() const { return significands_.data(); }
+  // The exponents; kNoExponent for 0, and kNotFinite for NaN and infinities.
+  const std::int32_t* exponents() const { return exponents_.data(); }
+  // The numbers as they are, infinities and NaN too.
+  const float* values() const { return values_.data(); }
+
+  static constexpr std::int32_t kNoExponent = -100'000;
+  static constexpr std::int32_t kNotFinite = 1'000'000;
+
+ private:
+  void reserve(std::size_t count);
+
+  OperandFormat format_;
+  std::vector<std::int32_t> significands_, exponents_;
+  std::vector<float> values_;
+};
+
+// Returns what a chain of WGMMAs leaves in an accumulator that begins with `sum`: the products of
+// a[first_a, +length) and b[first_b, +length), both FP8 or both bf16, in steps of 32 or 16 in
+// ascending order. With e the sum of the exponents of a product's operands, and E the largest e of
+// the products that are not 0 and floor(log2) of the sum so far (at least -126, if it is not 0),
+// but at least -133, each step makes
+//   sum = keep(sum of cut(product, 2^(E - F)) + cut(sum so far, 2^(E - F)))
+// where cut() rounds toward zero to a multiple, the additions are exact, and keep() rounds toward
+// zero to F bits behind the first one, of bf16 to those of fp32; F is 13 with FP8, 25 with bf16.
+// Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity, and infinities of
+// both signs make the NaN 0x7FFFFFFF.
+float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
+                        const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
+                        float sum = 0.0F);
+
+}  // namespace moejit::reference
