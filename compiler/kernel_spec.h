@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
 #include "compiler/kernels/gated_gradient.h"
@@ -22,8 +23,8 @@ namespace moejit::compiler {
 // skeletons and stages of the same names live in templates/moejit_device.
 using KernelSpec =
     std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, GatedGradientSpec, ColumnSumsSpec,
-                 RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec>;
+                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
+                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

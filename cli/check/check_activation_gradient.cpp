@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/check/activation_values.h"
 #include "cli/check/check_quantized.h"
 #include "cli/check/gated_rows.h"
 #include "cli/check/kernel_checks.h"
@@ -53,42 +54,49 @@ void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
                            1, tensors.rows("output")));
 }
 
-// Checks gradients in bf16. Each is a sum of products of dact, the probability, and functions of
-// gate and up that grow no faster than the factors below. The terms may cancel, so the error is
-// bounded by that of the largest term.
-void check_bf16_rows(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
-                     const KernelTensors& tensors, CheckList& list) {
-  const bool is_gated = has_gate(spec.activation);
+// Returns the gradients as rows of dh1, before they are rounded. Each is a sum of products of dact,
+// the probability, and functions of gate and up that grow no faster than the factors below. The
+// terms may cancel, so the error is bounded by that of the largest term.
+BoundedRows bounded_gradients(const compiler::Activation& activation, const Shape& shape,
+                              const ActivationGradients& wanted, const KernelTensors& tensors) {
+  const bool is_gated = has_gate(activation);
   const reference::Route route = tensors.route();
-  const GatedRows h1(tensors.view<uint16_t>("input"), spec.columns, is_gated, spec.is_interleaved);
-  const int64_t pitch = spec.pitch > 0 ? spec.pitch : spec.columns;
-  const GatedRows dh1({}, pitch, is_gated, spec.is_interleaved);
+  const GatedRows h1(tensors.view<uint16_t>("input"), shape.columns, is_gated,
+                     shape.is_interleaved);
+  const GatedRows dh1({}, shape.pitch, is_gated, shape.is_interleaved);
   const std::span<const uint16_t> dact = tensors.view<uint16_t>("gradient");
   const std::span<const float> probs = tensors.view<float>("probs");
   const std::vector<uint8_t> is_real = reference::real_rows(route);
-  std::vector<double> values(static_cast<size_t>(route.rows() * dh1.width())), bounds = values;
+  const std::vector<double> zeros(static_cast<size_t>(route.rows() * dh1.width()));
+  BoundedRows rows{.columns = dh1.width(), .value = zeros, .bound = zeros};
   for (int64_t row = 0; row < route.rows(); ++row) {
     if (is_real[static_cast<size_t>(row)] == 0) continue;
     for (const bool is_up : {false, true}) {
       if (!is_up && !is_gated) continue;
-      for (int64_t i = 0; i < spec.columns; ++i) {
-        const auto at = static_cast<size_t>(row * spec.columns + i);
+      for (int64_t i = 0; i < shape.columns; ++i) {
+        const auto at = static_cast<size_t>(row * shape.columns + i);
         const auto [gate, up] = h1.at(row, i);
         const double gradient =
             double{reference::float_from_bf16(dact[at])} * double{probs[static_cast<size_t>(row)]};
         const double largest = std::fabs(gradient) * (1.0 + std::fabs(gate)) *
                                (is_up && is_gated ? 1.0 : 1.0 + std::fabs(up));
         const size_t in_dh1 = dh1.index(row, is_up, i);
-        values[in_dh1] = is_up ? wanted.up[at] : wanted.gate[at];
-        bounds[in_dh1] = reference::with_bf16_rounding(2 * kActivationError * largest + 0x1p-126,
-                                                       values[in_dh1]);
+        rows.value[in_dh1] = is_up ? wanted.up[at] : wanted.gate[at];
+        rows.bound[in_dh1] = 2 * kActivationError * largest + 0x1p-126;
       }
     }
   }
+  return rows;
+}
+
+void check_bf16_rows(BoundedRows rows, const KernelTensors& tensors, CheckList& list) {
+  for (size_t i = 0; i < rows.bound.size(); ++i)
+    if (rows.bound[i] > 0.0)
+      rows.bound[i] = reference::with_bf16_rounding(rows.bound[i], rows.value[i]);
   const std::string_view name = tensors.name("output");
   list.add(check_within(
-      name, testing::compare_bf16_within({name, dh1.width()}, tensors.view<uint16_t>("output"),
-                                         values, bounds)));
+      name, testing::compare_bf16_within({name, rows.columns}, tensors.view<uint16_t>("output"),
+                                         rows.value, rows.bound)));
 }
 
 // Checks the partial sums of dprobs. If products leave fp32's range, a sum may be either infinity,
@@ -117,8 +125,11 @@ void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelT
                     .is_interleaved = spec.is_interleaved};
   ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
   if (tensors.has("output")) {
+    const auto values = [&] { return bounded_gradients(spec.activation, shape, wanted, tensors); };
     if (stores_bf16(spec))
-      check_bf16_rows(spec, wanted, tensors, list);
+      check_bf16_rows(values(), tensors, list);
+    else if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
+      check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
     else
       check_quantized_rows(wanted, shape, tensors, list);
   }
@@ -154,6 +165,18 @@ std::optional<reference::QuantizedRows> find_activation(const KernelTensors& ten
   return std::nullopt;
 }
 
+// Checks casts of values that no kernel of the plan stores: by rows and by columns.
+void check_casts(const compiler::GatedGradientSpec& spec, const Shape& shape,
+                 const ActivationGradients& wanted, const KernelTensors& tensors, CheckList& list) {
+  const BoundedRows gradients = bounded_gradients(spec.activation, shape, wanted, tensors);
+  if (tensors.has("output")) check_rounded_rows(gradients, spec.epsilon, tensors, "output", list);
+  if (tensors.has("output_colwise"))
+    check_rounded_columns(gradients, spec.epsilon, tensors, "output_colwise", list);
+  if (tensors.has("act_colwise"))
+    check_rounded_columns(activation_values(spec.activation, spec.columns, false, tensors),
+                          spec.epsilon, tensors, "act_colwise", list);
+}
+
 }  // namespace
 
 void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
@@ -162,8 +185,9 @@ void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& 
   const int64_t pitch = reference::block_count(spec.columns) * reference::kBlock;
   const Shape shape{.columns = spec.columns, .pitch = pitch};
   ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
-  if (tensors.has("output")) check_quantized_rows(wanted, shape, tensors, list);
   if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
+  if (spec.casts_columns) return check_casts(spec, shape, wanted, tensors, list);
+  if (tensors.has("output")) check_quantized_rows(wanted, shape, tensors, list);
   if (tensors.has("output_colwise") && tensors.has("output"))
     check_transposed(tensors, tensors.rows("output"), "output_colwise", list);
   if (const auto activation = find_activation(tensors); activation && tensors.has("act_colwise"))

@@ -19,6 +19,8 @@ void check_kernel(const compiler::ContractionGroupedGemmSpec& spec, const Kernel
                   CheckList& list);
 void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,

@@ -31,8 +31,18 @@ HostTensor codes_of(const HostTensor& all, const Slice& slice) {
   return make_tensor(all.dtype, {rows, slice.count}, codes);
 }
 
+// Returns the scales of the operand's `rows` rows from [C / 128, rows].
+HostTensor row_scales_of(const HostTensor& scales, int64_t rows, const Slice& slice) {
+  const int64_t blocks = (slice.count + kTile - 1) / kTile;
+  const auto first = elements<float>(scales).begin() + slice.first / kTile * rows;
+  return make_tensor(scales.dtype, {blocks, rows},
+                     std::vector<float>(first, first + blocks * rows));
+}
+
 // Returns the scales of the operand's `rows` rows, repeating each scale of `tiles` for 128 rows.
 HostTensor scales_of(const HostTensor& tiles, int64_t rows, const Slice& slice) {
+  const bool has_one_for_each_row = tiles.shape[1] == rows && tiles.shape[0] != (rows + 127) / 128;
+  if (has_one_for_each_row) return row_scales_of(tiles, rows, slice);
   const int64_t pitch = tiles.shape[1], blocks = (slice.count + kTile - 1) / kTile;
   const std::span<const float> from = elements<float>(tiles);
   std::vector<float> scales;

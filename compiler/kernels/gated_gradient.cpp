@@ -16,11 +16,12 @@ namespace moejit::compiler {
 
 std::string to_string(const GatedGradientSpec& s) {
   return fmt::format(
-      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}{}",
+      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}{}{}",
       s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads,
       threads_per_sm_text(s), s.stores_rows ? "" : " without_rows",
       s.tells_dprobs ? "" : " without_dprobs",
-      s.transposes_gradient ? "" : " without_transposed_gradient");
+      s.transposes_gradient ? "" : " without_transposed_gradient",
+      s.casts_columns ? " casts_columns" : "");
 }
 
 namespace {
@@ -57,8 +58,15 @@ static_assert(is_complete(kRecord));
 
 template <>
 LaunchShape KernelKind<GatedGradientSpec>::shape(const GatedGradientSpec& spec) {
-  constexpr int32_t kTiles = 3, kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of 128 rows
-  constexpr int32_t kRowBytes = 6 * 16;  // of a thread, in flight from memory
+  constexpr int32_t kTiles = 3;
+  if (spec.casts_columns) {
+    constexpr int32_t kTileBytes = 128 * 128 * 2;  // values
+    constexpr int32_t kSlotBytes = 2 * 64 * 2;     // a bf16 magnitude of 64 columns, of each warp
+    return {.threads = spec.threads,
+            .shared_bytes = kTiles * kTileBytes + kSlotBytes * (spec.threads / 64)};
+  }
+  constexpr int32_t kTileBytes = 128 * 128 + 4 * 128;  // codes and scales of 128 rows
+  constexpr int32_t kRowBytes = 6 * 16;                // of a thread, in flight from memory
   return {.threads = spec.threads,
           .shared_bytes = kTiles * kTileBytes + spec.threads * kRowBytes + 8 * (spec.threads / 64)};
 }
@@ -78,17 +86,18 @@ std::vector<KernelNumber> KernelKind<GatedGradientSpec>::numbers(const GatedGrad
 }
 
 // Counts gate, up and the activation's gradient once. If wanted, it adds gradients by rows and a
-// partial sum of each segment. It adds operands with a scale for each tile: three, or the
-// activation alone.
+// partial sum of each segment. It adds operands with a scale for each tile, or for each column of
+// one: three, or the activation alone.
 template <>
 Work KernelKind<GatedGradientSpec>::work(const GatedGradientSpec& spec, const CallBounds&,
                                          const CallRows& rows) {
   const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
   const int64_t row_bytes =
       (spec.stores_rows ? 2 * (columns + 4 * blocks) : 0) + (spec.tells_dprobs ? 4 * blocks : 0);
+  const int64_t scales = spec.casts_columns ? columns : blocks;  // of 128 tokens
   return {.min_bytes = rows.routed * (3 * 2 * columns + 4) + rows.padded * row_bytes +
                        (spec.transposes_gradient ? 3 : 1) *
-                           (rows.routed * columns + 4 * blocks * ceil_div(rows.routed, 128))};
+                           (rows.routed * columns + 4 * scales * ceil_div(rows.routed, 128))};
 }
 
 template <>

@@ -34,7 +34,18 @@ void leave_out(const GatedGradientSpec& spec, KernelText& text) {
                                          "and not the activation alone"));
 }
 
+std::string summary_of_casts(const GatedGradientSpec& spec) {
+  return fmt::format(
+      "gradients of gate, up{} from bf16 rows, rounded to bf16{}{} the activation itself, to "
+      "columns of {} experts, one power-of-two scale for 128 tokens of a column",
+      spec.tells_dprobs ? " and probability" : "",
+      spec.stores_rows ? ", to e4m3 rows with 1x128 scales" : "",
+      spec.transposes_gradient ? " and, with" : "; and",
+      spec.transposes_gradient ? "their" : "its");
+}
+
 std::string summary_of(const GatedGradientSpec& spec) {
+  if (spec.casts_columns) return summary_of_casts(spec);
   const std::string_view probability = spec.tells_dprobs ? " and probability" : "";
   const std::string_view rows = spec.stores_rows ? ", to e4m3 rows with 1x128 scales" : "";
   if (!spec.transposes_gradient)
@@ -48,6 +59,17 @@ std::string summary_of(const GatedGradientSpec& spec) {
       probability, rows, spec.stores_rows ? " and," : ",");
 }
 
+ComposedType kernel_of(const GatedGradientSpec& spec) {
+  if (spec.casts_columns)
+    return {"Kernel",
+            "GatedGradientColumns",
+            {"kLocalExperts", "kColumns", "kPitch", "Activation", "kEpsilonBits", "kThreads"}};
+  return {"Kernel",
+          "GatedGradientTiles",
+          {"kLocalExperts", "kColumns", "kPitch", "Activation", "Quantize1x128<kEpsilonBits>",
+           "kThreads"}};
+}
+
 }  // namespace
 
 template <>
@@ -56,7 +78,8 @@ KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
       .types = fmt::format("{}_bf16_e4m3", spec.activation.preset),
       .tile = "128x128",
       .summary = summary_of(spec),
-      .includes = {"transpose/gated_gradient_tiles.cuh"},
+      .includes = {spec.casts_columns ? "transpose/gated_gradient_columns.cuh"
+                                      : "transpose/gated_gradient_tiles.cuh"},
       .params = "GatedGradientParams",
       .constants =
           {
@@ -68,10 +91,7 @@ KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
               integer_constant("kThreads", spec.threads, "per CTA"),
           },
       .own_type = value_and_gradients_type_text(spec.activation),
-      .types_used = {{"Kernel",
-                      "GatedGradientTiles",
-                      {"kLocalExperts", "kColumns", "kPitch", "Activation",
-                       "Quantize1x128<kEpsilonBits>", "kThreads"}}},
+      .types_used = {kernel_of(spec)},
   };
   if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
   set_threads_per_sm(text, spec.threads_per_sm);

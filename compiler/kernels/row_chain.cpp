@@ -53,6 +53,7 @@ std::string_view to_string(QuantizeStage stage) {
     case QuantizeStage::kKeep: return "keep";
     case QuantizeStage::k1x128: return "1x128";
     case QuantizeStage::k1x128Pairs: return "1x128_pairs";
+    case QuantizeStage::k1x128Rounded: return "1x128_rounded";
   }
   return "unknown";
 }

@@ -25,10 +25,11 @@ enum class TransformStage {
   kActivationBackward,     // from its gradient the gradients of gate, if any, up and probability
 };
 enum class QuantizeStage {
-  kNone,        // one rounding to bf16
-  kKeep,        // unchanged: bytes and scales, or bf16
-  k1x128,       // e4m3, one power-of-two scale per row and 128 columns
-  k1x128Pairs,  // as k1x128, but columns 256i to 256i + 255 share a scale
+  kNone,          // one rounding to bf16
+  kKeep,          // unchanged: bytes and scales, or bf16
+  k1x128,         // e4m3, one power-of-two scale per row and 128 columns
+  k1x128Pairs,    // as k1x128, but columns 256i to 256i + 255 share a scale
+  k1x128Rounded,  // as k1x128, of values that are rounded to bf16 first
 };
 enum class StoreStage {
   kRows,              // row r to row r

@@ -42,6 +42,7 @@ std::string quantize_type(QuantizeStage stage) {
     case QuantizeStage::kKeep: return "QuantizeKeep";
     case QuantizeStage::k1x128: return "Quantize1x128<kEpsilonBits>";
     case QuantizeStage::k1x128Pairs: return "Quantize1x128Pairs<kEpsilonBits>";
+    case QuantizeStage::k1x128Rounded: return "Quantize1x128Rounded<kEpsilonBits>";
   }
   return {};
 }
@@ -137,6 +138,8 @@ std::string quantize_words(QuantizeStage stage) {
     case QuantizeStage::k1x128: return "to e4m3, one power-of-two scale for 128 columns of a row";
     case QuantizeStage::k1x128Pairs:
       return "to e4m3, one power-of-two scale for 256 columns of a row";
+    case QuantizeStage::k1x128Rounded:
+      return "rounded to bf16, to e4m3, one power-of-two scale for 128 columns of a row";
   }
   return {};
 }
@@ -173,7 +176,15 @@ std::string_view stored_type(const RowChainSpec& spec) {
 }
 
 bool has_new_scales(QuantizeStage stage) {
-  return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs;
+  return stage != QuantizeStage::kNone && stage != QuantizeStage::kKeep;
+}
+
+std::vector<std::string> includes_of(const RowChainSpec& spec) {
+  std::vector<std::string> includes;
+  if (spec.quantize == QuantizeStage::k1x128Rounded)
+    includes.emplace_back("stage/quantize_rounded.cuh");
+  includes.emplace_back("stage/row_chain.cuh");
+  return includes;
 }
 
 bool is_grouped(StoreStage stage) {
@@ -204,7 +215,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
                       spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16", stored_type(spec)),
       .tile = "1x128",
       .summary = summary_of(spec),
-      .includes = {"stage/row_chain.cuh"},
+      .includes = includes_of(spec),
       .params = "RowChainParams",
       .constants = {integer_constant("kColumns", spec.columns,
                                      is_gated(spec.store) ? "of each half of a row that is stored"

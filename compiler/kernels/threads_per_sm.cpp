@@ -18,6 +18,8 @@ int32_t usual_threads_per_sm(const RowChainSpec& spec) {
 
 int32_t usual_threads_per_sm(const TransposeSpec& spec) { return spec.counts_flushed ? 256 : 512; }
 
+int32_t usual_threads_per_sm(const ColumnCastSpec&) { return 512; }
+
 int32_t usual_threads_per_sm(const GatedGradientSpec&) { return 512; }
 
 }  // namespace moejit::compiler

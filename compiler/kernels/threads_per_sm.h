@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/transpose.h"
@@ -17,6 +18,7 @@ inline constexpr int32_t kRegistersOfSm = 65536;
 // the spec's `threads_per_sm` says otherwise.
 int32_t usual_threads_per_sm(const RowChainSpec& spec);
 int32_t usual_threads_per_sm(const TransposeSpec& spec);
+int32_t usual_threads_per_sm(const ColumnCastSpec& spec);
 int32_t usual_threads_per_sm(const GatedGradientSpec& spec);
 
 // Returns for how many threads of an SM registers are left.

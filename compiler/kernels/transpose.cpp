@@ -5,6 +5,7 @@
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
 #include "compiler/kernels/threads_per_sm.h"
+#include "compiler/kernels/transpose_record.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/transpose_params.h"
 
@@ -69,6 +70,8 @@ static_assert(is_complete(kRecord));
 
 }  // namespace
 
+const ParamRecord& transpose_record() { return kRecord; }
+
 template <>
 LaunchShape KernelKind<TransposeSpec>::shape(const TransposeSpec& spec) {
   return {.threads = spec.threads, .shared_bytes = 8 * (spec.threads / 64)};
@@ -103,7 +106,7 @@ Work KernelKind<TransposeSpec>::work(const TransposeSpec& spec, const CallBounds
 
 template <>
 const ParamRecord& KernelKind<TransposeSpec>::record(const TransposeSpec&) {
-  return kRecord;
+  return transpose_record();
 }
 
 int64_t busy_ctas(const TransposeSpec& spec, int64_t output_columns) {

@@ -59,6 +59,16 @@ std::string problem_name(const TransposeSpec& spec, const CallBounds& bounds) {
   return std::move(name).take();
 }
 
+std::string problem_name(const ColumnCastSpec& spec, const CallBounds& bounds) {
+  ProblemName name("column_cast");
+  name.add("source", to_string(spec.source));
+  name.add("columns", spec.columns);
+  add_rows(name, spec.local_experts, bounds);
+  if (spec.source != RowSource::kInOrder)
+    name.add("tokens", rows_class(std::max<int64_t>(bounds.max_tokens, 1)));
+  return std::move(name).take();
+}
+
 std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds) {
   ProblemName name("gated_gradient");
   name.add("activation", to_string(spec.activation));
@@ -66,16 +76,24 @@ std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds
   name.add_unless(true, "stores_rows", spec.stores_rows);
   name.add_unless(true, "tells_dprobs", spec.tells_dprobs);
   name.add_unless(true, "transposes_gradient", spec.transposes_gradient);
+  name.add_unless(false, "casts_columns", spec.casts_columns);
   add_rows(name, spec.local_experts, bounds);
   return std::move(name).take();
 }
 
 Choices choices_of(const TransposeSpec& spec) { return thread_choices(spec); }
 
+Choices choices_of(const ColumnCastSpec& spec) { return thread_choices(spec); }
+
 Choices choices_of(const GatedGradientSpec& spec) { return thread_choices(spec); }
 
 std::vector<Candidate<TransposeSpec>> candidates_of(const TransposeSpec& usual,
                                                     const CallBounds& bounds) {
+  return thread_candidates(usual, bounds);
+}
+
+std::vector<Candidate<ColumnCastSpec>> candidates_of(const ColumnCastSpec& usual,
+                                                     const CallBounds& bounds) {
   return thread_candidates(usual, bounds);
 }
 

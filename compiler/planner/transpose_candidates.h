@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/transpose.h"
 #include "compiler/planner/candidate.h"
@@ -10,21 +11,25 @@
 
 namespace moejit::compiler {
 
-// Return the name under which records keep what was measured for a transpose, or for a gradient
-// that is transposed on the way, in calls within the bounds, as problem_name() of
+// Return the name under which records keep what was measured for a transpose, a column-wise cast,
+// or a gradient that is transposed on the way, in calls within the bounds, as problem_name() of
 // grouped_gemm_candidates.h does. It has no knob of the spec.
 std::string problem_name(const TransposeSpec& spec, const CallBounds& bounds);
+std::string problem_name(const ColumnCastSpec& spec, const CallBounds& bounds);
 std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds);
 
 // Return the choices that a kernel was made with. The knobs are `threads` of a CTA and
 // `threads_per_sm`.
 Choices choices_of(const TransposeSpec& spec);
+Choices choices_of(const ColumnCastSpec& spec);
 Choices choices_of(const GatedGradientSpec& spec);
 
 // Return the legal specs that compute what the usual one computes, at most 29, each once: first the
 // usual one, then others in the order of the resources that they take.
 std::vector<Candidate<TransposeSpec>> candidates_of(const TransposeSpec& usual,
                                                     const CallBounds& bounds);
+std::vector<Candidate<ColumnCastSpec>> candidates_of(const ColumnCastSpec& usual,
+                                                     const CallBounds& bounds);
 std::vector<Candidate<GatedGradientSpec>> candidates_of(const GatedGradientSpec& usual,
                                                         const CallBounds& bounds);
 

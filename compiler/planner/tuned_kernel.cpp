@@ -36,6 +36,8 @@ void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const PlanOptions
     kernel.spec = spec;
   } else if (const auto* const transpose = std::get_if<TransposeSpec>(&kernel.spec)) {
     kernel.spec = tuned_spec(kernel, TransposeSpec(*transpose), bounds, options);
+  } else if (const auto* const cast = std::get_if<ColumnCastSpec>(&kernel.spec)) {
+    kernel.spec = tuned_spec(kernel, ColumnCastSpec(*cast), bounds, options);
   } else if (const auto* const gradient = std::get_if<GatedGradientSpec>(&kernel.spec)) {
     kernel.spec = tuned_spec(kernel, GatedGradientSpec(*gradient), bounds, options);
   }

@@ -45,7 +45,8 @@ bool is_chosen(const Digest& key, uint32_t seed) {
 
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
-// of 384 whose warps trade registers among themselves. A transpose has 64 in flight on 512 threads,
+// of 384 whose warps trade registers among themselves. A transpose, or a cast by columns, has 64 in
+// flight on 512 threads,
 // and a gated gradient's tile is on as many; a transpose that counts is on 256. A cast of bf16 has
 // half of that in flight, on 1024 threads, and so has the sum of a token's rows, four at a time; a
 // list of more than eight rows takes registers too.
@@ -54,6 +55,7 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
   if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
     return transpose->counts_flushed ? 255 : 128;
+  if (std::holds_alternative<compiler::ColumnCastSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;

@@ -5,6 +5,7 @@
 #include "compiler/launch.h"
 #include "compiler/planner/contraction_grouped_gemm.h"
 #include "tests/compile/layer_kernels.h"
+#include "tests/compile/planned_transposes.h"
 #include "tests/support/matchers.h"
 
 #include <fmt/core.h>
@@ -314,44 +315,6 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
-// Transposes of each rule, both formats, with a counter and without.
-void add_transposes(std::map<std::string, PlannedKernel>& all) {
-  using compiler::DType;
-  using compiler::TransposeRule;
-  for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
-    for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
-      for (const bool counts_flushed : {false, true}) {
-        for (const int32_t columns : {7168, 2880}) {
-          const compiler::KernelSpec spec =
-              compiler::TransposeSpec{.format = format,
-                                      .rule = rule,
-                                      .local_experts = 33,
-                                      .columns = columns,
-                                      .counts_flushed = counts_flushed};
-          const auto source = compiler::emit_kernel({.operation = "transpose", .spec = spec}, {});
-          EXPECT_TRUE(succeeded(source));
-          if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
-        }
-      }
-    }
-  }
-}
-
-// Lists of tensors in each pair of formats.
-void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
-  using compiler::DType;
-  for (const DType input : {DType::kBF16, DType::kF32}) {
-    for (const DType output : {DType::kF8E4M3, DType::kF8E5M2}) {
-      const auto kernel =
-          compiler::plan_multi_cast_transpose({.input = input, .output = output}, {});
-      ASSERT_TRUE(succeeded(kernel));
-      const auto source = compiler::emit_kernel(*kernel, {});
-      ASSERT_TRUE(succeeded(source));
-      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
-    }
-  }
-}
-
 }  // namespace
 
 std::map<std::string, PlannedKernel> planned_kernels() {
@@ -363,6 +326,7 @@ std::map<std::string, PlannedKernel> planned_kernels() {
   add_some_gradients(all);
   add_activations(all);
   add_transposes(all);
+  add_casts_of_values(all);
   add_cast_transposes(all);
   for (auto& [entry, kernel] : all)
     kernel.source = with_launch_asserted(std::move(kernel.source), launch_shape(kernel.spec));

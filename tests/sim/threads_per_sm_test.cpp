@@ -35,7 +35,9 @@ std::string chains() {
 }
 
 std::string transposes() {
-  return "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n" +
+  return "#include \"moejit_device/transpose/column_cast.cuh\"\n"
+         "#include \"moejit_device/transpose/gated_gradient_columns.cuh\"\n"
+         "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n" +
          assertion("IgnoreFlushed", usual_threads_per_sm(compiler::TransposeSpec{})) +
          assertion("CountFlushed",
                    usual_threads_per_sm(compiler::TransposeSpec{.counts_flushed = true})) +
@@ -43,7 +45,14 @@ std::string transposes() {
              "struct Activation {{}};\n"
              "using Tiles = GatedGradientTiles<1, 128, 128, Activation, Quantize1x128<0>, 64>;\n"
              "static_assert(Tiles::kCtasPerSm * 64 == {});\n",
-             usual_threads_per_sm(compiler::GatedGradientSpec{}));
+             usual_threads_per_sm(compiler::GatedGradientSpec{})) +
+         fmt::format(
+             "using Columns = GatedGradientColumns<1, 128, 128, Activation, 0, 64>;\n"
+             "static_assert(Columns::kCtasPerSm * 64 == {});\n"
+             "using Cast = ColumnCast<1, 128, RowsInOrder<256>, 0, 64>;\n"
+             "static_assert(Cast::kCtasPerSm * 64 == {});\n",
+             usual_threads_per_sm(compiler::GatedGradientSpec{.casts_columns = true}),
+             usual_threads_per_sm(compiler::ColumnCastSpec{}));
 }
 
 TEST(ThreadsPerSm, AreThoseOfTheDeviceCode) {

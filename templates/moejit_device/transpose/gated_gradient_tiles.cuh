@@ -48,7 +48,7 @@
 #include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/transform.cuh"
 #include "moejit_device/transpose/flushed.cuh"
-#include "moejit_device/transpose/output_groups.cuh"
+#include "moejit_device/transpose/gated_tile.cuh"
 #include "moejit_device/transpose/rescale.cuh"
 #include "moejit_device/transpose/tile_rescale.cuh"
 
@@ -84,13 +84,6 @@ struct StagedRows {
   }
 };
 
-// The store stage of rows that nobody wants.
-struct StoreNothing {
-  template <typename Position, typename Segment>
-  MOEJIT_DEVICE static void store(const RowChainParams&, const Position&, const Nothing&,
-                                  const Segment&) {}
-};
-
 template <int32_t kGroups, int32_t kColumns, int32_t kPitch, typename Activation, typename Quantize,
           int32_t kThreads_, typename Store = StoreGroupedGatedRows<kColumns, kGroups, kPitch>,
           bool kTransposesGradient = true>
@@ -119,9 +112,10 @@ struct GatedGradientTiles {
     if (tile_row >= params.output_columns / 128) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
     if (rows.is_past_the_end) return;
-    const TileOfRows at(params, rows, static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    const GatedTile<kColumns> at(params, rows,
+                                 static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     if (at.existing <= 0 && at.rows.count <= 0) return;
-    const RowChainParams chain = chain_params(params);
+    const RowChainParams chain = row_chain_params(params);
     float prob = fetch_ahead(params, at.position(row_of_turn(0)));
 #pragma unroll 1
     for (int32_t turn = 0; turn < kTurns; ++turn) {
@@ -137,36 +131,8 @@ struct GatedGradientTiles {
   static constexpr int32_t kRowsPerTurn = kThreads / kSegmentLanes;
   static constexpr int32_t kTurns = 128 / kRowsPerTurn;
 
-  struct TileOfRows {
-    RowTile rows;
-    int32_t existing;  // rows that the group owns, from the first on, real and pad
-    int32_t column;    // of tiles
-
-    MOEJIT_DEVICE TileOfRows(const GatedGradientParams& params, const RowTile& of, int32_t number)
-        : rows(of), column(number) {
-      const int64_t end =
-          smaller(int64_t{ptx::load(ptx::global(params.offs) + (of.group + 1))}, params.rows);
-      existing = static_cast<int32_t>(smaller(end - of.first, int64_t{128}));
-    }
-    MOEJIT_DEVICE SegmentPosition<kColumns> position(int32_t row) const {
-      return {rows.first + row, column,
-              row < rows.count ? RowKind::kReal
-              : row < existing ? RowKind::kPad
-                               : RowKind::kAbsent};
-    }
-  };
-
   MOEJIT_DEVICE static StagedRows staged(int32_t part) {
     return {ptx::shared<uint8_t>(static_cast<uint32_t>(part * StagedRows::kBytes))};
-  }
-
-  // Returns what the store stage of the row chain uses.
-  MOEJIT_DEVICE static RowChainParams chain_params(const GatedGradientParams& params) {
-    RowChainParams chain = {};
-    chain.output = params.output;
-    chain.output_scale_inv = params.output_scale_inv;
-    chain.output_dprobs = params.output_dprobs;
-    return chain;
   }
 
   struct Transformed {

@@ -9,6 +9,8 @@
 //                   as zeros, whose tokens it gives as ~token, are zeros here too
 //   GatheredRowsOfAll  as GatheredRows, but no row is made zeros
 //
+// A row has kColumns bytes: of bf16 two for each column. Such rows have no scales to fetch.
+//
 // kBandTiles is how many tiles side by side are moved before those of the next rows. Rows in order
 // are read once, best from end to end. Of gathered rows every expert of a token reads a part: in a
 // narrow band all tokens' parts stay in L2 until the last of them has, in half a KiB of each row.

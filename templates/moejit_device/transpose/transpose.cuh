@@ -42,6 +42,7 @@
 #include "moejit_device/transpose/output_groups.cuh"
 #include "moejit_device/transpose/rescale.cuh"
 #include "moejit_device/transpose/row_source.cuh"
+#include "moejit_device/transpose/tile_place.cuh"
 #include "moejit_device/transpose/tile_rescale.cuh"
 
 namespace moejit::device {
@@ -63,47 +64,18 @@ struct Transpose {
   // fill.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     if (has_other_tokens(params.call)) return;
-    const TilePlace tile =
-        place_of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
-                 rows_of_grid(params));
-    if (tile.column >= kTilesPerRow) return;
+    const Place tile =
+        Place::of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
+                  static_cast<uint32_t>(ptx::cta_count()) * kPairs,
+                  static_cast<uint32_t>(params.output_columns / 128));
+    if (!tile.exists()) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile.row * 128);
     if (rows.count <= 0) return;
     move_tile(params, rows, tile.row, tile.column);
   }
 
  private:
-  static constexpr int32_t kTilesPerRow = ceil_div(kColumns, int32_t{128});
-
-  struct TilePlace {
-    int64_t row;
-    int32_t column;  // kTilesPerRow: there is no such tile
-  };
-
-  // Returns how many rows of tiles the grid is for. A call with few tokens has CTAs for fewer rows
-  // than the output has, and the CTAs of a band have to end where those of the next one begin.
-  MOEJIT_DEVICE static uint32_t rows_of_grid(const TransposeParams& params) {
-    const auto rows = static_cast<uint32_t>(params.output_columns / 128);
-    if constexpr (Source::kBandTiles >= kTilesPerRow) return rows;
-    return smaller(rows, static_cast<uint32_t>(ptx::cta_count()) * kPairs / kTilesPerRow);
-  }
-
-  // Tiles of a band of columns, row after row, then those of the next band.
-  MOEJIT_DEVICE static TilePlace place_of(uint32_t tile, uint32_t rows) {
-    constexpr uint32_t kTiles = kTilesPerRow;
-    constexpr uint32_t kBand = smaller(Source::kBandTiles, kTilesPerRow);
-    constexpr uint32_t kLast = kTiles - (kTiles - 1) / kBand * kBand;  // tiles of the last band
-    uint32_t first = 0;
-    if constexpr (kBand < kTiles) {
-      first = tile / larger(rows * kBand, 1u) * kBand;
-      tile -= first * rows;
-    }
-    const bool is_last = first + kLast == kTiles;
-    const uint32_t row = is_last ? tile / kLast : tile / kBand;
-    const uint32_t column = first + tile - row * (is_last ? kLast : kBand);
-    if (row >= rows || column >= kTiles) return {0, kTilesPerRow};
-    return {row, static_cast<int32_t>(column)};
-  }
+  using Place = TilePlace<ceil_div(kColumns, int32_t{128}), Source::kBandTiles>;
 
   // Returns the index of this pair of warps in the CTA, from which their barrier's number follows.
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }

@@ -4,17 +4,13 @@
 #include "compiler/launch.h"
 #include "compiler/planner/transpose_candidates.h"
 #include "runtime/reference/column_blocks.h"
-#include "runtime/reference/number_formats.h"
-#include "runtime/reference/quantize.h"
-#include "runtime/reference/random_inputs.h"
 #include "runtime/reference/transpose.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
-
-#include <limits>
+#include "tests/kernels/chains/gated_gradient_cases.h"
 
 namespace moejit::testing {
 namespace {
@@ -32,53 +28,17 @@ constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 
 class GatedGradientKernel : public Chains {
  protected:
-  // Groups aligned to 16 rows. What pad rows and the rows behind hold is NaN.
-  struct Inputs {
-    int64_t columns = 0;
-    int64_t rows = 0;  // with three that belong to no group
-    compiler::Activation activation;
-    TransposeGroups groups;
-    std::vector<uint16_t> h1, dact;
-    std::vector<float> probs;
-
-    int64_t pitch() const { return block_count(columns) * 128; }
-    int64_t owned() const { return groups.offs.back(); }
-    int64_t output_columns() const { return groups.output_offs.back() + 128; }
-  };
+  using Inputs = GatedGradientInputs;
   // dh1 [owned, 2 * pitch] and act [owned, columns] by rows.
   struct Rows {
     QuantizedRows dh1, act;
     std::vector<float> dprobs;
   };
 
-  static Inputs random(const std::vector<int32_t>& counts, int64_t columns) {
-    Inputs in{.columns = columns, .groups = {.counts = counts, .offs = {0}, .output_offs = {0}}};
-    for (const int32_t count : counts) {
-      in.groups.offs.push_back(in.groups.offs.back() + (count + 15) / 16 * 16);
-      in.groups.output_offs.push_back(in.groups.output_offs.back() + (count + 127) / 128 * 128);
-    }
-    in.rows = in.owned() + 3;
-    in.h1 = reference::random_activations(in.rows, 2 * columns, 1);
-    in.dact = reference::random_activations(in.rows, columns, 2);
-    in.probs = reference::random_probs(in.rows, 8, 3);
-    in.probs.resize(static_cast<size_t>(in.rows));
-    std::vector<bool> is_real(static_cast<size_t>(in.rows));
-    for (size_t e = 0; e < counts.size(); ++e)
-      std::fill_n(is_real.begin() + in.groups.offs[e], counts[e], true);
-    const uint16_t nan = reference::bf16_from_float(std::numeric_limits<float>::quiet_NaN());
-    for (int64_t row = 0; row < in.rows; ++row) {
-      if (is_real[static_cast<size_t>(row)]) continue;
-      std::fill_n(in.h1.begin() + row * 2 * columns, 2 * columns, nan);
-      std::fill_n(in.dact.begin() + row * columns, columns, nan);
-      in.probs[static_cast<size_t>(row)] = std::numeric_limits<float>::quiet_NaN();
-    }
-    return in;
-  }
-
   // By the row chains.
   Rows rows_of(const Inputs& in) {
     const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
-    const Uploaded up(*this, in);
+    const UploadedGatedGradient up = upload(in);
     const DeviceBuffer dh1 = output<uint8_t>("dh1_q", in.owned() * 2 * pitch);
     const DeviceBuffer dh1_scales = output<float>("dh1_scale_inv", in.owned() * 2 * blocks);
     const DeviceBuffer dprobs = output<float>("dprobs_blocks", in.owned() * blocks);
@@ -126,7 +86,7 @@ class GatedGradientKernel : public Chains {
     const Rows wanted = rows_of(in);
     const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
     const int64_t columns = in.output_columns();
-    const Uploaded up(*this, in);
+    const UploadedGatedGradient up = upload(in);
     const DeviceBuffer output_offs = input("output_offs", in.groups.output_offs);
     const DeviceBuffer dh1 = output<uint8_t>("dh1_q", in.rows * 2 * pitch);
     const DeviceBuffer dh1_scales = output<float>("dh1_scale_inv", in.rows * 2 * blocks);
@@ -185,28 +145,20 @@ class GatedGradientKernel : public Chains {
   }
 
  private:
-  struct Uploaded {
-    Uploaded(GatedGradientKernel& test, const Inputs& in)
-        : h1(test.input("h1", in.h1)),
-          dact(test.input("dact", in.dact)),
-          probs(test.input("permuted_probs", in.probs)),
-          counts(test.input("counts", in.groups.counts)),
-          offs(test.input("offs", in.groups.offs)) {}
-    DeviceBuffer h1, dact, probs, counts, offs;
-  };
+  UploadedGatedGradient upload(const Inputs& in) {
+    return {in, [this](const char* name, const auto& values) { return input(name, values); }};
+  }
 };
-
-const std::vector<int32_t> kCounts{0, 3, 17, 0, 130, 1, 0};  // groups without rows, and pad rows
 
 TEST_F(GatedGradientKernel, HasTheBitsOfRowChainsAndTransposesForRowsOfAnyLength) {
   for (const int64_t columns : {16, 128, 176, 272}) {
     SCOPED_TRACE(columns);
-    expect_bits_of_rows_and_transposes(random(kCounts, columns));
+    expect_bits_of_rows_and_transposes(random_gated_gradient(kGatedGradientCounts, columns));
   }
 }
 
 TEST_F(GatedGradientKernel, LeavesOutWhatIsOutsideOfRows) {
-  Inputs in = random(kCounts, 176);
+  Inputs in = random_gated_gradient(kGatedGradientCounts, 176);
   for (const ActivationCase& activation : cases_not_zero_at_zero()) {
     if (!activation.reference.has_gate) continue;
     SCOPED_TRACE(activation.name);
@@ -216,7 +168,7 @@ TEST_F(GatedGradientKernel, LeavesOutWhatIsOutsideOfRows) {
 }
 
 TEST_F(GatedGradientKernel, DoesNotDependOnTheOrderOfThreads) {
-  const Inputs in = random(kCounts, 272);
+  const Inputs in = random_gated_gradient(kGatedGradientCounts, 272);
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);
     open(seed);
@@ -231,12 +183,13 @@ TEST_F(GatedGradientKernel, HasTheseBitsForAllCandidates) {
   EXPECT_GE(programs.size(), 4U);
   for (std::size_t i = 1; i < programs.size(); ++i) {  // the first one elsewhere
     SCOPED_TRACE(to_string(programs[i]));
-    expect_bits_of_rows_and_transposes(random(kCounts, 272), programs[i]);
+    expect_bits_of_rows_and_transposes(random_gated_gradient(kGatedGradientCounts, 272),
+                                       programs[i]);
   }
 }
 
 TEST_F(GatedGradientKernel, TouchesNothingWhereAllGroupsAreEmpty) {
-  expect_bits_of_rows_and_transposes(random({0, 0}, 144));
+  expect_bits_of_rows_and_transposes(random_gated_gradient({0, 0}, 144));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ std::vector<KernelPlan> kernels() {
   gated.load = LoadStage::kGatedRows;
   gated.transform = TransformStage::kActivationProbability;
   gated.store = StoreStage::kGroupedRows;
+  RowChainSpec rounded = gated;
+  rounded.quantize = QuantizeStage::k1x128Rounded;
   RowChainSpec backward = gated;
   backward.load = LoadStage::kGatedGradientRows;
   backward.transform = TransformStage::kActivationBackward;
@@ -88,6 +90,10 @@ std::vector<KernelPlan> kernels() {
                              .counts_flushed = true}},
       {.operation = "activation_backward_quantize_transpose",
        .spec = GatedGradientSpec{.local_experts = 7, .columns = 144}},
+      {.operation = "activation_backward_quantize_both",
+       .spec = GatedGradientSpec{.local_experts = 7, .columns = 144, .casts_columns = true}},
+      {.operation = "activation_quantize", .spec = rounded},
+      {.operation = "quantize_columns", .spec = ColumnCastSpec{.local_experts = 7, .columns = 272}},
       {.operation = "multi_cast_transpose", .spec = MultiCastTransposeSpec{}},
       {.operation = "multi_cast_transpose",
        .spec = MultiCastTransposeSpec{.input = DType::kF32, .output = DType::kF8E5M2}},

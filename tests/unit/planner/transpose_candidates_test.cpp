@@ -15,6 +15,7 @@ constexpr CallBounds kBounds{.max_tokens = 8192,
                              .splits_alignment = 128,
                              .max_permuted_rows = 65536 + 4096};
 const TransposeSpec kTranspose{.local_experts = 32, .columns = 2048};
+const ColumnCastSpec kCast{.local_experts = 32, .columns = 2048};
 const GatedGradientSpec kGradient{.local_experts = 32, .columns = 2048};
 
 // 256, 384 and 512 threads of an SM in whole CTAs of 64 to 512: 3, 2 and 4.
@@ -42,6 +43,7 @@ std::set<Choices> choices_of_candidates(const Spec& usual, const CallBounds& bou
 
 TEST(TransposeCandidates, HaveWholeCtasOfAnSmAndTheUsualOneFirst) {
   EXPECT_EQ(choices_of_candidates(kTranspose, kBounds), kAll);
+  EXPECT_EQ(choices_of_candidates(kCast, kBounds), kAll);
   EXPECT_EQ(choices_of_candidates(kGradient, kBounds), kAll);
 }
 
@@ -69,6 +71,14 @@ TEST(TransposeCandidates, ProblemsNameWhatTheyReadAndWriteAndRowsOfAClass) {
   TransposeSpec gathered = kTranspose;
   gathered.source = RowSource::kGathered;
   EXPECT_TRUE(problem_name(gathered, kBounds).ends_with(" rows=65536 tokens=8192"));
+  EXPECT_EQ(problem_name(kCast, kBounds),
+            "column_cast source=in_order columns=2048 local_experts=32 splits_alignment=128 "
+            "rows=65536");
+  GatedGradientSpec casts = kGradient;
+  casts.casts_columns = true;
+  EXPECT_EQ(problem_name(casts, kBounds),
+            "gated_gradient activation=swiglu columns=2048 casts_columns=true local_experts=32 "
+            "splits_alignment=128 rows=65536");
   GatedGradientSpec some = kGradient;
   some.tells_dprobs = false;
   EXPECT_EQ(problem_name(some, kBounds),

@@ -49,6 +49,23 @@ TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
             10 * (2 * 272 + row) + written);
 }
 
+// 31 rows fill one block of 128 tokens in part.
+TEST(ColumnCastWork, ReadsRowsOfBf16AndWritesAScaleForEachColumn) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const auto bytes = [&](const auto& spec) {
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+  };
+  ColumnCastSpec cast{.columns = 272};
+  const int64_t written = 272 * (31 + 4);
+  EXPECT_EQ(bytes(cast), 31 * 2 * 272 + written);
+  cast.source = RowSource::kGathered;
+  EXPECT_EQ(bytes(cast), 6 * 2 * 272 + 4 * 31 + written);
+  const GatedGradientSpec tiles{.columns = 272, .stores_rows = false, .tells_dprobs = false};
+  GatedGradientSpec casts = tiles;
+  casts.casts_columns = true;
+  EXPECT_EQ(bytes(casts) - bytes(tiles), 3 * 4 * (272 - 3));
+}
+
 TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const int64_t choices = 10 * 4;

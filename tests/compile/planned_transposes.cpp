@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/compile/planned_transposes.h"
+
+#include "compiler/compiler.h"
+#include "tests/support/matchers.h"
+
+#include <gtest/gtest.h>
+#include <string_view>
+
+namespace moejit::testing {
+
+// Transposes of each rule, both formats, with a counter and without.
+void add_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  using compiler::TransposeRule;
+  for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const TransposeRule rule : {TransposeRule::kIdeal, TransposeRule::kForkCompat}) {
+      for (const bool counts_flushed : {false, true}) {
+        for (const int32_t columns : {7168, 2880}) {
+          const compiler::KernelSpec spec =
+              compiler::TransposeSpec{.format = format,
+                                      .rule = rule,
+                                      .local_experts = 33,
+                                      .columns = columns,
+                                      .counts_flushed = counts_flushed};
+          const auto source = compiler::emit_kernel({.operation = "transpose", .spec = spec}, {});
+          EXPECT_TRUE(succeeded(source));
+          if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+        }
+      }
+    }
+  }
+}
+
+// Casts by columns, of rows in order and of gathered ones, and what fp8_blockwise casts of computed
+// values.
+void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
+  using compiler::RowSource;
+  const auto add = [&](std::string_view operation, const compiler::KernelSpec& spec) {
+    const auto source =
+        compiler::emit_kernel({.operation = std::string(operation), .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  };
+  for (const int32_t columns : {7168, 2880}) {
+    for (const RowSource source :
+         {RowSource::kInOrder, RowSource::kGathered, RowSource::kGatheredAll})
+      add("quantize_columns",
+          compiler::ColumnCastSpec{.source = source, .local_experts = 33, .columns = columns});
+  }
+  for (const int32_t columns : {2048, 768, 2880}) {
+    for (const bool is_whole : {true, false})
+      add("activation_backward_quantize_both",
+          compiler::GatedGradientSpec{.local_experts = 8,
+                                      .columns = columns,
+                                      .stores_rows = is_whole,
+                                      .tells_dprobs = is_whole,
+                                      .transposes_gradient = is_whole,
+                                      .casts_columns = true});
+    add("activation_quantize",
+        compiler::RowChainSpec{.load = compiler::LoadStage::kGatedRows,
+                               .transform = compiler::TransformStage::kActivationProbability,
+                               .quantize = compiler::QuantizeStage::k1x128Rounded,
+                               .store = compiler::StoreStage::kGroupedRows,
+                               .columns = columns,
+                               .local_experts = 8,
+                               .segments_in_flight = 2});
+    add("activation_backward",
+        compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                               .transform = compiler::TransformStage::kActivationBackward,
+                               .quantize = compiler::QuantizeStage::k1x128Rounded,
+                               .store = compiler::StoreStage::kGroupedGatedRows,
+                               .columns = columns,
+                               .local_experts = 8,
+                               .segments_in_flight = 1});
+  }
+}
+
+// Lists of tensors in each pair of formats.
+void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
+  using compiler::DType;
+  for (const DType input : {DType::kBF16, DType::kF32}) {
+    for (const DType output : {DType::kF8E4M3, DType::kF8E5M2}) {
+      const auto kernel =
+          compiler::plan_multi_cast_transpose({.input = input, .output = output}, {});
+      ASSERT_TRUE(succeeded(kernel));
+      const auto source = compiler::emit_kernel(*kernel, {});
+      ASSERT_TRUE(succeeded(source));
+      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+    }
+  }
+}
+
+}  // namespace moejit::testing
