@@ -22,6 +22,7 @@ namespace moejit::compiler {
 struct QuantizeOperation {
   int64_t max_tokens = 0;
   int64_t columns = 0;
+  Recipe recipe = Recipe::kFp8Flow;  // whose rows these are
   int64_t scale_sharing_k = 1;
   bool operator==(const QuantizeOperation&) const = default;
 };
@@ -71,8 +72,9 @@ struct PermutePadOperation {
   RowFormat format = RowFormat::kFp8;  // of the stored rows
   bool quantizes = false;              // whether bf16 input is quantized to fp8 output on the way
   bool is_gradient = false;
-  int64_t experts = 0;          // of the whole model; affects speed only
-  int64_t scale_sharing_k = 1;  // if it quantizes
+  int64_t experts = 0;               // of the whole model; affects speed only
+  Recipe recipe = Recipe::kFp8Flow;  // if it quantizes: whose rows these are
+  int64_t scale_sharing_k = 1;       // if it quantizes
   bool keeps_rows = false;  // if it quantizes: whether rows are also stored in the order of tokens
   bool row_tokens = false;  // whether the token of each row is written
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;
@@ -99,6 +101,7 @@ struct ActivationOperation {
   RowFormat format = RowFormat::kFp8;  // of the stored rows
   bool is_gradient = false;
   Activation activation = {};
+  Recipe recipe = Recipe::kFp8Flow;                     // of fp8 rows: whose they are
   int64_t scale_sharing_k = 1;                          // of fp8 rows, unless is_gradient
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // order of the columns in bf16
   bool dprobs = true;  // for a gradient: whether parts of the probabilities' gradients are written
@@ -114,6 +117,15 @@ struct TransposeOperation {
   TransposeRule rule = TransposeRule::kIdeal;
   bool counts_flushed = false;
   bool operator==(const TransposeOperation&) const = default;
+};
+
+// Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 tokens of each
+// column.
+struct QuantizeColumnsOperation {
+  int64_t local_experts = 0;
+  int64_t max_permuted_rows = 0;
+  int64_t columns = 0;
+  bool operator==(const QuantizeColumnsOperation&) const = default;
 };
 
 // Casts a list of tensors with known scales to FP8, in both orientations.
@@ -153,7 +165,7 @@ struct ContractionGroupedGemmOperation {
 using OperationDescription =
     std::variant<QuantizeOperation, QuantizeWeightsOperation, RouteOperation, PermutePadOperation,
                  UnpermuteOperation, ActivationOperation, TransposeOperation,
-                 MultiCastTransposeOperation, GroupedGemmOperation,
+                 QuantizeColumnsOperation, MultiCastTransposeOperation, GroupedGemmOperation,
                  ContractionGroupedGemmOperation>;
 
 // A plan that was made for an operation.

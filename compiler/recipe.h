@@ -15,6 +15,7 @@ enum class ScaleOf {
   kNone,     // no scales: elements are the numbers themselves
   k1x128,    // 128 elements of a row
   k128x128,  // a tile; each of its rows and columns has the same scale
+  k128x1,    // 128 elements of a column, which are tokens of one expert
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
@@ -27,12 +28,17 @@ struct Format {
   DType dtype = DType::kBF16;
   ScaleOf scale = ScaleOf::kNone;
   ScaleRule rule = ScaleRule::kPowerOfTwo;
-  float epsilon = 0.0f;  // the smallest amax that a scale is computed for
+  float epsilon = 0.0f;         // the smallest amax that a scale is computed for
+  bool rounds_to_bf16 = false;  // whether computed values are rounded to bf16 before they are cast
 
   bool operator==(const Format&) const = default;
 };
 
 constexpr bool has_scales(const Format& format) { return format.scale != ScaleOf::kNone; }
+
+// Returns whether operands of wgrad in this format are cast from values. Others are made from rows
+// that are quantized already, or are rows as they are.
+constexpr bool is_cast_from_values(const Format& format) { return format.scale == ScaleOf::k128x1; }
 
 // A row of the table of recipes: the format of each class of tensors that GEMMs multiply.
 // Everything that planning does for a recipe follows from its row; docs/recipes.md has the
@@ -45,6 +51,7 @@ struct Recipe {
   Format gradients = {};        // dy, its permuted rows, and dh1: what dgrad multiplies
   Format weights_colwise = {};  // of dgrad
   Format wgrad_operands = {};   // of both operands, whose contraction runs along the tokens
+  bool shares_scales = false;   // whether neighboring blocks of rows may share a scale
   bool has_kernels = true;      // false: the name is known but refused
 
   bool operator==(const Recipe&) const = default;
@@ -61,6 +68,13 @@ inline constexpr Format kRows1x128{
     .dtype = DType::kF8E4M3, .scale = ScaleOf::k1x128, .epsilon = kActivationEpsilon};
 inline constexpr Format kTiles128x128{.dtype = DType::kF8E4M3, .scale = ScaleOf::k128x128};
 
+// The formats of Transformer Engine's Float8BlockScaling: amax 0 gives the scale 1, and values are
+// in bf16 wherever they are cast.
+inline constexpr Format kRoundedRows1x128{
+    .dtype = DType::kF8E4M3, .scale = ScaleOf::k1x128, .rounds_to_bf16 = true};
+inline constexpr Format kColumns128x1{
+    .dtype = DType::kF8E4M3, .scale = ScaleOf::k128x1, .rounds_to_bf16 = true};
+
 inline constexpr Recipe Recipe::kBf16{.name = "bf16"};
 inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
                                          .tokens = kRows1x128,
@@ -68,8 +82,15 @@ inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
                                          .weights = kTiles128x128,
                                          .gradients = kRows1x128,
                                          .weights_colwise = kTiles128x128,
-                                         .wgrad_operands = kTiles128x128};
-inline constexpr Recipe Recipe::kFp8Blockwise{.name = "fp8_blockwise", .has_kernels = false};
+                                         .wgrad_operands = kTiles128x128,
+                                         .shares_scales = true};
+inline constexpr Recipe Recipe::kFp8Blockwise{.name = "fp8_blockwise",
+                                              .tokens = kRoundedRows1x128,
+                                              .activations = kRoundedRows1x128,
+                                              .weights = kTiles128x128,
+                                              .gradients = kRoundedRows1x128,
+                                              .weights_colwise = kTiles128x128,
+                                              .wgrad_operands = kColumns128x1};
 inline constexpr Recipe Recipe::kFp8Delayed{.name = "fp8_delayed", .has_kernels = false};
 inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current", .has_kernels = false};
 inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise", .has_kernels = false};

@@ -19,12 +19,14 @@ void read_inputs(PartsBuilder& parts, const ActivationOperation& operation, cons
   read_groups(parts, operation.local_experts);
 }
 
+bool is_fp8(const ActivationOperation& operation) { return operation.format == RowFormat::kFp8; }
+
 ActivationBackward backward_kind(const ActivationOperation& operation, int64_t pitch) {
   return {.local_experts = static_cast<int32_t>(operation.local_experts),
           .columns = static_cast<int32_t>(operation.intermediate),
           .pitch = static_cast<int32_t>(pitch),
           .activation = operation.activation,
-          .format = format_of(operation.format),
+          .format = is_fp8(operation) ? operation.recipe.gradients : Format{},
           .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
 }
 
@@ -32,7 +34,7 @@ Activate forward_kind(const ActivationOperation& operation) {
   return {.local_experts = static_cast<int32_t>(operation.local_experts),
           .columns = static_cast<int32_t>(operation.intermediate),
           .activation = operation.activation,
-          .format = format_of(operation.format),
+          .format = is_fp8(operation) ? operation.recipe.activations : Format{},
           .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
           .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
 }
@@ -49,12 +51,11 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Plan
     return std::move(parts).make(forward_kind(operation), bounds, context);
   }
   const Activation& activation = operation.activation;
-  const bool is_fp8 = operation.format == RowFormat::kFp8;
   const Dim blocks = blocks_of(i);
   // No scale block may lie in both gate and up, because dgrad contracts over both.
-  const bool is_padded = is_fp8 && has_gate(activation) && i.value % 128 != 0;
+  const bool is_padded = is_fp8(operation) && has_gate(activation) && i.value % 128 != 0;
   const Dim half = is_padded ? Dim{"I'", 128 * blocks.value} : i;
-  if (is_fp8)
+  if (is_fp8(operation))
     parts.write({.role = "output",
                  .shape = {p, of_sections(activation, half)},
                  .scales_shape = {p, of_sections(activation, blocks)}});

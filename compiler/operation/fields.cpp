@@ -33,6 +33,14 @@ IntRange multiple_of_sections(int64_t sections, int64_t unit) {
   return {.lowest = step, .highest = 262144 / step * step, .multiple_of = step};
 }
 
+constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise};
+
+// Visits the recipe whose rows an operation makes, and the number of blocks that share a scale.
+void visit_rows(Recipe& recipe, int64_t& blocks, FieldVisitor& visitor) {
+  visitor.choice("recipe", recipe, kRowRecipes);
+  visitor.integer("scale_sharing_k", blocks, kScaleSharingRange);
+}
+
 // Visits the number of blocks of the contraction that share a scale, for operands with scales of
 // blocks.
 void visit_scale_sharing(int64_t& blocks, FieldVisitor& visitor) {
@@ -53,7 +61,7 @@ void visit(RoutedTokens& tokens, FieldVisitor& visitor) {
 void visit(QuantizeOperation& operation, FieldVisitor& visitor) {
   visitor.required("max_tokens", operation.max_tokens, kTokensRange);
   visitor.required("columns", operation.columns, kWidthRange);
-  visit_scale_sharing(operation.scale_sharing_k, visitor);
+  visit_rows(operation.recipe, operation.scale_sharing_k, visitor);
 }
 
 void visit(QuantizeWeightsOperation& operation, FieldVisitor& visitor) {
@@ -77,7 +85,7 @@ void visit(PermutePadOperation& operation, FieldVisitor& visitor) {
   visit(operation.tokens, visitor);
   visitor.required("columns", operation.columns, kWidthRange);
   if (operation.quantizes) {
-    visit_scale_sharing(operation.scale_sharing_k, visitor);
+    visit_rows(operation.recipe, operation.scale_sharing_k, visitor);
     visitor.boolean("keep_rows", operation.keeps_rows);
   } else {
     visitor.choice("format", operation.format, std::array{RowFormat::kFp8, RowFormat::kBf16},
@@ -106,7 +114,9 @@ void visit(ActivationOperation& operation, FieldVisitor& visitor) {
   if (operation.format == RowFormat::kBf16)
     visitor.choice("gate_up_layout", operation.gate_up_layout, kLayouts);
   else if (!operation.is_gradient)
-    visit_scale_sharing(operation.scale_sharing_k, visitor);
+    visit_rows(operation.recipe, operation.scale_sharing_k, visitor);
+  else
+    visitor.choice("recipe", operation.recipe, kRowRecipes);
   if (operation.is_gradient) visitor.boolean("dprobs", operation.dprobs);
 }
 
@@ -118,6 +128,12 @@ void visit(TransposeOperation& operation, FieldVisitor& visitor) {
                  {"f8_e4m3", "f8_e5m2"});
   visitor.choice("rule", operation.rule, kRules);
   visitor.boolean("count_flushed", operation.counts_flushed);
+}
+
+void visit(QuantizeColumnsOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
+  visitor.required("columns", operation.columns, kColumnsRange);
 }
 
 void visit(MultiCastTransposeOperation& operation, FieldVisitor& visitor) {
@@ -168,6 +184,7 @@ std::string_view name_of(const ActivationOperation& operation) {
   return operation.is_gradient ? "activation_backward_quantize" : "activation_quantize";
 }
 std::string_view name_of(const TransposeOperation&) { return "transpose"; }
+std::string_view name_of(const QuantizeColumnsOperation&) { return "quantize_columns"; }
 std::string_view name_of(const MultiCastTransposeOperation&) { return "multi_cast_transpose"; }
 std::string_view name_of(const GroupedGemmOperation&) { return "grouped_gemm"; }
 std::string_view name_of(const ContractionGroupedGemmOperation&) {
@@ -192,6 +209,7 @@ std::vector<OperationDescription> default_operations() {
           ActivationOperation{.format = bf16, .is_gradient = true},
           ActivationOperation{.format = fp8, .is_gradient = true},
           TransposeOperation{},
+          QuantizeColumnsOperation{},
           MultiCastTransposeOperation{},
           GroupedGemmOperation{},
           ContractionGroupedGemmOperation{}};

@@ -91,6 +91,4 @@ CallBounds bounds_of(const RoutedTokens& tokens) {
           .max_permuted_rows = tokens.max_permuted_rows};
 }
 
-Format format_of(RowFormat format) { return format == RowFormat::kFp8 ? kRows1x128 : Format{}; }
-
 }  // namespace moejit::compiler

@@ -32,6 +32,8 @@ Result<OperationParts> parts_of(const PermutePadOperation& operation, const Plan
 Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const ActivationOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const TransposeOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
+                                const PlanContext& context);
 Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,
                                 const PlanContext& context);
 Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context);
@@ -85,8 +87,5 @@ Dim blocks_of(const Dim& dim);  // blocks of 128 elements: "ceil(columns/128)"
 void read_groups(PartsBuilder& parts, int64_t local_experts);
 
 CallBounds bounds_of(const RoutedTokens& tokens);
-
-// Returns the format of rows, with the quantizer's smallest amax.
-Format format_of(RowFormat format);
 
 }  // namespace moejit::compiler

@@ -139,10 +139,22 @@ template <typename Kind>
 Result<void> finish(Kind& /*operation*/, const JsonView& /*root*/) {
   return {};
 }
+
+// Refuses scales that blocks share in a recipe whose blocks share none.
+Result<void> check_sharing(const Recipe& recipe, int64_t blocks, const JsonView& root) {
+  if (blocks == 1 || recipe.shares_scales) return {};
+  return refuse(root, "scale_sharing_k", fmt::format("with the recipe {}", recipe.name), "1",
+                "blocks share their scales in rows of fp8_flow");
+}
+
+Result<void> finish(QuantizeOperation& operation, const JsonView& root) {
+  return check_sharing(operation.recipe, operation.scale_sharing_k, root);
+}
 Result<void> finish(RouteOperation& operation, const JsonView& root) {
   return complete(operation.tokens, root);
 }
 Result<void> finish(PermutePadOperation& operation, const JsonView& root) {
+  MOEJIT_TRY(check_sharing(operation.recipe, operation.scale_sharing_k, root));
   if (operation.experts == 0) operation.experts = operation.tokens.local_experts;
   if (operation.experts < operation.tokens.local_experts)
     return refuse(root, "experts",
@@ -159,6 +171,7 @@ Result<void> finish(QuantizeWeightsOperation& operation, const JsonView& root) {
                 "rows alternate where there are two sections, gate and up");
 }
 Result<void> finish(ActivationOperation& operation, const JsonView& root) {
+  MOEJIT_TRY(check_sharing(operation.recipe, operation.scale_sharing_k, root));
   if (operation.gate_up_layout == GateUpLayout::kConcat || has_gate(operation.activation))
     return {};
   return refuse(root, "gate_up_layout",

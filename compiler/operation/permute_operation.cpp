@@ -22,10 +22,10 @@ PermutePad kind_of(const PermutePadOperation& operation) {
                   .top_k = static_cast<int32_t>(operation.tokens.top_k),
                   .probs = dtype_of(operation.topk_probs_dtype)};
   if (operation.quantizes)
-    kind.quantize =
-        QuantizeRows{.columns = kind.columns,
-                     .format = format_of(RowFormat::kFp8),
-                     .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k)};
+    kind.quantize = QuantizeRows{
+        .columns = kind.columns,
+        .format = operation.is_gradient ? operation.recipe.gradients : operation.recipe.tokens,
+        .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k)};
   return kind;
 }
 

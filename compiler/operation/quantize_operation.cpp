@@ -10,7 +10,7 @@ Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanCo
   parts.write_rows("output", RowFormat::kFp8, rows, columns);
   return std::move(parts).make(
       QuantizeRows{.columns = static_cast<int32_t>(operation.columns),
-                   .format = format_of(RowFormat::kFp8),
+                   .format = operation.recipe.tokens,
                    .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
                    .reason = "one power-of-two scale for a row and 128 columns"},
       {.max_tokens = operation.max_tokens}, context);

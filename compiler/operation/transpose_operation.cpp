@@ -34,6 +34,26 @@ Result<OperationParts> parts_of(const TransposeOperation& operation,
   return std::move(parts).with(std::move(kernel));
 }
 
+Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
+                                const PlanContext& context) {
+  const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
+  const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
+  const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
+  PartsBuilder parts;
+  parts.read("input", DType::kBF16, {p, columns});
+  read_groups(parts, operation.local_experts);
+  parts.read("output_offs", DType::kI32, {{"E+1", operation.local_experts + 1}});
+  parts.write({.role = "output",
+               .shape = {column_blocks, columns, fixed(128)},
+               .scales_shape = {column_blocks, columns},
+               .scales = Layout::kScalesColumns});
+  return std::move(parts).make(
+      QuantizeColumns{.local_experts = static_cast<int32_t>(operation.local_experts),
+                      .columns = static_cast<int32_t>(operation.columns),
+                      .format = Recipe::kFp8Blockwise.wgrad_operands},
+      bounds, context);
+}
+
 Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,
                                 const PlanContext& /*context*/) {
   MOEJIT_TRY_ASSIGN(KernelPlan kernel, plan_multi_cast_transpose({.input = operation.input_dtype,

@@ -41,7 +41,8 @@ std::span<const std::string_view> layer_keys();
 // Returns what travels between ranks if the description does not say: nothing if all experts are
 // here, or if nothing is quantized, else FP8 rows.
 inline Dispatch default_dispatch(const Layer& layer) {
-  const bool sends_rows = layer.local_experts < layer.experts && has_scales(layer.recipe.tokens);
+  const bool sends_rows = layer.local_experts < layer.experts && has_scales(layer.recipe.tokens) &&
+                          !is_cast_from_values(layer.recipe.wgrad_operands);
   return sends_rows ? Dispatch::kFp8 : Dispatch::kNone;
 }
 

@@ -160,7 +160,7 @@ Result<int32_t> read_block_size(const JsonView& root) {
 Result<int32_t> read_scale_sharing(const JsonView& root, const Recipe& recipe) {
   MOEJIT_TRY_ASSIGN(const int32_t blocks,
                     read_int_at(root, "scale_sharing_k", kScaleSharingRange, 1));
-  if (blocks == 1 || recipe.tokens.scale == ScaleOf::k1x128) return blocks;
+  if (blocks == 1 || recipe.shares_scales) return blocks;
   return root.find("scale_sharing_k")
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the recipe {}, wanted 1", blocks, to_string(recipe)),

@@ -27,6 +27,8 @@ std::string apart_reason(const Layer& layer) {
     return "gemm_fc1 and activation stay apart: the epilogue that activates quantizes too";
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";
   if (!layer.fuse_activation) return apart + "\"fuse_activation\" is false";
+  if (layer.recipe.activations.rounds_to_bf16)
+    return apart + "act is rounded to bf16 before it is quantized, which the epilogue does not do";
   if (!has_gate(layer.activation))
     return apart + "tiles that are activated in registers have gate and up, and there is no gate";
   if (layer.biases) return apart + "sums of gate and up leave no registers for b1";

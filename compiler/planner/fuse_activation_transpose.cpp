@@ -8,21 +8,30 @@
 namespace moejit::compiler {
 namespace {
 
-// The operations that may be joined; null if the graph does not have one.
+// The operations that may be joined; null or none if the graph does not have one.
 struct Candidates {
-  const Operation* backward = nullptr;  // the activation's gradient
-  const Operation* transpose_dh1 = nullptr;
-  const Operation* transpose_act = nullptr;
+  // The activation's gradient: by rows, and in bf16 where operands are cast from values.
+  std::vector<const Operation*> backward = {};
+  // What makes operands of wgrad from dh1 and act: transposes, or casts by columns.
+  const Operation* of_dh1 = nullptr;
+  const Operation* of_act = nullptr;
 };
 
-Candidates find_candidates(const Graph& graph, const Recipe& recipe) {
+bool makes_operand(const Operation& operation) {
+  return kind_of<Transpose>(operation) != nullptr || kind_of<QuantizeColumns>(operation) != nullptr;
+}
+
+Candidates find_candidates(const Graph& graph) {
   Candidates found;
   for (const Operation& operation : graph.operations) {
-    if (kind_of<ActivationBackward>(operation) != nullptr) found.backward = &operation;
-    if (kind_of<Transpose>(operation) == nullptr) continue;
+    if (kind_of<ActivationBackward>(operation) != nullptr) found.backward.push_back(&operation);
+    if (!makes_operand(operation)) continue;
     const std::string& rows = read_of(operation, "input").tensor;
-    if (rows == data_name("dh1", recipe.gradients)) found.transpose_dh1 = &operation;
-    if (rows == data_name("act", recipe.activations)) found.transpose_act = &operation;
+    for (const Operation& maker : graph.operations) {
+      if (!defines(maker, rows)) continue;
+      if (kind_of<ActivationBackward>(maker) != nullptr) found.of_dh1 = &operation;
+      if (kind_of<Activate>(maker) != nullptr) found.of_act = &operation;
+    }
   }
   return found;
 }
@@ -31,12 +40,21 @@ bool has_pads_at_the_end_of_tiles(const Layer& layer) {
   return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
 }
 
+// Returns whether rows and columns of dh1 are cast from the same values, by the same rule, unless
+// its columns are made of its rows.
+bool has_one_cast(const Recipe& recipe) {
+  const Format &rows = recipe.gradients, &columns = recipe.wgrad_operands;
+  return !is_cast_from_values(columns) ||
+         (has_scales(rows) && rows.rounds_to_bf16 && rows.epsilon == columns.epsilon);
+}
+
 // Returns why the operations stay apart, or an empty string.
 std::string apart_reason(const Layer& layer, const Candidates& found) {
-  if (found.transpose_act == nullptr) return "dw2, which would need act, is not computed";
-  if (found.backward == nullptr) return "nothing needs dh1";
+  if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
+  if (found.backward.empty()) return "nothing needs dh1";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
+  if (!has_one_cast(layer.recipe)) return "rows of dh1 are not cast as its columns are";
   if (layer.scale_sharing_k > 1)
     return fmt::format("{0} neighboring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",
                        layer.scale_sharing_k);
@@ -45,7 +63,20 @@ std::string apart_reason(const Layer& layer, const Candidates& found) {
                      layer.splits_alignment);
 }
 
+std::string joined_casts_reason(const Layer& layer, bool casts_dh1) {
+  return fmt::format(
+      "the activation's gradient and the casts of {} by columns are one kernel: {} in bf16 {} "
+      "neither written nor read",
+      casts_dh1 ? "dh1 and act" : "act",
+      casts_dh1
+          ? fmt::format("dh1 [P, {}] and act [P, {}]", 2 * layer.intermediate, layer.intermediate)
+          : fmt::format("act [P, {}]", layer.intermediate),
+      casts_dh1 ? "are" : "is");
+}
+
 std::string joined_reason(const Layer& layer, bool transposes_dh1) {
+  if (is_cast_from_values(layer.recipe.wgrad_operands))
+    return joined_casts_reason(layer, transposes_dh1);
   const std::string_view verb = layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved";
   if (transposes_dh1)
     return fmt::format(
@@ -59,28 +90,31 @@ std::string joined_reason(const Layer& layer, bool transposes_dh1) {
 }
 
 Operation join(const Candidates& found, const Recipe& recipe) {
-  const auto& backward = *kind_of<ActivationBackward>(*found.backward);
-  Operation joined = *found.backward;
-  joined.name = "activation_backward_quantize_transpose";
+  const Operation& first = *found.backward.front();  // which makes the probability's gradient
+  const auto& backward = *kind_of<ActivationBackward>(first);
+  Operation joined = first;
+  joined.name = is_cast_from_values(recipe.wgrad_operands)
+                    ? "activation_backward_quantize_both"
+                    : "activation_backward_quantize_transpose";
   joined.kind = ActivationBackwardTranspose{.local_experts = backward.local_experts,
                                             .columns = backward.columns,
                                             .activation = backward.activation,
-                                            .format = backward.format};
-  joined.reads.push_back(read_of(*found.transpose_act, "output_offs"));
+                                            .format = recipe.gradients,
+                                            .operands = recipe.wgrad_operands};
+  joined.reads.push_back(read_of(*found.of_act, "output_offs"));
   std::erase_if(joined.writes, [](const Port& port) { return port.role == "output"; });
   joined.writes.push_back({.role = "output",
                            .tensor = data_name("dh1", recipe.gradients),
                            .scale_inv = scales_name("dh1", recipe.gradients),
                            .is_optional = true,
                            .is_intermediate = true});
-  const auto add_transposed = [&](const Operation& transpose, std::string role) -> Port& {
-    joined.writes.push_back(write_of(transpose, "output"));
+  const auto add_operand = [&](const Operation& maker, std::string role) -> Port& {
+    joined.writes.push_back(write_of(maker, "output"));
     joined.writes.back().role = std::move(role);
     return joined.writes.back();
   };
-  if (found.transpose_dh1 != nullptr)
-    add_transposed(*found.transpose_dh1, "output_colwise").is_optional = true;
-  add_transposed(*found.transpose_act, "act_colwise");
+  if (found.of_dh1 != nullptr) add_operand(*found.of_dh1, "output_colwise").is_optional = true;
+  add_operand(*found.of_act, "act_colwise");
   return joined;
 }
 
@@ -88,20 +122,22 @@ Operation join(const Candidates& found, const Recipe& recipe) {
 
 void fuse_activation_transpose(Graph& graph, const Layer& layer,
                                std::vector<std::string>& reasons) {
-  const Candidates found = find_candidates(graph, layer.recipe);
-  if (found.transpose_dh1 == nullptr && found.transpose_act == nullptr) return;
+  const Candidates found = find_candidates(graph);
+  if (found.of_dh1 == nullptr && found.of_act == nullptr) return;
   if (const std::string apart = apart_reason(layer, found); !apart.empty()) {
     reasons.push_back(fmt::format(
-        "the activation's gradient and the transposes of dh1 and act stay apart: {}", apart));
+        "the activation's gradient and the {} of dh1 and act stay apart: {}",
+        is_cast_from_values(layer.recipe.wgrad_operands) ? "casts" : "transposes", apart));
     return;
   }
-  reasons.push_back(joined_reason(layer, found.transpose_dh1 != nullptr));
+  reasons.push_back(joined_reason(layer, found.of_dh1 != nullptr));
   const Operation joined = join(found, layer.recipe);
-  const std::string act = read_of(*found.transpose_act, "input").tensor;
-  std::vector<std::string> replaced = {found.backward->name, found.transpose_act->name};
-  if (found.transpose_dh1 != nullptr) replaced.push_back(found.transpose_dh1->name);
+  const std::string act = read_of(*found.of_act, "input").tensor;
+  std::vector<std::string> replaced = {found.of_act->name};
+  if (found.of_dh1 != nullptr) replaced.push_back(found.of_dh1->name);
+  for (const Operation* const backward : found.backward) replaced.push_back(backward->name);
   std::erase_if(graph.operations, [&](const Operation& operation) {
-    // The joined operation transposes act, so nothing needs to make act again.
+    // The joined operation makes the operand of act, so nothing needs to make act again.
     const bool makes_act = operation.phase == Phase::kBackward && defines(operation, act);
     return makes_act || std::ranges::count(replaced, operation.name) > 0;
   });

@@ -66,15 +66,18 @@ int64_t bytes_not_moved(const Layer& layer) {
   return 2 * (routed_rows(layer) - tokens) - written;
 }
 
+// Values are gathered from x and dy themselves, which are there anyway.
 bool may_gather(const Layer& layer) {
   if (!layer.fuse_transpose) return false;
+  if (is_cast_from_values(layer.recipe.wgrad_operands)) return true;
   if (layer.recompute == Recompute::kMoeExpert) return routed_rows(layer) > layer.max_tokens;
   return bytes_not_moved(layer) >= 0;  // with equal traffic, less memory is saved for backward
 }
 
-// Returns the operation that permuted the input of a transpose, or null.
+// Returns the operation that permuted the rows of which one makes an operand of wgrad, or null.
 const Operation* find_permute(const Graph& graph, const Operation& operation) {
-  if (kind_of<Transpose>(operation) == nullptr) return nullptr;
+  if (kind_of<Transpose>(operation) == nullptr && kind_of<QuantizeColumns>(operation) == nullptr)
+    return nullptr;
   const std::string& rows = read_of(operation, "input").tensor;
   for (const Operation& other : graph.operations)
     if (kind_of<PermutePad>(other) != nullptr && defines(other, rows)) return &other;
@@ -87,19 +90,22 @@ bool permutes_x(const Operation& permute) { return find_write(permute, "output_p
 void tell_tokens(Graph& graph) {
   for (Operation& operation : graph.operations)
     if (kind_of<PermutePad>(operation) != nullptr && permutes_x(operation))
-      operation.writes.push_back(
-          {.role = "row_tokens", .tensor = "row_tokens", .is_optional = true});
+      operation.writes.push_back({.role = "row_tokens",
+                                  .tensor = "row_tokens",
+                                  .is_optional = true,
+                                  .is_repeated = operation.phase == Phase::kBackward});
 }
 
-// Makes a transpose fetch each row from its token.
-void gather(Operation& transpose, const Operation& permute) {
+// Makes a transpose, or a cast by columns, fetch each row from its token.
+void gather(Operation& operation, const Operation& permute) {
   const Port rows = read_of(without_quantize(permute), "input");
-  *std::ranges::find(transpose.reads, "input", &Port::role) = rows;
-  transpose.reads.push_back({.role = "row_tokens", .tensor = "row_tokens"});
-  transpose.name = fmt::format("permute_{}", transpose.name);
+  *std::ranges::find(operation.reads, "input", &Port::role) = rows;
+  operation.reads.push_back({.role = "row_tokens", .tensor = "row_tokens"});
+  operation.name = fmt::format("permute_{}", operation.name);
   // A row of x is zeros if its probability is 0; a row of a gradient is not.
-  std::get<Transpose>(transpose.kind).source =
-      permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
+  const RowSource source = permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
+  if (auto* const transpose = std::get_if<Transpose>(&operation.kind)) transpose->source = source;
+  if (auto* const cast = std::get_if<QuantizeColumns>(&operation.kind)) cast->source = source;
 }
 
 // Adds an operation that permutes x again for what backward recomputes.
@@ -113,6 +119,16 @@ void permute_again(Graph& graph) {
   for (Port& port : again.writes) port.is_repeated = port.role != "output";
   const auto backward = std::ranges::find(operations, Phase::kBackward, &Operation::phase);
   operations.insert(backward, std::move(again));
+}
+
+std::string gathered_values_reason(const Layer& layer, bool of_x, bool of_dy) {
+  return fmt::format(
+      "permute and quantize_columns are one kernel: wgrad's operands are cast from {} [T, {}], "
+      "gathered, and bf16 rows are not permuted{}",
+      of_x && of_dy ? "x and dy"
+      : of_x        ? "x"
+                    : "dy",
+      layer.hidden, of_x ? ": backward reads x again, which is not saved" : "");
 }
 
 std::string gathered_reason(const Layer& layer, bool of_x, bool of_dy, bool saves_x) {
@@ -153,7 +169,10 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
     return;
   }
   tell_tokens(graph);
-  if (of_x || of_dy) reasons.push_back(gathered_reason(layer, of_x, of_dy, of_x || makes_again));
+  if (of_x || of_dy)
+    reasons.push_back(is_cast_from_values(layer.recipe.wgrad_operands)
+                          ? gathered_values_reason(layer, of_x, of_dy)
+                          : gathered_reason(layer, of_x, of_dy, of_x || makes_again));
   if (!makes_again) return;
   permute_again(graph);
   reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");

@@ -12,7 +12,10 @@ constexpr FusedKernel kFusedKernels[] = {
     {"moejit_gemm_fc1_activation_quantize_", "fuse_activation"},
     {"moejit_permute_transpose_x_", "fuse_transpose"},
     {"moejit_permute_transpose_grad_", "fuse_transpose"},
+    {"moejit_permute_quantize_columns_x_", "fuse_transpose"},
+    {"moejit_permute_quantize_columns_grad_", "fuse_transpose"},
     {"moejit_activation_backward_quantize_transpose_", "fuse_activation_transpose"},
+    {"moejit_activation_backward_quantize_both_", "fuse_activation_transpose"},
 };
 
 }  // namespace

@@ -5,6 +5,15 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+GradientScales gradient_scales(const Format& operands) {
+  if (!has_scales(operands)) return GradientScales::kNone;
+  return operands.scale == ScaleOf::k128x1 ? GradientScales::kRow : GradientScales::kTile;
+}
+
+}  // namespace
+
 // Each gradient is read for the last time before later ones are made, so that they can share
 // memory.
 void LayerGraphBuilder::backward() {
@@ -95,16 +104,25 @@ Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
   return made;
 }
 
-// Returns an operand of wgrad: a transposed copy of rows, or in bf16 rows as they are.
+// Returns an operand of wgrad: a transposed copy of quantized rows, a cast of bf16 rows, or in bf16
+// rows as they are.
 Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_name,
-                                      std::string_view name, std::string_view transpose_name,
+                                      std::string_view name, std::string_view what,
                                       int32_t columns) {
   const Format& format = recipe_.wgrad_operands;
-  Port operand = rows(rows_name, has_scales(format) ? kRows1x128 : format);
+  const bool takes_codes = has_scales(format) && !is_cast_from_values(format);
+  Port operand = rows(rows_name, takes_codes ? kRows1x128 : Format{});
   if (has_scales(format)) {
-    append(std::string(transpose_name),
-           Transpose{.local_experts = layer_.local_experts, .columns = columns},
-           with_groups({operand, column_starts("output_offs")}), {port("output", name, format)});
+    const std::vector<Port> reads = with_groups({operand, column_starts("output_offs")});
+    const std::vector<Port> writes = {port("output", name, format)};
+    if (takes_codes)
+      append(fmt::format("transpose_{}", what),
+             Transpose{.local_experts = layer_.local_experts, .columns = columns}, reads, writes);
+    else
+      append(fmt::format("quantize_columns_{}", what),
+             QuantizeColumns{
+                 .local_experts = layer_.local_experts, .columns = columns, .format = format},
+             reads, writes);
     operand = port("", name, format);
   }
   operand.role = std::move(role);
@@ -119,8 +137,7 @@ void LayerGraphBuilder::for_each_mode(const Append& append_in) {
 
 void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
                               const Port& a, const Port& b, std::string_view output) {
-  problem.scales =
-      has_scales(recipe_.wgrad_operands) ? GradientScales::kTile : GradientScales::kNone;
+  problem.scales = gradient_scales(recipe_.wgrad_operands);
   problem.local_experts = layer_.local_experts;
   for_each_mode([&](GradientMode mode, std::string_view end) {
     problem.output = layer_.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
@@ -133,15 +150,14 @@ void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec 
 }
 
 void LayerGraphBuilder::fc2_wgrad() {
-  const Port a =
-      wgrad_operand("a", "grad_permuted", "grad_colwise", "transpose_grad", layer_.hidden);
-  const Port b = wgrad_operand("b", "act", "act_colwise", "transpose_act", layer_.intermediate);
+  const Port a = wgrad_operand("a", "grad_permuted", "grad_colwise", "grad", layer_.hidden);
+  const Port b = wgrad_operand("b", "act", "act_colwise", "act", layer_.intermediate);
   wgrad("gemm_fc2_wgrad", {.rows = layer_.hidden, .n = layer_.intermediate}, a, b, "dw2");
 }
 
 void LayerGraphBuilder::fc1_wgrad() {
-  const Port a = wgrad_operand("a", "dh1", "dh1_colwise", "transpose_dh1", h1_columns());
-  const Port b = wgrad_operand("b", "permuted", "x_colwise", "transpose_x", layer_.hidden);
+  const Port a = wgrad_operand("a", "dh1", "dh1_colwise", "dh1", h1_columns());
+  const Port b = wgrad_operand("b", "permuted", "x_colwise", "x", layer_.hidden);
   const int32_t padded = padded_intermediate(layer_);
   ContractionGroupedGemmSpec problem{.rows = h1_columns(),
                                      .is_interleaved = is_interleaved() && !has_interleaved_h1(),

@@ -90,7 +90,7 @@ class LayerGraphBuilder {
 
   Port rows(std::string_view name, const Format& format);
   Port wgrad_operand(std::string role, std::string_view rows_name, std::string_view name,
-                     std::string_view transpose_name, int32_t columns);
+                     std::string_view what, int32_t columns);
 
   const Layer& layer_;
   const Recipe& recipe_;

@@ -105,15 +105,17 @@ class ValueList {
     add(std::string(name), kBF16, {rows, columns});
   }
   // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile.
+  // tile, or for each row and block.
   void add_colwise(std::string_view name, const Dim& rows, const Dim& row_blocks,
                    const Dim& columns) {
     if (!has_scales(recipe_.wgrad_operands)) return;
     const Dim blocks{"C/128", columns.value / kScaleBlock};
     add(data_name(name, recipe_.wgrad_operands), recipe_.wgrad_operands.dtype,
         {blocks, rows, {"128", kScaleBlock}});
-    add(scales_name(name, recipe_.wgrad_operands), kF32, {row_blocks, blocks}).layout =
-        Layout::kScalesTiles;
+    const bool has_tiles = recipe_.wgrad_operands.scale == ScaleOf::k128x128;
+    add(scales_name(name, recipe_.wgrad_operands), kF32,
+        has_tiles ? std::vector{row_blocks, blocks} : std::vector{blocks, rows})
+        .layout = has_tiles ? Layout::kScalesTiles : Layout::kScalesColumns;
   }
   std::vector<Value> take() { return std::move(values_); }
 

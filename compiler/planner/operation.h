@@ -8,6 +8,7 @@
 #include "compiler/planner/operations/grouped_gemm.h"
 #include "compiler/planner/operations/permute_pad.h"
 #include "compiler/planner/operations/quantize.h"
+#include "compiler/planner/operations/quantize_columns.h"
 #include "compiler/planner/operations/route.h"
 #include "compiler/planner/operations/transpose.h"
 #include "compiler/planner/operations/unpermute.h"
@@ -26,8 +27,8 @@ namespace moejit::compiler {
 // reads and writes and makes its kernel.
 using OperationKind =
     std::variant<QuantizeWeights, QuantizeRows, Route, PermutePad, GroupedGemm,
-                 GroupedGemmActivation, Activate, Unpermute, Transpose, Wgrad, ActivationBackward,
-                 ActivationBackwardTranspose, BiasGradient, BiasDprobs>;
+                 GroupedGemmActivation, Activate, Unpermute, Transpose, QuantizeColumns, Wgrad,
+                 ActivationBackward, ActivationBackwardTranspose, BiasGradient, BiasDprobs>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -27,7 +27,7 @@ bool has_kernels(const Recipe& recipe) {
   return recipe.has_kernels && has_row_gemm(recipe.tokens, recipe.weights) &&
          has_row_gemm(recipe.activations, recipe.weights) &&
          has_row_gemm(recipe.gradients, recipe.weights_colwise) &&
-         (wgrad == ScaleOf::kNone || wgrad == ScaleOf::k128x128);
+         (wgrad == ScaleOf::kNone || wgrad == ScaleOf::k128x128 || wgrad == ScaleOf::k128x1);
 }
 
 tl::unexpected<Error> refuse(const Layer& layer, const Target& target, std::string_view what,
@@ -56,6 +56,14 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   if (layer.dispatch == Dispatch::kFp8 && !has_scales(recipe.tokens))
     return refuse(layer, target, fmt::format("recipe {} with the dispatch", recipe.name),
                   to_string(layer.dispatch), "dispatch \"none\"");
+  // The rank that multiplies gets quantized rows of other ranks' tokens, and has no values of them.
+  if (has_backward(layer) && layer.dispatch != Dispatch::kNone &&
+      is_cast_from_values(recipe.wgrad_operands))
+    return refuse(layer, target,
+                  fmt::format("recipe {} with a backward pass and dispatch", recipe.name),
+                  to_string(layer.dispatch),
+                  "dispatch \"none\", or the forward pass alone: wgrad quantizes x and dy anew, by "
+                  "columns, from bf16 values");
   // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
   if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
     return refuse(layer, target,

@@ -201,6 +201,15 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(router, "router", {"activation_dprobs", "unpermute_dprobs"});
   add(weights, "weights", {"activation_backward_quantize_transpose"});
   add(second, "second_weight", {"activation_backward_quantize_transpose"});
+  compiler::Layer blockwise = layer, blockwise_up = up, blockwise_second = second;
+  for (compiler::Layer* const of : {&blockwise, &blockwise_up, &blockwise_second})
+    of->recipe = compiler::Recipe::kFp8Blockwise;
+  add(blockwise, "blockwise",
+      {"quantize_permute_pad", "activation_quantize", "permute_quantize_columns_x",
+       "permute_quantize_columns_grad", "activation_backward_quantize_both"});
+  add(blockwise_up, "blockwise_relu_squared",
+      {"activation_backward_quantize", "quantize_columns_dh1"});
+  add(blockwise_second, "blockwise_second_weight", {"activation_backward_quantize_both"});
   add(biased, "biases",
       {"gemm_fc1", "gemm_fc2", "bias_dprobs", "fc2_bias_grad", "fc1_bias_grad_add",
        "unpermute_grad"});

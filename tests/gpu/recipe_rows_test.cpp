@@ -7,6 +7,7 @@
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 namespace moejit::testing {
@@ -32,6 +33,15 @@ Recipe fp8_forward_bf16_backward() {
   Recipe recipe = fp8_with_bf16_wgrad();
   recipe.name = "fp8_forward_bf16_backward";
   recipe.gradients = recipe.weights_colwise = {};
+  return recipe;
+}
+
+// Operands of wgrad that are cast from values, of rows that are quantized otherwise than in
+// fp8_blockwise.
+Recipe fp8_flow_with_casts() {
+  Recipe recipe = Recipe::kFp8Flow;
+  recipe.name = "fp8_flow_with_casts";
+  recipe.wgrad_operands = compiler::kColumns128x1;
   return recipe;
 }
 
@@ -94,12 +104,16 @@ TEST_P(RecipeRows, AreComparedInEveryTensor) {
             std::vector<std::string>{});
 }
 
-// What is in FP8 in both has the same bits.
+// What has the same formats in both has the same bits.
 TEST_P(RecipeRows, HaveTheForwardPassOfTheirFormats) {
-  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
+  const Recipe& recipe = GetParam().recipe;
+  ASSERT_NO_FATAL_FAILURE(run(recipe));
   const auto y = layer_->read<uint16_t>("y");
-  ASSERT_NO_FATAL_FAILURE(
-      run(has_scales(GetParam().recipe.tokens) ? Recipe::kFp8Flow : Recipe::kBf16));
+  const auto has_its_formats = [&](const Recipe& other) {
+    return other.tokens == recipe.tokens && other.activations == recipe.activations &&
+           other.weights == recipe.weights;
+  };
+  ASSERT_NO_FATAL_FAILURE(run(*std::ranges::find_if(compiler::kRecipes, has_its_formats)));
   EXPECT_EQ(layer_->read<uint16_t>("y"), y);
 }
 
@@ -107,7 +121,11 @@ INSTANTIATE_TEST_SUITE_P(
     All, RecipeRows,
     ::testing::Values(Row{Recipe::kBf16}, Row{Recipe::kFp8Flow, true}, Row{fp8_with_bf16_wgrad()},
                       Row{fp8_with_bf16_wgrad(), true, compiler::Recompute::kMoeExpert},
-                      Row{fp8_forward_bf16_backward(), true}),
+                      Row{fp8_forward_bf16_backward(), true}, Row{Recipe::kFp8Blockwise},
+                      Row{Recipe::kFp8Blockwise, true},
+                      Row{Recipe::kFp8Blockwise, false, compiler::Recompute::kMoeExpert},
+                      Row{fp8_flow_with_casts()},
+                      Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert}),
     [](const auto& test) {
       return std::string(test.param.recipe.name) + (test.param.has_biases ? "_with_biases" : "") +
              (test.param.recompute == compiler::Recompute::kNone ? "" : "_recomputed");

@@ -37,7 +37,7 @@ class LayerMaker {
   void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
 
   void choose_recipe() {
-    constexpr const char* kWithoutKernels[] = {"fp8_blockwise", "mxfp8", "nvfp4"};
+    constexpr const char* kWithoutKernels[] = {"mxfp8", "nvfp4"};
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
     if (random_.in_percent(1))
@@ -46,9 +46,13 @@ class LayerMaker {
       add("recipe", "\"bf16\"");
     else if (random_.in_percent(30))
       add("recipe", "\"fp8_flow\"");
+    else
+      is_blockwise_ = random_.in_percent(50);
+    if (is_blockwise_) add("recipe", "\"fp8_blockwise\"");
     if (random_.in_percent(10)) add("dtype", "\"bf16\"");
     if (random_.in_percent(10)) add("block_size", 128);
-    if (!is_bf16_ && random_.in_percent(30)) add("scale_sharing_k", random_.between(1, 2));
+    if (!is_bf16_ && !is_blockwise_ && random_.in_percent(30))
+      add("scale_sharing_k", random_.between(1, 2));
   }
 
   int64_t most_of_width() const {
@@ -98,7 +102,8 @@ class LayerMaker {
     if (is_bf16_ && local_experts_ != experts_ && random_.in_percent(50))
       add("dispatch", "\"none\"");
     else if (!is_bf16_ && random_.in_percent(40))
-      add("dispatch", random_.in_percent(50) ? "\"none\"" : "\"fp8\"");
+      add("dispatch",
+          random_.in_percent(50) || (is_blockwise_ && is_training_) ? "\"none\"" : "\"fp8\"");
   }
 
   void choose_activation() {
@@ -206,6 +211,7 @@ class LayerMaker {
   LayerSize size_;
   std::vector<std::string> fields_;
   bool is_bf16_ = false;
+  bool is_blockwise_ = false;
   bool is_training_ = false;
   bool has_biases_ = false;
   int64_t experts_ = 1;

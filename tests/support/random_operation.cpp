@@ -25,6 +25,7 @@ class OperationMaker {
                                                     &OperationMaker::activation,
                                                     &OperationMaker::activation,
                                                     &OperationMaker::transpose,
+                                                    &OperationMaker::quantize_columns,
                                                     &OperationMaker::multi_cast_transpose,
                                                     &OperationMaker::grouped_gemm,
                                                     &OperationMaker::grouped_gemm,
@@ -68,7 +69,14 @@ class OperationMaker {
     name("quantize");
     add("max_tokens", random_.between(1, 150));
     add("columns", width());
-    add("scale_sharing_k", random_.between(1, 2));
+    add_recipe(true);
+  }
+
+  // Adds the recipe of rows, and if blocks of these may share scales, how many do.
+  void add_recipe(bool may_share) {
+    const bool is_flow = random_.in_percent(60);
+    if (!is_flow) return add("recipe", "\"fp8_blockwise\"");
+    if (may_share) add("scale_sharing_k", random_.between(1, 2));
   }
 
   void quantize_weights() {
@@ -97,7 +105,7 @@ class OperationMaker {
     add_routed_tokens();
     add("columns", width());
     if (!quantizes) add_choice("format", {"fp8", "bf16"});
-    if (quantizes) add("scale_sharing_k", random_.between(1, 2));
+    if (quantizes) add_recipe(true);
     if (quantizes) add_flag("keep_rows");
     if (is_gradient) return;
     add_choice("topk_probs_dtype", {"f32", "bf16"});
@@ -128,7 +136,14 @@ class OperationMaker {
     add("activation", random_.pick(kActivations));
     if (is_gradient) add_flag("dprobs");
     if (!quantizes && random_.in_percent(30)) add("gate_up_layout", "\"interleaved\"");
-    if (quantizes && !is_gradient) add("scale_sharing_k", random_.between(1, 2));
+    if (quantizes) add_recipe(!is_gradient);
+  }
+
+  void quantize_columns() {
+    name("quantize_columns");
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("columns", width());
   }
 
   void transpose() {

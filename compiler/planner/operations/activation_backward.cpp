@@ -75,6 +75,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
                          .stores_rows = find_write(operation, "output") != nullptr,
                          .tells_dprobs = find_write(operation, "output_dprobs") != nullptr,
                          .transposes_gradient = find_write(operation, "output_colwise") != nullptr,
+                         .casts_columns = is_cast_from_values(backward.operands),
                          .activation = backward.activation};
   KernelPlan kernel{.spec = spec};
   add_arguments(kernel, operation,
@@ -82,8 +83,12 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
                  "output_dprobs", "output_colwise", "act_colwise"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
   kernel.reasons.emplace_back(
-      "gradients of gate and up are quantized in registers, and transposed with the activation in "
-      "shared memory: nothing is dequantized, and wgrad has one scale a tile");
+      spec.casts_columns
+          ? "gradients of gate and up are rounded to bf16 and quantized in registers, and again by "
+            "columns, with the activation, from shared memory: bf16 values are neither written nor "
+            "read"
+          : "gradients of gate and up are quantized in registers, and transposed with the "
+            "activation in shared memory: nothing is dequantized, and wgrad has one scale a tile");
   return kernel;
 }
 

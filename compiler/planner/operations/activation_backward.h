@@ -25,15 +25,16 @@ struct ActivationBackward {
   bool is_interleaved = false;  // whether columns of gate and up alternate, in input and output
 };
 
-// Computes the gradients of a gated activation, and transposes them and the activation itself to
-// operands of wgrad, with one read of h1 for all. Reads what ActivationBackward reads, and
+// Computes the gradients of a gated activation, and makes operands of wgrad from them and from the
+// activation itself, with one read of h1 for all. Reads what ActivationBackward reads, and
 // output_offs, the starts of the groups of columns. Writes act_colwise [C / 128, columns, 128];
 // also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted.
 struct ActivationBackwardTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
   Activation activation = {};
-  Format format = {};
+  Format format = {};    // of the output
+  Format operands = {};  // of the operands of wgrad
 };
 
 KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,

@@ -58,7 +58,8 @@ KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& per
 
 KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& permute) {
   RowChainSpec spec = permuting_spec(operation, permute);
-  spec.quantize = quantize_stage(permute.quantize->format, permute.quantize->blocks_per_scale);
+  spec.quantize =
+      quantize_stage_of_bf16(permute.quantize->format, permute.quantize->blocks_per_scale);
   spec.epsilon = permute.quantize->format.epsilon;
   const Port* const kept = find_write(operation, "kept_output");
   if (kept != nullptr) spec.store = StoreStage::kRowsAndPermuted;

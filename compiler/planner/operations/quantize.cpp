@@ -7,7 +7,13 @@ namespace moejit::compiler {
 
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
   if (!has_scales(format)) return QuantizeStage::kNone;
+  if (format.rounds_to_bf16) return QuantizeStage::k1x128Rounded;
   return blocks_per_scale == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
+}
+
+QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale) {
+  format.rounds_to_bf16 = false;
+  return quantize_stage(format, blocks_per_scale);
 }
 
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
@@ -37,7 +43,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
 
 KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows, const KernelContext&) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.quantize = quantize_stage(rows.format, rows.blocks_per_scale),
+      .spec = RowChainSpec{.quantize = quantize_stage_of_bf16(rows.format, rows.blocks_per_scale),
                            .columns = rows.columns,
                            .epsilon = rows.format.epsilon},
       .reasons = {std::string(rows.reason)},

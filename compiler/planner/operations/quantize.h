@@ -34,8 +34,10 @@ struct QuantizeRows {
   std::string_view reason = {};  // why the cast is needed
 };
 
-// Returns the stage of row chains that quantizes in this format.
+// Return the stage of row chains that quantizes in this format: values that were computed, or rows
+// in bf16, for which there is nothing to round.
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale);
+QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale);
 
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
                        const KernelContext& context);

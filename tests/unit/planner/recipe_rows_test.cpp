@@ -51,6 +51,80 @@ TEST(RecipeRows, PlanFp8ForwardAndBf16Backward) {
   EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_dgrad"), "w1"));
 }
 
+TEST(RecipeRows, PlanOperandsOfWgradThatAreCastFromValues) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
+  EXPECT_EQ(operations_of(plan, Phase::kForward),
+            (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
+                   "unpermute"}));
+  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+            (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
+                   "activation_backward_quantize_both", "permute_quantize_columns_grad",
+                   "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "permute_quantize_columns_x",
+                   "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+  for (const std::string_view rows : {"x", "dy"})
+    EXPECT_EQ(find_tensor(plan, rows)->role, TensorRole::kInput);
+  EXPECT_TRUE(touches(*find_kernel(plan, "permute_quantize_columns_x"), "x"));
+  for (const std::string_view unsaved : {"x_q", "permuted", "act", "dh1"})
+    EXPECT_EQ(find_tensor(plan, unsaved), nullptr) << unsaved;
+  const KernelPlan& wgrad = *find_kernel(plan, "gemm_fc1_wgrad");
+  EXPECT_EQ(std::get<ContractionGroupedGemmSpec>(wgrad.spec).scales, GradientScales::kRow);
+  const TensorPlan& scales = *find_tensor(plan, "x_colwise_scale_inv");
+  EXPECT_EQ(scales.layout, Layout::kScalesColumns);
+  EXPECT_EQ(scales.shape.front().symbol, "C/128");
+  EXPECT_EQ(scales.shape.back().symbol, "H");
+}
+
+TEST(RecipeRows, RoundWhatTheyCastOfComputedValuesAlone) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
+  const auto chain = [&](std::string_view operation) {
+    return std::get<RowChainSpec>(find_kernel(plan, operation)->spec);
+  };
+  EXPECT_EQ(chain("quantize_permute_pad").quantize, QuantizeStage::k1x128);
+  EXPECT_EQ(chain("quantize_permute_pad").epsilon, 0.0f);
+  EXPECT_EQ(chain("activation_quantize").quantize, QuantizeStage::k1x128Rounded);
+  EXPECT_EQ(chain("activation_quantize").epsilon, 0.0f);
+}
+
+TEST(RecipeRows, CastValuesInKernelsOfTheirOwnWhereTheyAreKeptApart) {
+  Layer layer = layer_of(Recipe::kFp8Blockwise);
+  layer.fuse_transpose = layer.fuse_activation_transpose = false;
+  const LayerPlan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+            (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_pad_grad",
+                   "quantize_columns_grad", "activation", "quantize_columns_act", "gemm_fc2_wgrad",
+                   "gemm_fc2_wgrad_add", "activation_backward_quantize", "activation_backward",
+                   "quantize_columns_dh1", "permute_pad", "quantize_columns_x", "gemm_fc1_wgrad",
+                   "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+}
+
+// A kernel has one rule for rows and columns.
+TEST(RecipeRows, KeepCastsApartWhoseRulesDiffer) {
+  Recipe recipe = Recipe::kFp8Flow;
+  recipe.name = "fp8_flow_with_casts";
+  recipe.wgrad_operands = kColumns128x1;
+  EXPECT_NE(find_kernel(plan_of(layer_of(recipe)), "quantize_columns_dh1"), nullptr);
+  recipe.gradients = Recipe::kFp8Blockwise.gradients;
+  EXPECT_EQ(find_kernel(plan_of(layer_of(recipe)), "quantize_columns_dh1"), nullptr);
+}
+
+TEST(RecipeRows, SaveRowsOfTokensForRecomputation) {
+  Layer layer = layer_of(Recipe::kFp8Blockwise);
+  layer.recompute = Recompute::kMoeExpert;
+  const LayerPlan plan = plan_of(layer);
+  EXPECT_EQ(find_tensor(plan, "x_q")->role, TensorRole::kSaved);
+  EXPECT_EQ(find_tensor(plan, "h1")->role, TensorRole::kWorkspace);
+}
+
+TEST(RecipeRows, RefuseTheBackwardPassOfDispatchedRowsWhoseValuesAreElsewhere) {
+  Layer layer = layer_of(Recipe::kFp8Blockwise);
+  layer.dispatch = Dispatch::kFp8;
+  const Result<LayerPlan> plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  layer.passes = {Pass::kForward};
+  EXPECT_TRUE(plan_layer(layer, Target{}));
+}
+
 TEST(RecipeRows, RefuseOperandsThatNoGemmTakesTogether) {
   Recipe recipe = Recipe::kFp8Flow;
   recipe.name = "fp8_tokens_with_bf16_weights";
