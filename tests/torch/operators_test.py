@@ -74,12 +74,12 @@ class Numbers(unittest.TestCase):
         for recipe in RECIPES:
             given = arguments(recipe, Inputs(biases=True), biases=True)
             _, _, *want = ops.backward(*given[ops.backward])
-            main = given[ops.backward_add][9:13]
+            main = given[ops.backward_add][10:14]
             for _ in range(2):
                 ops.backward_add(*given[ops.backward_add])
             for one, other in zip(main, want):
                 torch.testing.assert_close(one, 2 * other, rtol=1e-6, atol=1e-6)
-            ops.backward_add(*given[ops.backward_add][:13], True, given[ops.backward_add][-1])
+            ops.backward_add(*given[ops.backward_add][:14], True, given[ops.backward_add][-1])
             assert_same_bits(self, main, want)
 
     def test_weights_are_left_as_they_are_where_skip_update_says_so(self):
@@ -96,8 +96,8 @@ class Numbers(unittest.TestCase):
         for recompute, reads_both in (("none", False), ("moe_expert", True)):
             *given, layer = arguments("fp8_flow", Inputs(), recompute=recompute)[ops.backward]
             want = ops.backward(*given, layer)
-            none = given[7].new_empty(0)
-            for index, name, is_read in ((7, "quantized", reads_both), (8, "quantized_colwise", True)):
+            none = given[8].new_empty(0)
+            for index, name, is_read in ((8, "quantized", reads_both), (9, "quantized_colwise", True)):
                 less = [*given[:index], none, *given[index + 1:]]
                 with self.subTest(recompute=recompute, left_out=name):
                     if is_read:
@@ -144,9 +144,9 @@ class Refusals(unittest.TestCase):
             Inputs(MAX_TOKENS + 1).run("fp8_flow")
 
     def test_the_saved_block_of_another_number_of_tokens(self):
-        dy, saved, probs, *others = arguments("bf16", self.inputs)[ops.backward]
+        dy, saved, x, probs, *others = arguments("bf16", self.inputs)[ops.backward]
         with self.assertRaisesRegex(RuntimeError, rf"tensor saved: it has {saved.numel()} elements of 8 bits, wanted"):
-            ops.backward(dy[:8], saved, probs[:8], *others)
+            ops.backward(dy[:8], saved, x, probs[:8], *others)
 
     def test_a_description_that_is_wrong(self):
         with self.assertRaisesRegex(RuntimeError, r"unknown key[^$]*hint: did you mean top_k"):

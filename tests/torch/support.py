@@ -18,15 +18,16 @@ torch.set_num_threads(2)
 
 from moejit.torch import experts, layer_text, ops
 from moejit.torch.devices import target_of
+from moejit.torch.function import x_of_backward
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = torch.device(os.environ.get("MOEJIT_TEST_DEVICE", "cpu"))
-RECIPES = ("bf16", "fp8_flow")
+RECIPES = ("bf16", "fp8_blockwise", "fp8_flow")
 E, K, H, I, MAX_TOKENS = 8, 2, 64, 32, 64
 TOKENS = 12
 # The largest relative error beside float32 of the same bf16 inputs: 8 mantissa bits, and 4 of FP8, in each of a
 # handful of roundings; tests/cli/hugging_face_test.py derives them.
-BOUNDS = {"bf16": 0.006, "fp8_flow": 0.09}
+BOUNDS = {"bf16": 0.006, "fp8_blockwise": 0.09, "fp8_flow": 0.09}
 
 
 def describe(recipe, **fields):
@@ -100,7 +101,7 @@ def arguments(recipe, inputs, biases=False, **fields):
     b1, b2 = (none if bias is None else bias.detach() for bias in (inputs.b1, inputs.b2))
     quantized, colwise = ops.quantize(w1, w2, layer)
     _, saved, _ = ops.forward(x, ids, probs, w1, w2, b1, b2, quantized, layer)
-    kept = (inputs.dy, saved, probs, w1, w2, b1, b2, quantized, colwise)
+    kept = (inputs.dy, saved, x_of_backward(x, layer), probs, w1, w2, b1, b2, quantized, colwise)
     main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
     skip = torch.ones(1, dtype=torch.int32, device=DEVICE)
     in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, colwise, skip, layer)}
@@ -115,12 +116,13 @@ def halves_arguments(recipe, inputs, biases=False, **fields):
     """The same of backward in two halves. The weights half gets what it reads: T, and the two blocks."""
     layer = text(recipe, biases=biases, wgrad_dtype="f32", backward_halves=True, **fields)
     given = arguments(recipe, inputs, biases)
-    _, _, probs, w1, w2, b1, b2, _, _ = given[ops.forward]
+    x, _, probs, w1, w2, b1, b2, _, _ = given[ops.forward]
     _, saved, _ = ops.forward(*given[ops.forward][:-1], layer)
-    data = (inputs.dy, saved, probs, w1, w2, b1, b2, *given[ops.backward][7:9])
+    x = x_of_backward(x, layer)
+    data = (inputs.dy, saved, x, probs, w1, w2, b1, b2, *given[ops.backward][8:10])
     none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
     *_, deferred = ops.backward_data(*data, layer)
-    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, *[none] * 5, none.byte(), none.byte(), deferred)
+    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, x, *[none] * 5, none.byte(), none.byte(), deferred)
     main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
     return {ops.backward: (*data, layer), ops.backward_data: (*data, layer), ops.backward_weights: (*kept, layer),
             ops.backward_weights_add: (*kept, *main, False, layer)}

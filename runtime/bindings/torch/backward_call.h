@@ -41,19 +41,28 @@ inline void add_quantized(Call& call, const ReadyLayer& ready, Blocks blocks, ui
   call.add_quantized("quantized_colwise", blocks.colwise, ready.quantized_colwise, function);
 }
 
-// Adds what backward operators begin with, given dy, saved, topk_probs, w1, w2, b1, b2, quantized,
-// quantized_colwise.
+// Adds what backward takes again from forward, given dy, saved, x, topk_probs, w1, w2, b1, b2,
+// quantized, quantized_colwise. A tensor of one dimension in place of x stands for none, for layers
+// whose backward does not read it.
+template <std::size_t kCount>
+void add_kept(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
+              uint32_t function) {
+  call.set_saved(in[1]);
+  if (in[2].dl().ndim == 2) call.add("x", in[2]);
+  call.add("topk_probs", in[3]);
+  call.add("w1", in[4]);
+  call.add("w2", in[5]);
+  call.add_unless_empty("b1", in[6]);
+  call.add_unless_empty("b2", in[7]);
+  add_quantized(call, ready, {in[8], in[9]}, function);
+}
+
+// Adds what backward operators begin with: dy, and what add_kept() adds.
 template <std::size_t kCount>
 void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
                          uint32_t function) {
   call.add("dy", in[0]);
-  call.set_saved(in[1]);
-  call.add("topk_probs", in[2]);
-  call.add("w1", in[3]);
-  call.add("w2", in[4]);
-  call.add_unless_empty("b1", in[5]);
-  call.add_unless_empty("b2", in[6]);
-  add_quantized(call, ready, {in[7], in[8]}, function);
+  add_kept(call, ready, in, function);
   call.allocate_workspace();
 }
 

@@ -8,8 +8,8 @@ namespace moejit::torch {
 namespace {
 
 void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<9> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                          "quantized_colwise"});
+  Arguments<10> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                           "quantized_colwise"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
@@ -37,19 +37,13 @@ void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
     call.add_shape("dy", *ready.find_output("y"));
   else
     call.add("dy", in[0]);
-  call.set_saved(in[1]);
-  call.add("topk_probs", in[2]);
-  call.add("w1", in[3]);
-  call.add("w2", in[4]);
-  call.add_unless_empty("b1", in[5]);
-  call.add_unless_empty("b2", in[6]);
-  add_quantized(call, ready, {in[7], in[8]}, MOEJIT_USED_BY_BACKWARD_WEIGHTS);
-  call.set_deferred(in[9]);
+  add_kept(call, ready, in, MOEJIT_USED_BY_BACKWARD_WEIGHTS);
+  call.set_deferred(in[10]);
   call.allocate_workspace();
 }
 
 void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<10> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+  Arguments<11> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
                            "quantized_colwise", "deferred"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
@@ -63,9 +57,9 @@ void backward_weights(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
 }
 
 void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<14, 1> in(
-      stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized", "quantized_colwise",
-              "deferred", "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  Arguments<15, 1> in(
+      stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+              "quantized_colwise", "deferred", "main_dw1", "main_dw2", "main_db1", "main_db2"});
   const Tensor& dy = in.tensors()[0];
   const auto mode = in.flag(0) ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD;
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
@@ -73,7 +67,7 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
   Call call(ready, dy.device(), tokens);
   add_weights_half_inputs(call, ready, in.tensors());
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
-    call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[11 + i]);
   check(moejit_layer_backward_weights(ready.layer, mode, call.get()));
 }
 
@@ -81,17 +75,18 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
 
 const std::array<Operator, 3> kHalvesOperators = {{
     {"backward_data",
-     "backward_data(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
+     "backward_data(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
      "Tensor dprobs, Tensor deferred)",
      backward_data},
     {"backward_weights",
-     "backward_weights(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "backward_weights(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "
      "str layer) -> (Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
      backward_weights},
     {"backward_weights_add",
-     "backward_weights_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "backward_weights_add(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor "
+     "w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "
      "Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool "
      "overwrite, str layer) -> ()",

@@ -110,8 +110,8 @@ void quantize_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
 }
 
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<9> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                          "quantized_colwise"});
+  Arguments<10> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+                           "quantized_colwise"});
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
@@ -128,7 +128,7 @@ void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
 }
 
 void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<13, 1> in(stack, {"dy", "saved", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
+  Arguments<14, 1> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
                               "quantized_colwise", "main_dw1", "main_dw2", "main_db1", "main_db2"});
   const Tensor& dy = in.tensors()[0];
   const bool overwrite = in.flag(0);
@@ -140,7 +140,7 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
   call.allocate_deferred();
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
-    call.add_unless_empty(kWeightGradients[i], in.tensors()[9 + i]);
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
   check(moejit_layer_backward(
       ready.layer, overwrite ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD, call.get()));
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
@@ -170,13 +170,13 @@ const std::array<Operator, 7> kOperators = {{
      "Tensor quantized, Tensor quantized_colwise)",
      quantize_forward},
     {"backward",
-     "backward(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
+     "backward(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
      "Tensor dprobs, Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
      backward},
     {"backward_add",
-     "backward_add(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) main_dw1, "
+     "backward_add(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) main_dw1, "
      "Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool overwrite, str layer) "
      "-> (Tensor dx, Tensor dprobs)",
      backward_add},

@@ -67,6 +67,11 @@ class Plan:
         """Whether backward reads row-wise weights too, which it does if it recomputes activations."""
         return any(tensor.used_by - {"update_weights", "forward"} for tensor in self.quantized.tensors)
 
+    @functools.cached_property
+    def backward_reads_x(self) -> bool:
+        """Whether backward reads x again, which it does if it quantizes values of x for the gradients of weights."""
+        return "x" in self.tensors and bool(self.tensors["x"].used_by - {"forward"})
+
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
         fields = json.loads(self.json)
         recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k")])

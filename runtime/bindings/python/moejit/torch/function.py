@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from moejit.torch import ops
-from moejit.torch.layers import backward_reads_quantized, read_by_backward
+from moejit.torch.layers import backward_reads_quantized, backward_reads_x, read_by_backward
 
 
 class ExpertsFunction(torch.autograd.Function):
@@ -17,7 +17,7 @@ class ExpertsFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, gradient_dtypes, layer):
         y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        keep(ctx, layer, status, *pack(read_by_backward(layer), saved, topk_probs, w1, w2, b1, b2, quantized,
+        keep(ctx, layer, status, *pack(read_by_backward(layer), saved, x, topk_probs, w1, w2, b1, b2, quantized,
                                        quantized_colwise))
         ctx.gradient_dtypes = gradient_dtypes
         return y, status
@@ -40,8 +40,8 @@ class MainGradFunction(torch.autograd.Function):
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main1, main2, main3, main4,
                 dummies, overwrite, layer):
         y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2, *of_backward(quantized, quantized_colwise, layer),
-             main1, main2, main3, main4)
+        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, w1, w2, b1, b2,
+             *of_backward(quantized, quantized_colwise, layer), main1, main2, main3, main4)
         ctx.dummies = dummies
         ctx.overwrite = overwrite
         return y, status
@@ -50,7 +50,7 @@ class MainGradFunction(torch.autograd.Function):
     def backward(ctx, dy, _):
         kept = ctx.saved_tensors
         dx, dprobs = ops.backward_add(rows_of(dy), *kept, ctx.overwrite, ctx.layer)
-        dummies = tuple(as_dummy(weight, kind) for weight, kind in zip(kept[2:6], ctx.dummies))
+        dummies = tuple(as_dummy(weight, kind) for weight, kind in zip(kept[3:7], ctx.dummies))
         return *gradients(ctx.needs_input_grad, dx, dprobs), *dummies, *[None] * 9
 
 
@@ -62,8 +62,8 @@ def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> 
     ctx.set_materialize_grads(False)
 
 
-def pack(is_read: tuple[bool, bool, bool], saved: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
-         w2: torch.Tensor, b1: torch.Tensor, b2: torch.Tensor, quantized: torch.Tensor,
+def pack(is_read: tuple[bool, bool, bool, bool], saved: torch.Tensor, x: torch.Tensor, topk_probs: torch.Tensor,
+         w1: torch.Tensor, w2: torch.Tensor, b1: torch.Tensor, b2: torch.Tensor, quantized: torch.Tensor,
          quantized_colwise: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Returns the tensors to keep for backward. Other ones, such as quantized weights that only forward reads, are freed.
 
@@ -76,20 +76,23 @@ def pack(is_read: tuple[bool, bool, bool], saved: torch.Tensor, topk_probs: torc
     kept = (saved, topk_probs, w1, w2)
     if is_read[0]:
         kept += (b1, b2)
-    if is_read[1]:
-        kept += (quantized,)
-    return (*kept, quantized_colwise) if is_read[2] else kept
+    for each, tensor in zip(is_read[1:], (quantized, quantized_colwise, x)):
+        if each:
+            kept += (tensor,)
+    return kept
 
 
-def unpack(is_read: tuple[bool, bool, bool], none: torch.Tensor,
+def unpack(is_read: tuple[bool, bool, bool, bool], none: torch.Tensor,
            kept: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Returns the arguments of an operator of backward from `saved` on, given what pack() returned.
 
     `none`, which has no elements, stands for those that were not kept.
     """
-    b1, b2 = kept[4:6] if is_read[0] else (none, none)
-    quantized = kept[4 + 2 * is_read[0]] if is_read[1] else none
-    return *kept[:4], b1, b2, quantized, kept[-1] if is_read[2] else none
+    saved, topk_probs, w1, w2, *others = kept
+    rest = iter(others)
+    b1, b2 = (next(rest), next(rest)) if is_read[0] else (none, none)
+    quantized, quantized_colwise, x = (next(rest) if each else none for each in is_read[1:])
+    return saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise
 
 
 def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
@@ -103,6 +106,11 @@ def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
                            "experts, which have none\nhint: take gradients of gradients on models with another "
                            "implementation of experts")
     return dy.contiguous()
+
+
+def x_of_backward(x: torch.Tensor, layer: str) -> torch.Tensor:
+    """Returns x if backward reads it again, else an empty tensor, so that x may be freed after forward."""
+    return x if backward_reads_x(layer) else x.new_empty(0)
 
 
 def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,

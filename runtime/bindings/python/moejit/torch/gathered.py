@@ -7,7 +7,7 @@ import math
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import gradients, keep, rows_of
+from moejit.torch.function import gradients, keep, rows_of, x_of_backward
 from moejit.torch.layers import backward_reads_quantized, plan_of
 
 
@@ -182,16 +182,16 @@ class GatheredFunction(torch.autograd.Function):
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, gradient_dtypes, is_transposed, layer):
         made = operands(w1, w2, is_transposed, layer, "forward")
         y, saved, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
-        keep(ctx, layer, status, saved, topk_probs, w1, w2, b1, b2)
+        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, w1, w2, b1, b2)
         ctx.is_transposed = is_transposed
         ctx.gradient_dtypes = gradient_dtypes
         return y, status
 
     @staticmethod
     def backward(ctx, dy, _):
-        saved, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
+        saved, x, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
         made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")
-        dx, dprobs, *of_weights = ops.backward(rows_of(dy), saved, topk_probs, *made[:2], b1, b2, *made[2:],
+        dx, dprobs, *of_weights = ops.backward(rows_of(dy), saved, x, topk_probs, *made[:2], b1, b2, *made[2:],
                                                ctx.layer)
         if ctx.is_transposed:
             of_weights[:2] = [each.transpose(1, 2).contiguous() if each.dim() == 3 else each for each in of_weights[:2]]

@@ -9,7 +9,7 @@ from typing import Callable, Sequence
 import torch
 
 from moejit.torch import ops
-from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of
+from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of, x_of_backward
 from moejit.torch.main_grads import take_main_grads
 
 
@@ -117,7 +117,8 @@ class _DataHalfFunction(torch.autograd.Function):
         # `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
         made = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
-        keep(ctx, layer, status, saved, topk_probs, *of_layer, *of_backward(quantized, quantized_colwise, layer), *made)
+        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, *of_layer,
+             *of_backward(quantized, quantized_colwise, layer), *made)
         ctx.others = others
         return y, status
 
@@ -131,6 +132,6 @@ class _DataHalfFunction(torch.autograd.Function):
         arguments = (dy, *kept)
         if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read the inputs
             none = dy.new_empty(0)
-            arguments = (dy.new_empty(dy.shape[0], 0), kept[0], none, none, none, none, none, none, none)
+            arguments = (dy.new_empty(dy.shape[0], 0), *kept[:2], none, none, none, none, none, none, none)
         delayed.queue.append(_WeightsHalf(ctx.layer, (*arguments, deferred), weights, gradient_dtypes, parameters))
         return None, *gradients(ctx.needs_input_grad[1:], dx, dprobs), *[None] * 4

@@ -96,15 +96,22 @@ def backward_reads_quantized(layer: str) -> bool:
     return plan_of(layer).backward_reads_quantized
 
 
+@torch.compiler.assume_constant_result
+def backward_reads_x(layer: str) -> bool:
+    """Returns whether backward reads x again."""
+    return plan_of(layer).backward_reads_x
+
+
 @functools.lru_cache(maxsize=None)
-def _read_by_backward(layer: str) -> tuple[bool, bool, bool]:
+def _read_by_backward(layer: str) -> tuple[bool, bool, bool, bool]:
     planned = plan_of(layer)
-    return "b1" in planned.tensors, planned.backward_reads_quantized, planned.quantized_colwise.bytes > 0
+    return ("b1" in planned.tensors, planned.backward_reads_quantized, planned.quantized_colwise.bytes > 0,
+            planned.backward_reads_x)
 
 
 @torch.compiler.assume_constant_result
-def read_by_backward(layer: str) -> tuple[bool, bool, bool]:
-    """Returns whether backward reads the biases, the row-wise quantized weights, and the column-wise ones."""
+def read_by_backward(layer: str) -> tuple[bool, bool, bool, bool]:
+    """Returns whether backward reads the biases, the row-wise quantized weights, the column-wise ones, and x."""
     return _read_by_backward(layer)
 
 

@@ -123,39 +123,39 @@ def _quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2, layer):
     return y, saved, status, kept, quantized_colwise
 
 
-def _backward(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
+def _backward(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+    _check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
            quantized=quantized, quantized_colwise=quantized_colwise)
     return tuple(_output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
 
 
-def _backward_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main_dw1, main_dw2, main_db1,
+def _backward_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main_dw1, main_dw2, main_db1,
                   main_db2, overwrite, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+    _check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
            quantized=quantized, quantized_colwise=quantized_colwise, dw1=main_dw1, dw2=main_dw2)
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
 
 
-def _backward_data(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
+def _backward_data(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward_data", dy=dy, saved=saved, topk_probs=topk_probs, w1=w1, w2=w2,
+    _check(planned, tokens, "backward_data", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
            quantized=quantized, quantized_colwise=quantized_colwise)
     deferred = dy.new_empty(_deferred_bytes(planned, tokens), dtype=torch.uint8)
     return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy), deferred
 
 
-def _backward_weights(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, layer):
+def _backward_weights(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, layer):
     planned = plan_of(layer)
     _check_devices(saved=saved, deferred=deferred)
     return tuple(_output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
 
 
-def _backward_weights_add(dy, saved, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, main_dw1,
+def _backward_weights_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, main_dw1,
                           main_dw2, main_db1, main_db2, overwrite, layer):
     _check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
 

@@ -155,7 +155,7 @@ class _TrainingFunction(torch.autograd.Function):
         else:
             quantized = colwise = record.none
             y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, record.layer)
-        ctx.save_for_backward(*pack(record.is_read, saved, topk_probs, w1, w2, b1, b2, quantized, colwise))
+        ctx.save_for_backward(*pack(record.is_read, saved, x, topk_probs, w1, w2, b1, b2, quantized, colwise))
         ctx.set_materialize_grads(False)
         ctx.record = record
         record.state.status = status
