@@ -242,6 +242,9 @@ const Case kNumbers[] = {
     {"shared_scales_of_bf16", with("recipe", "\"bf16\", \"scale_sharing_k\": 2"),
      ErrorCode::kInvalidValue,
      "layer.json:1: $.scale_sharing_k: got 2 with the recipe bf16, wanted 1", "fp8_flow"},
+    {"shared_scales_of_block_scaling", with("recipe", "\"fp8_blockwise\", \"scale_sharing_k\": 2"),
+     ErrorCode::kInvalidValue,
+     "layer.json:1: $.scale_sharing_k: got 2 with the recipe fp8_blockwise, wanted 1", "fp8_flow"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Numbers, LayerError, testing::ValuesIn(kNumbers), case_name);

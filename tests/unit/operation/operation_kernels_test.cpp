@@ -61,6 +61,26 @@ TEST(OperationKernels, AreThoseOfALayerInFp8) {
   expect_kernel_of(apart, R"({"operation": "quantize", "max_tokens": 256, "columns": 512})");
 }
 
+TEST(OperationKernels, AreThoseOfALayerWhoseOperandsOfWgradAreCast) {
+  const LayerPlan layer = layer_plan(R"(, "recipe": "fp8_blockwise")");
+  const int64_t p = layer.layer.max_permuted_rows;
+  const std::string_view recipe = R"(, "recipe": "fp8_blockwise")";
+  expect_kernel_of(layer,
+                   tokens("quantize_permute_pad", fmt::format(R"(, "columns": 512{})", recipe)));
+  expect_kernel_of(
+      layer, tokens("quantize_permute_pad_grad", fmt::format(R"(, "columns": 512{})", recipe)));
+  for (const std::string_view name : {"activation_quantize", "activation_backward_quantize"})
+    expect_kernel_of(layer, rows(name, p, fmt::format(R"(, "intermediate": 192{})", recipe)));
+  const auto cast = [](const Plan& plan) {
+    return std::get<ColumnCastSpec>(
+        std::ranges::find_if(plan.kernels, [](const KernelPlan& kernel) {
+          return std::holds_alternative<ColumnCastSpec>(kernel.spec);
+        })->spec);
+  };
+  EXPECT_EQ(cast(plan_of(operation_of(rows("quantize_columns", p, R"(, "columns": 512)")))),
+            cast(layer));
+}
+
 TEST(OperationKernels, AreThoseOfALayerInBf16) {
   const LayerPlan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
   const int64_t p = layer.layer.max_permuted_rows;
