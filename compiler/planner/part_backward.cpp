@@ -2,6 +2,7 @@
 #include "compiler/planner/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace moejit::compiler {
@@ -9,6 +10,8 @@ namespace {
 
 using Operations = std::vector<Operation>;
 using Names = std::set<std::string, std::less<>>;
+
+constexpr std::array kOutputs = {"dx", "dprobs"};  // of the data half
 
 // Adds the reads of an operation to `wanted` if the data half needs it, and returns whether it
 // does.
@@ -19,7 +22,9 @@ bool need(Names& wanted, const Operation& operation) {
   // place.
   const bool is_made_of_h1 = kind_of<Activate>(operation) != nullptr &&
                              wanted.contains(read_of(operation, "input").tensor);
-  if (!is_needed && !is_made_of_h1) return false;
+  // Of dy the weights half has the shape alone, so that whoever has a data half reads dy there.
+  const bool has_data_half = wanted.size() > kOutputs.size();
+  if (!is_needed && !is_made_of_h1 && !(has_data_half && reads(operation, "dy"))) return false;
   for (const Port& port : operation.reads) wanted.insert(port.tensor);
   return true;
 }
@@ -49,7 +54,7 @@ void permute_again(Operations& operations, Operations::iterator weights_half) {
 void part_backward(Graph& graph) {
   Operations& operations = graph.operations;
   const auto backward = std::ranges::find(operations, Phase::kBackward, &Operation::phase);
-  Names wanted = {"dx", "dprobs"};
+  Names wanted(kOutputs.begin(), kOutputs.end());
   for (auto operation = operations.end(); operation != backward;) {
     --operation;
     operation->half = need(wanted, *operation) ? BackwardHalf::kData : BackwardHalf::kWeights;

@@ -31,7 +31,7 @@ class Operators(unittest.TestCase):
             given = halves_arguments(recipe, Inputs(biases=True), biases=True)
             want = ops.backward_weights(*given[ops.backward_weights])
             *kept, _, layer = given[ops.backward_weights_add]
-            main = kept[10:]
+            main = kept[11:]
             for _ in range(2):
                 ops.backward_weights_add(*kept, False, layer)
             for one, other in zip(main, want):
