@@ -4,7 +4,8 @@ import re
 import subprocess
 import sys
 
-NEEDED = re.compile(r"^(libtorch_cpu\.so|libmoejit\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|libm\.so\.6|libc\.so\.6)$")
+NEEDED = re.compile(r"^(libtorch_cpu\.so|libmoejit\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|libm\.so\.6|libc\.so\.6"
+                    r"|ld-linux-x86-64\.so\.2)$")  # glibc's own, which has the addresses of thread_local variables
 # Of versions: libc, libgcc and libstdc++.
 UNDEFINED = re.compile(r"^(torch_|aoti_torch_|moejit_)\w+(@.*)?$|@(GLIBC|GLIBCXX|GCC|CXXABI)_")
 WEAK = re.compile(r"^(_ITM_|__gmon_start__)")  # which any library asks for and none needs
