@@ -22,7 +22,8 @@ bool need(Names& wanted, const Operation& operation) {
   // place.
   const bool is_made_of_h1 = kind_of<Activate>(operation) != nullptr &&
                              wanted.contains(read_of(operation, "input").tensor);
-  // Of dy the weights half has the shape alone, so that whoever has a data half reads dy there.
+  // The weights half gets the shape of dy alone, so an operation that reads dy runs in the data
+  // half.
   const bool has_data_half = wanted.size() > kOutputs.size();
   if (!is_needed && !is_made_of_h1 && !(has_data_half && reads(operation, "dy"))) return false;
   for (const Port& port : operation.reads) wanted.insert(port.tensor);

@@ -103,7 +103,7 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Of weight gradients, and of one that CTAs make in clusters.
+// Lists kernels of weight gradients, one of which CTAs make in clusters.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {

@@ -180,7 +180,7 @@ TEST_F(GatedGradientColumnsKernel, DoesNotDependOnTheOrderOfThreads) {
   }
 }
 
-// Of a pair of warps, which takes all halves of the tiles, and of more pairs than there are halves.
+// One pair of warps takes all halves of the tiles; then there are more pairs than halves.
 TEST_F(GatedGradientColumnsKernel, HasTheseBitsForAllCandidates) {
   const auto programs = programs_of(
       candidates_of(GatedGradientSpec{.columns = 272, .casts_columns = true}, kManyRows));

@@ -75,7 +75,7 @@ TEST(ContractionGroupedGemm, MapsOneMatrixForEachExpert) {
   EXPECT_EQ(maps[2].box.box, (std::array<int32_t, 4>{32, 64, 1}));
 }
 
-// Of B each CTA of a cluster copies half of the rows, or of bf16 half of the tokens of a step.
+// Each CTA of a cluster copies half of B: half of its rows, or of bf16 half of a step's tokens.
 TEST(ContractionGroupedGemm, SplitsBAmongTheCtasOfACluster) {
   ContractionGroupedGemmSpec spec = choose_tiles(problem(GradientOutput::kF32), 4096);
   EXPECT_EQ(launch_shape(spec).cluster_ctas, 1);

@@ -137,7 +137,7 @@ TEST(GemmCandidates, HaveClustersWhereGroupsHaveSeveralRowTiles) {
   EXPECT_FALSE(have_clusters(mn_major, 8192));
 }
 
-// Of wgrad where there are wide tiles, below each other, and groups have several steps.
+// wgrad has them where there are wide tiles below each other, and groups have several steps.
 TEST(GemmCandidates, OfWgradHaveClustersWhereTilesHaveSeveralSteps) {
   const auto count_clusters = [](const ContractionGroupedGemmSpec& problem, int64_t columns) {
     return std::ranges::count_if(
