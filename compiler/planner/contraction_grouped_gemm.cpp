@@ -5,6 +5,7 @@
 #include "compiler/launch.h"
 #include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "compiler/planner/tuned_candidate.h"
 
 #include <fmt/core.h>
@@ -90,10 +91,7 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
       fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
                   "own",
                   spec.panels_staged)};
-  if (spec.cluster_ctas > 1)
-    reasons.emplace_back(
-        "two CTAs with tiles below each other read each tile of B from L2 once for both: less "
-        "energy, and less traffic where B is larger than L2");
+  if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
   if (spec.sections > 1)
     reasons.push_back(fmt::format(
         "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",

@@ -95,14 +95,13 @@ bool wants_one_width(const GroupedGemmSpec& spec, const ColumnTiles& tiles) {
 
 // Returns whether two CTAs share B by default. Measured with scales of blocks as the time that
 // clusters spare (docs/performance.md): 0 to 19 % on an H100, 2 to 6 % on an H200. With smaller
-// matrices, shorter contractions and smaller groups it is -2 to 2 %.
+// matrices and shorter contractions it is -2 to 2 %, with groups of 512 rows -5 %.
 bool wants_cluster(const GroupedGemmSpec& spec, const GroupRows& rows) {
   const int64_t matrix_bytes =
       int64_t{spec.sections} * spec.section_n * spec.k * size_bytes(spec.operands);
-  return has_blocks(spec) && may_be_clustered(spec) && spec.k >= kLeastClusterK &&
+  return has_blocks(spec) && gains_by_clusters(spec) && spec.k >= kLeastClusterK &&
          matrix_bytes >= kLeastClusterBytes &&
-         rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastClusterRows &&
-         (spec.wide_tiles > 0 || tile_sections(spec) > 1);
+         rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastClusterRows;
 }
 
 // Sets as many stages as fit into shared memory, but at most `most`.
@@ -207,6 +206,10 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   return spec;
 }
 
+bool gains_by_clusters(const GroupedGemmSpec& spec) {
+  return may_be_clustered(spec) && (spec.wide_tiles > 0 || tile_sections(spec) > 1);
+}
+
 bool may_be_swapped(const GroupedGemmSpec& problem) {
   return problem.b_major == Major::kK && tile_sections(problem) == 1;
 }
@@ -238,10 +241,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
-  if (spec.cluster_ctas > 1)
-    reasons.emplace_back(
-        "two CTAs with tiles below each other read each tile of B from L2 once for both: less "
-        "energy, and less traffic where B is larger than L2");
+  if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(
         "the contraction runs along B's rows, and WGMMA takes bf16 from columns too: nothing is "

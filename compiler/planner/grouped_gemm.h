@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -43,6 +44,15 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
 // choose_tiles(), with clusters of two CTAs where contraction and groups are long.
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
+
+// Says why CTAs run in clusters: row-grouped GEMMs and wgrad have the same reason.
+inline constexpr std::string_view kClusterReason =
+    "two CTAs with tiles below each other read each tile of B from L2 once for both: less energy, "
+    "and less traffic where B is larger than L2";
+
+// Returns whether tiles are wide enough for clusters: narrow tiles alone read more of A than
+// sharing B spares.
+bool gains_by_clusters(const GroupedGemmSpec& spec);
 
 // Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);

@@ -46,18 +46,17 @@ void add_orders(GroupedGemmSpec spec, int64_t most_tiles, CandidateList<GroupedG
 }
 
 // Adds clusters of two CTAs where most groups have several row tiles: of an odd number of them, one
-// CTA has nothing to do in the last step. Narrow tiles alone read more of A than sharing B spares.
+// CTA has nothing to do in the last step. Fewer stages are tried in the usual order alone.
 void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t most_tiles,
                   CandidateList<GroupedGemmSpec>& list) {
-  if (!may_be_clustered(chosen) || rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows)
-    return;
+  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows) return;
   for (GroupedGemmSpec spec : section_covers(chosen)) {
-    if (spec.wide_tiles == 0 && tile_sections(spec) == 1) continue;
+    if (!gains_by_clusters(spec)) continue;
     spec.cluster_ctas = 2;
     add_orders(spec, most_tiles, list);
   }
-  if (chosen.wide_tiles == 0 && tile_sections(chosen) == 1) return;
-  GroupedGemmSpec fewer_stages = chosen;  // tried in the usual order alone
+  if (!gains_by_clusters(chosen)) return;
+  GroupedGemmSpec fewer_stages = chosen;
   fewer_stages.cluster_ctas = 2;
   fewer_stages.stages = chosen.stages - 1;
   list.add(fewer_stages);
