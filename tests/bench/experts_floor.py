@@ -35,7 +35,7 @@ def module_of(w1, w2, quantized, layer):
         @staticmethod
         def backward(ctx, dy):
             saved, probs, w1, w2, colwise = ctx.saved_tensors
-            dx, dprobs, dw1, dw2, _, _ = backward(dy, saved, probs, w1, w2, none, none, none, colwise, layer)
+            dx, dprobs, dw1, dw2, _, _ = backward(dy, saved, none, probs, w1, w2, none, none, none, colwise, layer)
             return dx, None, dprobs, dw1, dw2
 
     class Module(torch.nn.Module):

@@ -54,12 +54,12 @@ void train(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/)
 
 // Stands for moejit::backward.
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<9> in(stack);
-  for (const std::size_t index : {0, 2, 3, 4}) in.describe(index, "");
+  Arguments<10> in(stack);
+  for (const std::size_t index : {0, 3, 4, 5}) in.describe(index, "");
   const auto& tensors = in.tensors();
   const DLDevice device = tensors[0].device();
-  std::array<Tensor, 6> results = {make_like(tensors[0]),  make_like(tensors[2]),
-                                   make_like(tensors[3]),  make_like(tensors[4]),
+  std::array<Tensor, 6> results = {make_like(tensors[0]),  make_like(tensors[3]),
+                                   make_like(tensors[4]),  make_like(tensors[5]),
                                    make(0, kBf16, device), make(0, kBf16, device)};
   const Tensor workspace = make(kWorkspaceBytes, kBytes, device);
   for (std::size_t i = 0; i < results.size(); ++i) stack[i] = results[i].release();
@@ -75,9 +75,9 @@ constexpr std::array<Operator, 3> kFloor = {{
      "Tensor b2, Tensor quantized, str layer) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
      train},
     {"backward",
-     "backward(Tensor dy, Tensor saved, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
-     "Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor, Tensor, "
-     "Tensor, Tensor, Tensor, Tensor)",
+     "backward(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor, "
+     "Tensor, Tensor, Tensor, Tensor, Tensor)",
      backward},
 }};
 
