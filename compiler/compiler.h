@@ -57,19 +57,20 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
                              const PlanOptions& options = {});
 
 // Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. It
-// reads these fields of `problem`: operands, scales, accumulation, local_experts, sections,
-// section_n, k, and for scales of blocks blocks_per_promotion; it chooses the tiles. `rows` is P.
-// Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to the tensors "a",
-// "b", "d" and to tensors with the arguments' own names. Launch, numbers and work are for P rows.
-// Errors: parts of the problem that do not go together (kUnsupported).
+// reads these fields of `problem`: operands, is_a_e5m2, scales, accumulation, local_experts,
+// sections, section_n, k, and for scales of blocks blocks_per_promotion; it chooses the tiles.
+// `rows` is P. Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to the
+// tensors "a", "b", "d" and to tensors with the arguments' own names. Launch, numbers and work are
+// for P rows. Errors: parts of the problem that do not go together (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
                                      const PlanOptions& options = {});
 
 // Plans one contraction-grouped GEMM without a layer, of C = `columns` columns, a multiple of 128.
-// It reads these fields of `problem`: scales, output, local_experts, rows and n; it chooses the
-// tiles. The parameter record is in params/contraction_grouped_gemm_params.h.
-KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem, int64_t columns,
-                                         const PlanOptions& options = {});
+// It reads these fields of `problem`: scales, output, accumulation, is_a_e5m2, local_experts, rows
+// and n; it chooses the tiles. The parameter record is in params/contraction_grouped_gemm_params.h.
+// Errors: parts of the problem that do not go together (kUnsupported).
+Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                                 int64_t columns, const PlanOptions& options = {});
 
 // Plans one multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
 // pointers of params/multi_cast_transpose_params.h, bound to tensors with the same names;

@@ -157,6 +157,8 @@ std::string to_json(const Layer& layer) {
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));
+  if (layer.recipe.tokens.rule == ScaleRule::kQuotient)
+    add("power_of_2_scales", layer.power_of_2_scales ? "true" : "false");
   add("splits_alignment", std::to_string(layer.splits_alignment));
   add("max_tokens", std::to_string(layer.max_tokens));
   add("max_permuted_rows", std::to_string(layer.max_permuted_rows));

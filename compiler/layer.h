@@ -62,6 +62,7 @@ struct Layer {
   Recipe recipe = Recipe::kFp8Flow;
   int32_t block_size = 128;     // contraction elements of a scale block
   int32_t scale_sharing_k = 1;  // neighboring scale blocks along the contraction that share a scale
+  bool power_of_2_scales = false;  // whether scales that are quotients become powers of two
   int32_t splits_alignment = 128;  // each expert's rows start at a multiple of this
   int64_t max_tokens = 0;          // largest T of one call
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
@@ -121,7 +122,8 @@ std::string_view to_string(GateUpLayout layout);
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
-// fields (`gradients` only with a backward pass) in a stable order and ends with a newline.
+// fields (`gradients` only with a backward pass, `power_of_2_scales` only with a recipe that has
+// the choice) in a stable order and ends with a newline.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

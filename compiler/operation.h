@@ -148,6 +148,7 @@ struct GroupedGemmOperation {
   int64_t scale_sharing_k = 1;
   Major b_major = Major::kK;
   GemmBias bias = GemmBias::kNone;
+  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3
   bool operator==(const GroupedGemmOperation&) const = default;
 };
 
@@ -159,6 +160,8 @@ struct ContractionGroupedGemmOperation {
   int64_t n = 0;
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
+  GemmAccumulation accumulation = GemmAccumulation::kFp32;
+  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3
   bool operator==(const ContractionGroupedGemmOperation&) const = default;
 };
 

@@ -16,11 +16,13 @@ enum class ScaleOf {
   k1x128,    // 128 elements of a row
   k128x128,  // a tile; each of its rows and columns has the same scale
   k128x1,    // 128 elements of a column, which are tokens of one expert
+  kExpert,   // all rows of an expert, or its matrix
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
 enum class ScaleRule {
   kPowerOfTwo,  // the largest power of two that keeps the elements in range (docs/recipes.md)
+  kQuotient,    // the format's largest number over the largest magnitude, rounded to fp32
 };
 
 // The number format of a class of tensors, with its scales.
@@ -35,6 +37,9 @@ struct Format {
 };
 
 constexpr bool has_scales(const Format& format) { return format.scale != ScaleOf::kNone; }
+// Returns whether an expert's rows, or its matrix, have one scale, which is known only after a look
+// at all of them.
+constexpr bool has_expert_scale(const Format& format) { return format.scale == ScaleOf::kExpert; }
 
 // Returns whether operands of wgrad in this format are cast from values. Others are made from rows
 // that are quantized already, or are rows as they are.
@@ -50,8 +55,10 @@ struct Recipe {
   Format weights = {};          // of fprop
   Format gradients = {};        // dy, its permuted rows, and dh1: what dgrad multiplies
   Format weights_colwise = {};  // of dgrad
-  Format wgrad_operands = {};   // of both operands, whose contraction runs along the tokens
+  Format wgrad_operands = {};   // of both operands, whose contraction runs along the tokens; of
+                                // bytes that rows have already, these are the rows' formats
   bool shares_scales = false;   // whether neighboring blocks of rows may share a scale
+  bool is_fprop_fast = false;   // whether tensor cores alone add up FP8 products of fprop
   bool has_kernels = true;      // false: the name is known but refused
 
   bool operator==(const Recipe&) const = default;
@@ -75,6 +82,11 @@ inline constexpr Format kRoundedRows1x128{
 inline constexpr Format kColumns128x1{
     .dtype = DType::kF8E4M3, .scale = ScaleOf::k128x1, .rounds_to_bf16 = true};
 
+inline constexpr Format kExpertE4m3{
+    .dtype = DType::kF8E4M3, .scale = ScaleOf::kExpert, .rule = ScaleRule::kQuotient};
+inline constexpr Format kExpertE5m2{
+    .dtype = DType::kF8E5M2, .scale = ScaleOf::kExpert, .rule = ScaleRule::kQuotient};
+
 inline constexpr Recipe Recipe::kBf16{.name = "bf16"};
 inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
                                          .tokens = kRows1x128,
@@ -92,7 +104,14 @@ inline constexpr Recipe Recipe::kFp8Blockwise{.name = "fp8_blockwise",
                                               .weights_colwise = kTiles128x128,
                                               .wgrad_operands = kColumns128x1};
 inline constexpr Recipe Recipe::kFp8Delayed{.name = "fp8_delayed", .has_kernels = false};
-inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current",
+                                            .tokens = kExpertE4m3,
+                                            .activations = kExpertE4m3,
+                                            .weights = kExpertE4m3,
+                                            .gradients = kExpertE5m2,
+                                            .weights_colwise = kExpertE4m3,
+                                            .wgrad_operands = kExpertE4m3,
+                                            .is_fprop_fast = true};
 inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise", .has_kernels = false};
 inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8", .has_kernels = false};
 inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4", .has_kernels = false};

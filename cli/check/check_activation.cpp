@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/activation_values.h"
 #include "cli/check/check_quantized.h"
+#include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/check/reference_activation.h"
@@ -66,6 +67,13 @@ void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& t
   const std::vector<float> values = reference::activate(
       gate_then_up(tensors.view<uint16_t>("input"), spec.columns, spec.is_interleaved),
       tensors.view<float>("probs"), route.rows(), spec.columns, reference_of(spec.activation));
+  const ValueRows rows{.columns = spec.columns, .at = [&](int64_t row, int64_t, int64_t column) {
+                         return values[static_cast<size_t>(row * spec.columns + column)];
+                       }};
+  if (spec.quantize == compiler::QuantizeStage::kAmax)
+    return check_values_amax(rows, tensors, list);
+  if (spec.quantize == compiler::QuantizeStage::kExpert)
+    return check_values_cast(rows, spec.format, tensors, list);
   list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), values, route,
                            spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
                            tensors.rows("output")));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/activation_values.h"
 #include "cli/check/check_quantized.h"
+#include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/check/reference_activation.h"
@@ -115,6 +116,30 @@ void check_dprobs_blocks(ActivationGradients& wanted, const KernelTensors& tenso
                                                      wanted.dprobs_blocks, wanted.dprobs_bounds)));
 }
 
+// Checks the gradients in the format in which they are stored.
+void check_output(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
+                  const Shape& shape, const KernelTensors& tensors, CheckList& list) {
+  const bool has_gate = !wanted.gate.empty();
+  const ValueRows rows{.parts = has_gate ? 2 : 1,
+                       .columns = spec.columns,
+                       .at = [&](int64_t row, int64_t part, int64_t column) {
+                         const std::vector<float>& half =
+                             has_gate && part == 0 ? wanted.gate : wanted.up;
+                         return half[static_cast<size_t>(row * spec.columns + column)];
+                       }};
+  if (spec.quantize == compiler::QuantizeStage::kAmax)
+    return check_values_amax(rows, tensors, list);
+  if (spec.quantize == compiler::QuantizeStage::kExpert)
+    return check_values_cast(rows, spec.format, tensors, list);
+  if (stores_bf16(spec))
+    return check_bf16_rows(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
+                           list);
+  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
+    return check_rounded_rows(bounded_gradients(spec.activation, shape, wanted, tensors),
+                              spec.epsilon, tensors, "output", list);
+  check_quantized_rows(wanted, shape, tensors, list);
+}
+
 }  // namespace
 
 void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
@@ -124,15 +149,7 @@ void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelT
                     .pitch = spec.pitch > 0 ? spec.pitch : spec.columns,
                     .is_interleaved = spec.is_interleaved};
   ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
-  if (tensors.has("output")) {
-    const auto values = [&] { return bounded_gradients(spec.activation, shape, wanted, tensors); };
-    if (stores_bf16(spec))
-      check_bf16_rows(values(), tensors, list);
-    else if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
-      check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
-    else
-      check_quantized_rows(wanted, shape, tensors, list);
-  }
+  if (tensors.has("output")) check_output(spec, wanted, shape, tensors, list);
   if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
 }
 

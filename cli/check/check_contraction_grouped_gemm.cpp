@@ -3,6 +3,7 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/colwise_slices.h"
 #include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/weight_gradient.h"
 
@@ -15,6 +16,7 @@ namespace {
 using compiler::ContractionGroupedGemmSpec;
 using compiler::GradientScales;
 using reference::block_count;
+using reference::Fp8Format;
 using reference::kBlock;
 using reference::QuantizedRows;
 
@@ -59,6 +61,49 @@ class ColumnOperand {
   bool has_tiles_;
 };
 
+// An operand whose tokens lie as columns, [rows, C], with scales that complete sums meet: of each
+// expert, or of each expert's rows.
+class EndScaledOperand {
+ public:
+  EndScaledOperand(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+                   std::string_view role, std::string_view scales_role, compiler::DType format)
+      : q_(join_column_blocks(tensors.at(role))),
+        scales_(tensors.view<float>(scales_role)),
+        format_(format == compiler::DType::kF8E5M2 ? Fp8Format::kE5m2 : Fp8Format::kE4m3),
+        by_row_(spec.scales == GradientScales::kRowColumn),
+        is_one_chain_(spec.accumulation == compiler::GemmAccumulation::kFast) {}
+
+  int64_t rows() const { return q_.shape[0]; }
+  Fp8Format format() const { return format_; }
+  bool by_row() const { return by_row_; }
+  bool is_one_chain() const { return is_one_chain_; }
+  // Returns the values of the chosen rows, cut to an expert's columns.
+  std::vector<float> values(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
+    const int64_t columns = q_.shape[1];
+    const std::span<const uint8_t> codes = elements<uint8_t>(q_);
+    std::vector<float> chosen;
+    for (const int64_t row : rows)
+      for (int64_t i = 0; i < count; ++i)
+        chosen.push_back(
+            reference::decode_fp8(codes[static_cast<size_t>(row * columns + first + i)], format_));
+    return chosen;
+  }
+  std::vector<float> scales(const std::vector<int64_t>& rows, size_t expert) const {
+    std::vector<float> chosen;
+    for (const int64_t row : rows)
+      chosen.push_back(
+          scales_[by_row_ ? expert * static_cast<size_t>(q_.shape[0]) + static_cast<size_t>(row)
+                          : expert]);
+    return chosen;
+  }
+
+ private:
+  HostTensor q_;
+  std::span<const float> scales_;
+  Fp8Format format_;
+  bool by_row_, is_one_chain_;
+};
+
 // An operand in bf16, [P, columns], from which columns are chosen.
 class RowOperand {
  public:
@@ -101,8 +146,28 @@ class RowSections {
   bool is_interleaved_;
 };
 
+std::vector<float> gradient_of(const EndScaledOperand& a, const std::vector<int64_t>& of_a,
+                               const EndScaledOperand& b, const std::vector<int64_t>& of_b,
+                               size_t expert, int64_t first, int32_t count) {
+  if (count == 0) return std::vector<float>(of_a.size() * of_b.size());
+  const auto rows = static_cast<int32_t>(of_a.size());
+  return reference::end_scaled_gemm_sums(
+      {.a_format = a.format(),
+       .b_format = b.format(),
+       .order = a.by_row() ? reference::ScaleOrder::kRowThenColumn
+                           : reference::ScaleOrder::kProductOfScales,
+       .rows = rows,
+       .columns = std::ssize(of_b),
+       .depth = count,
+       .a = a.values(of_a, first, count),
+       .b = b.values(of_b, first, count),
+       .a_scale = a.scales(of_a, expert),
+       .b_scale = b.scales(of_b, expert)},
+      {.counts = {rows}, .offs = {0, rows}, .row_map = {}}, a.is_one_chain() ? count : kBlock);
+}
+
 std::vector<float> gradient_of(const ColumnOperand& a, const std::vector<int64_t>& of_a,
-                               const ColumnOperand& b, const std::vector<int64_t>& of_b,
+                               const ColumnOperand& b, const std::vector<int64_t>& of_b, size_t,
                                int64_t first, int32_t count) {
   const auto padded = static_cast<int32_t>(block_count(count) * kBlock);
   return reference::weight_gradient(a.part(of_a, first, count), b.part(of_b, first, count),
@@ -112,8 +177,8 @@ std::vector<float> gradient_of(const ColumnOperand& a, const std::vector<int64_t
 }
 
 std::vector<float> gradient_of(const RowOperand& a, const std::vector<int64_t>& of_a,
-                               const RowOperand& b, const std::vector<int64_t>& of_b, int64_t first,
-                               int32_t count) {
+                               const RowOperand& b, const std::vector<int64_t>& of_b, size_t,
+                               int64_t first, int32_t count) {
   return reference::bf16_weight_gradient(a.part(of_a, first, count), std::ssize(of_a),
                                          b.part(of_b, first, count), std::ssize(of_b),
                                          {.counts = {count}, .offs = {0, count}, .row_map = {}});
@@ -141,7 +206,8 @@ Sample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& 
     const std::vector<int64_t> of_b =
         choose_affordable(reference::RandomStream(0, 2 * e + 1), affordable, b.rows());
     std::erase_if(of_a, [&](int64_t row) { return !sections.has(row); });
-    const std::vector<float> wanted = gradient_of(a, of_a, b, of_b, route.offs[e], route.counts[e]);
+    const std::vector<float> wanted =
+        gradient_of(a, of_a, b, of_b, e, route.offs[e], route.counts[e]);
     sample.wanted.insert(sample.wanted.end(), wanted.begin(), wanted.end());
     const size_t first = e * static_cast<size_t>(sections.gradient_rows());
     for (const int64_t row : of_a)
@@ -186,6 +252,11 @@ void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& t
   if (adds && tensors.before("d") == nullptr) return;
   if (spec.scales == GradientScales::kNone) {
     const RowOperand a(tensors, "a"), b(tensors, "b");
+    return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+  }
+  if (has_end_scales(spec)) {
+    const EndScaledOperand a(spec, tensors, "a", "a_scale_inv", a_format(spec)),
+        b(spec, tensors, "b", "b_scale_inv", operands_of(spec));
     return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
   }
   const ColumnOperand a(tensors, "a", "a_scale_inv", spec.scales),

@@ -2,6 +2,7 @@
 #include "cli/check/check_gradient.h"
 
 #include "cli/check/choose.h"
+#include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/weight_gradient.h"
 
@@ -35,6 +36,7 @@ class GradientSample {
     const std::vector<int64_t> rows = choose(RandomStream(seed, number), side, gemm_.rows);
     const std::vector<int64_t> columns = choose(RandomStream(seed, number + 1), side, gemm_.n);
     const GemmOperands& operands = session_.operands();
+    if (has_end_scales()) return add_end_scaled(group, rows, columns);
     MOEJIT_TRY_ASSIGN(const QuantizedRows a,
                       operand(operands.a, operands.a_scale_inv, gemm_.rows, rows, group));
     MOEJIT_TRY_ASSIGN(const QuantizedRows b,
@@ -43,8 +45,7 @@ class GradientSample {
         a, b, {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}},
         gemm_.gradient_scales == GradientScales::kTile ? reference::ScaleOrder::kProductOfScales
                                                        : reference::ScaleOrder::kRowThenColumn));
-    return gemm_.output == GradientOutput::kBf16 ? add_got(group, rows, columns, bf16_)
-                                                 : add_got(group, rows, columns, f32_);
+    return add_results(group, rows, columns);
   }
 
   testing::Comparison compare() const {
@@ -56,6 +57,59 @@ class GradientSample {
  private:
   int32_t count(int64_t group) const {
     return session_.groups().counts[static_cast<size_t>(group)];
+  }
+  bool by_row() const { return gemm_.gradient_scales == GradientScales::kRowColumn; }
+  bool has_end_scales() const {
+    return by_row() || gemm_.gradient_scales == GradientScales::kTensor;
+  }
+
+  Result<void> add_results(int64_t group, const std::vector<int64_t>& rows,
+                           const std::vector<int64_t>& columns) {
+    return gemm_.output == GradientOutput::kBf16 ? add_got(group, rows, columns, bf16_)
+                                                 : add_got(group, rows, columns, f32_);
+  }
+
+  // Adds a small GEMM whose complete sums meet their scales.
+  Result<void> add_end_scaled(int64_t group, const std::vector<int64_t>& rows,
+                              const std::vector<int64_t>& columns) {
+    const GemmOperands& operands = session_.operands();
+    reference::EndScaledOperands small{.order = by_row() ? reference::ScaleOrder::kRowThenColumn
+                                                         : reference::ScaleOrder::kProductOfScales,
+                                       .rows = std::ssize(rows),
+                                       .columns = std::ssize(columns),
+                                       .depth = 128 * block_count(count(group))};
+    MOEJIT_TRY(add_values(operands.a, gemm_.rows, rows, group, small.a));
+    MOEJIT_TRY(add_values(operands.b, gemm_.n, columns, group, small.b));
+    MOEJIT_TRY(add_scales(operands.a_scale_inv, gemm_.rows, rows, group, small.a_scale));
+    MOEJIT_TRY(add_scales(operands.b_scale_inv, gemm_.n, columns, group, small.b_scale));
+    const auto count_of_rows = static_cast<int32_t>(rows.size());
+    const bool is_fast = gemm_.accumulation == compiler::GemmAccumulation::kFast;
+    add_wanted(reference::end_scaled_gemm_sums(
+        small, {.counts = {count_of_rows}, .offs = {0, count_of_rows}, .row_map = {}},
+        is_fast ? std::max(small.depth, reference::kBlock) : reference::kBlock));
+    return add_results(group, rows, columns);
+  }
+  Result<void> add_values(const NamedMemory& from, int64_t all_rows,
+                          const std::vector<int64_t>& rows, int64_t group,
+                          std::vector<float>& values) {
+    const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
+    for (const int64_t row : rows)
+      for (int64_t block = first; block < first + block_count(count(group)); ++block) {
+        MOEJIT_TRY_ASSIGN(const auto codes,
+                          session_.read<uint8_t>(from, (block * all_rows + row) * 128, 128));
+        for (const uint8_t code : codes) values.push_back(reference::decode_e4m3(code));
+      }
+    return {};
+  }
+  Result<void> add_scales(const NamedMemory& from, int64_t all_rows,
+                          const std::vector<int64_t>& rows, int64_t group,
+                          std::vector<float>& scales) {
+    for (const int64_t row : rows) {
+      MOEJIT_TRY_ASSIGN(const auto scale,
+                        session_.read<float>(from, by_row() ? group * all_rows + row : group, 1));
+      scales.push_back(scale.front());
+    }
+    return {};
   }
 
   // Returns the chosen rows of A or B, which has `all_rows` rows, cut to the group's columns.

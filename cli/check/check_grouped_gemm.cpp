@@ -85,16 +85,22 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
   compare(spec, tensors, sample, reference::bf16_grouped_gemm_sums(a, b, sample.route), list);
 }
 
-std::vector<float> decoded(std::span<const uint8_t> codes) {
+reference::Fp8Format fp8_format(DType dtype) {
+  return dtype == DType::kF8E5M2 ? reference::Fp8Format::kE5m2 : reference::Fp8Format::kE4m3;
+}
+
+std::vector<float> decoded(std::span<const uint8_t> codes, reference::Fp8Format format) {
   std::vector<float> values;
-  for (const uint8_t code : codes) values.push_back(reference::decode_e4m3(code));
+  for (const uint8_t code : codes) values.push_back(reference::decode_fp8(code, format));
   return values;
 }
 
-// Checks all rows of a GEMM that scales complete sums.
+// Checks a GEMM that scales complete sums.
 void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const reference::Route route = tensors.route();
-  RowSample all = sample_rows(route, route.rows());
+  const int64_t columns = columns_of(spec);
+  const RowSample all =
+      sample_rows(route, kMaxBf16MultiplyAdds / std::max<int64_t>(1, columns * spec.k));
   const bool by_row = spec.scales == GemmScales::kRowColumn;
   std::vector<uint8_t> a;
   std::vector<float> a_scales;
@@ -109,20 +115,20 @@ void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
     }
   std::vector<float> b_scales;
   const std::span<const float> of_b = tensors.view<float>("b_scale_inv");
-  const int64_t columns = columns_of(spec);
   for (int64_t i = 0; i < int64_t{spec.local_experts} * columns; ++i)
     b_scales.push_back(of_b[static_cast<size_t>(by_row ? i : i / columns)]);
   compare(
       spec, tensors, all,
       reference::end_scaled_gemm_sums(
-          {.is_bf16 = false,
+          {.a_format = fp8_format(a_format(spec)),
+           .b_format = fp8_format(spec.operands),
            .order = by_row ? reference::ScaleOrder::kRowThenColumn
                            : reference::ScaleOrder::kProductOfScales,
            .rows = std::ssize(all.source_rows),
            .columns = columns,
            .depth = spec.k,
-           .a = decoded(a),
-           .b = decoded(tensors.view<uint8_t>("b")),
+           .a = decoded(a, fp8_format(a_format(spec))),
+           .b = decoded(tensors.view<uint8_t>("b"), fp8_format(spec.operands)),
            .a_scale = a_scales,
            .b_scale = b_scales},
           all.route, is_one_chain(spec) ? spec.k : spec.blocks_per_promotion * reference::kBlock),

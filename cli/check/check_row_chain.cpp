@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/check/expert_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/number_formats.h"
@@ -52,6 +53,11 @@ QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTen
 
 void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has("input")) return;
+  if (spec.quantize == QuantizeStage::kAmax) return check_permuted_amax(spec, tensors, list);
+  if (spec.quantize == QuantizeStage::kExpert) {
+    check_permuted_cast(spec, tensors, list);
+    return check_what_moves_along(spec, tensors, tensors.route(), probs_of(tensors), list);
+  }
   if (spec.store == StoreStage::kRows)
     return list.rows(tensors, "output", quantized_rows(spec, tensors));
   const reference::Route route = tensors.route();

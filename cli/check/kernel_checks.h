@@ -30,6 +30,10 @@ void check_kernel(const compiler::UnpermuteDprobsSpec& spec, const KernelTensors
                   CheckList& list);
 void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 
 // Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the
 // activation, and its gradients.

@@ -23,13 +23,14 @@ constexpr std::array kRowGroupedKeys = std::to_array<std::string_view>(
      "sections", "scales", "accumulation", "scale_sharing_k"});
 constexpr std::array kContractionGroupedKeys =
     std::to_array<std::string_view>({"name", "operation", "groups", "columns_per_group", "ragged",
-                                     "rows", "n", "scales", "output"});
+                                     "rows", "n", "scales", "output", "accumulation"});
 constexpr std::array kOperations = {GemmOperation::kGroupedGemm,
                                     GemmOperation::kContractionGroupedGemm};
 constexpr std::array kScales = {GemmScales::kRowBlock, GemmScales::kTensor, GemmScales::kRowColumn,
                                 GemmScales::kNone};
 constexpr std::array kAccumulations = {GemmAccumulation::kFp32, GemmAccumulation::kFast};
-constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow};
+constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow,
+                                        GradientScales::kTensor, GradientScales::kRowColumn};
 constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kF32,
                                  GradientOutput::kF32Add};
 
@@ -92,10 +93,11 @@ Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
   return read_enum_at(object, key, values);
 }
 
-Result<GemmAccumulation> read_accumulation(const JsonView& object, GemmScales scales) {
+template <typename Scales>
+Result<GemmAccumulation> read_accumulation(const JsonView& object, Scales scales) {
   MOEJIT_TRY_ASSIGN(const GemmAccumulation accumulation,
                     read_choice_at(object, "accumulation", kAccumulations));
-  const bool has_choice = scales == GemmScales::kTensor || scales == GemmScales::kRowColumn;
+  const bool has_choice = scales == Scales::kTensor || scales == Scales::kRowColumn;
   if (has_choice || accumulation == GemmAccumulation::kFp32) return accumulation;
   return object.find("accumulation")
       ->fail(ErrorCode::kInvalidValue,
@@ -150,6 +152,7 @@ Result<void> read_contraction_grouped(const JsonView& object, GemmCase& gemm) {
   MOEJIT_TRY_ASSIGN(gemm.n, read_int_at(object, "n", width_range(1)));
   MOEJIT_TRY_ASSIGN(gemm.gradient_scales, read_choice_at(object, "scales", kGradientScales));
   MOEJIT_TRY_ASSIGN(gemm.output, read_enum_at(object, "output", kOutputs));
+  MOEJIT_TRY_ASSIGN(gemm.accumulation, read_accumulation(object, gemm.gradient_scales));
   return {};
 }
 

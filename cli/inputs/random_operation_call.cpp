@@ -4,6 +4,7 @@
 #include "cli/inputs/random_groups.h"
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/column_blocks.h"
+#include "runtime/reference/expert_scale.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
@@ -138,8 +139,8 @@ class RandomCall {
         std::fill_n(values.begin() + static_cast<int64_t>(column) * width, width, uint16_t{0});
   }
 
-  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile, or
-  // for each row and 128 of its columns.
+  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile,
+  // for each row and 128 of its columns, or for each expert or its rows.
   void add_columns(const TensorPlan& tensor, const TensorPlan& scales) {
     const int64_t rows = tensor.shape[1].value, columns = call_.dims.columns;
     std::vector<uint16_t> of_tokens =
@@ -151,7 +152,12 @@ class RandomCall {
         values[static_cast<size_t>(row * columns + i)] =
             of_tokens[static_cast<size_t>(i * rows + row)];
     std::vector<uint8_t> codes;
-    if (scales.layout == compiler::Layout::kScalesTiles) {
+    if (scales.layout == compiler::Layout::kRowMajor) {
+      const auto format = tensor.dtype == DType::kF8E5M2 ? reference::Fp8Format::kE5m2
+                                                         : reference::Fp8Format::kE4m3;
+      codes = reference::cast_bf16(values, 8.0f, format);
+      put(scales, random_scales(scales));
+    } else if (scales.layout == compiler::Layout::kScalesTiles) {
       reference::QuantizedWeights tiles = reference::quantize_128x128(values, 1, rows, columns, 1);
       put(scales, tiles.scale_inv);
       codes = std::move(tiles.q);

@@ -73,11 +73,12 @@ void slice_colwise(TensorMap& tensors) {
   for (const std::string_view operand : kOperands) {
     const auto blocks = tensors.extract(fmt::format("{}_colwise_q", operand));
     auto scales = tensors.extract(fmt::format("{}_colwise_scale_inv", operand));
-    if (blocks.empty() || scales.empty()) continue;
+    if (blocks.empty()) continue;
     const HostTensor codes = join_column_blocks(blocks.mapped());
     for (size_t e = 0; e < sizes.size(); ++e) {
       const Slice slice{static_cast<int64_t>(e), starts[e], sizes[e]};
       tensors.emplace(fmt::format("{}_colwise_q.{}", operand, e), codes_of(codes, slice));
+      if (scales.empty()) continue;  // those of the rows
       tensors.emplace(fmt::format("{}_colwise_scale_inv.{}", operand, e),
                       scales_of(scales.mapped(), codes.shape[0], slice));
     }

@@ -18,6 +18,14 @@ DType operands_of(const ContractionGroupedGemmSpec& spec) {
   return spec.scales == GradientScales::kNone ? DType::kBF16 : DType::kF8E4M3;
 }
 
+DType a_format(const ContractionGroupedGemmSpec& spec) {
+  return spec.is_a_e5m2 ? DType::kF8E5M2 : operands_of(spec);
+}
+
+bool has_end_scales(const ContractionGroupedGemmSpec& spec) {
+  return spec.scales == GradientScales::kTensor || spec.scales == GradientScales::kRowColumn;
+}
+
 int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
   return spec.sections > 1 ? spec.section_rows : spec.rows;
 }
@@ -30,6 +38,8 @@ std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
     case GradientScales::kRow: return "row";
+    case GradientScales::kTensor: return "tensor";
+    case GradientScales::kRowColumn: return "row_column";
     case GradientScales::kNone: return "none";
   }
   return "unknown";
@@ -50,11 +60,13 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
                                    s.is_interleaved ? "interleaved=true " : "")
                      : std::string();
   return fmt::format(
-      "contraction_grouped_gemm scales={} output={} local_experts={} rows={} {}n={} "
+      "contraction_grouped_gemm {}scales={} {}output={} local_experts={} rows={} {}n={} "
       "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}",
-      to_string(s.scales), to_string(s.output), s.local_experts, s.rows, sections, s.n,
-      s.wide_tiles, s.wide_columns, s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged,
-      s.panels_loaded,
+      s.is_a_e5m2 ? "a=F8_E5M2 " : "", to_string(s.scales),
+      has_end_scales(s) ? fmt::format("accumulation={} ", to_string(s.accumulation))
+                        : std::string(),
+      to_string(s.output), s.local_experts, s.rows, sections, s.n, s.wide_tiles, s.wide_columns,
+      s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded,
       s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles),
       s.cluster_ctas == 1 ? "" : fmt::format(" cluster_ctas={}", s.cluster_ctas));
 }
@@ -121,6 +133,24 @@ std::vector<KernelNumber> KernelKind<ContractionGroupedGemmSpec>::numbers(
   return {{.role = "columns", .dim = CallDim::kColumns}, kCallTokens};
 }
 
+namespace {
+
+// Returns how many scales both operands have over so many columns.
+int64_t scale_count(const ContractionGroupedGemmSpec& spec, int64_t columns) {
+  switch (spec.scales) {
+    case GradientScales::kTile:
+      return (ceil_div(spec.rows, 128) + ceil_div(spec.n, 128)) * ceil_div(columns, 128);
+    case GradientScales::kRow: return (int64_t{spec.rows} + spec.n) * ceil_div(columns, 128);
+    case GradientScales::kTensor: return 2 * int64_t{spec.local_experts};
+    case GradientScales::kRowColumn:
+      return int64_t{spec.local_experts} * (int64_t{spec.rows} + spec.n);
+    case GradientScales::kNone: break;
+  }
+  return 0;
+}
+
+}  // namespace
+
 // Counts operands and their scales once, and D once, or twice if it is added to.
 template <>
 Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,
@@ -128,12 +158,8 @@ Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSp
   const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
   const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
-  const int64_t block_rows = spec.scales == GradientScales::kTile ? 128 : 1;
-  const int64_t scale_rows = spec.scales == GradientScales::kNone
-                                 ? 0
-                                 : ceil_div(spec.rows, block_rows) + ceil_div(spec.n, block_rows);
   return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
-                       4 * scale_rows * ceil_div(rows.routed, 128) +
+                       4 * scale_count(spec, rows.routed) +
                        spec.local_experts * elements * element_bytes * passes,
           .multiply_adds = rows.routed * elements};
 }

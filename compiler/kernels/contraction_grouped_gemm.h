@@ -12,9 +12,11 @@ namespace moejit::compiler {
 
 // What the scales of a contraction-grouped GEMM belong to; its contraction runs along the tokens.
 enum class GradientScales {
-  kTile,  // 128x128 tiles of both operands, as the scaling-aware transpose writes them
-  kRow,   // blocks of 1x128 of the rows of both operands, as quantizing each operand along the
-          // tokens gives them; those of a block of columns follow each other
+  kTile,       // 128x128 tiles of both operands, as the scaling-aware transpose writes them
+  kRow,        // blocks of 1x128 of the rows of both operands, as quantizing each operand along the
+               // tokens gives them; those of a block of columns follow each other
+  kTensor,     // a group's A and B, one each; applied once, to complete sums
+  kRowColumn,  // a group's rows of A and of B; applied once, to complete sums
   kNone,  // none: operands are bf16 and are read in their own order, MN-major, with one token a row
 };
 // What is done with a weight gradient.
@@ -31,6 +33,8 @@ enum class GradientOutput {
 struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
+  GemmAccumulation accumulation = GemmAccumulation::kFp32;  // kFast only with complete sums scaled
+  bool is_a_e5m2 = false;  // whether A has gradients in e5m2, beside an e4m3 B
   int32_t local_experts = 0;
   int32_t rows = 0;      // rows of A, in sections of whole tiles
   int32_t sections = 1;  // if more than 1, D has the first section_rows rows of each section
@@ -48,7 +52,12 @@ struct ContractionGroupedGemmSpec {
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 
+// Return the format of B, and of A, which may be another one.
 DType operands_of(const ContractionGroupedGemmSpec& spec);
+DType a_format(const ContractionGroupedGemmSpec& spec);
+
+// Returns whether scales do not change along the contraction, so that complete sums meet them.
+bool has_end_scales(const ContractionGroupedGemmSpec& spec);
 
 // Returns the rows of D in each section.
 int32_t result_rows(const ContractionGroupedGemmSpec& spec);

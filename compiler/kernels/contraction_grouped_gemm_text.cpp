@@ -18,17 +18,32 @@ struct ScalingText {
   ComposedType mainloop;
 };
 
-ScalingText scaling_of(GradientScales scales) {
-  switch (scales) {
+// Returns the parts for scales that complete sums meet.
+ScalingText end_scaling_of(const ContractionGroupedGemmSpec& spec, const std::string& multiply) {
+  ScalingText scaling{
+      .includes = {"gemm/epilogue_scaled.cuh", "gemm/no_scales.cuh"},
+      .scales = "NoScales",
+      .mainloop = {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}}};
+  if (spec.accumulation == GemmAccumulation::kFast) {
+    scaling.includes.emplace_back("gemm/accumulating_mainloop.cuh");
+    scaling.mainloop = {"Mainloop", "AccumulatingMainloop", {multiply}};
+  }
+  return scaling;
+}
+
+ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
+  const std::string multiply = spec.is_a_e5m2 ? "MultiplyBlockedE5m2E4m3" : "MultiplyBlockedE4m3";
+  switch (spec.scales) {
     case GradientScales::kTile:
       return {.includes = {"gemm/tile_scales.cuh"},
               .scales = "TileScales<Problem, Shape>",
-              .mainloop = {
-                  "Mainloop", "PromotingMainloop", {"MultiplyBlockedE4m3", "kBlocksPerPromotion"}}};
+              .mainloop = {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}}};
     case GradientScales::kRow:
       return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
               .scales = "RowScales<Problem, Shape>",
-              .mainloop = {"Mainloop", "RowScaledMainloop", {"MultiplyBlockedE4m3"}}};
+              .mainloop = {"Mainloop", "RowScaledMainloop", {multiply}}};
+    case GradientScales::kTensor:
+    case GradientScales::kRowColumn: return end_scaling_of(spec, multiply);
     case GradientScales::kNone:
       return {.includes = {"gemm/accumulating_mainloop.cuh", "gemm/no_scales.cuh"},
               .scales = "NoScales",
@@ -70,6 +85,9 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
     constants.insert(
         constants.end() - 2,
         integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
+  } else if (has_end_scales(spec) && spec.accumulation == GemmAccumulation::kFp32) {
+    constants.insert(constants.end() - 2,
+                     integer_constant("kBlocksPerPromotion", 1, "steps that are one partial sum"));
   }
   if (spec.band_tiles != kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
@@ -106,16 +124,45 @@ ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
   return problem;
 }
 
+std::vector<ComposedType> types_of(const ContractionGroupedGemmSpec& spec,
+                                   const ScalingText& scaling) {
+  std::vector<ComposedType> types = {problem_type(spec), shape_type(spec), scaling.mainloop};
+  const std::string element = spec.output == GradientOutput::kBf16 ? "Bf16" : "float";
+  const auto add_store = [&](std::string name) {
+    types.push_back({std::move(name),
+                     "EpilogueStoreGradient",
+                     {"Problem", element, "kAdds", "kPanelsStaged", "kPanelsLoaded"}});
+  };
+  if (has_end_scales(spec)) {
+    add_store("Store");
+    types.push_back({"Epilogue",
+                     "EpilogueScaled",
+                     {spec.scales == GradientScales::kTensor ? "TensorFactors"
+                                                             : "GradientRowColumnFactors<Problem>",
+                      "Store"}});
+  } else {
+    add_store("Epilogue");
+  }
+  types.push_back({"Kernel",
+                   "GroupedGemm",
+                   {"Shape", scheduler_type(spec), "Mainloop", scaling.scales, "Epilogue"}});
+  return types;
+}
+
+std::string_view operands_text(const ContractionGroupedGemmSpec& spec) {
+  if (operands_of(spec) == DType::kBF16) return "bf16";
+  return spec.is_a_e5m2 ? "e5m2_e4m3" : "e4m3";
+}
+
 }  // namespace
 
 template <>
 KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGroupedGemmSpec& spec) {
-  const ScalingText scaling = scaling_of(spec.scales);
+  const ScalingText scaling = scaling_of(spec);
   const bool is_bf16 = spec.output == GradientOutput::kBf16;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = fmt::format("{}_{}", operands_of(spec) == DType::kBF16 ? "bf16" : "e4m3",
-                           is_bf16 ? "bf16" : "f32"),
+      .types = fmt::format("{}_{}", operands_text(spec), is_bf16 ? "bf16" : "f32"),
       .tile = fmt::format("128x{}x{}", columns, step_elements(spec)),
       .summary =
           fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
@@ -125,18 +172,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
       .includes = includes_of(scaling),
       .params = "ContractionGroupedGemmParams",
       .constants = constants_of(spec),
-      .types_used =
-          {
-              problem_type(spec),
-              shape_type(spec),
-              scaling.mainloop,
-              {"Epilogue",
-               "EpilogueStoreGradient",
-               {"Problem", is_bf16 ? "Bf16" : "float", "kAdds", "kPanelsStaged", "kPanelsLoaded"}},
-              {"Kernel",
-               "GroupedGemm",
-               {"Shape", scheduler_type(spec), "Mainloop", scaling.scales, "Epilogue"}},
-          },
+      .types_used = types_of(spec, scaling),
       .cluster_ctas = spec.cluster_ctas > 1 ? "kClusterCtas" : "",
   };
 }

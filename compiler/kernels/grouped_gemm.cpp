@@ -14,6 +14,10 @@
 
 namespace moejit::compiler {
 
+DType a_format(const GroupedGemmSpec& spec) {
+  return spec.is_a_e5m2 ? DType::kF8E5M2 : spec.operands;
+}
+
 bool is_one_chain(const GroupedGemmSpec& spec) {
   return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
 }
@@ -116,11 +120,12 @@ std::string to_string(const GroupedGemmSpec& s) {
           ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
           : std::string();
   return fmt::format(
-      "grouped_gemm operands={} scales={} epilogue={} {}{}local_experts={} sections={} "
+      "grouped_gemm operands={}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}",
-      to_string(s.operands), to_string(s.scales), to_string(s.epilogue), bias_text(s),
-      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
-      tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s));
+      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", to_string(s.scales),
+      to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
+      s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
+      band_text(s), cluster_text(s), accumulation_text(s));
 }
 
 namespace {

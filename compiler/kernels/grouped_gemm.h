@@ -46,7 +46,8 @@ inline constexpr int32_t kUsualBandTiles = 16;
 // rows: rows of B are the m side of WGMMA, and all tiles are narrow. Gated tiles, if the epilogue
 // joins gate and up: a tile has the same columns of both sections, and all tiles are narrow.
 struct GroupedGemmSpec {
-  DType operands = DType::kF8E4M3;  // A and B
+  DType operands = DType::kF8E4M3;  // B, and A unless that is e5m2
+  bool is_a_e5m2 = false;           // whether A has gradients in e5m2, beside an e4m3 B
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
@@ -71,6 +72,9 @@ struct GroupedGemmSpec {
   bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
   bool operator==(const GroupedGemmSpec&) const = default;
 };
+
+// Returns the format of A.
+DType a_format(const GroupedGemmSpec& spec);
 
 // Returns whether the tensor cores add up all products of an element of D in one sum, so that
 // nothing is promoted: with bf16 operands and with fast accumulation.

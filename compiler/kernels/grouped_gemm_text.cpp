@@ -65,6 +65,7 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
 }
 
 std::string multiply_type(const GroupedGemmSpec& spec) {
+  if (spec.is_a_e5m2) return spec.is_swapped ? "MultiplyE4m3E5m2" : "MultiplyE5m2E4m3";
   if (spec.operands != DType::kBF16) return "MultiplyE4m3";
   return spec.b_major == Major::kMn ? "MultiplyBf16<ptx::Major::kK, ptx::Major::kMn>"
                                     : "MultiplyBf16<ptx::Major::kK, ptx::Major::kK>";
@@ -213,7 +214,9 @@ KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
       .types = fmt::format("{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
-                           spec.operands == DType::kBF16 ? "bf16" : "e4m3",
+                           spec.operands == DType::kBF16 ? "bf16"
+                           : spec.is_a_e5m2              ? "e5m2_e4m3"
+                                                         : "e4m3",
                            stores_activation(spec) ? "e4m3" : "bf16"),
       .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
                           kStepBytes / size_bytes(spec.operands)),

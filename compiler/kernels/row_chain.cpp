@@ -19,6 +19,8 @@ bool stores_bf16(const RowChainSpec& spec) {
          (spec.quantize == QuantizeStage::kKeep && spec.load == LoadStage::kRows);
 }
 
+int64_t magnitudes_of_row(int64_t columns) { return ceil_div(columns, 512); }
+
 bool has_activation(const RowChainSpec& spec) {
   return spec.transform != TransformStage::kIdentity;
 }
@@ -54,6 +56,8 @@ std::string_view to_string(QuantizeStage stage) {
     case QuantizeStage::k1x128: return "1x128";
     case QuantizeStage::k1x128Pairs: return "1x128_pairs";
     case QuantizeStage::k1x128Rounded: return "1x128_rounded";
+    case QuantizeStage::kExpert: return "expert";
+    case QuantizeStage::kAmax: return "amax";
   }
   return "unknown";
 }
@@ -91,9 +95,11 @@ std::string to_string(const RowChainSpec& s) {
   const std::string activation =
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
-      "row_chain load={} transform={} {}quantize={} store={} columns={} local_experts={} top_k={} "
+      "row_chain load={} transform={} {}quantize={}{} store={} columns={} local_experts={} "
+      "top_k={} "
       "epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
+      s.quantize == QuantizeStage::kExpert ? fmt::format(" format={}", to_string(s.format)) : "",
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, pitch,
       s.is_interleaved ? " interleaved" : "", s.tells_dprobs ? "" : " without_dprobs",
@@ -111,6 +117,8 @@ int64_t dprobs_bytes(const RowChainSpec& spec, int64_t routed, int64_t choices) 
 // Returns the bytes of a stored row, or of each half of a gated row.
 int64_t stored_row_bytes(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs) return 0;
+  if (spec.quantize == QuantizeStage::kAmax) return 4 * magnitudes_of_row(spec.columns);
+  if (spec.quantize == QuantizeStage::kExpert) return spec.columns;
   return stores_bf16(spec) ? 2 * spec.columns
                            : int64_t{spec.columns} + 4 * ceil_div(spec.columns, 128);
 }
@@ -118,12 +126,17 @@ int64_t stored_row_bytes(const RowChainSpec& spec) {
 // Returns the bytes of a row's parts of the probability's gradient, one for each segment; 0 if they
 // are not stored.
 int64_t dprobs_row_bytes(const RowChainSpec& spec) {
-  return spec.tells_dprobs ? 4 * ceil_div(spec.columns, 128) : 0;
+  return spec.tells_dprobs && spec.quantize != QuantizeStage::kAmax
+             ? 4 * ceil_div(spec.columns, 128)
+             : 0;
 }
 
 // Returns the bytes of permuted rows, pad rows included, and of what is stored with them: the row
 // map, probabilities in both orders, and the token of each row.
 int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t choices) {
+  if (spec.quantize == QuantizeStage::kAmax)
+    return rows.routed * stored_row_bytes(spec) + 4 * choices +
+           (spec.moves_probs ? size_bytes(spec.probs) * choices : 0);
   const int64_t probs = 4 * rows.padded + size_bytes(spec.probs) * choices;
   return rows.padded * stored_row_bytes(spec) + 4 * choices + (spec.moves_probs ? probs : 0) +
          (spec.tells_tokens ? 4 * rows.routed : 0);
@@ -154,6 +167,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(RowChainParams, dprobs_blocks, kRead),
     MOEJIT_POINTER(RowChainParams, dprobs, kWrite),
     MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
+    MOEJIT_POINTER(RowChainParams, expert_scales, kRead),
     MOEJIT_CALL_POINTERS(RowChainParams),
 };
 
@@ -195,6 +209,7 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
   const int64_t columns = spec.columns;
   const int64_t row_bytes = stored_row_bytes(spec);
   const int64_t choices = rows.tokens * bounds.top_k;
+  const int64_t halves = spec.quantize == QuantizeStage::kAmax ? 1 : 2;  // that are stored
   switch (spec.load) {
     case LoadStage::kCombinedRows:
       // Counts every routed row, the map and the sums once; with gradients of probabilities also
@@ -207,7 +222,7 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
       // Counts gate, up and the gradient once, both output halves, and a partial sum of each
       // segment.
       return {.min_bytes = rows.routed * (3 * 2 * columns + 4) +
-                           rows.padded * (2 * row_bytes + dprobs_row_bytes(spec))};
+                           rows.padded * (halves * row_bytes + dprobs_row_bytes(spec))};
     case LoadStage::kUpRows:
       return {.min_bytes = rows.routed * (2 * columns + 4) + rows.padded * row_bytes};
     case LoadStage::kUpGradientRows:

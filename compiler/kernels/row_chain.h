@@ -30,6 +30,8 @@ enum class QuantizeStage {
   k1x128,         // e4m3, one power-of-two scale per row and 128 columns
   k1x128Pairs,    // as k1x128, but columns 256i to 256i + 255 share a scale
   k1x128Rounded,  // as k1x128, of values that are rounded to bf16 first
+  kExpert,        // rounded to bf16, then cast with the scale of the row's expert, known beforehand
+  kAmax,          // rounded to bf16, of which the largest magnitudes of 512 columns are kept
 };
 enum class StoreStage {
   kRows,              // row r to row r
@@ -61,10 +63,11 @@ struct RowChainSpec {
   bool tells_dprobs = true;  // kGroupedGatedRows, kGroupedUpRows: whether partial sums are stored
   bool adds_bias_dprobs = false;  // kRowsAndProbs: whether the biases' part is added to dprobs
   int32_t pitch = 0;  // kGroupedGatedRows: columns of a half of an output row; 0: `columns`
-  bool is_interleaved = false;  // whether gate and up alternate in bf16 rows that have both
-  Activation activation = {};   // of the transform stage
-  DType probs = DType::kF32;    // of the moved topk_probs, or of dprobs; kF32 or kBF16
-  int32_t threads_per_sm = 0;   // that the compiler leaves registers for; 0: the load stage says
+  bool is_interleaved = false;    // whether gate and up alternate in bf16 rows that have both
+  DType format = DType::kF8E4M3;  // of what kExpert casts: or kF8E5M2
+  Activation activation = {};     // of the transform stage
+  DType probs = DType::kF32;      // of the moved topk_probs, or of dprobs; kF32 or kBF16
+  int32_t threads_per_sm = 0;     // that the compiler leaves registers for; 0: the load stage says
   bool operator==(const RowChainSpec&) const = default;
 };
 
@@ -79,6 +82,9 @@ bool walks_permuted_rows(const RowChainSpec& spec);
 
 // Returns whether the stored rows are bf16, without scales.
 bool stores_bf16(const RowChainSpec& spec);
+
+// Returns how many magnitudes a row of so many columns, or of halves of so many, has in kAmax.
+int64_t magnitudes_of_row(int64_t columns);
 
 std::string_view to_string(LoadStage stage);
 std::string_view to_string(TransformStage stage);

@@ -43,8 +43,15 @@ std::string quantize_type(QuantizeStage stage) {
     case QuantizeStage::k1x128: return "Quantize1x128<kEpsilonBits>";
     case QuantizeStage::k1x128Pairs: return "Quantize1x128Pairs<kEpsilonBits>";
     case QuantizeStage::k1x128Rounded: return "Quantize1x128Rounded<kEpsilonBits>";
+    case QuantizeStage::kExpert: return "QuantizeNone";  // the store stage casts
+    case QuantizeStage::kAmax: return "RoundSetsOfSegments";
   }
   return {};
+}
+
+// Returns the FP8 format that a store stage casts to with scales of experts.
+std::string_view cast_format(const RowChainSpec& spec) {
+  return spec.format == DType::kF8E5M2 ? "E5m2" : "E4m3";
 }
 
 bool is_permuted(StoreStage stage) {
@@ -53,10 +60,17 @@ bool is_permuted(StoreStage stage) {
 
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
+// Returns whether the store stage casts with scales of experts, or finds their magnitudes.
+bool has_expert_stage(const RowChainSpec& spec) {
+  return spec.quantize == QuantizeStage::kExpert || spec.quantize == QuantizeStage::kAmax;
+}
+
 // Return whether the optional arguments of a store stage are written out, for their own sake or for
 // later arguments: whether it writes tokens, the element of permuted rows, and the gradients of
 // biases.
-bool names_tokens(const RowChainSpec& spec) { return spec.tells_tokens || has_bf16_probs(spec); }
+bool names_tokens(const RowChainSpec& spec) {
+  return !has_expert_stage(spec) && (spec.tells_tokens || has_bf16_probs(spec));
+}
 
 bool names_element(const RowChainSpec& spec) { return names_tokens(spec) || stores_bf16(spec); }
 
@@ -64,8 +78,29 @@ bool names_bias_dprobs(const RowChainSpec& spec) {
   return spec.adds_bias_dprobs || (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec));
 }
 
+// Returns the stage that stores magnitudes.
+ComposedType amax_stage(const RowChainSpec& spec) {
+  if (!is_permuted(spec.store)) return {"Store", "StoreGroupedAmax", {"kColumns", "kLocalExperts"}};
+  ComposedType store{"Store", "StorePermutedAmax", {"kColumns", "kTopK", "kMovesProbs"}};
+  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
+  return store;
+}
+
+// Returns the stage that casts permuted rows for each of their destinations.
+ComposedType permuted_cast_stage(const RowChainSpec& spec) {
+  ComposedType store{
+      "Store",
+      "StorePermutedCast",
+      {"kColumns", "kTopK", "kLocalExperts", "kMovesProbs", std::string(cast_format(spec))}};
+  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
+  return store;
+}
+
 // Returns the store stage with its arguments.
 ComposedType store_stage(const RowChainSpec& spec) {
+  if (spec.quantize == QuantizeStage::kAmax) return amax_stage(spec);
+  if (spec.quantize == QuantizeStage::kExpert && is_permuted(spec.store))
+    return permuted_cast_stage(spec);
   ComposedType store{"Store", "", {"kColumns"}};
   const auto take = [&](std::string type, std::initializer_list<const char*> arguments) {
     store.template_name = std::move(type);
@@ -140,6 +175,8 @@ std::string quantize_words(QuantizeStage stage) {
       return "to e4m3, one power-of-two scale for 256 columns of a row";
     case QuantizeStage::k1x128Rounded:
       return "rounded to bf16, to e4m3, one power-of-two scale for 128 columns of a row";
+    case QuantizeStage::kExpert: return "rounded to bf16 and cast with the scale of its expert";
+    case QuantizeStage::kAmax: return "the largest magnitude of 512 columns of a row";
   }
   return {};
 }
@@ -166,17 +203,26 @@ std::string summary_of(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs)
     return fmt::format("{}, the gradient of the probability, stored {}", load_words(spec.load),
                        store_words(spec));
+  if (spec.quantize == QuantizeStage::kAmax)
+    return fmt::format("{}, {}{}{}", load_words(spec.load), transform_words(spec),
+                       quantize_words(spec.quantize),
+                       is_permuted(spec.store) ? ", to every destination of the row" : "");
   return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec),
                      quantize_words(spec.quantize), store_words(spec));
 }
 
 std::string_view stored_type(const RowChainSpec& spec) {
-  if (spec.store == StoreStage::kGroupedDprobs) return "f32";
+  if (spec.store == StoreStage::kGroupedDprobs || spec.quantize == QuantizeStage::kAmax)
+    return "f32";
+  if (spec.quantize == QuantizeStage::kExpert)
+    return spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3";
   return stores_bf16(spec) ? "bf16" : "e4m3";
 }
 
+// Returns whether the kernel finds scales, of blocks.
 bool has_new_scales(QuantizeStage stage) {
-  return stage != QuantizeStage::kNone && stage != QuantizeStage::kKeep;
+  return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs ||
+         stage == QuantizeStage::k1x128Rounded;
 }
 
 std::vector<std::string> includes_of(const RowChainSpec& spec) {
@@ -207,8 +253,8 @@ template <>
 KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
   // With all its arguments the store stage does not fit into a line, so it gets a name.
-  const bool is_named = names_tokens(spec) || spec.adds_bias_dprobs || !spec.tells_dprobs ||
-                        (spec.is_interleaved && is_gated(spec.store));
+  const bool is_named = has_expert_stage(spec) || names_tokens(spec) || spec.adds_bias_dprobs ||
+                        !spec.tells_dprobs || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
       .types =
           fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
@@ -228,13 +274,20 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
                        "kThreads", "kSegmentsInFlight"}}},
   };
   if (is_named) text.types_used.insert(text.types_used.begin(), store);
+  if (spec.quantize == QuantizeStage::kExpert && !is_permuted(spec.store)) {
+    text.types_used.insert(
+        text.types_used.begin() + 1,
+        {"Cast", "StoreCast", {std::string(cast_format(spec)), "kLocalExperts", store.name}});
+    text.types_used.back().arguments[3] = "Cast";
+  }
   // Adds only constants that a stage uses.
   const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;
   if (is_permuted(spec.store) || spec.load == LoadStage::kCombinedRows || has_dprobs) {
     text.constants.push_back(
         integer_constant("kTopK", spec.top_k, "experts that a token is routed to"));
   }
-  if (is_permuted(spec.store) || is_grouped(spec.store)) {
+  const bool has_groups = spec.quantize != QuantizeStage::kAmax || !is_permuted(spec.store);
+  if (has_groups && (is_permuted(spec.store) || is_grouped(spec.store))) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
   }
@@ -262,7 +315,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
   if (!spec.moves_probs) {
     text.constants.push_back(
         bool_constant("kMovesProbs", false, "probabilities stay, and zero no rows"));
-  } else if (is_permuted(spec.store) && names_element(spec)) {
+  } else if (is_permuted(spec.store) && (names_element(spec) || has_expert_stage(spec))) {
     text.constants.push_back(
         bool_constant("kMovesProbs", true, "beside the rows; 0 zeros the row"));
   }

@@ -16,10 +16,10 @@ namespace moejit::compiler {
 std::string to_string(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "{}{}threads={}",
+      "{}{}{}threads={}",
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
       s.writes_colwise ? "writes_colwise=true " : "", s.is_interleaved ? "interleaved=true " : "",
-      s.threads);
+      s.has_expert_scale ? "expert_scale=true " : "", s.threads);
 }
 
 namespace {
@@ -34,6 +34,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(TileChainParams, output_colwise, kWrite),
     MOEJIT_POINTER(TileChainParams, output_colwise_scale_inv, kWrite),
     MOEJIT_POINTER(TileChainParams, skip, kRead),
+    MOEJIT_POINTER(TileChainParams, expert_scales, kRead),
 };
 
 constexpr std::array kNumbers = {MOEJIT_NUMBER(TileChainParams, matrices)};
@@ -68,8 +69,10 @@ Work KernelKind<TileChainSpec>::work(const TileChainSpec& spec, const CallBounds
                                      const CallRows&) {
   const int64_t elements =
       int64_t{bounds.groups} * spec.sections * spec.section_rows * spec.columns;
-  const int64_t scales = int64_t{bounds.groups} * spec.sections * ceil_div(spec.section_rows, 128) *
-                         ceil_div(spec.columns, 128);
+  const int64_t scales = spec.has_expert_scale
+                             ? 0
+                             : int64_t{bounds.groups} * spec.sections *
+                                   ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
   const int64_t copies = spec.writes_colwise ? 2 : 1;  // copies of bytes and scales
   return {.min_bytes = 2 * elements + copies * (elements + 4 * scales)};
 }
@@ -89,10 +92,13 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
   KernelText text{
       .types = "bf16_e4m3",
       .tile = "128x128",
-      .summary = fmt::format(
-          "bf16 matrices [{}, {}] to e4m3, one power-of-two scale for each 128x{} tile{}",
-          int64_t{spec.sections} * spec.section_rows, spec.columns, 128 * spec.tiles_per_scale,
-          spec.writes_colwise ? ", and transposed" : ""),
+      .summary = fmt::format("bf16 matrices [{}, {}] to e4m3, {}{}",
+                             int64_t{spec.sections} * spec.section_rows, spec.columns,
+                             spec.has_expert_scale
+                                 ? "one known scale for each"
+                                 : fmt::format("one power-of-two scale for each 128x{} tile",
+                                               128 * spec.tiles_per_scale),
+                             spec.writes_colwise ? ", and transposed" : ""),
       .includes = {spec.writes_colwise ? "stage/colwise_tile_chain.cuh" : "stage/tile_chain.cuh"},
       .params = "TileChainParams",
       .constants =
@@ -110,11 +116,12 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
                       {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
                        "kThreads"}}},
   };
-  if (spec.is_interleaved) {
-    text.constants.push_back(
-        bool_constant("kInterleaved", true, "rows of the parts alternate in the input"));
+  if (spec.is_interleaved || spec.has_expert_scale) {
+    text.constants.push_back(bool_constant("kInterleaved", spec.is_interleaved,
+                                           "rows of the parts alternate in the input"));
     text.types_used.back().arguments.emplace_back("kInterleaved");
   }
+  if (spec.has_expert_scale) text.types_used.back().arguments.emplace_back("ScaleOfMatrix");
   return text;
 }
 

@@ -13,7 +13,8 @@ namespace moejit::compiler {
 // in a row of tiles share their scale, and one CTA. With `writes_colwise` the same launch also
 // writes bytes and scales transposed: the operand of dgrad, whose contraction runs along the rows.
 // There zeros fill up each of several sections to a multiple of 128. With `is_interleaved` the rows
-// of the sections alternate in the input, but not in the outputs.
+// of the sections alternate in the input, but not in the outputs. With `has_expert_scale` a matrix
+// has one scale, which is known beforehand.
 struct TileChainSpec {
   int32_t sections = 1;
   int32_t section_rows = 0;
@@ -22,6 +23,7 @@ struct TileChainSpec {
   float epsilon = 0.0f;
   bool writes_colwise = false;
   bool is_interleaved = false;
+  bool has_expert_scale = false;
   int32_t threads = 256;  // with writes_colwise: 256 for each tile that shares a scale
   bool operator==(const TileChainSpec&) const = default;
 };

@@ -19,6 +19,7 @@ std::string_view to_string(TransposeRule rule) {
   switch (rule) {
     case TransposeRule::kIdeal: return "ideal";
     case TransposeRule::kForkCompat: return "fork_compat";
+    case TransposeRule::kKeepBytes: return "keep_bytes";
   }
   return "unknown";
 }
@@ -99,7 +100,9 @@ Work KernelKind<TransposeSpec>::work(const TransposeSpec& spec, const CallBounds
   const int64_t columns = spec.columns;
   const bool gathers = spec.source != RowSource::kInOrder;
   const int64_t read = gathers ? rows.routed_tokens : rows.routed;
-  const int64_t scales = ceil_div(columns, 128) * (read + ceil_div(rows.routed, 128));
+  const int64_t scales = spec.rule == TransposeRule::kKeepBytes
+                             ? 0
+                             : ceil_div(columns, 128) * (read + ceil_div(rows.routed, 128));
   return {.min_bytes =
               (read + rows.routed) * columns + 4 * scales + (gathers ? 4 * rows.routed : 0)};
 }
@@ -121,6 +124,7 @@ std::string rescale_type(const TransposeSpec& spec) {
   switch (spec.rule) {
     case TransposeRule::kIdeal: return fmt::format("IdealRescale<{}>", format);
     case TransposeRule::kForkCompat: return fmt::format("ForkCompatRescale<{}>", format);
+    case TransposeRule::kKeepBytes: return "KeepBytes";
   }
   return {};
 }
@@ -134,6 +138,17 @@ std::string source_type(const TransposeSpec& spec) {
   return {};
 }
 
+std::string summary_of(const TransposeSpec& spec) {
+  const std::string rows =
+      fmt::format("{} rows [{}, {}]", spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3",
+                  spec.source == RowSource::kInOrder ? "P" : "T", spec.columns);
+  if (spec.rule == TransposeRule::kKeepBytes)
+    return rows + " to columns of their experts, byte for byte";
+  return fmt::format(
+      "{} with 1x128 scales to columns of their experts with 128x128 scales, rounded {}", rows,
+      spec.rule == TransposeRule::kIdeal ? "to nearest even" : "as Transformer Engine's fork");
+}
+
 }  // namespace
 
 template <>
@@ -142,11 +157,7 @@ KernelText KernelKind<TransposeSpec>::text(const TransposeSpec& spec) {
   KernelText text{
       .types = fmt::format("{}_{}", format, format),
       .tile = "128x128",
-      .summary = fmt::format(
-          "{} rows [{}, {}] with 1x128 scales to columns of their experts with "
-          "128x128 scales, rounded {}",
-          format, spec.source == RowSource::kInOrder ? "P" : "T", spec.columns,
-          spec.rule == TransposeRule::kIdeal ? "to nearest even" : "as Transformer Engine's fork"),
+      .summary = summary_of(spec),
       .includes = {"transpose/transpose.cuh"},
       .params = "TransposeParams",
       .constants =

@@ -14,6 +14,7 @@ enum class TransposeRule {
   kIdeal,       // the largest scale of a row that is not all zeros; rounds to nearest even
   kForkCompat,  // the largest scale of all rows; drops subnormals, keeps the mantissa of values
                 // that underflow
+  kKeepBytes,   // none: rows of a group have one scale, which the operand keeps
 };
 
 // Where the transposed rows come from.

@@ -22,6 +22,7 @@ constexpr std::array kAccumulations = {GemmAccumulation::kFp32, GemmAccumulation
 constexpr std::array kMajors = {Major::kK, Major::kMn};
 constexpr std::array kBiases = {GemmBias::kNone, GemmBias::kColumns, GemmBias::kColumnsTimesProb};
 constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow,
+                                        GradientScales::kTensor, GradientScales::kRowColumn,
                                         GradientScales::kNone};
 constexpr std::array kOutputs = {GradientOutput::kF32, GradientOutput::kF32Add,
                                  GradientOutput::kBf16};
@@ -144,6 +145,12 @@ void visit(MultiCastTransposeOperation& operation, FieldVisitor& visitor) {
   visitor.sizes("sizes", operation.sizes);
 }
 
+// Visits the format of an FP8 A. Which scales it goes with is the planner's to say.
+void visit_a_dtype(DType& dtype, FieldVisitor& visitor) {
+  visitor.choice("a_dtype", dtype, std::array{DType::kF8E4M3, DType::kF8E5M2},
+                 {"f8_e4m3", "f8_e5m2"});
+}
+
 void visit(GroupedGemmOperation& operation, FieldVisitor& visitor) {
   visitor.required("local_experts", operation.local_experts, kExpertsRange);
   visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
@@ -155,6 +162,7 @@ void visit(GroupedGemmOperation& operation, FieldVisitor& visitor) {
   visit_scale_sharing(operation.scale_sharing_k, visitor);
   visitor.choice("b_major", operation.b_major, kMajors);
   visitor.choice("bias", operation.bias, kBiases);
+  visit_a_dtype(operation.a_dtype, visitor);
 }
 
 void visit(ContractionGroupedGemmOperation& operation, FieldVisitor& visitor) {
@@ -165,6 +173,8 @@ void visit(ContractionGroupedGemmOperation& operation, FieldVisitor& visitor) {
   visitor.required("n", operation.n, kColumnsRange);
   visitor.choice("scales", operation.scales, kGradientScales);
   visitor.choice("output", operation.output, kOutputs);
+  visitor.choice("accumulation", operation.accumulation, kAccumulations);
+  visit_a_dtype(operation.a_dtype, visitor);
 }
 
 std::string_view name_of(const QuantizeOperation&) { return "quantize"; }

@@ -33,12 +33,38 @@ DType dtype_of(GradientOutput output) {
   return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
+// Adds the scales of A [rows, C] and B [n, C].
+void add_scales(PartsBuilder& parts, const ContractionGroupedGemmOperation& operation,
+                const Dim& rows, const Dim& n, const Dim& blocks) {
+  const Dim e{"E", operation.local_experts};
+  switch (operation.scales) {
+    case GradientScales::kTile:
+      parts.read("a_scale_inv", DType::kF32, {blocks_of(rows), blocks}, Layout::kScalesTiles);
+      parts.read("b_scale_inv", DType::kF32, {blocks_of(n), blocks}, Layout::kScalesTiles);
+      return;
+    case GradientScales::kRow:
+      parts.read("a_scale_inv", DType::kF32, {blocks, rows}, Layout::kScalesColumns);
+      parts.read("b_scale_inv", DType::kF32, {blocks, n}, Layout::kScalesColumns);
+      return;
+    case GradientScales::kTensor:
+      parts.read("a_scale_inv", DType::kF32, {e});
+      parts.read("b_scale_inv", DType::kF32, {e});
+      return;
+    case GradientScales::kRowColumn:
+      parts.read("a_scale_inv", DType::kF32, {e, rows});
+      parts.read("b_scale_inv", DType::kF32, {e, n});
+      return;
+    case GradientScales::kNone: return;
+  }
+}
+
 }  // namespace
 
 Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context) {
   const DType operands = operation.scales == GemmScales::kNone ? DType::kBF16 : DType::kF8E4M3;
   const GroupedGemmSpec problem{
       .operands = operands,
+      .is_a_e5m2 = operation.a_dtype == DType::kF8E5M2,
       .scales = operation.scales,
       .accumulation = operation.accumulation,
       .b_major = operation.b_major,
@@ -53,7 +79,7 @@ Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const Pla
   const Dim p{"P", operation.max_permuted_rows}, e{"E", operation.local_experts};
   const Dim n{"n", operation.n}, k{"k", operation.k};
   PartsBuilder parts;
-  parts.read("a", operands, {p, k});
+  parts.read("a", problem.is_a_e5m2 ? operation.a_dtype : operands, {p, k});
   parts.read("b", operands,
              operation.b_major == Major::kMn ? std::vector{e, k, n} : std::vector{e, n, k});
   add_scales(parts, operation, p, e);
@@ -75,26 +101,24 @@ Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation
     parts.read("a", DType::kBF16, {columns, rows});
     parts.read("b", DType::kBF16, {columns, n});
   } else {
-    const bool is_row = operation.scales == GradientScales::kRow;
-    const Layout layout = is_row ? Layout::kScalesColumns : Layout::kScalesTiles;
-    const auto scales_of = [&](const Dim& lines) {
-      return is_row ? std::vector{blocks, lines} : std::vector{blocks_of(lines), blocks};
-    };
-    parts.read("a", DType::kF8E4M3, {blocks, rows, fixed(128)});
+    parts.read("a", operation.a_dtype, {blocks, rows, fixed(128)});
     parts.read("b", DType::kF8E4M3, {blocks, n, fixed(128)});
-    parts.read("a_scale_inv", DType::kF32, scales_of(rows), layout);
-    parts.read("b_scale_inv", DType::kF32, scales_of(n), layout);
+    add_scales(parts, operation, rows, n, blocks);
   }
   read_groups(parts, operation.local_experts);
   parts.write("d", dtype_of(operation.output), {e, rows, n});
   parts.write_optional("elapsed", DType::kI64, {fixed(2)});
-  return std::move(parts).with(
+  MOEJIT_TRY_ASSIGN(
+      KernelPlan kernel,
       plan_contraction_grouped_gemm({.scales = operation.scales,
                                      .output = operation.output,
+                                     .accumulation = operation.accumulation,
+                                     .is_a_e5m2 = operation.a_dtype == DType::kF8E5M2,
                                      .local_experts = static_cast<int32_t>(operation.local_experts),
                                      .rows = static_cast<int32_t>(operation.rows),
                                      .n = static_cast<int32_t>(operation.n)},
                                     operation.max_columns, context.options));
+  return std::move(parts).with(std::move(kernel));
 }
 
 }  // namespace moejit::compiler

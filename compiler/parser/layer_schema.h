@@ -39,9 +39,10 @@ constexpr IntRange up_to_experts(int64_t experts) {
 std::span<const std::string_view> layer_keys();
 
 // Returns what travels between ranks if the description does not say: nothing if all experts are
-// here, or if nothing is quantized, else FP8 rows.
+// here, or if tokens have no codes of their own, else FP8 rows.
 inline Dispatch default_dispatch(const Layer& layer) {
-  const bool sends_rows = layer.local_experts < layer.experts && has_scales(layer.recipe.tokens) &&
+  const bool has_codes = has_scales(layer.recipe.tokens) && !has_expert_scale(layer.recipe.tokens);
+  const bool sends_rows = layer.local_experts < layer.experts && has_codes &&
                           !is_cast_from_values(layer.recipe.wgrad_operands);
   return sends_rows ? Dispatch::kFp8 : Dispatch::kNone;
 }

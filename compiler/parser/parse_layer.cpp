@@ -31,6 +31,7 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "recipe",
                                                               "block_size",
                                                               "scale_sharing_k",
+                                                              "power_of_2_scales",
                                                               "splits_alignment",
                                                               "max_tokens",
                                                               "max_permuted_rows",
@@ -148,6 +149,14 @@ Result<std::string> read_dtype(const JsonView& root) {
   return std::string(kDTypes[index]);
 }
 
+std::string names_of_quotients() {
+  std::string names;
+  for (const Recipe& recipe : kRecipes)
+    if (recipe.tokens.rule == ScaleRule::kQuotient)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", recipe.name);
+  return names;
+}
+
 Result<int32_t> read_block_size(const JsonView& root) {
   constexpr IntRange kAnySize{.lowest = 1, .highest = kWidthRange.highest};
   MOEJIT_TRY_ASSIGN(const int32_t size, read_int_at(root, "block_size", kAnySize, kBlockSize));
@@ -165,6 +174,16 @@ Result<int32_t> read_scale_sharing(const JsonView& root, const Recipe& recipe) {
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the recipe {}, wanted 1", blocks, to_string(recipe)),
              "blocks share their scales in the recipe fp8_flow alone");
+}
+
+Result<bool> read_power_of_2_scales(const JsonView& root, const Recipe& recipe) {
+  MOEJIT_TRY_ASSIGN(const bool has_powers, read_bool_at(root, "power_of_2_scales", false));
+  if (!has_powers || recipe.tokens.rule == ScaleRule::kQuotient) return has_powers;
+  return root.find("power_of_2_scales")
+      ->fail(ErrorCode::kInvalidValue,
+             fmt::format("got true with the recipe {}, wanted false", to_string(recipe)),
+             fmt::format("the choice is for recipes whose scales are quotients: {}",
+                         names_of_quotients()));
 }
 
 // Reads the values of a list, ordered. `what` is the word for one of them.
@@ -286,6 +305,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
   MOEJIT_TRY_ASSIGN(layer.scale_sharing_k, read_scale_sharing(root, layer.recipe));
+  MOEJIT_TRY_ASSIGN(layer.power_of_2_scales, read_power_of_2_scales(root, layer.recipe));
   MOEJIT_TRY_ASSIGN(
       layer.splits_alignment,
       read_int_at(root, "splits_alignment", kSplitsAlignmentRange, layer.splits_alignment));

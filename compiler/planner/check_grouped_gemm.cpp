@@ -22,6 +22,13 @@ Result<void> check_grouped_gemm(const GroupedGemmSpec& problem) {
   if (problem.operands != DType::kBF16 && problem.scales == GemmScales::kNone)
     return refuse("scales", scales, fmt::format("operands in {}", to_string(problem.operands)),
                   "without scales operands are bf16");
+  const bool has_end_scales =
+      problem.scales == GemmScales::kTensor || problem.scales == GemmScales::kRowColumn;
+  if (problem.is_a_e5m2 && (problem.operands != DType::kF8E4M3 || !has_end_scales))
+    return refuse("a", to_string(a_format(problem)),
+                  fmt::format("B in {} and the scales {}", to_string(problem.operands), scales),
+                  "gradients in e5m2 are multiplied with e4m3, with the scales tensor or "
+                  "row_column");
   if (stores_activation(problem) && problem.scales != GemmScales::kRowBlock)
     return refuse(
         "epilogue", to_string(problem.epilogue), fmt::format("the scales {}", scales),

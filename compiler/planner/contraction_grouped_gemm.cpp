@@ -52,14 +52,13 @@ constexpr int64_t kFew = 768;
 
 // Returns the box of an operand of wgrad with its columns in blocks of 128: [columns / 128, rows,
 // 128]. In bf16 it is [columns, rows] with one token a row, and boxes are MN-major.
-TensorBox gradient_operand_box(const ContractionGroupedGemmSpec& spec, int64_t rows,
-                               int64_t columns, int32_t box_rows) {
-  if (operands_of(spec) == DType::kBF16) {
+TensorBox gradient_operand_box(DType format, int64_t rows, int64_t columns, int32_t box_rows) {
+  if (format == DType::kBF16) {
     TensorBox box = mn_major_box(rows, columns, 1);
     box.call_dim = 1;
     return box;
   }
-  return {.dtype = DType::kF8E4M3,
+  return {.dtype = format,
           .rank = 3,
           .dims = {kScaleBlock, rows, columns / kScaleBlock},
           .strides_bytes = {kScaleBlock, kScaleBlock * rows},
@@ -83,6 +82,23 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec spec, int64_t
   return spec;
 }
 
+Result<void> check(const ContractionGroupedGemmSpec& problem) {
+  const auto refuse = [&](std::string_view part, std::string_view got, std::string_view hint) {
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("contraction-grouped GEMM: {} \"{}\" with the scales {}", part, got,
+                            to_string(problem.scales)),
+                std::string(hint));
+  };
+  if (problem.accumulation == GemmAccumulation::kFast && !has_end_scales(problem))
+    return refuse("accumulation", to_string(problem.accumulation),
+                  "only sums that meet their scales when they are complete may be one chain: "
+                  "tensor, row_column");
+  if (problem.is_a_e5m2 && !has_end_scales(problem))
+    return refuse("a", to_string(a_format(problem)),
+                  "gradients in e5m2 have the scales tensor or row_column");
+  return {};
+}
+
 std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                                       int64_t mean_columns) {
   std::vector<std::string> reasons = {
@@ -102,6 +118,8 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   if (spec.scales == GradientScales::kNone)
     reasons.emplace_back(
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");
+  if (has_end_scales(spec))
+    reasons.emplace_back("scales do not change along a group, so complete sums meet them, once");
   if (spec.output == GradientOutput::kF32Add) {
     reasons.push_back(fmt::format(
         "about {} tokens a group: the old values of the first {} panels of a tile are loaded, L2 "
@@ -114,9 +132,9 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
 std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
     const ContractionGroupedGemmSpec& spec, int64_t columns, const GemmTensors& tensors) {
   const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  TensorBox b_box = gradient_operand_box(spec, spec.n, columns, box_rows);
+  TensorBox b_box = gradient_operand_box(operands_of(spec), spec.n, columns, box_rows);
   b_box.box[1] /= spec.cluster_ctas;  // each CTA copies a part: rows, or tokens of MN-major boxes
-  return {{"a_map", tensors.a, gradient_operand_box(spec, spec.rows, columns, kTileRows)},
+  return {{"a_map", tensors.a, gradient_operand_box(a_format(spec), spec.rows, columns, kTileRows)},
           {"b_map", tensors.b, b_box},
           {"d_map", tensors.d, output_box(spec)}};
 }
@@ -134,8 +152,9 @@ KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& pro
   return kernel;
 }
 
-KernelPlan plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem, int64_t columns,
-                                         const PlanOptions& options) {
+Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                                 int64_t columns, const PlanOptions& options) {
+  MOEJIT_TRY(check(problem));
   KernelPlan kernel = contraction_grouped_gemm_kernel(
       problem, columns, columns / problem.local_experts, {"a", "b", "d"}, options);
   kernel.operation = "contraction_grouped_gemm";

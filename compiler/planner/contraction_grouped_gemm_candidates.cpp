@@ -46,10 +46,12 @@ void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
 
 std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean_columns) {
   return fmt::format(
-      "contraction_grouped_gemm scales={} output={} local_experts={} sections={} rows={} "
+      "contraction_grouped_gemm {}scales={} {}output={} local_experts={} sections={} rows={} "
       "{}n={} columns={}",
-      to_string(problem.scales), to_string(problem.output), problem.local_experts, problem.sections,
-      problem.rows, problem.is_interleaved ? "interleaved=true " : "", problem.n,
+      problem.is_a_e5m2 ? "a=F8_E5M2 " : "", to_string(problem.scales),
+      problem.accumulation == GemmAccumulation::kFast ? "accumulation=fast " : "",
+      to_string(problem.output), problem.local_experts, problem.sections, problem.rows,
+      problem.is_interleaved ? "interleaved=true " : "", problem.n,
       rows_class(std::max<int64_t>(mean_columns, 1)));
 }
 

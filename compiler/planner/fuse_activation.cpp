@@ -26,6 +26,8 @@ std::string apart_reason(const Layer& layer) {
   if (!has_scales(layer.recipe.activations))
     return "gemm_fc1 and activation stay apart: the epilogue that activates quantizes too";
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";
+  if (has_expert_scale(layer.recipe.activations))
+    return apart + "the scale of an expert's rows is known only after all of them are activated";
   if (!layer.fuse_activation) return apart + "\"fuse_activation\" is false";
   if (layer.recipe.activations.rounds_to_bf16)
     return apart + "act is rounded to bf16 before it is quantized, which the epilogue does not do";

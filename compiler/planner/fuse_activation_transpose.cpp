@@ -52,6 +52,8 @@ bool has_one_cast(const Recipe& recipe) {
 std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward.empty()) return "nothing needs dh1";
+  if (has_expert_scale(layer.recipe.gradients))
+    return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
   if (!has_one_cast(layer.recipe)) return "rows of dh1 are not cast as its columns are";

@@ -32,6 +32,12 @@ void join_quantize(Operations& operations) {
 }  // namespace
 
 void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
+  if (has_expert_scale(layer.recipe.tokens)) {
+    reasons.emplace_back(
+        "rows are cast as they are permuted: each destination has the scale of its expert, which "
+        "a kernel before finds");
+    return;
+  }
   if (std::ranges::none_of(graph.operations, is_quantize)) {
     reasons.emplace_back("nothing is quantized: permute_pad moves rows of x and dy as they are");
     return;
@@ -155,6 +161,11 @@ std::string apart_reason(const Layer& layer) {
 
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (!has_backward(layer) || !has_scales(layer.recipe.wgrad_operands)) return;
+  if (has_expert_scale(layer.recipe.wgrad_operands)) {
+    reasons.emplace_back(
+        "permute and transpose stay apart: a token's rows have other codes with each expert");
+    return;
+  }
   graph.gathers_tokens = may_gather(layer);
   bool of_x = false, of_dy = false;
   for (Operation& operation : graph.operations) {

@@ -258,7 +258,7 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
   std::vector<TensorMapPlan> maps = {
-      {"a_map", tensors.a, operand_box(spec.operands, rows, spec.k, a_box_rows)},
+      {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
       {"b_map", tensors.b,
        spec.b_major == Major::kMn
            ? mn_major_box(spec.section_n, spec.k, spec.local_experts)

@@ -96,6 +96,7 @@ void add_swapped_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
 std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) {
   ProblemName name("grouped_gemm");
   name.add("operands", to_string(problem.operands));
+  if (problem.is_a_e5m2) name.add("a", to_string(a_format(problem)));
   name.add("scales", to_string(problem.scales));
   name.add("epilogue", to_string(problem.epilogue));
   if (problem.accumulation != GemmAccumulation::kFp32)

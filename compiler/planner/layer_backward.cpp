@@ -8,8 +8,14 @@ namespace moejit::compiler {
 namespace {
 
 GradientScales gradient_scales(const Format& operands) {
-  if (!has_scales(operands)) return GradientScales::kNone;
-  return operands.scale == ScaleOf::k128x1 ? GradientScales::kRow : GradientScales::kTile;
+  switch (operands.scale) {
+    case ScaleOf::kNone: return GradientScales::kNone;
+    case ScaleOf::k128x1: return GradientScales::kRow;
+    case ScaleOf::kExpert: return GradientScales::kTensor;
+    case ScaleOf::k1x128:
+    case ScaleOf::k128x128: break;
+  }
+  return GradientScales::kTile;
 }
 
 }  // namespace
@@ -45,17 +51,22 @@ void LayerGraphBuilder::backward() {
 // scale, so the scale blocks of gradients share none either. Unpermute is a plain sum, so its
 // gradient contains no probability.
 void LayerGraphBuilder::permute_dy(const Format& format) {
+  PermutePad kind{.columns = layer_.hidden,
+                  .experts = layer_.experts,
+                  .local_experts = layer_.local_experts,
+                  .top_k = layer_.top_k};
+  if (has_expert_scale(format)) {
+    Operation& cast = cast_permuted("dy", "grad_permuted", format, std::move(kind));
+    cast.writes.front().is_optional = true;
+    return;
+  }
   if (has_scales(format) && !writes(data_name("dy", format)))
     append("quantize_dy",
            QuantizeRows{.columns = layer_.hidden,
                         .format = format,
                         .reason = "the second of the two explicit casts of the layer"},
            {port("input", "dy")}, {port("output", "dy", format)});
-  append("permute_pad_grad",
-         PermutePad{.columns = layer_.hidden,
-                    .experts = layer_.experts,
-                    .local_experts = layer_.local_experts,
-                    .top_k = layer_.top_k},
+  append("permute_pad_grad", std::move(kind),
          with_groups({port("input", "dy", format), port("row_map", "row_map")}),
          {optional(port("output", "grad_permuted", format))});
 }
@@ -70,26 +81,30 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                           .local_experts = layer_.local_experts,
                           .section_n = columns,
                           .k = k};
-  set_formats(problem, recipe_.gradients);
-  const std::string b = fmt::format("{}{}", weights, has_scales(format) ? "_colwise" : "");
+  set_formats(problem, recipe_.gradients, format);
+  Port b = port("b", fmt::format("{}{}", weights, has_scales(format) ? "_colwise" : ""), format);
+  if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
   append(std::string(name), GroupedGemm{problem},
-         with_groups({port("a", gradients, recipe_.gradients), port("b", b, format)}),
-         {port("d", output)});
+         with_groups({port("a", gradients, recipe_.gradients), std::move(b)}), {port("d", output)});
 }
 
 void LayerGraphBuilder::activation_backward(const Format& format) {
   // If this runs again for another format, only the rows are needed.
   const bool tells_dprobs = !writes("dprobs_blocks");
-  Operation& operation = append(
-      has_scales(format) ? "activation_backward_quantize" : "activation_backward",
-      ActivationBackward{.local_experts = layer_.local_experts,
-                         .columns = layer_.intermediate,
-                         .pitch = padded_intermediate(layer_),
-                         .activation = layer_.activation,
-                         .format = format,
-                         .is_interleaved = has_interleaved_h1()},
-      with_groups({port("input", "h1"), port("gradient", "dact"), port("probs", "permuted_probs")}),
-      {optional(port("output", "dh1", format))});
+  ActivationBackward kind{.local_experts = layer_.local_experts,
+                          .columns = layer_.intermediate,
+                          .pitch = padded_intermediate(layer_),
+                          .activation = layer_.activation,
+                          .format = format,
+                          .is_interleaved = has_interleaved_h1()};
+  Operation& operation =
+      has_expert_scale(format)
+          ? cast_activation_backward(format, std::move(kind))
+          : append(has_scales(format) ? "activation_backward_quantize" : "activation_backward",
+                   std::move(kind),
+                   with_groups({port("input", "h1"), port("gradient", "dact"),
+                                port("probs", "permuted_probs")}),
+                   {optional(port("output", "dh1", format))});
   if (tells_dprobs) operation.writes.push_back(optional(port("output_dprobs", "dprobs_blocks")));
 }
 
@@ -105,11 +120,24 @@ Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
 }
 
 // Returns an operand of wgrad: a transposed copy of quantized rows, a cast of bf16 rows, or in bf16
-// rows as they are.
+// rows as they are. Of rows with a scale for each expert it is their bytes, with the same scales.
 Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_name,
-                                      std::string_view name, std::string_view what,
-                                      int32_t columns) {
+                                      const Format& rows_format, std::string_view name,
+                                      std::string_view what, int32_t columns) {
   const Format& format = recipe_.wgrad_operands;
+  if (has_expert_scale(format)) {
+    Port operand = rows(rows_name, rows_format);
+    append(fmt::format("transpose_{}", what),
+           Transpose{.local_experts = layer_.local_experts,
+                     .columns = columns,
+                     .format = rows_format.dtype,
+                     .keeps_bytes = true},
+           with_groups({codes("input", rows_name, rows_format), column_starts("output_offs")}),
+           {codes("output", name, format)});
+    operand.role = std::move(role);
+    operand.tensor = data_name(name, format);
+    return operand;
+  }
   const bool takes_codes = has_scales(format) && !is_cast_from_values(format);
   Port operand = rows(rows_name, takes_codes ? kRows1x128 : Format{});
   if (has_scales(format)) {
@@ -138,6 +166,8 @@ void LayerGraphBuilder::for_each_mode(const Append& append_in) {
 void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
                               const Port& a, const Port& b, std::string_view output) {
   problem.scales = gradient_scales(recipe_.wgrad_operands);
+  problem.is_a_e5m2 =
+      problem.scales == GradientScales::kTensor && recipe_.gradients.dtype == DType::kF8E5M2;
   problem.local_experts = layer_.local_experts;
   for_each_mode([&](GradientMode mode, std::string_view end) {
     problem.output = layer_.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
@@ -150,14 +180,16 @@ void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec 
 }
 
 void LayerGraphBuilder::fc2_wgrad() {
-  const Port a = wgrad_operand("a", "grad_permuted", "grad_colwise", "grad", layer_.hidden);
-  const Port b = wgrad_operand("b", "act", "act_colwise", "act", layer_.intermediate);
+  const Port a =
+      wgrad_operand("a", "grad_permuted", recipe_.gradients, "grad_colwise", "grad", layer_.hidden);
+  const Port b =
+      wgrad_operand("b", "act", recipe_.activations, "act_colwise", "act", layer_.intermediate);
   wgrad("gemm_fc2_wgrad", {.rows = layer_.hidden, .n = layer_.intermediate}, a, b, "dw2");
 }
 
 void LayerGraphBuilder::fc1_wgrad() {
-  const Port a = wgrad_operand("a", "dh1", "dh1_colwise", "dh1", h1_columns());
-  const Port b = wgrad_operand("b", "permuted", "x_colwise", "x", layer_.hidden);
+  const Port a = wgrad_operand("a", "dh1", recipe_.gradients, "dh1_colwise", "dh1", h1_columns());
+  const Port b = wgrad_operand("b", "permuted", recipe_.tokens, "x_colwise", "x", layer_.hidden);
   const int32_t padded = padded_intermediate(layer_);
   ContractionGroupedGemmSpec problem{.rows = h1_columns(),
                                      .is_interleaved = is_interleaved() && !has_interleaved_h1(),

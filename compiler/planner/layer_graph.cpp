@@ -21,6 +21,7 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
   kind.local_experts = layer_.local_experts;
   kind.tiles_per_scale = layer_.scale_sharing_k;
   kind.epsilon = recipe_.weights.epsilon;
+  if (has_expert_scale(recipe_.weights)) return cast_weights(name, kind);
   Operation& operation = append(fmt::format("quantize_{}", name), kind,
                                 {port("input", name), port("skip", "skip_update")},
                                 {port("output", name, recipe_.weights)});
@@ -54,7 +55,7 @@ void LayerGraphBuilder::forward() {
 }
 
 void LayerGraphBuilder::quantize_x() {
-  if (!has_scales(recipe_.tokens)) return;
+  if (!has_scales(recipe_.tokens) || has_expert_scale(recipe_.tokens)) return;
   append("quantize",
          QuantizeRows{.columns = layer_.hidden,
                       .format = recipe_.tokens,
@@ -64,13 +65,17 @@ void LayerGraphBuilder::quantize_x() {
 }
 
 void LayerGraphBuilder::permute_x(const Format& format) {
+  PermutePad kind{.columns = layer_.hidden,
+                  .experts = layer_.experts,
+                  .local_experts = layer_.local_experts,
+                  .top_k = layer_.top_k,
+                  .probs = topk_probs_dtype(layer_)};
+  if (has_expert_scale(format)) {
+    cast_permuted("x", "permuted", format, std::move(kind));
+    return;
+  }
   Operation& permute =
-      append("permute_pad",
-             PermutePad{.columns = layer_.hidden,
-                        .experts = layer_.experts,
-                        .local_experts = layer_.local_experts,
-                        .top_k = layer_.top_k,
-                        .probs = topk_probs_dtype(layer_)},
+      append("permute_pad", std::move(kind),
              with_groups({port("input", "x", format), port("probs", "topk_probs"),
                           port("row_map", "row_map")}),
              {port("output", "permuted", format), port("output_probs", "permuted_probs")});
@@ -84,7 +89,8 @@ void LayerGraphBuilder::gemm_fc1() {
                           .section_n = layer_.intermediate,
                           .k = layer_.hidden,
                           .blocks_per_promotion = layer_.scale_sharing_k};
-  set_formats(problem, recipe_.tokens);
+  set_formats(problem, recipe_.tokens, recipe_.weights);
+  if (recipe_.is_fprop_fast) problem.accumulation = GemmAccumulation::kFast;
   std::vector<Port> reads =
       with_groups({port("a", "permuted", recipe_.tokens), port("b", "w1", recipe_.weights)});
   if (layer_.biases) {
@@ -96,13 +102,14 @@ void LayerGraphBuilder::gemm_fc1() {
 }
 
 void LayerGraphBuilder::activate(const Format& format) {
-  append(has_scales(format) ? "activation_quantize" : "activation",
-         Activate{.local_experts = layer_.local_experts,
-                  .columns = layer_.intermediate,
-                  .activation = layer_.activation,
-                  .format = format,
-                  .blocks_per_scale = layer_.scale_sharing_k,
-                  .is_interleaved = has_interleaved_h1()},
+  Activate kind{.local_experts = layer_.local_experts,
+                .columns = layer_.intermediate,
+                .activation = layer_.activation,
+                .format = format,
+                .blocks_per_scale = layer_.scale_sharing_k,
+                .is_interleaved = has_interleaved_h1()};
+  if (has_expert_scale(format)) return cast_activation(format, std::move(kind));
+  append(has_scales(format) ? "activation_quantize" : "activation", std::move(kind),
          with_groups({port("input", "h1"), port("probs", "permuted_probs")}),
          {port("output", "act", format)});
 }
@@ -113,7 +120,8 @@ void LayerGraphBuilder::gemm_fc2() {
                           .section_n = layer_.hidden,
                           .k = layer_.intermediate,
                           .blocks_per_promotion = layer_.scale_sharing_k};
-  set_formats(problem, recipe_.activations);
+  set_formats(problem, recipe_.activations, recipe_.weights);
+  if (recipe_.is_fprop_fast) problem.accumulation = GemmAccumulation::kFast;
   std::vector<Port> reads =
       with_groups({port("a", "act", recipe_.activations), port("b", "w2", recipe_.weights)});
   if (layer_.biases) {

@@ -69,6 +69,25 @@ class LayerGraphBuilder {
   void forward();
   void backward();
 
+  // Returns the port of the experts' scales that an operation casts `name` with.
+  static Port expert_scales(std::string_view name) {
+    return port("expert_scales", scale_name(name));
+  }
+  // Returns the port of codes whose scales another operation finds.
+  static Port codes(std::string role, std::string_view name, const Format& format) {
+    return port(std::move(role), data_name(name, format));
+  }
+  // Append what finds the scales of the experts, for rows and for matrices of weights.
+  void find_row_scales(std::string_view name, const Format& format, int32_t columns);
+  void find_weight_scales(std::string_view name, const QuantizeWeights& kind);
+  ExpertScales expert_scales_of(const Format& format, int64_t magnitudes) const;
+  // Append the casts of operations with such scales, and what finds the scales before.
+  void cast_weights(std::string_view name, QuantizeWeights kind);
+  Operation& cast_permuted(std::string_view input, std::string_view name, const Format& format,
+                           PermutePad kind);
+  void cast_activation(const Format& format, Activate kind);
+  Operation& cast_activation_backward(const Format& format, ActivationBackward kind);
+
   void quantize_x();
   void permute_x(const Format& format);
   void activate(const Format& format);
@@ -89,8 +108,8 @@ class LayerGraphBuilder {
   void for_each_mode(const Append& append);
 
   Port rows(std::string_view name, const Format& format);
-  Port wgrad_operand(std::string role, std::string_view rows_name, std::string_view name,
-                     std::string_view what, int32_t columns);
+  Port wgrad_operand(std::string role, std::string_view rows_name, const Format& rows_format,
+                     std::string_view name, std::string_view what, int32_t columns);
 
   const Layer& layer_;
   const Recipe& recipe_;

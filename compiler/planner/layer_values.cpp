@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/layer_values.h"
 
+#include "compiler/kernels/row_chain.h"
 #include "compiler/launch.h"
 
 #include <algorithm>
@@ -16,6 +17,10 @@ std::string data_name(std::string_view name, const Format& format) {
 std::string scales_name(std::string_view name, const Format& format) {
   return has_scales(format) ? fmt::format("{}_scale_inv", name) : std::string();
 }
+
+std::string scale_name(std::string_view name) { return fmt::format("{}_scale", name); }
+
+std::string amax_name(std::string_view name) { return fmt::format("{}_amax", name); }
 
 DType topk_ids_dtype(const Layer& layer) {
   return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
@@ -72,7 +77,7 @@ using enum TensorRole;
 
 class ValueList {
  public:
-  explicit ValueList(const Recipe& recipe) : recipe_(recipe) {}
+  ValueList(const Recipe& recipe, Dim experts) : recipe_(recipe), experts_(std::move(experts)) {}
 
   // Adds a value that operations pass to each other; callers' values get a role as well.
   Value& add(std::string name, DType dtype, std::vector<Dim> shape) {
@@ -87,8 +92,23 @@ class ValueList {
                  std::vector<Dim> scales_shape) {
     if (!has_scales(format)) return;
     add(data_name(name, format), format.dtype, kQuantized, std::move(shape));
+    if (has_expert_scale(format)) return;
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
+  }
+  // Adds the scales of the experts' matrices or rows, and the magnitudes that they come from.
+  void add_expert_scales(std::string_view name, const Format& format, std::vector<Dim> magnitudes,
+                         std::optional<TensorRole> role = {}) {
+    if (!has_expert_scale(format)) return;
+    add(amax_name(name), kF32, std::move(magnitudes)).role = role;
+    add(scale_name(name), kF32, {experts_}).role = role;
+    add(scales_name(name, format), kF32, {experts_}).role = role;
+  }
+  // Adds rows [rows, columns] of a format in which an expert's rows share a scale.
+  void add_expert_rows(std::string_view name, const Format& format, const Dim& rows,
+                       const Dim& columns, const Dim& magnitudes) {
+    add(data_name(name, format), format.dtype, {rows, columns});
+    add_expert_scales(name, format, {rows, magnitudes});
   }
   // Adds rows [rows, columns] with a scale for each block of a row.
   void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
@@ -98,20 +118,28 @@ class ValueList {
     scales.layout = Layout::kScalesCompact;
     scales.role = role;
   }
-  // Adds rows with scales as add_rows() does, and rows of the same shape in bf16.
-  void add_rows_and_bf16(std::string_view name, const Dim& rows, const Dim& columns,
-                         const Dim& blocks) {
-    add_rows(name, rows, columns, blocks);
+  // Adds rows with a scale for each block, or for each expert where the format has such, and in
+  // bf16. `part` is gate or up alone, where rows have both.
+  void add_rows_and_bf16(std::string_view name, const Format& format, const Dim& rows,
+                         const Dim& columns, const Dim& blocks, const Dim& part) {
+    if (has_expert_scale(format)) {
+      add_expert_rows(name, format, rows, columns, sets_of(part));
+    } else {
+      add_rows(name, rows, columns, blocks);
+    }
     add(std::string(name), kBF16, {rows, columns});
   }
   // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile, or for each row and block.
-  void add_colwise(std::string_view name, const Dim& rows, const Dim& row_blocks,
-                   const Dim& columns) {
+  // tile, or for each row and block, or with the bytes of rows and their scales.
+  void add_colwise(std::string_view name, const Format& of_rows, const Dim& rows,
+                   const Dim& row_blocks, const Dim& columns) {
     if (!has_scales(recipe_.wgrad_operands)) return;
     const Dim blocks{"C/128", columns.value / kScaleBlock};
-    add(data_name(name, recipe_.wgrad_operands), recipe_.wgrad_operands.dtype,
+    const bool keeps_bytes = has_expert_scale(recipe_.wgrad_operands);
+    add(data_name(name, recipe_.wgrad_operands),
+        keeps_bytes ? of_rows.dtype : recipe_.wgrad_operands.dtype,
         {blocks, rows, {"128", kScaleBlock}});
+    if (keeps_bytes) return;
     const bool has_tiles = recipe_.wgrad_operands.scale == ScaleOf::k128x128;
     add(scales_name(name, recipe_.wgrad_operands), kF32,
         has_tiles ? std::vector{row_blocks, blocks} : std::vector{blocks, rows})
@@ -120,9 +148,21 @@ class ValueList {
   std::vector<Value> take() { return std::move(values_); }
 
  private:
+  static Dim sets_of(const Dim& columns) {
+    return {fmt::format("ceil({}/512)", columns.symbol), magnitudes_of_row(columns.value)};
+  }
+
   const Recipe& recipe_;
+  Dim experts_;
   std::vector<Value> values_;
 };
+
+// Returns the pieces of a matrix in which its largest magnitudes are found.
+Dim pieces(const Dim& rows, const Dim& columns) {
+  const MatrixAmax amax{.rows = static_cast<int32_t>(rows.value),
+                        .columns = static_cast<int32_t>(columns.value)};
+  return {"pieces", pieces_of(amax)};
+}
 
 void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("x", kBF16, kInput, {d.t, d.h});
@@ -136,7 +176,9 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   skip.role = kWeight;
   skip.is_optional = true;
   list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb});
+  list.add_expert_scales("w1", layer.recipe.weights, {d.e, pieces(d.h1, d.h)}, kQuantized);
   list.add_tiles("w2", layer.recipe.weights, {d.e, d.h, d.i}, {d.e, d.hb, d.ib});
+  list.add_expert_scales("w2", layer.recipe.weights, {d.e, pieces(d.h, d.i)}, kQuantized);
   list.add("y", kBF16, kOutput, {d.t, d.h});
   // Forward calls need the status word; backward calls may leave it out.
   Value& status = list.add("status", kU32, {Dim{"1", 1}});
@@ -157,11 +199,11 @@ void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("offs", kI32, {starts});
   list.add("colwise_offs", kI32, {starts});
   list.add("row_map", kI32, {d.t, d.k});
-  list.add_rows_and_bf16("permuted", d.p, d.h, d.hb);
+  list.add_rows_and_bf16("permuted", layer.recipe.tokens, d.p, d.h, d.hb, d.h);
   list.add("row_tokens", kI32, {d.p});
   list.add("permuted_probs", kF32, {d.p});
   list.add("h1", kBF16, {d.p, d.h1});
-  list.add_rows_and_bf16("act", d.p, d.i, d.ib);
+  list.add_rows_and_bf16("act", layer.recipe.activations, d.p, d.i, d.ib, d.i);
   list.add("h2", kBF16, {d.p, d.h});
 }
 
@@ -180,14 +222,15 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("db2", kF32, kOutput, {d.e, d.h});
   list.add("bias_dprobs", kF32, {d.p});
   list.add_rows("dy", d.t, d.h, d.hb, dispatched_role(layer));
-  list.add_rows_and_bf16("grad_permuted", d.p, d.h, d.hb);
+  const Recipe& recipe = layer.recipe;
+  list.add_rows_and_bf16("grad_permuted", recipe.gradients, d.p, d.h, d.hb, d.h);
   list.add("dact", kBF16, {d.p, d.i});
-  list.add_colwise("grad_colwise", d.h, d.hb, d.c);
-  list.add_colwise("act_colwise", d.i, d.ib, d.c);
-  list.add_rows_and_bf16("dh1", d.p, d.padded_h1, d.h1b);
+  list.add_colwise("grad_colwise", recipe.gradients, d.h, d.hb, d.c);
+  list.add_colwise("act_colwise", recipe.activations, d.i, d.ib, d.c);
+  list.add_rows_and_bf16("dh1", recipe.gradients, d.p, d.padded_h1, d.h1b, d.i);
   list.add("dprobs_blocks", kF32, {d.p, d.ib});
-  list.add_colwise("dh1_colwise", d.padded_h1, d.h1b, d.c);
-  list.add_colwise("x_colwise", d.h, d.hb, d.c);
+  list.add_colwise("dh1_colwise", recipe.gradients, d.padded_h1, d.h1b, d.c);
+  list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c);
   list.add("dx_permuted", kBF16, {d.p, d.h});
 }
 
@@ -195,7 +238,7 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
 
 std::vector<Value> layer_values(const Layer& layer) {
   const LayerDims dims(layer);
-  ValueList list(layer.recipe);
+  ValueList list(layer.recipe, dims.e);
   add_callers(list, layer, dims);
   add_forward(list, layer, dims);
   if (has_backward(layer)) add_backward(list, layer, dims);

@@ -14,6 +14,11 @@ namespace moejit::compiler {
 std::string data_name(std::string_view name, const Format& format);
 std::string scales_name(std::string_view name, const Format& format);
 
+// Return the names of an expert's scales, which values are multiplied by, and of the largest
+// magnitudes of what they are found from.
+std::string scale_name(std::string_view name);
+std::string amax_name(std::string_view name);
+
 // Return the element types of topk_ids, and of topk_probs and dprobs.
 DType topk_ids_dtype(const Layer& layer);
 DType topk_probs_dtype(const Layer& layer);

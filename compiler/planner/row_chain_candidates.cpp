@@ -124,6 +124,7 @@ std::string problem_name(const RowChainSpec& spec, const CallBounds& bounds) {
   name.add("transform", to_string(spec.transform));
   if (has_activation(spec)) name.add("activation", to_string(spec.activation));
   name.add("quantize", to_string(spec.quantize));
+  if (spec.quantize == QuantizeStage::kExpert) name.add("format", to_string(spec.format));
   name.add("store", to_string(spec.store));
   name.add("columns", spec.columns);
   name.add_unless(0, "pitch", spec.pitch);

@@ -13,7 +13,8 @@ struct OperandFormats {
   ScaleOf b;
 };
 constexpr OperandFormats kRowGemms[] = {{ScaleOf::kNone, ScaleOf::kNone},
-                                        {ScaleOf::k1x128, ScaleOf::k128x128}};
+                                        {ScaleOf::k1x128, ScaleOf::k128x128},
+                                        {ScaleOf::kExpert, ScaleOf::kExpert}};
 
 bool has_row_gemm(const Format& a, const Format& b) {
   for (const OperandFormats& formats : kRowGemms)
@@ -21,13 +22,19 @@ bool has_row_gemm(const Format& a, const Format& b) {
   return false;
 }
 
+// Returns whether wgrad's operands can be made: of bf16 rows as they are, of rows with scales of
+// blocks, of values anew, or of bytes that rows have.
+bool has_wgrad(const Recipe& recipe) {
+  if (!has_expert_scale(recipe.wgrad_operands)) return true;
+  return has_expert_scale(recipe.tokens) && has_expert_scale(recipe.activations) &&
+         has_expert_scale(recipe.gradients);
+}
+
 // Returns whether each GEMM of a recipe has a kernel: fprop, dgrad and wgrad.
 bool has_kernels(const Recipe& recipe) {
-  const ScaleOf wgrad = recipe.wgrad_operands.scale;
   return recipe.has_kernels && has_row_gemm(recipe.tokens, recipe.weights) &&
          has_row_gemm(recipe.activations, recipe.weights) &&
-         has_row_gemm(recipe.gradients, recipe.weights_colwise) &&
-         (wgrad == ScaleOf::kNone || wgrad == ScaleOf::k128x128 || wgrad == ScaleOf::k128x1);
+         has_row_gemm(recipe.gradients, recipe.weights_colwise) && has_wgrad(recipe);
 }
 
 tl::unexpected<Error> refuse(const Layer& layer, const Target& target, std::string_view what,
@@ -53,7 +60,8 @@ Result<void> check_support(const Layer& layer, const Target& target) {
     return refuse(layer, target, "recipe", recipe.name, names_of_runnable());
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
-  if (layer.dispatch == Dispatch::kFp8 && !has_scales(recipe.tokens))
+  if (layer.dispatch == Dispatch::kFp8 &&
+      (!has_scales(recipe.tokens) || has_expert_scale(recipe.tokens)))
     return refuse(layer, target, fmt::format("recipe {} with the dispatch", recipe.name),
                   to_string(layer.dispatch), "dispatch \"none\"");
   // The rank that multiplies gets quantized rows of other ranks' tokens, and has no values of them.
@@ -64,6 +72,10 @@ Result<void> check_support(const Layer& layer, const Target& target) {
                   to_string(layer.dispatch),
                   "dispatch \"none\", or the forward pass alone: wgrad quantizes x and dy anew, by "
                   "columns, from bf16 values");
+  // Biases meet complete sums before end scales would, and their gradients need the values of rows.
+  if (layer.biases && (has_expert_scale(recipe.tokens) || has_expert_scale(recipe.gradients)))
+    return refuse(layer, target, fmt::format("recipe {} with biases", recipe.name), "true",
+                  "biases false");
   // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
   if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
     return refuse(layer, target,

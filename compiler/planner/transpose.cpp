@@ -41,8 +41,14 @@ Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
                     {"output", "output"},
                     {"output_scale_inv", "output_scale_inv"},
                     {"status", "status"}},
-      .reasons = {"bytes are multiplied by powers of two: nothing is quantized again"},
+      .reasons = {spec.rule == TransposeRule::kKeepBytes
+                      ? "bytes are copied as they are"
+                      : "bytes are multiplied by powers of two: nothing is quantized again"},
   };
+  if (spec.rule == TransposeRule::kKeepBytes)
+    std::erase_if(kernel.arguments, [](const KernelArgument& argument) {
+      return argument.role.ends_with("_scale_inv") || argument.role == "status";
+    });
   if (spec.source != RowSource::kInOrder) kernel.arguments.push_back({"row_tokens", "row_tokens"});
   if (spec.counts_flushed) kernel.arguments.push_back({"flushed", "flushed"});
   complete_kernel(kernel, bounds_of_rows(rows, spec.local_experts));

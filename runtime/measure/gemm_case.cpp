@@ -66,7 +66,8 @@ compiler::OperationDescription operation_of(const GemmCase& gemm, int64_t rows) 
                                                    .rows = gemm.rows,
                                                    .n = gemm.n,
                                                    .scales = gemm.gradient_scales,
-                                                   .output = gemm.output};
+                                                   .output = gemm.output,
+                                                   .accumulation = gemm.accumulation};
 }
 
 }  // namespace moejit::measure

@@ -30,7 +30,7 @@ struct GemmCase {
   int32_t k = 0;
   int32_t sections = 1;
   compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands
-  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
+  compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;  // of either kind
   int32_t scale_sharing_k = 1;
   // Fields of a contraction-grouped GEMM only.
   int32_t columns_per_group = 0;

@@ -105,27 +105,17 @@ class OperandMaker {
     return {};
   }
 
-  // Makes scales of rows and columns, or of each group's tensors: from 1/2 to 2 times the scale
-  // that brings e4m3 back to the deviation 1.
+  // Makes scales of rows and columns, or of each group's tensors.
   Result<void> make_end_scales() {
     if (gemm_.scales == compiler::GemmScales::kNone) return {};
     const bool is_tensor = gemm_.scales == compiler::GemmScales::kTensor;
     const int64_t a_count = is_tensor ? gemm_.groups : groups_.rows();
     const int64_t b_count = is_tensor ? gemm_.groups : int64_t{gemm_.groups} * gemm_.n;
     MOEJIT_TRY_ASSIGN(operands_.a_scale_inv,
-                      upload_named(device_, "a_scale_inv", random_scales(a_count, 0)));
+                      upload_named(device_, "a_scale_inv", random_end_scales(a_count, seed_, 0)));
     MOEJIT_TRY_ASSIGN(operands_.b_scale_inv,
-                      upload_named(device_, "b_scale_inv", random_scales(b_count, 1)));
+                      upload_named(device_, "b_scale_inv", random_end_scales(b_count, seed_, 1)));
     return {};
-  }
-
-  std::vector<float> random_scales(int64_t count, uint64_t purpose) const {
-    const reference::RandomStream random(seed_, purpose);
-    std::vector<float> scales;
-    for (int64_t i = 0; i < count; ++i)
-      scales.push_back(
-          static_cast<float>((0.5 + 1.5 * random.uniform(static_cast<uint64_t>(i))) / 64.0));
-    return scales;
   }
 
   const GemmCase& gemm_;
@@ -138,6 +128,15 @@ class OperandMaker {
 };
 
 }  // namespace
+
+std::vector<float> random_end_scales(int64_t count, uint64_t seed, uint64_t purpose) {
+  const reference::RandomStream random(seed, purpose);
+  std::vector<float> scales;
+  for (int64_t i = 0; i < count; ++i)
+    scales.push_back(
+        static_cast<float>((0.5 + 1.5 * random.uniform(static_cast<uint64_t>(i))) / 64.0));
+  return scales;
+}
 
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,
                                    runtime::Engine& engine, runtime::Device& device,

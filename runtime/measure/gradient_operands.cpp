@@ -22,6 +22,11 @@ bool has_tiles(const GemmCase& gemm) {
   return gemm.gradient_scales == compiler::GradientScales::kTile;
 }
 
+bool has_end_scales(const GemmCase& gemm) {
+  return gemm.gradient_scales == compiler::GradientScales::kTensor ||
+         gemm.gradient_scales == compiler::GradientScales::kRowColumn;
+}
+
 // Returns the operation that quantizes a matrix.
 compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, int64_t columns) {
   if (has_tiles(gemm))
@@ -57,11 +62,23 @@ class GradientOperandMaker {
     operands_.a_scale_inv = std::move(a.scale_inv);
     operands_.b = std::move(b.q);
     operands_.b_scale_inv = std::move(b.scale_inv);
+    if (has_end_scales(gemm_)) {
+      MOEJIT_TRY_ASSIGN(operands_.a_scale_inv, end_scales("a_scale_inv", gemm_.rows, seed, 0));
+      MOEJIT_TRY_ASSIGN(operands_.b_scale_inv, end_scales("b_scale_inv", gemm_.n, seed, 1));
+    }
     return std::move(operands_);
   }
 
  private:
   int64_t columns() const { return groups_.rows(); }
+
+  // Makes a scale for each group, or for each row of each group.
+  Result<NamedMemory> end_scales(std::string_view name, int32_t rows, uint64_t seed,
+                                 uint64_t purpose) {
+    const bool by_row = gemm_.gradient_scales == compiler::GradientScales::kRowColumn;
+    const int64_t count = gemm_.groups * (by_row ? int64_t{rows} : 1);
+    return upload_named(device_, name, random_end_scales(count, seed, purpose));
+  }
 
   Result<QuantizedMatrix> random_matrix(std::string_view name, std::string_view scales_name,
                                         int32_t rows, uint64_t seed) {

@@ -8,6 +8,7 @@ namespace moejit::measure {
 // Makes the operands of a contraction-grouped GEMM: random numbers, a new one for each element, in
 // columns that belong to a group, and zeros in the others. They are quantized on the device by the
 // kernels that quantize a layer's weights, in 128x128 tiles, or its activations, in 1x128 blocks.
+// Scales of groups or of their rows are random, beside the codes of such blocks.
 Result<GemmOperands> make_gradient_operands(const GemmCase& gemm, const GemmGroups& groups,
                                             runtime::Engine& engine, runtime::Device& device,
                                             uint64_t seed);

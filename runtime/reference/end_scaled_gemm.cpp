@@ -78,4 +78,24 @@ std::vector<std::uint16_t> end_scaled_gemm(const EndScaledOperands& operands, co
   return bf16_from_floats(end_scaled_gemm_sums(operands, route, chain));
 }
 
+std::vector<float> end_scaled_weight_gradient(const EndScaledColumns& a, const EndScaledColumns& b,
+                                              const Route& route, ScaleOrder order,
+                                              std::int64_t chain) {
+  const TensorCoreNumbers of_a(a.values, operand_format(a.format));
+  const TensorCoreNumbers of_b(b.values, operand_format(b.format));
+  std::vector<float> result(route.counts.size() * static_cast<std::size_t>(a.rows * b.rows));
+  for (std::int64_t e = 0; e < std::ssize(route.counts); ++e) {
+    if (route.counts[e] == 0) continue;
+    parallel_for(a.rows, [&](std::int64_t i) {
+      for (std::int64_t j = 0; j < b.rows; ++j) {
+        const float sum = sum_of_chains(of_a, i * a.columns + route.offs[e], of_b,
+                                        j * b.columns + route.offs[e], route.counts[e], chain);
+        result[(e * a.rows + i) * b.rows + j] =
+            scaled(sum, a.scale[e * a.rows + i], b.scale[e * b.rows + j], order);
+      }
+    });
+  }
+  return result;
+}
+
 }  // namespace moejit::reference

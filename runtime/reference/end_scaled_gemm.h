@@ -41,4 +41,22 @@ std::vector<float> end_scaled_gemm_sums(const EndScaledOperands& operands, const
 std::vector<std::uint16_t> end_scaled_gemm(const EndScaledOperands& operands, const Route& route,
                                            std::int64_t chain);
 
+// An operand of a weight gradient, whose columns are the tokens of all experts: values [rows,
+// columns] that the format has, and for each expert a scale of each row [experts, rows]. Scales of
+// whole tensors are repeated.
+struct EndScaledColumns {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  Fp8Format format = Fp8Format::kE4m3;
+  std::vector<float> values;
+  std::vector<float> scale;
+};
+
+// Computes out[e, i, j] = (sum over the columns c of group e of a[i, c] * b[j, c]) * a_scale[e, i]
+// * b_scale[e, j], fp32 [experts, a.rows, b.rows], in the order of end_scaled_gemm_sums(). Groups
+// without columns are zeros, whatever their scales.
+std::vector<float> end_scaled_weight_gradient(const EndScaledColumns& a, const EndScaledColumns& b,
+                                              const Route& route, ScaleOrder order,
+                                              std::int64_t chain);
+
 }  // namespace moejit::reference

@@ -52,6 +52,8 @@ std::vector<compiler::Layer> layers() {
       training.recipe = compiler::Recipe::kBf16;
       training.dispatch = Dispatch::kNone;
       all.push_back(training);
+      training.recipe = compiler::Recipe::kFp8Current;
+      all.push_back(training);
     }
     if (layer->biases) {  // gpt-oss; and its biases without the fused activation
       compiler::Layer training = *layer;
@@ -98,7 +100,7 @@ std::map<std::string, PlannedKernel> kernels() {
   return all;
 }
 
-// Weight gradients with both kinds of scales, in every output and each of the planner's ways to
+// Weight gradients with all kinds of scales, in every output and each of the planner's ways to
 // add, and those of clusters, also without scales.
 void add_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::GradientOutput;
@@ -119,10 +121,12 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
     if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
   };
   for (const GradientScales scales :
-       {GradientScales::kTile, GradientScales::kRow, GradientScales::kNone}) {
+       {GradientScales::kTile, GradientScales::kRow, GradientScales::kTensor,
+        GradientScales::kRowColumn, GradientScales::kNone}) {
     for (const Case& one : kCases) {
       auto spec = compiler::choose_tiles({.scales = scales,
                                           .output = one.output,
+                                          .is_a_e5m2 = scales == GradientScales::kTensor,
                                           .local_experts = 8,
                                           .rows = one.rows,
                                           .n = one.n},

@@ -30,7 +30,7 @@ std::string read_file(const fs::path& path) {
 
 // A slice of DeepSeek-V3 that gets its tokens from other ranks, gpt-oss-20b, whose sizes are no
 // multiples of 128, on one rank and with the activation as a kernel of its own, the same for
-// decoding, and a training step.
+// decoding, and a training step, also with the scales of experts.
 std::vector<compiler::Layer> layers() {
   compiler::Layer dsv3{.name = "dsv3",
                        .experts = 256,
@@ -63,7 +63,10 @@ std::vector<compiler::Layer> layers() {
                            .splits_alignment = 16,
                            .max_tokens = 4096,
                            .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
-  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode, training};
+  compiler::Layer current = training;
+  current.name = "current";
+  current.recipe = compiler::Recipe::kFp8Current;
+  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode, training, current};
   for (compiler::Layer& layer : all) layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return all;
 }
@@ -111,18 +114,24 @@ void add_gradients(std::map<std::string, std::string>& sources) {
     EXPECT_TRUE(succeeded(source));
     if (source) sources[name + ".cu"] = source->text;
   };
-  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
-    compiler::KernelPlan kernel =
-        compiler::plan_contraction_grouped_gemm({.scales = scales,
-                                                 .output = compiler::GradientOutput::kF32Add,
-                                                 .local_experts = 8,
-                                                 .rows = 4096,
-                                                 .n = 7168},
-                                                8192);
+  for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow,
+                                      GradientScales::kTensor, GradientScales::kRowColumn}) {
+    const bool is_fast = scales == GradientScales::kRowColumn;
+    compiler::KernelPlan kernel = compiler::plan_contraction_grouped_gemm(
+                                      {.scales = scales,
+                                       .output = compiler::GradientOutput::kF32Add,
+                                       .accumulation = is_fast ? compiler::GemmAccumulation::kFast
+                                                               : compiler::GemmAccumulation::kFp32,
+                                       .is_a_e5m2 = scales == GradientScales::kTensor,
+                                       .local_experts = 8,
+                                       .rows = 4096,
+                                       .n = 7168},
+                                      8192)
+                                      .value();
     const std::string name = "wgrad_scales_" + std::string(to_string(scales));
     add(kernel, name);
     auto& spec = std::get<compiler::ContractionGroupedGemmSpec>(kernel.spec);
-    if (!may_be_clustered(spec)) continue;
+    if (scales != GradientScales::kTile) continue;
     spec.cluster_ctas = 2;
     add(kernel, name + "_clusters");
   }

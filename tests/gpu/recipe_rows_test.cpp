@@ -45,6 +45,22 @@ Recipe fp8_flow_with_casts() {
   return recipe;
 }
 
+// Current scaling with e4m3 alone.
+Recipe current_scaling_in_e4m3() {
+  Recipe recipe = Recipe::kFp8Current;
+  recipe.name = "fp8_current_in_e4m3";
+  recipe.gradients = compiler::kExpertE4m3;
+  return recipe;
+}
+
+// Current scaling where values flow forward, bf16 backward.
+Recipe current_scaling_forward() {
+  Recipe recipe = Recipe::kFp8Current;
+  recipe.name = "fp8_current_forward";
+  recipe.gradients = recipe.weights_colwise = recipe.wgrad_operands = {};
+  return recipe;
+}
+
 struct Row {
   Recipe recipe;
   bool has_biases = false;
@@ -125,7 +141,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{Recipe::kFp8Blockwise, true},
                       Row{Recipe::kFp8Blockwise, false, compiler::Recompute::kMoeExpert},
                       Row{fp8_flow_with_casts()},
-                      Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert}),
+                      Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert},
+                      Row{Recipe::kFp8Current},
+                      Row{current_scaling_in_e4m3(), false, compiler::Recompute::kMoeExpert},
+                      Row{current_scaling_forward()}),
     [](const auto& test) {
       return std::string(test.param.recipe.name) + (test.param.has_biases ? "_with_biases" : "") +
              (test.param.recompute == compiler::Recompute::kNone ? "" : "_recomputed");

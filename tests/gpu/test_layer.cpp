@@ -54,6 +54,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
                                                    : compiler::ForeignExperts::kReport,
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
+          .power_of_2_scales = options.power_of_2_scales,
           .splits_alignment = static_cast<int32_t>(shape.alignment),
           .max_tokens = options.max_tokens,
           .max_permuted_rows = shape.max_rows,

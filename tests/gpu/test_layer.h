@@ -75,6 +75,7 @@ class TestLayer {
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;
+    bool power_of_2_scales = false;
     runtime::Device* device = nullptr;  // one that stands for the test's device, or null
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,

@@ -40,10 +40,13 @@ class LayerMaker {
     constexpr const char* kWithoutKernels[] = {"mxfp8", "nvfp4"};
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
+    has_expert_scales_ = !is_bf16_ && random_.in_percent(20);
     if (random_.in_percent(1))
       add("recipe", fmt::format("\"{}\"", random_.pick(kWithoutKernels)));
     else if (is_bf16_)
       add("recipe", "\"bf16\"");
+    else if (has_expert_scales_)
+      add("recipe", "\"fp8_current\"");
     else if (random_.in_percent(30))
       add("recipe", "\"fp8_flow\"");
     else
@@ -51,9 +54,13 @@ class LayerMaker {
     if (is_blockwise_) add("recipe", "\"fp8_blockwise\"");
     if (random_.in_percent(10)) add("dtype", "\"bf16\"");
     if (random_.in_percent(10)) add("block_size", 128);
-    if (!is_bf16_ && !is_blockwise_ && random_.in_percent(30))
+    if (has_blocks() && !is_blockwise_ && random_.in_percent(30))
       add("scale_sharing_k", random_.between(1, 2));
+    if (has_expert_scales_ && random_.in_percent(30))
+      add("power_of_2_scales", random_.in_percent(70) ? "true" : "false");
   }
+
+  bool has_blocks() const { return !is_bf16_ && !has_expert_scales_; }
 
   int64_t most_of_width() const {
     return size_ == LayerSize::kAny ? 65536 : size_ == LayerSize::kMedium ? 4096 : 640;
@@ -99,9 +106,9 @@ class LayerMaker {
       (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 32 * 16;
     add("hidden", hidden);
     add("intermediate", intermediate);
-    if (is_bf16_ && local_experts_ != experts_ && random_.in_percent(50))
+    if (!has_blocks() && local_experts_ != experts_ && random_.in_percent(50))
       add("dispatch", "\"none\"");
-    else if (!is_bf16_ && random_.in_percent(40))
+    else if (has_blocks() && random_.in_percent(40))
       add("dispatch",
           random_.in_percent(50) || (is_blockwise_ && is_training_) ? "\"none\"" : "\"fp8\"");
   }
@@ -129,7 +136,7 @@ class LayerMaker {
     if (random_.in_percent(30))
       add("gate_up_layout", has_gate && random_.in_percent(60) ? "\"interleaved\"" : "\"concat\"");
     if (random_.in_percent(30)) {
-      has_biases_ = random_.in_percent(50);
+      has_biases_ = !has_expert_scales_ && random_.in_percent(50);
       add("biases", has_biases_ ? "true" : "false");
     }
   }
@@ -212,6 +219,7 @@ class LayerMaker {
   std::vector<std::string> fields_;
   bool is_bf16_ = false;
   bool is_blockwise_ = false;
+  bool has_expert_scales_ = false;
   bool is_training_ = false;
   bool has_biases_ = false;
   int64_t experts_ = 1;

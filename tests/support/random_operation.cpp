@@ -182,6 +182,7 @@ class OperationMaker {
     if (scales == 0) add("scale_sharing_k", random_.between(1, 2));
     if (scales == 1 && random_.in_percent(50)) add("accumulation", "\"fast\"");
     if (scales == 3) add_choice("b_major", {"k", "mn"});
+    if (scales == 1 || scales == 2) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
     if (scales == 0 || scales == 3) add_choice("bias", {"none", "columns", "columns_times_prob"});
   }
 
@@ -191,8 +192,12 @@ class OperationMaker {
     add("max_columns", 128 * random_.between(1, 6));
     add("rows", width());
     add("n", width());
-    add_choice("scales", {"tile", "row", "none"});
+    constexpr const char* kScales[] = {"tile", "row", "tensor", "row_column", "none"};
+    const int64_t scales = random_.between(0, 4);
+    add("scales", fmt::format("\"{}\"", kScales[scales]));
     add_choice("output", {"f32", "f32_add", "bf16"});
+    if (scales == 2 || scales == 3) add_choice("accumulation", {"fp32", "fast"});
+    if (scales == 2 || scales == 3) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
   }
 
   SeededRandom random_;

@@ -15,7 +15,8 @@ struct Operation;
 
 // Activates h1 and multiplies with the routing probability.
 // Reads input [P, columns] of gate and the same of up, or of up alone, probs [P], counts and offs.
-// Writes output [P, columns].
+// Writes output [P, columns], or with `finds_amax` the largest magnitudes of its rows [P,
+// ceil(columns / 512)]. For rows with a scale for each expert it reads expert_scales [E] too.
 struct Activate {
   int32_t local_experts = 0;
   int32_t columns = 0;
@@ -23,6 +24,7 @@ struct Activate {
   Format format = {};  // of the output
   int32_t blocks_per_scale = 1;
   bool is_interleaved = false;  // whether columns of gate and up alternate
+  bool finds_amax = false;
 };
 
 // Explains why columns of h1 have the order of w1's rows.

@@ -3,6 +3,7 @@
 
 #include "compiler/planner/operations/activation.h"
 #include "compiler/planner/operations/arguments.h"
+#include "compiler/planner/operations/expert_scales.h"
 
 #include <fmt/core.h>
 
@@ -33,23 +34,37 @@ KernelPlan dprobs_kernel(const Operation& operation, const ActivationBackward& b
   return kernel;
 }
 
+// Returns the kernel that finds the largest magnitudes of the output's rows alone.
+KernelPlan amax_kernel(const Operation& operation, const ActivationBackward& backward) {
+  RowChainSpec spec = chain_of(backward);
+  spec.quantize = QuantizeStage::kAmax;
+  spec.store =
+      has_gate(backward.activation) ? StoreStage::kGroupedGatedRows : StoreStage::kGroupedUpRows;
+  KernelPlan kernel{.spec = spec, .reasons = {std::string(kAmaxReason)}};
+  add_arguments(kernel, operation, {"input", "gradient", "probs", "counts", "offs", "output"});
+  return kernel;
+}
+
 }  // namespace
 
 KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,
                        const KernelContext&) {
   const Port* const output = find_write(operation, "output");
   if (output == nullptr) return dprobs_kernel(operation, backward);
+  if (backward.finds_amax) return amax_kernel(operation, backward);
   const bool is_gated = has_gate(backward.activation);
   const bool is_padded = backward.pitch != backward.columns;
   RowChainSpec spec = chain_of(backward);
   spec.quantize = quantize_stage(backward.format, 1);
+  spec.format = backward.format.dtype;
   spec.store = is_gated ? StoreStage::kGroupedGatedRows : StoreStage::kGroupedUpRows;
   spec.epsilon = backward.format.epsilon;
   spec.pitch = is_padded ? backward.pitch : 0;
   spec.tells_dprobs = find_write(operation, "output_dprobs") != nullptr;
   KernelPlan kernel{.spec = spec};
-  add_arguments(kernel, operation,
-                {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs"});
+  add_arguments(
+      kernel, operation,
+      {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs", "expert_scales"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
   if (backward.is_interleaved) kernel.reasons.emplace_back(kInterleavedH1Reason);
   if (is_padded)
@@ -64,7 +79,9 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
 }
 
 void narrow(Operation& operation, const ActivationBackward&) {
-  if (find_write(operation, "output") == nullptr) operation.name = "activation_dprobs";
+  if (find_write(operation, "output") != nullptr) return;
+  operation.name = "activation_dprobs";
+  std::erase_if(operation.reads, [](const Port& port) { return port.role == "expert_scales"; });
 }
 
 KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,

@@ -15,7 +15,9 @@ struct Operation;
 // Computes the gradients of an activation: of gate, if any, and up, and of the probability. Reads
 // input, which is h1 [P, 2 columns], or [P, columns] without a gate; gradient [P, columns], probs
 // [P], counts and offs. Writes output [P, 2 pitch], or [P, columns], and output_dprobs [P,
-// ceil(columns / 128)]; each of them only if wanted.
+// ceil(columns / 128)]; each of them only if wanted. With `finds_amax` the output is the largest
+// magnitudes of its rows [P, ceil(columns / 512)]. For rows with a scale for each expert it reads
+// expert_scales [E] too.
 struct ActivationBackward {
   int32_t local_experts = 0;
   int32_t columns = 0;
@@ -23,6 +25,7 @@ struct ActivationBackward {
   Activation activation = {};
   Format format = {};           // of the output
   bool is_interleaved = false;  // whether columns of gate and up alternate, in input and output
+  bool finds_amax = false;
 };
 
 // Computes the gradients of a gated activation, and makes operands of wgrad from them and from the

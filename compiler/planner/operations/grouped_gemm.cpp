@@ -40,9 +40,12 @@ GemmTensors gemm_tensors(const Operation& operation) {
 
 }  // namespace
 
-void set_formats(GroupedGemmSpec& problem, const Format& a) {
-  problem.operands = a.dtype;
-  problem.scales = has_scales(a) ? GemmScales::kRowBlock : GemmScales::kNone;
+void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
+  problem.operands = b.dtype;
+  problem.is_a_e5m2 = a.dtype == DType::kF8E5M2;
+  problem.scales = has_expert_scale(a) ? GemmScales::kTensor
+                   : has_scales(a)     ? GemmScales::kRowBlock
+                                       : GemmScales::kNone;
 }
 
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,

@@ -23,8 +23,8 @@ struct GroupedGemmActivation {
   GroupedGemmSpec problem;  // all but its tiles and epilogue, which follows from the writes
 };
 
-// Sets the operands and scales of a problem from the format of A; the format of B follows from it.
-void set_formats(GroupedGemmSpec& problem, const Format& a);
+// Sets the operands and scales of a problem from the formats of A and B.
+void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b);
 
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
                        const KernelContext& context);

@@ -2,6 +2,7 @@
 #include "compiler/planner/operations/permute_pad.h"
 
 #include "compiler/planner/operations/arguments.h"
+#include "compiler/planner/operations/expert_scales.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -36,9 +37,9 @@ RowChainSpec permuting_spec(const Operation& operation, const PermutePad& permut
 }
 
 void add_permuted_arguments(KernelPlan& kernel, const Operation& operation) {
-  add_arguments(
-      kernel, operation,
-      {"probs", "row_map", "counts", "offs", "output", "output_probs", "row_tokens", "input"});
+  add_arguments(kernel, operation,
+                {"probs", "row_map", "counts", "offs", "output", "output_probs", "row_tokens",
+                 "input", "expert_scales"});
 }
 
 KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& permute,
@@ -78,10 +79,36 @@ KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& pe
   return kernel;
 }
 
+KernelPlan cast_and_permute(const Operation& operation, const PermutePad& permute) {
+  RowChainSpec spec = permuting_spec(operation, permute);
+  spec.quantize = QuantizeStage::kExpert;
+  spec.format = permute.quantize->format.dtype;
+  KernelPlan kernel{.spec = spec,
+                    .reasons = {"a row is cast for each of its destinations, with the scale of the "
+                                "expert there"}};
+  add_permuted_arguments(kernel, operation);
+  return kernel;
+}
+
+KernelPlan find_amax(const Operation& operation, const PermutePad& permute) {
+  const bool reads_probs = find_read(operation, "probs") != nullptr;
+  RowChainSpec spec = permuting_spec(operation, permute);
+  spec.quantize = QuantizeStage::kAmax;
+  spec.local_experts = 0;
+  spec.moves_probs = reads_probs;
+  spec.probs = reads_probs ? permute.probs : DType::kF32;
+  KernelPlan kernel{.spec = spec, .reasons = {std::string(kAmaxReason)}};
+  add_arguments(kernel, operation, {"probs", "row_map", "output", "input"});
+  return kernel;
+}
+
 }  // namespace
 
 KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
                        const KernelContext& context) {
+  if (permute.finds_amax) return find_amax(operation, permute);
+  if (permute.quantize && has_expert_scale(permute.quantize->format))
+    return cast_and_permute(operation, permute);
   return permute.quantize ? quantize_and_permute(operation, permute)
                           : permute_as_they_are(operation, permute, context);
 }
@@ -112,6 +139,7 @@ Operation without_quantize(const Operation& permute) {
 }
 
 void narrow(Operation& operation, const PermutePad& permute) {
+  if (find_write(operation, "kept_output") == nullptr) return;
   if (find_write(operation, "output") != nullptr || !permute.quantize) return;
   const Port rows = read_of(operation, "input");
   Port quantized = write_of(operation, "kept_output");

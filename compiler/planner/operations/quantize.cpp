@@ -7,6 +7,7 @@ namespace moejit::compiler {
 
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
   if (!has_scales(format)) return QuantizeStage::kNone;
+  if (has_expert_scale(format)) return QuantizeStage::kExpert;
   if (format.rounds_to_bf16) return QuantizeStage::k1x128Rounded;
   return blocks_per_scale == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
 }
@@ -27,11 +28,14 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                             .epsilon = weights.epsilon,
                             .writes_colwise = writes_colwise,
                             .is_interleaved = weights.is_interleaved,
+                            .has_expert_scale = weights.has_expert_scale,
                             // each thread holds as many elements for any tiles_per_scale
                             .threads = 256 * weights.tiles_per_scale},
-      .reasons = {"all experts in one launch, one scale per 128x128 tile"},
+      .reasons = {weights.has_expert_scale ? "all experts in one launch, with one scale each"
+                                           : "all experts in one launch, one scale per 128x128 "
+                                             "tile"},
   };
-  add_arguments(kernel, operation, {"input", "output", "skip", "output_colwise"});
+  add_arguments(kernel, operation, {"input", "output", "skip", "output_colwise", "expert_scales"});
   if (writes_colwise)
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
   if (weights.is_interleaved)

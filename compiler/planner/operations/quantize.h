@@ -24,6 +24,8 @@ struct QuantizeWeights {
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
   bool is_interleaved = false;  // whether rows of gate and up alternate in the input only
+  // Whether each expert has one scale: reads expert_scales [E] too.
+  bool has_expert_scale = false;
 };
 
 // Quantizes rows. Reads input [T, columns], writes output [T, columns].

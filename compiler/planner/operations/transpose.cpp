@@ -8,12 +8,17 @@ namespace moejit::compiler {
 KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
                        const KernelContext&) {
   KernelPlan kernel{
-      .spec = TransposeSpec{.source = transpose.source,
+      .spec = TransposeSpec{.format = transpose.format,
+                            .rule = transpose.keeps_bytes ? TransposeRule::kKeepBytes
+                                                          : TransposeRule::kIdeal,
+                            .source = transpose.source,
                             .local_experts = transpose.local_experts,
                             .columns = transpose.columns},
       .reasons = {"codes are shifted to the largest scale of their 128x128 tile: nothing is "
                   "dequantized, and wgrad has one scale a tile"},
   };
+  if (transpose.keeps_bytes)
+    kernel.reasons = {"bytes are copied as they are: an expert's rows have one scale"};
   add_arguments(kernel, operation,
                 {"input", "counts", "offs", "output_offs", "output", "row_tokens"});
   if (transpose.source != RowSource::kInOrder)

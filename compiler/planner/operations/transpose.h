@@ -18,6 +18,8 @@ struct Transpose {
   int32_t local_experts = 0;
   int32_t columns = 0;
   RowSource source = RowSource::kInOrder;
+  DType format = DType::kF8E4M3;
+  bool keeps_bytes = false;  // whether rows of a group have one scale, which the operand keeps
 };
 
 KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,

@@ -28,6 +28,13 @@ struct Bf16GatedGradient {
   float dprob;  // of the segment, the same in all its lanes
 };
 
+// As QuantizedGatedGradient, with codes whose scale lies elsewhere.
+struct CodesGatedGradient {
+  Bytes16 gate;
+  Bytes16 up;
+  float dprob;
+};
+
 // Multiplies with the probability, then rounds once to bf16.
 MOEJIT_DEVICE Bf16GatedGradient round_gated_gradient(const GatedGradient& gradient) {
   ValueSegment gate, up;

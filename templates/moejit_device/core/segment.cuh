@@ -36,6 +36,11 @@ struct QuantizedSegment {
   float scale_inv;  // the same in all lanes of the segment
 };
 
+// Codes whose scale is known beforehand, and so lies elsewhere.
+struct CodesSegment {
+  Bytes16 bytes;
+};
+
 // Return the index of this lane in its segment, and of its segment in the warp.
 MOEJIT_DEVICE int32_t segment_lane() { return ptx::lane_index() % kSegmentLanes; }
 MOEJIT_DEVICE int32_t segment_of_lane() { return ptx::lane_index() / kSegmentLanes; }

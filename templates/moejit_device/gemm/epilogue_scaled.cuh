@@ -12,8 +12,8 @@
 
 namespace moejit::device {
 
-// One factor for each group's rows of A and one for its B: a_scale_inv [E], b_scale_inv [E]. A sum
-// is multiplied with their product, which is rounded to fp32.
+// One factor for each group's A and one for its B: a_scale_inv [E], b_scale_inv [E]. A sum is
+// multiplied with their product, which is rounded to fp32.
 struct TensorFactors {
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile, const WarpgroupPart&,
@@ -87,14 +87,48 @@ struct SwappedRowColumnFactors {
   }
 };
 
+// One factor for each row of A and each row of B of a group, where groups divide the contraction:
+// a_scale_inv [E, rows of A], b_scale_inv [E, N]. A sum meets them in the order of
+// RowColumnFactors.
+template <typename Problem>
+struct GradientRowColumnFactors {
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void apply(const Params& params, const GemmTile& tile,
+                                  const WarpgroupPart& part, float (&sums)[kW / 2]) {
+    const int32_t row = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
+    const auto a = ptx::global(params.a_scale_inv) +
+                   (static_cast<int64_t>(tile.group) * Problem::kRows + tile.a_row + row);
+    const float rows[2] = {row < tile.rows ? ptx::load(a) : 0.0f,
+                           row + 8 < tile.rows ? ptx::load(a + 8) : 0.0f};
+    // Two columns of every eight: 8 bytes, and 8-byte aligned as N is a multiple of 8.
+    const int32_t column = tile.column + part.column + ptx::lane_index() % 4 * 2;
+    const auto b = ptx::as<const Bytes8>(ptx::global(params.b_scale_inv) +
+                                         (static_cast<int64_t>(tile.group) * Problem::kN + column));
+#pragma unroll
+    for (int32_t j = 0; j < kW / 8; ++j) {
+      Bytes8 columns = {};
+      if (column + 8 * j < Problem::kN) columns = ptx::load(b + 4 * j);
+#pragma unroll
+      for (int32_t i = 0; i < 4; ++i) {
+        float& sum = sums[4 * j + i];
+        sum = ptx::multiply(ptx::multiply(sum, rows[i / 2]),
+                            ptx::float_from_bits(columns.word[i % 2]));
+      }
+    }
+  }
+};
+
+// Factors of a group without products are not read: its sums are zeros.
 template <typename Factors, typename Epilogue>
 class EpilogueScaled {
  public:
   template <typename Shape>
   static constexpr int32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
 
-  static constexpr bool kHasStorers = false;
-  static_assert(!Epilogue::kHasStorers, "nothing here for storers");
+  static constexpr bool kHasStorers = Epilogue::kHasStorers;
+
+  // Initializes each math warpgroup's buffer for the storers, by one thread.
+  MOEJIT_DEVICE static void init(ptx::SharedPtr<Bytes16> staging) { Epilogue::init(staging); }
 
   // `staging` is the warpgroup's own.
   MOEJIT_DEVICE explicit EpilogueScaled(ptx::SharedPtr<Bytes16> staging) : epilogue_(staging) {}
@@ -102,13 +136,19 @@ class EpilogueScaled {
   // All threads of a math warpgroup. Overwrites the sums.
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
-                         float (&sums)[kW / 2]) const {
-    Factors::template apply<kW>(params, tile, part, sums);
+                         float (&sums)[kW / 2]) {
+    if (tile.k_steps > 0) Factors::template apply<kW>(params, tile, part, sums);
     epilogue_.template run<kW>(params, tile, part, sums);
   }
 
   // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const { epilogue_.finish(); }
+
+  // All lanes of a warpgroup's storer.
+  template <typename Shape, typename Queue, typename Params>
+  MOEJIT_DEVICE static void serve(const Params& params, ptx::SharedPtr<Bytes16> staging) {
+    Epilogue::template serve<Shape, Queue>(params, staging);
+  }
 
  private:
   Epilogue epilogue_;

@@ -35,6 +35,27 @@ struct MultiplyBlockedE4m3 : MultiplyE4m3 {
   static constexpr bool kIsBlocked = true;
 };
 
+// The m side of WGMMA is e5m2, the n side e4m3.
+struct MultiplyE5m2E4m3 : MultiplyE4m3 {
+  template <int32_t kW>
+  MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor m,
+                                ptx::MatrixDescriptor n, bool accumulate) {
+    ptx::wgmma_rows_e5m2_e4m3(sum, m, n, accumulate);
+  }
+};
+struct MultiplyBlockedE5m2E4m3 : MultiplyE5m2E4m3 {
+  static constexpr bool kIsBlocked = true;
+};
+
+// The other way round, for swapped tiles.
+struct MultiplyE4m3E5m2 : MultiplyE4m3 {
+  template <int32_t kW>
+  MOEJIT_DEVICE static void run(ptx::WgmmaSum<kW>& sum, ptx::MatrixDescriptor m,
+                                ptx::MatrixDescriptor n, bool accumulate) {
+    ptx::wgmma_rows_e4m3_e5m2(sum, m, n, accumulate);
+  }
+};
+
 template <ptx::Major kMajorAValue, ptx::Major kMajorBValue>
 struct MultiplyBf16 {
   static constexpr int32_t kStepElements = 64;

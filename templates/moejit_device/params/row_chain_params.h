@@ -20,7 +20,8 @@ struct RowChainParams {
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], grouped and permuted stores
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]
+  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]; with
+                            // expert_scales e4m3 or e5m2; amax stores: f32 [P, ceil(C / 512)]
   float* output_scale_inv;  // [rows, B] where quantized; then kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
@@ -32,6 +33,7 @@ struct RowChainParams {
   const float* dprobs_blocks;  // [P, dprobs_columns], kRowsAndProbs: of a row, by block
   void* dprobs;                // [T, K] f32 or bf16, kRowsAndProbs: sums of the blocks
   const float* bias_dprobs;    // [P], kRowsAndProbs if asked for: added after the blocks
+  const float* expert_scales;  // [E], stores that cast: what values are multiplied by
   CallTokens call;
 };
 

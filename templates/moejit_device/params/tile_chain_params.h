@@ -18,6 +18,8 @@ struct TileChainParams {
                                     // fill each of several sections up
   float* output_colwise_scale_inv;  // [matrices, Cb, S]: the same scales, transposed
   const uint32_t* skip;             // [1] or null; where it is not 0, nothing is written
+  const float* expert_scales;       // [matrices], where a matrix has one scale: what values are
+                                    // multiplied by; then the scales above are not written
 };
 
 }  // namespace moejit::device

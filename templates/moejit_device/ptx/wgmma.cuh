@@ -102,6 +102,18 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
+// sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T in the same way, where one of A and B is e5m2.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e5m2_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                        bool accumulate) {
+  Wgmma<kN>::rows_e5m2_e4m3(sum.value, a.bits, b.bits, accumulate);
+}
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3_e5m2(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                        bool accumulate) {
+  Wgmma<kN>::rows_e4m3_e5m2(sum.value, a.bits, b.bits, accumulate);
+}
+
 // sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16, in the same way, over whole rows or boxes.
 template <Major kA, Major kB, int32_t kN>
 MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
@@ -152,8 +164,9 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define MOEJIT_WGMMA_E4M3(n, a, b, add)                                                            \
-  "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" MOEJIT_NAMES_##n "}, " a ", " b     \
+// `types`: the formats of A and B.
+#define MOEJIT_WGMMA_FP8(n, types, a, b, add)                                                      \
+  "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." types " {" MOEJIT_NAMES_##n "}, " a ", " b     \
   ", " add ", 1, 1;\n"
 
 // `ta`, `tb`: whether A and B are MN-major.
@@ -162,11 +175,22 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
   ", " add ", 1, 1, " ta ", " tb ";\n"
 
 // Descriptors count 16 bytes; what the first WGMMA made is added to by the others.
-#define MOEJIT_WGMMA_ROWS(n, a, b)                                                                 \
-  MOEJIT_WGMMA_E4M3(n, "%" a, "%" b, "p")                                                          \
-  "add.s64 ka, %" a ", 2;\nadd.s64 kb, %" b ", 2;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")         \
-  "add.s64 ka, %" a ", 4;\nadd.s64 kb, %" b ", 4;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")         \
-  "add.s64 ka, %" a ", 6;\nadd.s64 kb, %" b ", 6;\n" MOEJIT_WGMMA_E4M3(n, "ka", "kb", "1")
+#define MOEJIT_WGMMA_ROWS(n, types, a, b)                                                          \
+  MOEJIT_WGMMA_FP8(n, types, "%" a, "%" b, "p")                                                    \
+  "add.s64 ka, %" a ", 2;\nadd.s64 kb, %" b ", 2;\n" MOEJIT_WGMMA_FP8(n, types, "ka", "kb", "1")   \
+  "add.s64 ka, %" a ", 4;\nadd.s64 kb, %" b ", 4;\n" MOEJIT_WGMMA_FP8(n, types, "ka", "kb", "1")   \
+  "add.s64 ka, %" a ", 6;\nadd.s64 kb, %" b ", 6;\n" MOEJIT_WGMMA_FP8(n, types, "ka", "kb", "1")
+
+// A function that multiplies whole rows.
+#define MOEJIT_WGMMA_ROWS_FUNCTION(name, n, types, a, b, accumulate)                               \
+    MOEJIT_DEVICE static void name(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
+                                   int32_t add) {                                                  \
+      asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
+                   MOEJIT_WGMMA_ROWS(n, types, a, b)                                               \
+                   "}\n"                                                                           \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
+    }
 
 // `sa`, `sb`: to the next step of A and B.
 #define MOEJIT_WGMMA_STEPS(n, a, b, ta, tb, sa, sb)                                                \
@@ -187,7 +211,7 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
     MOEJIT_DEVICE static void e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,          \
                                    int32_t add) {                                                  \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
-                   MOEJIT_WGMMA_E4M3(n, "%" a, "%" b, "p")                                         \
+                   MOEJIT_WGMMA_FP8(n, "e4m3.e4m3", "%" a, "%" b, "p")                             \
                    "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
@@ -200,14 +224,9 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
     }                                                                                              \
-    MOEJIT_DEVICE static void rows_e4m3(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,     \
-                                        int32_t add) {                                             \
-      asm volatile("{\n.reg .pred p;\n.reg .b64 ka, kb;\nsetp.ne.b32 p, %" accumulate ", 0;\n"     \
-                   MOEJIT_WGMMA_ROWS(n, a, b)                                                      \
-                   "}\n"                                                                           \
-                   : MOEJIT_SUMS_##n(d, 0)                                                         \
-                   : "l"(a_bits), "l"(b_bits), "r"(add));                                          \
-    }                                                                                              \
+    MOEJIT_WGMMA_ROWS_FUNCTION(rows_e4m3, n, "e4m3.e4m3", a, b, accumulate)                        \
+    MOEJIT_WGMMA_ROWS_FUNCTION(rows_e5m2_e4m3, n, "e5m2.e4m3", a, b, accumulate)                   \
+    MOEJIT_WGMMA_ROWS_FUNCTION(rows_e4m3_e5m2, n, "e4m3.e5m2", a, b, accumulate)                   \
     template <bool kTransposesA, bool kTransposesB>                                                \
     MOEJIT_DEVICE static void steps_bf16(float (&d)[(n) / 2], uint64_t a_bits, uint64_t b_bits,    \
                                          int32_t add) {                                            \
@@ -236,9 +255,10 @@ MOEJIT_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
 
 #undef MOEJIT_WGMMA
 #undef MOEJIT_WGMMA_STEPS
+#undef MOEJIT_WGMMA_ROWS_FUNCTION
 #undef MOEJIT_WGMMA_ROWS
 #undef MOEJIT_WGMMA_BF16
-#undef MOEJIT_WGMMA_E4M3
+#undef MOEJIT_WGMMA_FP8
 #undef MOEJIT_SUMS_8
 #undef MOEJIT_NAMES_8
 #undef MOEJIT_SUMS_16

@@ -20,13 +20,14 @@
 #include "moejit_device/core/byte_transpose.cuh"
 #include "moejit_device/params/tile_chain_params.h"
 #include "moejit_device/stage/input_row.cuh"
-#include "moejit_device/stage/max_of_cta.cuh"
 #include "moejit_device/stage/position.cuh"
+#include "moejit_device/stage/tile_scale.cuh"
 
 namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
-          uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false>
+          uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false,
+          typename Scale = ScaleOfTile<kEpsilonBits>>
 struct ColwiseTileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -47,9 +48,9 @@ struct ColwiseTileChain {
       Bf16Segment segment[kLaneRows];
 #pragma unroll
       for (int32_t i = 0; i < kLaneRows; ++i) segment[i] = tile.fetch(params, i);
-      const float amax = max_of_cta<kWarps>(slots(), max_magnitude(segment));
-      const BlockScale scale = e4m3_scale_from_amax<kEpsilonBits>(amax);
-      tile.store_scales(params, scale.scale_inv);
+      const BlockScale scale = Scale::template of<kWarps>(params, tile.matrix(), slots(),
+                                                          [&] { return max_magnitude(segment); });
+      if constexpr (Scale::kIsStored) tile.store_scales(params, scale.scale_inv);
       Bytes16 rows[kLaneRows];
 #pragma unroll
       for (int32_t i = 0; i < kLaneRows; ++i) {
@@ -103,6 +104,7 @@ struct ColwiseTileChain {
       return fetch_runs(ptx::global(params.input), at,
                         input_row<kSections, kSectionRows, kInterleaved>(at.row), at.is_real());
     }
+    MOEJIT_DEVICE int64_t matrix() const { return section / kSections; }
     // [matrices, S, Cb] and transposed: a row of the first and a column of the second are a row of
     // tiles.
     MOEJIT_DEVICE void store_scales(const TileChainParams& params, float scale_inv) const {
@@ -156,7 +158,6 @@ struct ColwiseTileChain {
     MOEJIT_DEVICE int32_t quad() const { return thread / kSegmentLanes; }
     MOEJIT_DEVICE int32_t first_row() const { return tile_row * ByteTile::kRows; }
     MOEJIT_DEVICE int32_t rows() const { return kSectionRows - first_row(); }  // from there on
-    MOEJIT_DEVICE int64_t matrix() const { return section / kSections; }
     MOEJIT_DEVICE int64_t section_of_matrix() const { return section % kSections; }
     MOEJIT_DEVICE int64_t first_column_of_matrix() const {
       return section_of_matrix() * kSectionColumns + first_row();

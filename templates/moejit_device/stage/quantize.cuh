@@ -22,6 +22,12 @@ struct QuantizeNone {
   }
 };
 
+// Rounds once to bf16. A warp holds segments of one row, whose largest magnitude is wanted
+// together.
+struct RoundSetsOfSegments : QuantizeNone {
+  static constexpr int32_t kSegmentsPerScale = kWarpSegments;
+};
+
 // Passes on what was loaded: bytes and scales, or bf16.
 struct QuantizeKeep {
   static constexpr int32_t kSegmentsPerScale = 1;

@@ -75,6 +75,11 @@
 //                             kSegmentsInFlight>;
 //
 //   Quantize1x128Pairs<kEpsilonBits> instead of Quantize1x128 if scale blocks share scales.
+//   if an expert's rows share a scale, first their magnitudes, RoundSetsOfSegments with
+//     StorePermutedAmax<kColumns, kTopK, kMovesProbs> or StoreGroupedAmax<kColumns, kLocalExperts>
+//   and then their codes, QuantizeNone with StorePermutedCast or with StoreCast around the store
+//   stage of the rows:
+//     StoreCast<E5m2, kLocalExperts, StoreGroupedGatedRows<kColumns, kLocalExperts>>
 //
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
 //     Kernel::run(params);
@@ -85,6 +90,8 @@
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/load_combined.cuh"
 #include "moejit_device/stage/quantize.cuh"
+#include "moejit_device/stage/store_amax.cuh"
+#include "moejit_device/stage/store_cast.cuh"
 #include "moejit_device/stage/store_dprobs.cuh"
 #include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/store_permuted.cuh"

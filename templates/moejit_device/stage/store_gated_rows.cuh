@@ -45,6 +45,15 @@ struct StoreGroupedGatedRows {
     store_dprob(params, at, segment.dprob);
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched&, const CodesGatedGradient& segment) {
+    static_assert(!kInterleaved, "columns of gate come before those of up");
+    const SegmentPosition<kPitch> gate = gate_of(at);
+    const auto output = ptx::global(static_cast<E4m3*>(params.output));
+    store_bytes(output, gate, segment.gate);
+    store_bytes(output + kPitch, gate, segment.up);
+    store_dprob(params, at, segment.dprob);
+  }
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched&, const Bf16GatedGradient& segment) {
     const SegmentPosition<kPitch> gate = gate_of(at);
     const auto output = ptx::global(static_cast<Bf16*>(params.output));

@@ -3,17 +3,19 @@
 
 // Store stages that write a token's row to every destination that row_map gives it.
 
-#include "moejit_device/core/probability.cuh"
+#include "moejit_device/stage/destinations.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
 namespace moejit::device {
 
 namespace detail {
 
-// Writes zeros to the pad rows of all groups: data, scales and, if they move, probabilities. The
+// Writes zeros to the pad rows of all groups: data, scales of rows if there are any and, if they
+// move, probabilities. The
 // rows are dealt out to the warps of the grid one by one; the lanes of a warp look up 32 of its
 // rows at a time.
-template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element>
+template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element,
+          bool kHasScales = sizeof(Element) == sizeof(E4m3)>
 struct PadRowWriter {
   const RowChainParams& params;
 
@@ -40,7 +42,7 @@ struct PadRowWriter {
     for (int32_t column = kRun * lane; column < kColumns; column += kRun * 32) {
       ptx::store_streaming(ptx::as<Bytes16>(data + column), Bytes16{});
     }
-    if constexpr (sizeof(Element) == sizeof(E4m3)) {
+    if constexpr (kHasScales) {
       const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
       for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
     }
@@ -67,30 +69,22 @@ struct StorePermuted {
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
 
-  // Lane l of a segment knows destination l of a batch of eight. The first batch is loaded before
-  // the data.
-  struct Batch {
-    int32_t row;  // -1: none
-    float prob;
-  };
+  // The first batch is loaded before the data.
+  using To = Destinations<kColumns, kTopK, kMovesProbs, Prob>;
+  using Batch = typename To::Batch;
   using Fetched = Batch;
 
   MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
                                      const SegmentPosition<kColumns>& at) {
-    return fetch_batch(params, at, 0);
+    return To::fetch(params, at, 0);
   }
-  // On one rank of several many tokens have no row. Where a segment may have more destinations than
-  // the first batch tells, it is taken to have one.
-  MOEJIT_DEVICE static bool has_destination(const Fetched& first) {
-    if constexpr (kTopK > kSegmentLanes) return true;
-    return (ballot_of_segment(first.row >= 0) & ((1u << kSegmentLanes) - 1)) != 0;
-  }
+  MOEJIT_DEVICE static bool has_destination(const Fetched& first) { return To::exist(first); }
   template <typename Segment>
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& first, const Segment& segment) {
     store_batch<smaller(kTopK, kSegmentLanes)>(params, at, first, segment);
     for (int32_t k = kSegmentLanes; k < kTopK; k += kSegmentLanes) {
-      store_batch<kSegmentLanes>(params, at, fetch_batch(params, at, k), segment);
+      store_batch<kSegmentLanes>(params, at, To::fetch(params, at, k), segment);
     }
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
@@ -98,23 +92,6 @@ struct StorePermuted {
   }
 
  private:
-  // Bit l: of this segment's lane l. Bits from 8 on are of other segments.
-  MOEJIT_DEVICE static uint32_t ballot_of_segment(bool value) {
-    return ptx::ballot(value) >> (segment_of_lane() * kSegmentLanes);
-  }
-
-  MOEJIT_DEVICE static Batch fetch_batch(const RowChainParams& params,
-                                         const SegmentPosition<kColumns>& at, int32_t first_k) {
-    const int32_t k = first_k + segment_lane();
-    if (!at.is_real() || k >= kTopK) return {.row = -1, .prob = 0.0f};
-    const int64_t i = at.row * kTopK + k;
-    Batch batch{.row = ptx::load(ptx::global(params.row_map) + i), .prob = 1.0f};
-    if constexpr (kMovesProbs) {
-      batch.prob = load_prob(ptx::global(static_cast<const Prob*>(params.probs)) + i);
-    }
-    return batch;
-  }
-
   template <int32_t kCount, typename Segment>
   MOEJIT_DEVICE static void store_batch(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, const Batch& batch,
@@ -122,7 +99,7 @@ struct StorePermuted {
     // Bit k: destination k of this segment gets zeros.
     uint32_t zeros = 0;
     if constexpr (kMovesProbs) {
-      zeros = ballot_of_segment(batch.prob == 0.0f);
+      zeros = To::ballot_of_segment(batch.prob == 0.0f);
     }
 #pragma unroll
     for (int32_t k = 0; k < kCount; ++k) {

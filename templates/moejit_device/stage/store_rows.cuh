@@ -62,6 +62,10 @@ struct StoreRows {
                                   const Fetched&, const QuantizedSegment& segment) {
     store_quantized(params.output, params.output_scale_inv, at, segment);
   }
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched&, const CodesSegment& segment) {
+    store_bytes(ptx::global(static_cast<E4m3*>(params.output)), at, segment.bytes);
+  }
   MOEJIT_DEVICE static void finish(const RowChainParams&) {}
 };
 

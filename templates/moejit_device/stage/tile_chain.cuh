@@ -33,13 +33,14 @@
 
 #include "moejit_device/params/tile_chain_params.h"
 #include "moejit_device/stage/input_row.cuh"
-#include "moejit_device/stage/max_of_cta.cuh"
 #include "moejit_device/stage/position.cuh"
+#include "moejit_device/stage/tile_scale.cuh"
 
 namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
-          uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false>
+          uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false,
+          typename Scale = ScaleOfTile<kEpsilonBits>>
 struct TileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -64,11 +65,11 @@ struct TileChain {
 #pragma unroll
       for (int32_t i = 0; i < kSegments; ++i) segment[i] = rows.fetch(params, i);
       const auto slots = ptx::shared<float>(0) + turn * kWarps;
-      const float amax = max_of_cta<kWarps>(slots, max_of(segment));
-      const BlockScale scale = e4m3_scale_from_amax<kEpsilonBits>(amax);
+      const BlockScale scale =
+          Scale::template of<kWarps>(params, rows.matrix(), slots, [&] { return max_of(segment); });
 #pragma unroll
       for (int32_t i = 0; i < kSegments; ++i) rows.store(params, i, segment[i], scale);
-      rows.store_scales(params, scale.scale_inv);
+      if constexpr (Scale::kIsStored) rows.store_scales(params, scale.scale_inv);
       turn ^= 1;
     }
   }
@@ -98,6 +99,7 @@ struct TileChain {
       rows_below = kSectionRows - row;
     }
 
+    MOEJIT_DEVICE int64_t matrix() const { return tile_row / (kSections * kTileRows); }
     MOEJIT_DEVICE bool has_tile(int32_t i) const {
       return kTileColumns % kTilesPerScale == 0 || tile_column + i < kTileColumns;
     }

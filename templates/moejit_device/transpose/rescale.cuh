@@ -92,6 +92,11 @@ struct IdealRescale<E5m2> {
   }
 };
 
+// Keeps every byte: rows whose scale is that of their group. Scales are neither read nor written.
+struct KeepBytes {
+  static constexpr bool kKeepsBytes = true;
+};
+
 // As Transformer Engine's fork for FP8-Flow-MoE has it: S is the largest scale of all rows; zeros
 // and subnormals become +0; the exponent field is lowered by the shift, to 0 at least, and the
 // mantissa field stays, of NaN too.

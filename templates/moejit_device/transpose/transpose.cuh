@@ -71,7 +71,11 @@ struct Transpose {
     if (!tile.exists()) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile.row * 128);
     if (rows.count <= 0) return;
-    move_tile(params, rows, tile.row, tile.column);
+    if constexpr (requires { Rescale::kKeepsBytes; }) {
+      move_bytes(params, rows, tile.row, tile.column);
+    } else {
+      move_tile(params, rows, tile.row, tile.column);
+    }
   }
 
  private:
@@ -79,6 +83,17 @@ struct Transpose {
 
   // Returns the index of this pair of warps in the CTA, from which their barrier's number follows.
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }
+
+  MOEJIT_DEVICE static void move_bytes(const TransposeParams& params, const RowTile& rows,
+                                       int64_t tile_row, int32_t tile_column) {
+    const int32_t half = ptx::warp_index() % 2;
+    const int32_t row = half * 64 + block_row();
+    const int32_t column = tile_column * 128 + block_column();
+    if (column >= kColumns) return;
+    const Source source(params, rows.first + half * 64, rows.count - half * 64);
+    store_columns(source.fetch_block(params, column, true),
+                  ptx::global(params.output) + ((tile_row * kColumns + column) * 128 + row));
+  }
 
   MOEJIT_DEVICE static void move_tile(const TransposeParams& params, const RowTile& rows,
                                       int64_t tile_row, int32_t tile_column) {

@@ -190,6 +190,23 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   }
 }
 
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e5m2_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                        bool accumulate, Site site = Site::here()) {
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaSumParts::issue<sim::WgmmaE5m2, sim::WgmmaE4m3>(sum, a + 32 * k, b + 32 * k,
+                                                         accumulate || k > 0, site);
+  }
+}
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3_e5m2(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
+                                        bool accumulate, Site site = Site::here()) {
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaSumParts::issue<sim::WgmmaE4m3, sim::WgmmaE5m2>(sum, a + 32 * k, b + 32 * k,
+                                                         accumulate || k > 0, site);
+  }
+}
+
 template <Major kA, Major kB, int32_t kN>
 MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                     bool accumulate, Site site = Site::here()) {

@@ -118,13 +118,14 @@ class TransposeKernel : public Chains {
         rows, groups, columns,
         choice.spec.format == DType::kF8E4M3 ? reference::Fp8Format::kE4m3
                                              : reference::Fp8Format::kE5m2,
-        choice.spec.rule == TransposeRule::kIdeal ? reference::TransposeRule::kIdeal
-                                                  : reference::TransposeRule::kForkCompat,
+        choice.spec.rule == TransposeRule::kForkCompat ? reference::TransposeRule::kForkCompat
+                                                       : reference::TransposeRule::kIdeal,
         kUntouched);
     const Outputs got = transpose(rows, groups, choice, columns);
     EXPECT_TRUE(matches(compare_e4m3({"q", columns}, got.bytes, wanted.bytes)));
-    EXPECT_TRUE(
-        matches(compare_f32({"q_scale_inv", columns / 128}, got.scale_inv, wanted.scale_inv)));
+    const bool has_scales = choice.spec.rule != TransposeRule::kKeepBytes;
+    const auto scales = compare_f32({"scales", columns / 128}, got.scale_inv, wanted.scale_inv);
+    EXPECT_TRUE(has_scales ? matches(scales) : untouched_from(got.scale_inv, 0));
     EXPECT_EQ(got.flushed, choice.spec.counts_flushed && choice.reports ? wanted.flushed : 0);
     EXPECT_EQ(got.status, wanted_status);
     return got.bytes;
@@ -202,6 +203,14 @@ TEST_F(TransposeKernel, EqualsTheReferenceForGroupsOfAnySize) {
       }
     }
   }
+}
+
+// With one scale for all rows the ideal rule keeps every byte: here none is read or written.
+TEST_F(TransposeKernel, KeepsTheBytesOfRowsThatShareAScale) {
+  const TransposeGroups groups = groups_of({0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0}, 16);
+  for (const int64_t columns : {16, 128, 272})
+    expect_equal(random_rows(groups, columns, 0, 3), groups,
+                 {.spec = {.rule = TransposeRule::kKeepBytes}});
 }
 
 TEST_F(TransposeKernel, TakesRowsOfAnyLength) {

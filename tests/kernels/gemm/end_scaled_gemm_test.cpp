@@ -131,6 +131,8 @@ std::vector<EndScaledKind> kinds() {
       {.scales = GemmScales::kTensor, .accumulation = GemmAccumulation::kFast},
       {.scales = GemmScales::kRowColumn},
       {.scales = GemmScales::kRowColumn, .is_swapped = true},
+      {.scales = GemmScales::kTensor, .is_a_e5m2 = true},
+      {.scales = GemmScales::kTensor, .is_swapped = true, .is_a_e5m2 = true},
       {.scales = GemmScales::kNone},
       {.scales = GemmScales::kNone, .is_swapped = true},
       {.scales = GemmScales::kNone, .b_major = compiler::Major::kMn},
@@ -167,10 +169,11 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
-  return fmt::format("{}{}{}{}", to_string(kind.param.scales),
+  return fmt::format("{}{}{}{}{}", to_string(kind.param.scales),
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
                      kind.param.is_swapped ? "_swapped" : "",
-                     kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "");
+                     kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
+                     kind.param.is_a_e5m2 ? "_e5m2" : "");
 }
 
 std::vector<EndScaledKind> kinds_with_scales() {

@@ -17,6 +17,7 @@ namespace {
 using compiler::GemmScales;
 using compiler::GroupedGemmSpec;
 using reference::EndScaledOperands;
+using reference::Fp8Format;
 using reference::RandomStream;
 using reference::Route;
 
@@ -50,6 +51,7 @@ std::vector<uint64_t> experts_of_rows(const Route& route) {
 
 EndScaledOperands empty_operands(const GroupedGemmSpec& spec, const Route& route) {
   EndScaledOperands operands{.is_bf16 = spec.operands == compiler::DType::kBF16,
+                             .a_format = spec.is_a_e5m2 ? Fp8Format::kE5m2 : Fp8Format::kE4m3,
                              .order = spec.scales == GemmScales::kRowColumn
                                           ? reference::ScaleOrder::kRowThenColumn
                                           : reference::ScaleOrder::kProductOfScales,
@@ -100,11 +102,12 @@ float chain_size(const RandomStream& random, int64_t row, int64_t k, int64_t dep
   return std::ldexp(1.0f, static_cast<int>(exponent));
 }
 
-std::vector<uint8_t> encoded(const EndScaledOperands& operands, const std::vector<float>& values) {
+std::vector<uint8_t> encoded(const EndScaledOperands& operands, const std::vector<float>& values,
+                             Fp8Format format) {
   std::vector<uint8_t> bytes;
   for (const float value : values) {
     if (!operands.is_bf16) {
-      bytes.push_back(reference::encode_e4m3(value));
+      bytes.push_back(reference::encode_fp8(value, format));
       continue;
     }
     const uint16_t bits = reference::bf16_from_float(value);
@@ -202,12 +205,14 @@ EndScaledOperands random_operands(const GroupedGemmSpec& spec, const Route& rout
   const RandomStream random(seed, 0), scales(seed, 1);
   uint64_t next = 0;
   for (std::vector<float>* values : {&operands.a, &operands.b}) {
+    const Fp8Format format = values == &operands.a ? operands.a_format : operands.b_format;
     for (float& value : *values) {
       const double normal = random.normal(next++);
       value =
           operands.is_bf16
               ? reference::float_from_bf16(reference::bf16_from_float(static_cast<float>(normal)))
-              : reference::decode_e4m3(reference::encode_e4m3(static_cast<float>(64.0 * normal)));
+              : reference::decode_fp8(
+                    reference::encode_fp8(static_cast<float>(64.0 * normal), format), format);
     }
   }
   fill_scales(spec, route, operands,
@@ -221,6 +226,7 @@ GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t ex
   const GroupedGemmSpec problem{.operands = kind.scales == GemmScales::kNone
                                                 ? compiler::DType::kBF16
                                                 : compiler::DType::kF8E4M3,
+                                .is_a_e5m2 = kind.is_a_e5m2,
                                 .scales = kind.scales,
                                 .accumulation = kind.accumulation,
                                 .b_major = kind.b_major,
@@ -238,10 +244,11 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
   constexpr int64_t kBeyond = 130;
   const EndScaledOperands operands = with_poisoned_pad_rows(spec, route, given);
   const bool has_scales = spec.scales != GemmScales::kNone;
-  const DeviceBuffer a = input("a", encoded(operands, operands.a));
-  const DeviceBuffer b = input(
-      "b",
-      encoded(operands, spec.b_major == compiler::Major::kMn ? mn_major_b(operands) : operands.b));
+  const DeviceBuffer a = input("a", encoded(operands, operands.a, operands.a_format));
+  const DeviceBuffer b =
+      input("b", encoded(operands,
+                         spec.b_major == compiler::Major::kMn ? mn_major_b(operands) : operands.b,
+                         operands.b_format));
   std::vector<DeviceBuffer> scales;
   if (has_scales) {
     scales.push_back(input("a_scale_inv", stored_a_scales(spec.scales, route, operands)));

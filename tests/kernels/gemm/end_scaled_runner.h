@@ -13,7 +13,7 @@ namespace moejit::testing {
 // for all rows or columns of an expert where it has one for these: sums of any order are exact.
 reference::EndScaledOperands integer_operands(const compiler::GroupedGemmSpec& spec,
                                               const reference::Route& route, uint64_t seed = 1);
-// Returns normal numbers, those of e4m3 64 times larger, and scales between 1/2 and 2 of any bits.
+// Returns normal numbers, those of FP8 64 times larger, and scales between 1/2 and 2 of any bits.
 reference::EndScaledOperands random_operands(const compiler::GroupedGemmSpec& spec,
                                              const reference::Route& route, uint64_t seed = 3);
 // Returns such integers times a power of two from 2^-16 to 2^14 for each row, column and 128 of k,
@@ -32,6 +32,7 @@ struct EndScaledKind {
   compiler::GemmAccumulation accumulation = compiler::GemmAccumulation::kFp32;
   bool is_swapped = false;
   compiler::Major b_major = compiler::Major::kK;
+  bool is_a_e5m2 = false;
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

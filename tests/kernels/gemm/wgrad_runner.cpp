@@ -168,6 +168,16 @@ std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route,
   return launch(spec, route, std::ssize(a) / spec.rows, operand(a), operand(b), old, ctas);
 }
 
+std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route, const EndScaled& a,
+                                        const EndScaled& b, const std::vector<float>& old,
+                                        int64_t ctas) {
+  const int64_t columns = columns_of(route);
+  const auto operand = [&](const EndScaled& from) -> Operand {
+    return {reference::to_column_blocks(from.q, columns), from.scale_inv};
+  };
+  return launch(spec, route, columns, operand(a), operand(b), old, ctas);
+}
+
 std::vector<double> WgradTest::launch(const Spec& spec, const Route& route, int64_t columns,
                                       const Operand& a, const Operand& b,
                                       const std::vector<float>& old, int64_t ctas) {

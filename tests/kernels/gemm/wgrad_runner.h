@@ -37,6 +37,15 @@ class WgradTest : public GemmTest {
                                const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
                                const std::vector<float>& old, int64_t ctas = 3);
 
+  // Returns the result for FP8 operands [rows, columns of the route] whose scales complete sums
+  // meet.
+  struct EndScaled {
+    std::vector<uint8_t> q;
+    std::vector<float> scale_inv;
+  };
+  std::vector<double> multiply(const Spec& spec, const reference::Route& route, const EndScaled& a,
+                               const EndScaled& b, const std::vector<float>& old, int64_t ctas = 3);
+
   // What D may hold before: integers below 200.
   static std::vector<float> old_values(const Spec& spec);
 

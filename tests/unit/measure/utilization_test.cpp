@@ -30,7 +30,8 @@ TEST(Utilization, JudgesE4m3ByTwiceThePeakOfBf16) {
             4096);
   EXPECT_EQ(peak_multiply_adds(KernelPlan{.arguments = {{"a", "x"}, {"b", "w1"}}}), 2048);
   EXPECT_EQ(peak_multiply_adds(compiler::plan_contraction_grouped_gemm(
-                {.local_experts = 2, .rows = 128, .n = 128}, 256)),
+                                   {.local_experts = 2, .rows = 128, .n = 128}, 256)
+                                   .value()),
             4096);
 }
 

@@ -95,7 +95,23 @@ TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {
   EXPECT_EQ(parsed(with(R"("local_experts": 4, "dispatch": "none")")).dispatch, Dispatch::kNone);
   // A default that the planner refuses would be no default.
   EXPECT_EQ(parsed(with(R"("local_experts": 4, "recipe": "bf16")")).dispatch, Dispatch::kNone);
+  EXPECT_EQ(parsed(with(R"("local_experts": 4, "recipe": "fp8_current")")).dispatch,
+            Dispatch::kNone);
   EXPECT_EQ(parsed(with(R"("dispatch": "fp8")")).dispatch, Dispatch::kFp8);
+}
+
+TEST(Parser, TakesPowersOfTwoForScalesThatAreQuotients) {
+  const std::string of_current = R"("recipe": "fp8_current", "power_of_2_scales": true)";
+  EXPECT_TRUE(parsed(with(of_current)).power_of_2_scales);
+  EXPECT_FALSE(parsed(with(R"("recipe": "fp8_current")")).power_of_2_scales);
+  EXPECT_TRUE(parsed(to_json(parsed(with(of_current)))).power_of_2_scales);
+  const Result<Layer> refused =
+      parse_layer(with(R"("recipe": "fp8_flow", "power_of_2_scales": true)"), "layer.json");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidValue);
+  EXPECT_NE(refused.error().message.find("got true with the recipe fp8_flow, wanted false"),
+            std::string::npos);
+  EXPECT_NE(refused.error().hint.find("fp8_current"), std::string::npos);
 }
 
 TEST(Parser, OrdersGradientsAndDropsAListOfAllOfThem) {
@@ -155,6 +171,7 @@ TEST(Parser, LetsMaxPermutedRowsReplaceAWorstCaseThatIsTooLarge) {
 
 TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
   Layer layer;
+  layer.recipe = Recipe::kFp8Current;  // the only recipe whose scales are quotients
   layer.passes.push_back(Pass::kBackward);
   const std::string text = to_json(layer);
   std::size_t position = 0;
@@ -162,7 +179,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     position = text.find("\n  \"" + std::string(key) + "\": ", position);
     EXPECT_NE(position, std::string::npos) << key;
   }
-  EXPECT_EQ(layer_keys().size(), 29u);
+  EXPECT_EQ(layer_keys().size(), 30u);
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ TEST(ContractionGroupedGemm, KeepsWholeClustersBusy) {
 }
 
 TEST(ContractionGroupedGemm, IsPlannedWithoutALayer) {
-  const KernelPlan kernel = plan_contraction_grouped_gemm(problem(GradientOutput::kF32Add), 8192);
+  const KernelPlan kernel =
+      plan_contraction_grouped_gemm(problem(GradientOutput::kF32Add), 8192).value();
   const auto& spec = std::get<ContractionGroupedGemmSpec>(kernel.spec);
   EXPECT_EQ(spec, choose_tiles(problem(GradientOutput::kF32Add), 1024));
   EXPECT_EQ(kernel.launch.max_ctas, 8 * 32 * 38);

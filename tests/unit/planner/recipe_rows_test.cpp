@@ -125,6 +125,51 @@ TEST(RecipeRows, RefuseTheBackwardPassOfDispatchedRowsWhoseValuesAreElsewhere) {
   EXPECT_TRUE(plan_layer(layer, Target{}));
 }
 
+TEST(RecipeRows, PlanScalesOfExpertsInTwoPasses) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Current));
+  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+            (Names{"amax_w1", "scale_w1", "quantize_w1", "amax_w2", "scale_w2", "quantize_w2"}));
+  EXPECT_EQ(operations_of(plan, Phase::kForward),
+            (Names{"route", "amax_x", "scale_permuted", "quantize_permute_pad", "gemm_fc1",
+                   "amax_act", "scale_act", "activation_quantize", "gemm_fc2", "unpermute"}));
+  EXPECT_EQ(
+      operations_of(plan, Phase::kBackward),
+      (Names{"amax_dy", "scale_grad_permuted", "quantize_permute_pad_grad", "gemm_fc2_dgrad",
+             "transpose_grad", "transpose_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "amax_dh1",
+             "scale_dh1", "activation_backward_quantize", "transpose_dh1", "transpose_x",
+             "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+  const auto& fprop = std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc2")->spec);
+  EXPECT_EQ(fprop.scales, GemmScales::kTensor);
+  EXPECT_EQ(fprop.accumulation, GemmAccumulation::kFast);
+  EXPECT_FALSE(fprop.is_a_e5m2);
+  const auto& dgrad = std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1_dgrad")->spec);
+  EXPECT_EQ(dgrad.accumulation, GemmAccumulation::kFp32);
+  EXPECT_TRUE(dgrad.is_a_e5m2);
+  const auto& wgrad =
+      std::get<ContractionGroupedGemmSpec>(find_kernel(plan, "gemm_fc2_wgrad")->spec);
+  EXPECT_EQ(wgrad.scales, GradientScales::kTensor);
+  EXPECT_TRUE(wgrad.is_a_e5m2);
+  // The rows' scales serve both orientations.
+  EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_wgrad"), "dh1_scale_inv"));
+  EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_wgrad"), "permuted_scale_inv"));
+  EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_dgrad"), "w1_scale_inv"));
+  EXPECT_EQ(find_tensor(plan, "dh1_q")->dtype, DType::kF8E5M2);
+  EXPECT_EQ(find_tensor(plan, "act_colwise_q")->dtype, DType::kF8E4M3);
+  EXPECT_EQ(
+      tensors_of_role(plan, TensorRole::kSaved),
+      (std::set<std::string>{"saved_tokens", "counts", "offs", "row_map", "permuted_probs",
+                             "permuted_q", "permuted_scale_inv", "h1", "act_q", "act_scale_inv"}));
+}
+
+TEST(RecipeRows, RefuseWhatScalesOfExpertsCannotHave) {
+  Layer layer = layer_of(Recipe::kFp8Current);
+  layer.biases = true;
+  EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
+  layer = layer_of(Recipe::kFp8Current);
+  layer.dispatch = Dispatch::kFp8;
+  EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
+}
+
 TEST(RecipeRows, RefuseOperandsThatNoGemmTakesTogether) {
   Recipe recipe = Recipe::kFp8Flow;
   recipe.name = "fp8_tokens_with_bf16_weights";

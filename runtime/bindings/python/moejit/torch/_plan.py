@@ -74,7 +74,8 @@ class Plan:
 
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
         fields = json.loads(self.json)
-        recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k")])
+        recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
+                             fields.get("power_of_2_scales")])
         return Block(tuple(tensor for tensor in self.tensors.values()
                            if tensor.role == "quantized" and is_inside(tensor)), recipe)
 

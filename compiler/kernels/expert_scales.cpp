@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/expert_scales.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "moejit_device/params/expert_scales_params.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+std::string to_string(const ExpertScalesSpec& s) {
+  return fmt::format("expert_scales format={} magnitudes={} of={} {}threads={}",
+                     to_string(s.format), s.magnitudes, s.has_rows ? "rows" : "matrices",
+                     s.is_power_of_two ? "power_of_two=true " : "", s.threads);
+}
+
+namespace {
+
+using device::ExpertScalesParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(ExpertScalesParams, amax, kRead),
+    MOEJIT_POINTER(ExpertScalesParams, counts, kRead),
+    MOEJIT_POINTER(ExpertScalesParams, offs, kRead),
+    MOEJIT_POINTER(ExpertScalesParams, scale, kWrite),
+    MOEJIT_POINTER(ExpertScalesParams, scale_inv, kWrite),
+    MOEJIT_POINTER(ExpertScalesParams, skip, kRead),
+    MOEJIT_CALL_POINTERS(ExpertScalesParams),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(ExpertScalesParams, rows),
+                                 MOEJIT_NUMBER(ExpertScalesParams, call.tokens)};
+
+constexpr ParamRecord kRecord{"expert_scales", sizeof(ExpertScalesParams), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+float largest_number(DType format) { return format == DType::kF8E5M2 ? 57344.0f : 448.0f; }
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<ExpertScalesSpec>::shape(const ExpertScalesSpec& spec) {
+  return {.threads = spec.threads, .shared_bytes = 4 * (spec.threads / 32)};
+}
+
+template <>
+int64_t KernelKind<ExpertScalesSpec>::busy(const ExpertScalesSpec&, const CallBounds& bounds,
+                                           int64_t) {
+  return bounds.groups;
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<ExpertScalesSpec>::numbers(const ExpertScalesSpec& spec,
+                                                                const CallBounds&) {
+  if (!spec.has_rows) return {{.role = "rows", .dim = {}}, {.role = "call.tokens", .dim = {}}};
+  return {{.role = "rows", .dim = CallDim::kRows}, kCallTokens};
+}
+
+template <>
+Work KernelKind<ExpertScalesSpec>::work(const ExpertScalesSpec& spec, const CallBounds& bounds,
+                                        const CallRows& rows) {
+  const int64_t read = (spec.has_rows ? rows.routed : bounds.groups) * spec.magnitudes;
+  return {.min_bytes = 4 * (read + 2 * int64_t{bounds.groups})};
+}
+
+template <>
+const ParamRecord& KernelKind<ExpertScalesSpec>::record(const ExpertScalesSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<ExpertScalesSpec>::text(const ExpertScalesSpec& spec) {
+  return {
+      .types = spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3",
+      .tile = fmt::format("m{}", spec.magnitudes),
+      .summary = fmt::format("largest magnitudes of {} to one scale for each expert, {}",
+                             spec.has_rows ? "rows" : "matrices",
+                             spec.is_power_of_two ? "a power of two" : "a quotient"),
+      .includes = {"cast/expert_scales.cuh"},
+      .params = "ExpertScalesParams",
+      .constants =
+          {
+              integer_constant("kMagnitudes", static_cast<int32_t>(spec.magnitudes),
+                               spec.has_rows ? "of a row" : "of a matrix"),
+              float_bits_constant("kMaxBits", largest_number(spec.format),
+                                  "the largest number of the format"),
+              bool_constant("kPowerOfTwo", spec.is_power_of_two,
+                            "scales are rounded down to powers of two"),
+              integer_constant("kThreads", spec.threads, "per CTA"),
+          },
+      .types_used = {{"Kernel",
+                      "ExpertScales",
+                      {spec.has_rows ? "MagnitudesOfRows<kMagnitudes>"
+                                     : "MagnitudesOfMatrices<kMagnitudes>",
+                       "kMaxBits", "kPowerOfTwo", "kThreads"}}},
+  };
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The rows that a token's row goes to: row_map [T, K] and, with kMovesProbs, probs [T, K].
+
+#include "moejit_device/core/probability.cuh"
+#include "moejit_device/stage/contract.cuh"
+
+namespace moejit::device {
+
+template <int32_t kColumns, int32_t kTopK, bool kMovesProbs, typename Prob>
+struct Destinations {
+  // Lane l of a segment knows destination l of a batch of eight.
+  struct Batch {
+    int32_t row;  // -1: none
+    float prob;
+  };
+
+  // Loads the batch that begins with choice `first_k`.
+  MOEJIT_DEVICE static Batch fetch(const RowChainParams& params,
+                                   const SegmentPosition<kColumns>& at, int32_t first_k) {
+    const int32_t k = first_k + segment_lane();
+    if (!at.is_real() || k >= kTopK) return {.row = -1, .prob = 0.0f};
+    const int64_t i = at.row * kTopK + k;
+    Batch batch{.row = ptx::load(ptx::global(params.row_map) + i), .prob = 1.0f};
+    if constexpr (kMovesProbs) {
+      batch.prob = load_prob(ptx::global(static_cast<const Prob*>(params.probs)) + i);
+    }
+    return batch;
+  }
+
+  // On one rank of several many tokens have no row. Where a segment may have more destinations than
+  // the first batch tells, it is taken to have one.
+  MOEJIT_DEVICE static bool exist(const Batch& first) {
+    if constexpr (kTopK > kSegmentLanes) return true;
+    return (ballot_of_segment(first.row >= 0) & ((1u << kSegmentLanes) - 1)) != 0;
+  }
+
+  // Returns bit l of this segment's lane l. Bits from 8 on are of other segments.
+  MOEJIT_DEVICE static uint32_t ballot_of_segment(bool value) {
+    return ptx::ballot(value) >> (segment_of_lane() * kSegmentLanes);
+  }
+};
+
+}  // namespace moejit::device

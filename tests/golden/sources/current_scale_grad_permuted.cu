@@ -1,0 +1,17 @@
+// scale_grad_permuted: largest magnitudes of rows to one scale for each expert, a quotient
+// expert_scales format=F8_E5M2 magnitudes=14 of=rows threads=1024
+#include "moejit_device/cast/expert_scales.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kMagnitudes = 14;         // of a row
+constexpr uint32_t kMaxBits = 0x47600000u;  // 57344: the largest number of the format
+constexpr bool kPowerOfTwo = false;         // scales are rounded down to powers of two
+constexpr int32_t kThreads = 1024;          // per CTA
+
+using Kernel = ExpertScales<MagnitudesOfRows<kMagnitudes>, kMaxBits, kPowerOfTwo, kThreads>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_scale_grad_permuted_e5m2_m14_eafd12a6,
+              ExpertScalesParams) {
+  Kernel::run(params);
+}

@@ -1,0 +1,17 @@
+// scale_permuted: largest magnitudes of rows to one scale for each expert, a quotient
+// expert_scales format=F8_E4M3 magnitudes=14 of=rows threads=1024
+#include "moejit_device/cast/expert_scales.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kMagnitudes = 14;         // of a row
+constexpr uint32_t kMaxBits = 0x43e00000u;  // 448: the largest number of the format
+constexpr bool kPowerOfTwo = false;         // scales are rounded down to powers of two
+constexpr int32_t kThreads = 1024;          // per CTA
+
+using Kernel = ExpertScales<MagnitudesOfRows<kMagnitudes>, kMaxBits, kPowerOfTwo, kThreads>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_scale_permuted_e4m3_m14_ce1426b3,
+              ExpertScalesParams) {
+  Kernel::run(params);
+}
