@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped GEMMs by moejit and by PyTorch, expert by expert, on the same FP8 data and scales.
+"""Grouped GEMMs by moejit and by PyTorch on the same FP8 data and scales.
 
-A side is one operand: its FP8 rows, the scales that moejit reads and the scales that torch._scaled_mm reads.
+PyTorch's are torch._scaled_mm for each expert, of cuBLASLt, and with scales of rows and columns
+torch._scaled_grouped_mm, of CUTLASS, which multiplies sums by the scales of A first. (torch._scaled_mm multiplies by
+those of B first.)
 """
 import dataclasses
 import itertools
@@ -10,7 +12,9 @@ import torch
 
 import moejit.torch
 
-COUNTS = (512, 0, 128, 2048, 1024)  # rows of the experts, multiples of 128, one without rows
+# Rows of the experts, multiples of 128, one without rows. Where there are few, cuBLASLt cuts long contractions into
+# parts, and of a contraction of 128 it multiplies the scales first.
+COUNTS = (512, 0, 256, 2048, 1024)
 ROWS = sum(COUNTS)
 BLOCK = 128
 
@@ -73,6 +77,13 @@ def spans():
         begin += count
 
 
+def by_expert(is_other):
+    """Returns how many elements of each expert's result are marked, of fprop's [P, n] or of wgrad's [E, rows, n]."""
+    if is_other.dim() == 3:
+        return is_other.sum(dim=(1, 2)).tolist()
+    return [int(is_other[begin:end].sum()) for _, begin, end in spans()]
+
+
 def splits(device):
     """Returns the tensors `counts` and `offs` of an operation."""
     counts = torch.tensor(COUNTS, dtype=torch.int32, device=device)
@@ -86,8 +97,16 @@ def format_name(dtype):
 
 
 def scaled_mm(a, b, scale_a, scale_b, is_fast):
+    """Returns A * B^T of one expert."""
     return torch._scaled_mm(a, b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16,
                             use_fast_accum=is_fast)
+
+
+def scaled_grouped_mm(a, b, scale_a, scale_b, ends, is_fast):
+    """Returns the products of all experts, whose rows, or columns of a contraction, end at `ends`."""
+    return torch._scaled_grouped_mm(a, b.transpose(-2, -1), scale_a.flatten(),
+                                    scale_b if b.dim() == 3 else scale_b.flatten(), offs=ends[1:],
+                                    out_dtype=torch.bfloat16, use_fast_accum=is_fast)
 
 
 def by_columns(scales):
@@ -108,14 +127,16 @@ def fprop(case, device, n=512):
               "scales": case.scales, "accumulation": "fast" if case.is_fast else "fp32"}
     if case.a_dtype == torch.float8_e5m2:
         fields["a_dtype"] = format_name(case.a_dtype)
-    own = moejit.torch.operation(fields, a=a, b=b, a_scale_inv=sa, b_scale_inv=sb, **splits(device))["d"]
+    groups = splits(device)
+    own = moejit.torch.operation(fields, a=a, b=b, a_scale_inv=sa, b_scale_inv=sb, **groups)["d"]
+    if case.scales == "row_column":
+        return own, scaled_grouped_mm(a, b, sa, sb, groups["offs"], case.is_fast)
     peer = torch.empty_like(own)
     for expert, begin, end in spans():
         if begin == end:
             continue
         given = {"row_block": lambda: (by_columns(sa[begin:end]), sb[expert].contiguous().t()),
-                 "tensor": lambda: (sa[expert], sb[expert]),
-                 "row_column": lambda: (sa[begin:end].view(-1, 1), sb[expert].view(1, -1))}[case.scales]()
+                 "tensor": lambda: (sa[expert].clone(), sb[expert].clone())}[case.scales]()
         peer[begin:end] = scaled_mm(a[begin:end].contiguous(), b[expert], *given, case.is_fast)
     return own, peer
 
@@ -139,15 +160,16 @@ def wgrad(case, device, rows=384):
         fields["accumulation"] = "fast" if case.is_fast else "fp32"
     if case.a_dtype == torch.float8_e5m2:
         fields["a_dtype"] = format_name(case.a_dtype)
-    own = moejit.torch.operation(fields, a=in_blocks(a), b=in_blocks(b), a_scale_inv=sa, b_scale_inv=sb,
-                                 **splits(device))["d"]
+    groups = splits(device)
+    own = moejit.torch.operation(fields, a=in_blocks(a), b=in_blocks(b), a_scale_inv=sa, b_scale_inv=sb, **groups)["d"]
+    if case.scales == "row_column":
+        return own, scaled_grouped_mm(a, b, sa, sb, groups["offs"], case.is_fast)
     peer = torch.zeros_like(own)
     for expert, begin, end in spans():
         if begin == end:
             continue
         blocks = slice(begin // BLOCK, end // BLOCK)
         given = {"row": lambda: (sa[blocks].t(), sb[blocks].contiguous()),
-                 "tensor": lambda: (sa[expert], sb[expert]),
-                 "row_column": lambda: (sa[expert].view(-1, 1), sb[expert].view(1, -1))}[case.scales]()
+                 "tensor": lambda: (sa[expert].clone(), sb[expert].clone())}[case.scales]()
         peer[expert] = scaled_mm(a[:, begin:end].contiguous(), b[:, begin:end].contiguous(), *given, case.is_fast)
     return own, peer
