@@ -82,6 +82,15 @@ Comparison compare_e4m3(TensorView view, std::span<const std::uint8_t> got,
       });
 }
 
+Comparison compare_bytes(TensorView view, std::span<const std::uint8_t> got,
+                         std::span<const std::uint8_t> wanted) {
+  return compare(
+      view, got.size(), wanted.size(), [&](std::int64_t i) { return got[i] == wanted[i]; },
+      [&](std::int64_t i) {
+        return fmt::format("got {:#04x}, wanted {:#04x}", got[i], wanted[i]);
+      });
+}
+
 Comparison compare_bf16(TensorView view, std::span<const std::uint16_t> got,
                         std::span<const std::uint16_t> wanted) {
   return compare(

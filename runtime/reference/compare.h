@@ -33,6 +33,8 @@ struct TensorView {
 // up to the hardware. Different lengths are a difference.
 Comparison compare_e4m3(TensorView view, std::span<const std::uint8_t> got,
                         std::span<const std::uint8_t> wanted);
+Comparison compare_bytes(TensorView view, std::span<const std::uint8_t> got,
+                         std::span<const std::uint8_t> wanted);
 Comparison compare_bf16(TensorView view, std::span<const std::uint16_t> got,
                         std::span<const std::uint16_t> wanted);
 Comparison compare_f32(TensorView view, std::span<const float> got, std::span<const float> wanted);
