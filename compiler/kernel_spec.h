@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/block_cast.h"
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
@@ -12,6 +13,7 @@
 #include "compiler/kernels/route.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/row_dots.h"
+#include "compiler/kernels/swizzle_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
 #include "compiler/kernels/unpermute_dprobs.h"
@@ -26,7 +28,8 @@ namespace moejit::compiler {
 using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
                                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec,
                                 GatedGradientSpec, ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec,
-                                MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec>;
+                                MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec,
+                                BlockCastSpec, SwizzleScalesSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -114,6 +114,8 @@ std::string_view to_string(Layout layout) {
     case Layout::kScalesCompact: return "compact";
     case Layout::kScalesTiles: return "tiles";
     case Layout::kScalesColumns: return "columns";
+    case Layout::kScalesGroups: return "groups";
+    case Layout::kScalesSwizzled: return "swizzled";
   }
   return "unknown";
 }

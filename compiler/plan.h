@@ -35,10 +35,12 @@ enum class TensorRole {
 
 // Order of a tensor's elements in memory; part of the tensor's type, never inferred.
 enum class Layout {
-  kRowMajor,       // data, last dimension contiguous
-  kScalesCompact,  // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
-  kScalesTiles,    // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
-  kScalesColumns,  // scale_inv [blocks of 128 tokens, columns], those of a block contiguous
+  kRowMajor,        // data, last dimension contiguous
+  kScalesCompact,   // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
+  kScalesTiles,     // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
+  kScalesColumns,   // scale_inv [blocks of 128 tokens, columns], those of a block contiguous
+  kScalesGroups,    // E8M0 [rows, 4 ceil(columns / 128)], or [blocks of 32 tokens, columns]
+  kScalesSwizzled,  // tiles of 128 rows by 4 scales in the order of Blackwell's GEMMs
 };
 
 // One dimension of a tensor. Its size at run time is `value`, or at most `value` for symbols that

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/activation_values.h"
+#include "cli/check/bounded_groups.h"
 #include "cli/check/check_quantized.h"
 #include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
@@ -58,24 +59,29 @@ void check_bf16(const compiler::RowChainSpec& spec, const KernelTensors& tensors
 void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                       CheckList& list) {
   if (!tensors.has("input")) return;
+  const auto values = [&] {
+    return activation_values(spec.activation, spec.columns, spec.is_interleaved, tensors);
+  };
+  if (spec.quantize == compiler::QuantizeStage::k1x32)
+    return check_group_codes(values(), tensors, "output", list);
+  if (spec.quantize == compiler::QuantizeStage::k1x32Values)
+    return check_group_values(values(), tensors, "output", list);
   if (stores_bf16(spec)) return check_bf16(spec, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
-    return check_rounded_rows(
-        activation_values(spec.activation, spec.columns, spec.is_interleaved, tensors),
-        spec.epsilon, tensors, "output", list);
+    return check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
   const reference::Route route = tensors.route();
-  const std::vector<float> values = reference::activate(
+  const std::vector<float> activated = reference::activate(
       gate_then_up(tensors.view<uint16_t>("input"), spec.columns, spec.is_interleaved),
       tensors.view<float>("probs"), route.rows(), spec.columns, reference_of(spec.activation));
   const ValueRows rows{.columns = spec.columns, .at = [&](int64_t row, int64_t, int64_t column) {
-                         return values[static_cast<size_t>(row * spec.columns + column)];
+                         return activated[static_cast<size_t>(row * spec.columns + column)];
                        }};
   if (spec.quantize == compiler::QuantizeStage::kAmax)
     return check_values_amax(rows, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::kExpert)
     return check_values_cast(rows, spec.format, tensors, list);
-  list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), values, route,
-                           spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
+  list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), activated,
+                           route, spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
                            tensors.rows("output")));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/activation_values.h"
+#include "cli/check/bounded_groups.h"
 #include "cli/check/check_quantized.h"
 #include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
@@ -131,6 +132,9 @@ void check_output(const compiler::RowChainSpec& spec, const ActivationGradients&
     return check_values_amax(rows, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::kExpert)
     return check_values_cast(rows, spec.format, tensors, list);
+  if (spec.quantize == compiler::QuantizeStage::k1x32)
+    return check_group_codes(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
+                             "output", list);
   if (stores_bf16(spec))
     return check_bf16_rows(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                            list);

@@ -2,9 +2,11 @@
 #include "cli/check/expert_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/routing_tensors.h"
+#include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 namespace moejit::cli {
@@ -39,11 +41,29 @@ void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTens
   if (tensors.has("row_tokens")) list.integers(tensors, "row_tokens", tokens);
 }
 
+// Returns rows quantized with a scale for 32 columns; the four of 128 columns are the bits of a
+// float.
+QuantizedRows grouped_rows(const HostTensor& input) {
+  reference::MxMatrix rows =
+      reference::quantize_mx_rows(elements<uint16_t>(input), input.shape[0], input.shape[1]);
+  std::vector<float> words(rows.scale.size() / sizeof(float));
+  std::memcpy(words.data(), rows.scale.data(), rows.scale.size());
+  return {rows.rows, rows.cols, std::move(rows.q), std::move(words)};
+}
+
+// Returns the bf16 rows that a kernel stores, in the order of tokens.
+std::vector<uint16_t> stored_rows(const compiler::RowChainSpec& spec, const HostTensor& input) {
+  if (spec.quantize != QuantizeStage::k1x32Values) return copy_elements<uint16_t>(input);
+  return reference::mx_row_values(
+      reference::quantize_mx_rows(elements<uint16_t>(input), input.shape[0], input.shape[1]));
+}
+
 // Returns the rows in the order of tokens, quantized: as the kernel loaded them, or by the
 // reference.
 QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors) {
   if (spec.load == LoadStage::kQuantizedRows) return tensors.rows("input");
   const HostTensor& input = tensors.at("input");
+  if (spec.quantize == QuantizeStage::k1x32) return grouped_rows(input);
   return reference::quantize_1x128(elements<uint16_t>(input), input.shape[0], input.shape[1],
                                    spec.epsilon,
                                    spec.quantize == QuantizeStage::k1x128Pairs ? 2 : 1);
@@ -58,15 +78,17 @@ void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors
     check_permuted_cast(spec, tensors, list);
     return check_what_moves_along(spec, tensors, tensors.route(), probs_of(tensors), list);
   }
+  if (spec.store == StoreStage::kRows && stores_bf16(spec))
+    return list.bf16(tensors, "output", stored_rows(spec, tensors.at("input")));
   if (spec.store == StoreStage::kRows)
     return list.rows(tensors, "output", quantized_rows(spec, tensors));
   const reference::Route route = tensors.route();
   const std::vector<float> probs = probs_of(tensors);
   if (stores_bf16(spec)) {
-    const HostTensor& input = tensors.at("input");
+    const std::vector<uint16_t> rows = stored_rows(spec, tensors.at("input"));
+    if (tensors.has("kept_output")) list.bf16(tensors, "kept_output", rows);
     list.bf16(tensors, "output",
-              reference::permute_pad_bf16(elements<uint16_t>(input), input.shape[1], probs, route,
-                                          spec.top_k));
+              reference::permute_pad_bf16(rows, spec.columns, probs, route, spec.top_k));
   } else {
     const QuantizedRows rows = quantized_rows(spec, tensors);
     if (tensors.has("kept_output")) list.rows(tensors, "kept_output", rows);

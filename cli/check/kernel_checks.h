@@ -21,6 +21,10 @@ void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tens
                   CheckList& list);
 void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::BlockCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,

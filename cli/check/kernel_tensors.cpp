@@ -2,6 +2,7 @@
 #include "cli/check/kernel_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -73,8 +74,20 @@ void CheckList::codes(const KernelTensors& tensors, std::string_view role,
                                            tensors.view<uint8_t>(role), wanted)));
 }
 
+void CheckList::bytes(const KernelTensors& tensors, std::string_view role,
+                      const std::vector<uint8_t>& wanted) {
+  const std::string_view name = tensors.name(role);
+  add(check_of(name, testing::compare_bytes({name, columns_of(tensors.at(role))},
+                                            tensors.view<uint8_t>(role), wanted)));
+}
+
 void CheckList::floats(const KernelTensors& tensors, std::string_view role,
                        const std::vector<float>& wanted) {
+  if (tensors.at(role).dtype == compiler::DType::kF8E8M0) {
+    std::vector<uint8_t> words(wanted.size() * sizeof(float));
+    std::memcpy(words.data(), wanted.data(), words.size());
+    return bytes(tensors, role, words);
+  }
   const std::string_view name = tensors.name(role);
   add(check_of(name, testing::compare_f32({name, columns_of(tensors.at(role))},
                                           tensors.view<float>(role), wanted)));

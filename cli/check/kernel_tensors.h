@@ -64,6 +64,9 @@ class CheckList {
   // Compare the tensor of a role, of so many columns, with what is wanted, bit for bit.
   void codes(const KernelTensors& tensors, std::string_view role,
              const std::vector<uint8_t>& wanted);
+  void bytes(const KernelTensors& tensors, std::string_view role,
+             const std::vector<uint8_t>& wanted);
+  // Words of four E8M0 scales, which come as floats too, are compared as bytes.
   void floats(const KernelTensors& tensors, std::string_view role,
               const std::vector<float>& wanted);
   void integers(const KernelTensors& tensors, std::string_view role,

@@ -15,7 +15,7 @@
 namespace moejit::compiler {
 
 bool stores_bf16(const RowChainSpec& spec) {
-  return spec.quantize == QuantizeStage::kNone ||
+  return spec.quantize == QuantizeStage::kNone || spec.quantize == QuantizeStage::k1x32Values ||
          (spec.quantize == QuantizeStage::kKeep && spec.load == LoadStage::kRows);
 }
 
@@ -58,6 +58,8 @@ std::string_view to_string(QuantizeStage stage) {
     case QuantizeStage::k1x128Rounded: return "1x128_rounded";
     case QuantizeStage::kExpert: return "expert";
     case QuantizeStage::kAmax: return "amax";
+    case QuantizeStage::k1x32: return "1x32";
+    case QuantizeStage::k1x32Values: return "1x32_values";
   }
   return "unknown";
 }

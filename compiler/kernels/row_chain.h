@@ -32,6 +32,8 @@ enum class QuantizeStage {
   k1x128Rounded,  // as k1x128, of values that are rounded to bf16 first
   kExpert,        // rounded to bf16, then cast with the scale of the row's expert, known beforehand
   kAmax,          // rounded to bf16, of which the largest magnitudes of 512 columns are kept
+  k1x32,          // rounded to bf16; e4m3, one E8M0 scale per row and 32 columns
+  k1x32Values,    // as k1x32, but the values that codes and scales give are stored, in bf16
 };
 enum class StoreStage {
   kRows,              // row r to row r

@@ -7,11 +7,16 @@
 namespace moejit::compiler {
 namespace {
 
+bool is_1x32(QuantizeStage stage) {
+  return stage == QuantizeStage::k1x32 || stage == QuantizeStage::k1x32Values;
+}
+
 std::string load_type(const RowChainSpec& spec) {
   switch (spec.load) {
     case LoadStage::kRows:
-      return spec.quantize == QuantizeStage::kKeep ? "LoadUnchangedRows<kColumns>"
-                                                   : "LoadRows<kColumns>";
+      return spec.quantize == QuantizeStage::kKeep || is_1x32(spec.quantize)
+                 ? "LoadUnchangedRows<kColumns>"
+                 : "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
     case LoadStage::kGatedRows:
       return spec.is_interleaved ? "LoadGatedRows<kColumns, kInterleaved>"
@@ -45,6 +50,8 @@ std::string quantize_type(QuantizeStage stage) {
     case QuantizeStage::k1x128Rounded: return "Quantize1x128Rounded<kEpsilonBits>";
     case QuantizeStage::kExpert: return "QuantizeNone";  // the store stage casts
     case QuantizeStage::kAmax: return "RoundSetsOfSegments";
+    case QuantizeStage::k1x32: return "Quantize1x32";
+    case QuantizeStage::k1x32Values: return "Recover1x32";
   }
   return {};
 }
@@ -177,6 +184,9 @@ std::string quantize_words(QuantizeStage stage) {
       return "rounded to bf16, to e4m3, one power-of-two scale for 128 columns of a row";
     case QuantizeStage::kExpert: return "rounded to bf16 and cast with the scale of its expert";
     case QuantizeStage::kAmax: return "the largest magnitude of 512 columns of a row";
+    case QuantizeStage::k1x32: return "to e4m3, one E8M0 scale for 32 columns of a row";
+    case QuantizeStage::k1x32Values:
+      return "rounded to values of e4m3, one E8M0 scale for 32 columns of a row";
   }
   return {};
 }
@@ -229,6 +239,7 @@ std::vector<std::string> includes_of(const RowChainSpec& spec) {
   std::vector<std::string> includes;
   if (spec.quantize == QuantizeStage::k1x128Rounded)
     includes.emplace_back("stage/quantize_rounded.cuh");
+  if (is_1x32(spec.quantize)) includes.emplace_back("stage/quantize_1x32.cuh");
   includes.emplace_back("stage/row_chain.cuh");
   return includes;
 }

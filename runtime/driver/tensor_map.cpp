@@ -20,6 +20,7 @@ CUtensorMapDataType data_type_of(compiler::DType dtype) {
     case compiler::DType::kI64: return CU_TENSOR_MAP_DATA_TYPE_INT64;
     case compiler::DType::kF8E4M3:
     case compiler::DType::kF8E5M2:
+    case compiler::DType::kF8E8M0:
     case compiler::DType::kU8: break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;

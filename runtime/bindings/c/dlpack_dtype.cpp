@@ -8,9 +8,11 @@ namespace {
 
 using compiler::DType;
 
-// kDLFloat8_e4m3fn and kDLFloat8_e5m2 of DLPack 1.1; older headers lack the names.
+// kDLFloat8_e4m3fn, kDLFloat8_e5m2 and kDLFloat8_e8m0fnu of DLPack 1.1; older headers lack the
+// names.
 constexpr uint8_t kFloat8E4M3Fn = 10;
 constexpr uint8_t kFloat8E5M2 = 12;
+constexpr uint8_t kFloat8E8M0Fnu = 14;
 
 bool is_equal(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
@@ -27,6 +29,7 @@ std::string element_name(DLDataType dtype) {
     case kDLComplex: return fmt::format("complex{}", dtype.bits);
     case kFloat8E4M3Fn: return "float8_e4m3fn";
     case kFloat8E5M2: return "float8_e5m2";
+    case kFloat8E8M0Fnu: return "float8_e8m0fnu";
     default: return fmt::format("DLPack's dtype of code {} and {} bits", dtype.code, dtype.bits);
   }
 }
@@ -44,6 +47,7 @@ DLDataType dl_data_type(DType dtype) {
     case DType::kI64: return one_lane(kDLInt, 64);
     case DType::kU8: return one_lane(kDLUInt, 8);
     case DType::kU32: return one_lane(kDLUInt, 32);
+    case DType::kF8E8M0: return one_lane(kFloat8E8M0Fnu, 8);
   }
   return {};
 }
@@ -52,7 +56,8 @@ bool stands_for(DLDataType given, DType wanted) {
   if (is_equal(given, dl_data_type(wanted))) return true;
   switch (wanted) {
     case DType::kF8E4M3:
-    case DType::kF8E5M2: return is_equal(given, one_lane(kDLUInt, 8));
+    case DType::kF8E5M2:
+    case DType::kF8E8M0: return is_equal(given, one_lane(kDLUInt, 8));
     case DType::kU32: return is_equal(given, one_lane(kDLInt, 32));
     default: return false;
   }

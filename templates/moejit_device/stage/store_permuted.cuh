@@ -152,8 +152,8 @@ struct StorePermuted {
                                         int32_t, const Bf16Segment&) {}
 };
 
-// Both: row t to row t of kept_output [T, C] and kept_scale_inv [T, ceil(C / 128)], and to its
-// destinations.
+// Both: row t to row t of kept_output [T, C] and, for e4m3, of kept_scale_inv [T, ceil(C / 128)],
+// and to its destinations.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
           typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StoreRowsAndPermuted {
@@ -172,6 +172,11 @@ struct StoreRowsAndPermuted {
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const QuantizedSegment& segment) {
     store_quantized(params.kept_output, params.kept_scale_inv, at, segment);
+    Permuted::store(params, at, where, segment);
+  }
+  MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
+                                  const Fetched& where, const Bf16Segment& segment) {
+    store_runs(ptx::global(static_cast<Bf16*>(params.kept_output)), at, segment);
     Permuted::store(params, at, where, segment);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) { Permuted::finish(params); }

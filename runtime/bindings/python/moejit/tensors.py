@@ -14,15 +14,15 @@ from moejit.records import DLDataType, DLDevice, DLTensor
 from moejit.streams import dlpack_number_of
 
 _DL_CUDA_MANAGED = 13
-_INT, _UINT, _FLOAT, _BFLOAT, _FLOAT8_E4M3FN, _FLOAT8_E5M2 = 0, 1, 2, 4, 10, 12  # DLPack's type codes
+_INT, _UINT, _FLOAT, _BFLOAT, _FLOAT8_E4M3FN, _FLOAT8_E5M2, _FLOAT8_E8M0FNU = 0, 1, 2, 4, 10, 12, 14  # DLPack's type codes
 _DTYPES = {
     "BF16": (_BFLOAT, 16), "F16": (_FLOAT, 16), "F32": (_FLOAT, 32), "F64": (_FLOAT, 64),
-    "F8_E4M3": (_FLOAT8_E4M3FN, 8), "F8_E5M2": (_FLOAT8_E5M2, 8), "I8": (_INT, 8), "I16": (_INT, 16), "I32": (_INT, 32), "I64": (_INT, 64),
+    "F8_E4M3": (_FLOAT8_E4M3FN, 8), "F8_E5M2": (_FLOAT8_E5M2, 8), "F8_E8M0": (_FLOAT8_E8M0FNU, 8), "I8": (_INT, 8), "I16": (_INT, 16), "I32": (_INT, 32), "I64": (_INT, 64),
     "U8": (_UINT, 8), "U16": (_UINT, 16), "U32": (_UINT, 32), "U64": (_UINT, 64),
 }
-_NUMPY_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}  # names in ml_dtypes
+_NUMPY_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}  # names in ml_dtypes
 _KINDS = {"f": _FLOAT, "e": _FLOAT, "d": _FLOAT, "?": _UINT, "c": _UINT}
-_TYPESTR = {"BF16": "<u2", "F8_E4M3": "|u1", "F8_E5M2": "|u1"}  # dtypes that numpy lacks are shown as their bits
+_TYPESTR = {"BF16": "<u2", "F8_E4M3": "|u1", "F8_E5M2": "|u1", "F8_E8M0": "|u1"}  # dtypes that numpy lacks are shown as their bits
 
 _capsule_name = ctypes.pythonapi.PyCapsule_GetName
 _capsule_name.restype, _capsule_name.argtypes = c_char_p, (py_object,)

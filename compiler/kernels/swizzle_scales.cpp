@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/swizzle_scales.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/swizzle_scales_params.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+std::string to_string(const SwizzleScalesSpec& s) {
+  return fmt::format("swizzle_scales of={} local_experts={} columns={}",
+                     s.of_columns ? "columns" : "rows", s.local_experts, s.columns);
+}
+
+namespace {
+
+using device::SwizzleScalesParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(SwizzleScalesParams, input, kRead),
+    MOEJIT_POINTER(SwizzleScalesParams, counts, kRead),
+    MOEJIT_POINTER(SwizzleScalesParams, offs, kRead),
+    MOEJIT_POINTER(SwizzleScalesParams, output_offs, kRead),
+    MOEJIT_POINTER(SwizzleScalesParams, output, kWrite),
+    MOEJIT_CALL_POINTERS(SwizzleScalesParams),
+};
+
+constexpr std::array kNumbers = {MOEJIT_NUMBER(SwizzleScalesParams, rows),
+                                 MOEJIT_NUMBER(SwizzleScalesParams, output_columns),
+                                 MOEJIT_NUMBER(SwizzleScalesParams, call.tokens)};
+
+constexpr ParamRecord kRecord{
+    "swizzle_scales", sizeof(SwizzleScalesParams), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+constexpr int64_t kTile = 128, kBandTiles = 8;
+
+int64_t tiles_of(const SwizzleScalesSpec& spec) { return ceil_div(spec.columns, kTile); }
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<SwizzleScalesSpec>::shape(const SwizzleScalesSpec&) {
+  return {.threads = 128};
+}
+
+template <>
+int64_t KernelKind<SwizzleScalesSpec>::busy(const SwizzleScalesSpec& spec, const CallBounds& bounds,
+                                            int64_t tokens) {
+  return most_gradient_columns(bounds, tokens) / kTile * ceil_div(tiles_of(spec), kBandTiles);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<SwizzleScalesSpec>::numbers(const SwizzleScalesSpec&,
+                                                                 const CallBounds&) {
+  return {{.role = "rows", .dim = CallDim::kRows},
+          {.role = "output_columns", .dim = CallDim::kColumns},
+          kCallTokens};
+}
+
+// Counts the scales of real rows once as input, and those of all rows once as output.
+template <>
+Work KernelKind<SwizzleScalesSpec>::work(const SwizzleScalesSpec& spec, const CallBounds&,
+                                         const CallRows& rows) {
+  return {.min_bytes = 4 * tiles_of(spec) * (rows.routed + rows.padded)};
+}
+
+template <>
+const ParamRecord& KernelKind<SwizzleScalesSpec>::record(const SwizzleScalesSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<SwizzleScalesSpec>::text(const SwizzleScalesSpec& spec) {
+  return {
+      .types = "e8m0",
+      .tile = "128x4",
+      .summary = fmt::format("E8M0 scales of {} to tiles of 128x4 of their experts",
+                             spec.of_columns ? "32 tokens of a column" : "32 columns of a row"),
+      .includes = {"cast/swizzle_scales.cuh"},
+      .params = "SwizzleScalesParams",
+      .constants = {integer_constant("kGroups", spec.local_experts, "groups of rows"),
+                    integer_constant("kColumns", spec.columns, "of the rows that were cast")},
+      .types_used = {{"Kernel",
+                      "SwizzleScales",
+                      {"kGroups", "kColumns",
+                       spec.of_columns ? "ScalesOfColumns<kColumns>" : "ScalesOfRows<kColumns>"}}},
+  };
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Casts bf16 rows with E8M0 scales of 32 elements: of 32 columns of a row, of 32 rows of a column,
+// or both from one read. Rows are those of groups, whose blocks of 32 rows restart at each, or of
+// matrices that follow each other. Stored are codes with their scales, or the values that codes and
+// scales give, in bf16, for GEMMs that know no such scales.
+//
+// Memory-bound: a warp holds 32 rows of 128 columns, each lane 32 rows of 8 bytes, which it fetches
+// with 32 loads that are all in flight at once. Nothing goes through shared memory; lanes exchange
+// the maxima of rows alone.
+//
+// Emitted kernels look like this:
+//
+//   #include "moejit_device/cast/block_cast.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kGroups = 8;  // 0: rows of matrices
+//   constexpr int32_t kColumns = 7168;
+//   constexpr bool kCastsRows = true;
+//   constexpr bool kCastsColumns = true;
+//   constexpr int32_t kThreads = 128;
+//
+//   using Kernel = BlockCast<kGroups, kColumns, BlocksInOrder<kColumns>, StoreCodes,
+//                            kCastsRows, kCastsColumns, kThreads>;
+//
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_..., BlockCastParams) {
+//     Kernel::run(params);
+//   }
+
+#include "moejit_device/cast/block_exponents.cuh"
+#include "moejit_device/map/call_tokens.cuh"
+#include "moejit_device/transpose/tile_place.cuh"
+
+namespace moejit::device {
+
+// Returns the codes of 4 values.
+MOEJIT_DEVICE uint32_t quantize_block_row(const Bytes8& values, const float (&scale)[4]) {
+  return ptx::e4m3_pair(ptx::multiply(ptx::float_from_bf16_low(values.word[0]), scale[0]),
+                        ptx::multiply(ptx::float_from_bf16_high(values.word[0]), scale[1])) |
+         (static_cast<uint32_t>(
+              ptx::e4m3_pair(ptx::multiply(ptx::float_from_bf16_low(values.word[1]), scale[2]),
+                             ptx::multiply(ptx::float_from_bf16_high(values.word[1]), scale[3])))
+          << 16);
+}
+
+// Store codes and scales, or values, of rows [P, C].
+struct StoreCodes {
+  static constexpr bool kHasScales = true;
+  MOEJIT_DEVICE static void store(uint8_t* matrix, int64_t offset, uint32_t codes,
+                                  const float (&)[4]) {
+    ptx::store(ptx::as<uint32_t>(ptx::global(matrix) + offset), codes);
+  }
+};
+struct StoreValues {
+  static constexpr bool kHasScales = false;
+  MOEJIT_DEVICE static void store(uint8_t* matrix, int64_t offset, uint32_t codes,
+                                  const float (&scale_inv)[4]) {
+    ptx::store(ptx::as<Bytes8>(ptx::global(matrix) + 2 * offset), recover_quad(codes, scale_inv));
+  }
+};
+
+template <int32_t kGroups, int32_t kColumns, typename Source, typename Store, bool kCastsRows,
+          bool kCastsColumns, int32_t kThreads_>
+struct BlockCast {
+  static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
+  static_assert(kThreads_ % 32 == 0, "whole warps");
+  static_assert(kCastsRows || kCastsColumns, "there is something to store");
+
+  static constexpr int32_t kThreads = kThreads_;
+  static constexpr int32_t kWarps = kThreads / 32;
+  static constexpr int32_t kSharedBytes = 0;
+  // For the launch bounds: leaves a thread the registers that its block and its work need.
+  static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
+
+  // The grid has at least one warp for every block that the call may fill.
+  MOEJIT_DEVICE static void run(const BlockCastParams& params) {
+    if (has_other_tokens(params.call)) return;
+    const auto skip = ptx::global(params.skip);
+    if (skip && ptx::load(skip) != 0) return;
+    const Place place =
+        Place::of(static_cast<uint32_t>(ptx::cta_index() * kWarps + ptx::warp_index()),
+                  static_cast<uint32_t>(ptx::cta_count() * kWarps),
+                  static_cast<uint32_t>(ceil_div(params.rows, int64_t{kBlockRows})));
+    if (!place.exists()) return;
+    const int64_t first = place.row * kBlockRows;
+    const BlockRows rows = find_block_rows<kGroups>(params, first);
+    if (rows.stored == 0) return;
+    const int32_t column = place.column * kBlockColumns + kBlockLaneColumns * ptx::lane_index();
+    const bool has_column = kColumns % kBlockColumns == 0 || column < kColumns;
+    const ValueBlock32 block = Source::fetch(params, first, column, has_column ? rows.real : 0);
+    const int64_t offset = first * kColumns + column;
+    if constexpr (kCastsColumns) {
+      if (has_column) cast_columns(params, block, place.row, offset, rows.stored);
+    }
+    if constexpr (kCastsRows) cast_rows(params, block, place, offset, has_column ? rows.stored : 0);
+  }
+
+ private:
+  static constexpr int32_t kWords = ceil_div(kColumns, kBlockColumns);  // of scales of a row
+  using Place = TilePlace<kWords, Source::kBandTiles>;
+
+  MOEJIT_DEVICE static void cast_columns(const BlockCastParams& params, const ValueBlock32& block,
+                                         int64_t block_row, int64_t offset, int32_t stored) {
+    const uint32_t exponents = column_exponents(block);
+    float scale[4], scale_inv[4];
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) {
+      const BlockScale both = scale_of_e8m0((exponents >> (8 * i)) & 0xffu);
+      scale[i] = both.scale;
+      scale_inv[i] = both.scale_inv;
+    }
+    if constexpr (Store::kHasScales) {
+      const int64_t column = offset - block_row * kBlockRows * kColumns;
+      ptx::store(ptx::as<uint32_t>(ptx::global(params.output_colwise_scale_inv) +
+                                   (block_row * kColumns + column)),
+                 exponents);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kBlockRows; ++i) {
+      const uint32_t codes = quantize_block_row(block.row[i], scale);
+      if (i < stored) Store::store(params.output_colwise, offset + i * kColumns, codes, scale_inv);
+    }
+  }
+
+  // All lanes of the warp: those without columns have no rows to store.
+  MOEJIT_DEVICE static void cast_rows(const BlockCastParams& params, const ValueBlock32& block,
+                                      const Place& place, int64_t offset, int32_t stored) {
+    const RowExponents exponents = row_exponents(block);
+    if constexpr (Store::kHasScales) {
+      const uint32_t word = exponents.word();
+      const int32_t row = RowExponents::word_row();
+      if (row < ptx::shuffle(stored, 0)) {
+        const int64_t at = (place.row * kBlockRows + row) * kWords + place.column;
+        ptx::store(ptx::as<uint32_t>(ptx::global(params.output_scale_inv)) + at, word);
+      }
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kBlockRows; ++i) {
+      const uint32_t four = exponents.of_rows(i / 4);
+      const BlockScale both = scale_of_e8m0((four >> (i % 4 * 8)) & 0xffu);
+      const float scale[4] = {both.scale, both.scale, both.scale, both.scale};
+      const float scale_inv[4] = {both.scale_inv, both.scale_inv, both.scale_inv, both.scale_inv};
+      const uint32_t codes = quantize_block_row(block.row[i], scale);
+      if (i < stored) Store::store(params.output, offset + i * kColumns, codes, scale_inv);
+    }
+  }
+};
+
+}  // namespace moejit::device
