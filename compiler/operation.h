@@ -35,7 +35,8 @@ struct QuantizeWeightsOperation {
   int64_t columns = 0;
   int64_t scale_sharing_k = 1;
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;  // of the rows, if sections is 2
-  bool colwise = false;  // whether the transposed matrices are written too
+  Recipe recipe = Recipe::kFp8Flow;                     // whose matrices these are
+  bool colwise = false;  // whether the operand of dgrad is written too
   bool operator==(const QuantizeWeightsOperation&) const = default;
 };
 
@@ -73,7 +74,7 @@ struct PermutePadOperation {
   bool quantizes = false;              // whether bf16 input is quantized to fp8 output on the way
   bool is_gradient = false;
   int64_t experts = 0;               // of the whole model; affects speed only
-  Recipe recipe = Recipe::kFp8Flow;  // if it quantizes: whose rows these are
+  Recipe recipe = Recipe::kFp8Flow;  // of fp8 rows: whose they are
   int64_t scale_sharing_k = 1;       // if it quantizes
   bool keeps_rows = false;  // if it quantizes: whether rows are also stored in the order of tokens
   bool row_tokens = false;  // whether the token of each row is written
@@ -119,13 +120,24 @@ struct TransposeOperation {
   bool operator==(const TransposeOperation&) const = default;
 };
 
-// Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 tokens of each
-// column.
+// Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 or 32 tokens of
+// each column.
 struct QuantizeColumnsOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
   int64_t columns = 0;
+  Recipe recipe = Recipe::kFp8Blockwise;  // whose operand this is
+  bool rowwise = false;  // mxfp8: whether the rows are quantized by rows too, from the same read
   bool operator==(const QuantizeColumnsOperation&) const = default;
+};
+
+// Puts E8M0 scales in the order in which Blackwell's GEMMs read them, expert by expert.
+struct SwizzleScalesOperation {
+  int64_t local_experts = 0;
+  int64_t max_permuted_rows = 0;
+  int64_t columns = 0;      // of the rows that were cast
+  bool of_columns = false;  // whether a scale belongs to 32 tokens of a column
+  bool operator==(const SwizzleScalesOperation&) const = default;
 };
 
 // Casts a list of tensors with known scales to FP8, in both orientations.
@@ -168,8 +180,8 @@ struct ContractionGroupedGemmOperation {
 using OperationDescription =
     std::variant<QuantizeOperation, QuantizeWeightsOperation, RouteOperation, PermutePadOperation,
                  UnpermuteOperation, ActivationOperation, TransposeOperation,
-                 QuantizeColumnsOperation, MultiCastTransposeOperation, GroupedGemmOperation,
-                 ContractionGroupedGemmOperation>;
+                 QuantizeColumnsOperation, SwizzleScalesOperation, MultiCastTransposeOperation,
+                 GroupedGemmOperation, ContractionGroupedGemmOperation>;
 
 // A plan that was made for an operation.
 struct OperationPlan : Plan {

@@ -17,12 +17,15 @@ enum class ScaleOf {
   k128x128,  // a tile; each of its rows and columns has the same scale
   k128x1,    // 128 elements of a column, which are tokens of one expert
   kExpert,   // all rows of an expert, or its matrix
+  k1x32,     // 32 elements of a row
+  k32x1,     // 32 elements of a column, which are tokens of one expert or rows of one matrix
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
 enum class ScaleRule {
   kPowerOfTwo,  // the largest power of two that keeps the elements in range (docs/recipes.md)
   kQuotient,    // the format's largest number over the largest magnitude, rounded to fp32
+  kE8m0,        // the same as a byte of E8M0; 0 where all elements are 0
 };
 
 // The number format of a class of tensors, with its scales.
@@ -32,18 +35,39 @@ struct Format {
   ScaleRule rule = ScaleRule::kPowerOfTwo;
   float epsilon = 0.0f;         // the smallest amax that a scale is computed for
   bool rounds_to_bf16 = false;  // whether computed values are rounded to bf16 before they are cast
+  // Whether GEMMs read the values that codes and scales give, stored in bf16: no GEMM takes scales
+  // of this kind.
+  bool is_recovered = false;
 
   bool operator==(const Format&) const = default;
 };
 
-constexpr bool has_scales(const Format& format) { return format.scale != ScaleOf::kNone; }
+constexpr bool is_quantized(const Format& format) { return format.scale != ScaleOf::kNone; }
+
+// Returns whether tensors in this format are codes with scales beside them.
+constexpr bool has_scales(const Format& format) {
+  return is_quantized(format) && !format.is_recovered;
+}
 // Returns whether an expert's rows, or its matrix, have one scale, which is known only after a look
 // at all of them.
 constexpr bool has_expert_scale(const Format& format) { return format.scale == ScaleOf::kExpert; }
 
+// Returns the format of the codes whose values a recovered format stores.
+constexpr Format codes_of(Format format) {
+  format.is_recovered = false;
+  return format;
+}
+
+// Returns the type of the elements that tensors in this format store.
+constexpr DType stored_dtype(const Format& format) {
+  return format.is_recovered ? DType::kBF16 : format.dtype;
+}
+
 // Returns whether operands of wgrad in this format are cast from values. Others are made from rows
 // that are quantized already, or are rows as they are.
-constexpr bool is_cast_from_values(const Format& format) { return format.scale == ScaleOf::k128x1; }
+constexpr bool is_cast_from_values(const Format& format) {
+  return format.scale == ScaleOf::k128x1 || format.scale == ScaleOf::k32x1;
+}
 
 // A row of the table of recipes: the format of each class of tensors that GEMMs multiply.
 // Everything that planning does for a recipe follows from its row; docs/recipes.md has the
@@ -87,6 +111,18 @@ inline constexpr Format kExpertE4m3{
 inline constexpr Format kExpertE5m2{
     .dtype = DType::kF8E5M2, .scale = ScaleOf::kExpert, .rule = ScaleRule::kQuotient};
 
+// The formats of microscaling, OCP MXFP8: a scale for 32 elements along the contraction.
+inline constexpr Format kRows1x32{.dtype = DType::kF8E4M3,
+                                  .scale = ScaleOf::k1x32,
+                                  .rule = ScaleRule::kE8m0,
+                                  .rounds_to_bf16 = true,
+                                  .is_recovered = true};
+inline constexpr Format kColumns32x1{.dtype = DType::kF8E4M3,
+                                     .scale = ScaleOf::k32x1,
+                                     .rule = ScaleRule::kE8m0,
+                                     .rounds_to_bf16 = true,
+                                     .is_recovered = true};
+
 inline constexpr Recipe Recipe::kBf16{.name = "bf16"};
 inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
                                          .tokens = kRows1x128,
@@ -113,7 +149,13 @@ inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current",
                                             .wgrad_operands = kExpertE4m3,
                                             .is_fprop_fast = true};
 inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise", .has_kernels = false};
-inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8", .has_kernels = false};
+inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8",
+                                       .tokens = kRows1x32,
+                                       .activations = kRows1x32,
+                                       .weights = kRows1x32,
+                                       .gradients = kRows1x32,
+                                       .weights_colwise = kColumns32x1,
+                                       .wgrad_operands = kColumns32x1};
 inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4", .has_kernels = false};
 
 // All recipes, in the order in which errors list them.

@@ -36,7 +36,8 @@ void fill_groups(const OperationPlan& plan, uint64_t seed, RandomGroups& groups)
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";
   const int64_t size = has_rows ? groups.dims.rows : groups.dims.columns;
-  const int64_t alignment = has_rows && size < 128 * count ? 16 : 128;
+  const int64_t alignment =
+      has_rows && size < 128 * count ? std::max(16, plan.bounds.splits_alignment) : 128;
   const int64_t rows = std::max(size / 2, size - count * (alignment - 1));
   groups.route =
       reference::route(reference::random_routing(rows, count, 1, seed, {}), rows,

@@ -5,6 +5,7 @@
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/expert_scale.h"
+#include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
@@ -104,6 +105,7 @@ class RandomCall {
   void add_numbers(const TensorPlan& tensor) {
     if (tensor.dtype == DType::kF32) return put(tensor, normal_floats(tensor));
     if (tensor.dtype == DType::kBF16) return put(tensor, bf16_numbers(tensor));
+    if (tensor.dtype == DType::kF8E8M0) return put(tensor, random_bytes(tensor));
     const TensorPlan* const scales =
         compiler::find_tensor(plan_, fmt::format("{}_scale_inv", tensor.name));
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
@@ -118,6 +120,14 @@ class RandomCall {
     std::vector<float> values(static_cast<size_t>(element_count(shape_of(tensor))));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.normal(i));
     return values;
+  }
+
+  // Returns any scales of E8M0 but 255, which is none.
+  std::vector<uint8_t> random_bytes(const TensorPlan& tensor) const {
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<uint8_t> bytes(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(random.below(i, 255));
+    return bytes;
   }
 
   std::vector<uint16_t> bf16_numbers(const TensorPlan& tensor) const {
@@ -186,6 +196,12 @@ class RandomCall {
           shape[2], gemm == nullptr ? 1 : gemm->sections, sharing);
       put(tensor, weights.q);
       return put(scales, weights.scale_inv);
+    }
+    if (scales.dtype == DType::kF8E8M0) {
+      const auto groups = reference::quantize_mx_rows(
+          reference::random_activations(shape[0], shape[1], seed), shape[0], shape[1]);
+      put(tensor, groups.q);
+      return put(scales, groups.scale);
     }
     const auto rows =
         reference::quantize_1x128(reference::random_activations(shape[0], shape[1], seed), shape[0],

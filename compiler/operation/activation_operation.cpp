@@ -26,7 +26,7 @@ ActivationBackward backward_kind(const ActivationOperation& operation, int64_t p
           .columns = static_cast<int32_t>(operation.intermediate),
           .pitch = static_cast<int32_t>(pitch),
           .activation = operation.activation,
-          .format = is_fp8(operation) ? operation.recipe.gradients : Format{},
+          .format = is_fp8(operation) ? codes_of(operation.recipe.gradients) : Format{},
           .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
 }
 
@@ -34,9 +34,21 @@ Activate forward_kind(const ActivationOperation& operation) {
   return {.local_experts = static_cast<int32_t>(operation.local_experts),
           .columns = static_cast<int32_t>(operation.intermediate),
           .activation = operation.activation,
-          .format = is_fp8(operation) ? operation.recipe.activations : Format{},
+          .format = is_fp8(operation) ? codes_of(operation.recipe.activations) : Format{},
           .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
           .is_interleaved = operation.gate_up_layout == GateUpLayout::kInterleaved};
+}
+
+// Returns the quantized gradients, gate and up each on its own.
+PartsBuilder::Scaled scaled_gradients(const ActivationOperation& operation, const Dim& p,
+                                      const Dim& half) {
+  PartsBuilder::Scaled rows = scaled_rows("output", p, half, operation.recipe.gradients);
+  rows.shape.back() = of_sections(operation.activation, half);
+  const Dim i{"I", operation.intermediate};
+  const bool has_groups = rows.scales == Layout::kScalesGroups;
+  rows.scales_shape.back() =
+      of_sections(operation.activation, has_groups ? groups_of(i) : blocks_of(i));
+  return rows;
 }
 
 }  // namespace
@@ -47,7 +59,7 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Plan
   PartsBuilder parts;
   read_inputs(parts, operation, p, i);
   if (!operation.is_gradient) {
-    parts.write_rows("output", operation.format, p, i);
+    parts.write_rows("output", operation.format, p, i, operation.recipe.activations);
     return std::move(parts).make(forward_kind(operation), bounds, context);
   }
   const Activation& activation = operation.activation;
@@ -56,9 +68,7 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Plan
   const bool is_padded = is_fp8(operation) && has_gate(activation) && i.value % 128 != 0;
   const Dim half = is_padded ? Dim{"I'", 128 * blocks.value} : i;
   if (is_fp8(operation))
-    parts.write({.role = "output",
-                 .shape = {p, of_sections(activation, half)},
-                 .scales_shape = {p, of_sections(activation, blocks)}});
+    parts.write(scaled_gradients(operation, p, half));
   else
     parts.write("output", DType::kBF16, {p, of_sections(activation, half)});
   if (operation.dprobs) parts.write("output_dprobs", DType::kF32, {p, blocks});

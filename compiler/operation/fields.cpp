@@ -34,7 +34,9 @@ IntRange multiple_of_sections(int64_t sections, int64_t unit) {
   return {.lowest = step, .highest = 262144 / step * step, .multiple_of = step};
 }
 
-constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise};
+constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise, Recipe::kMxfp8};
+constexpr std::array kWeightRecipes = {Recipe::kFp8Flow, Recipe::kMxfp8};
+constexpr std::array kColumnRecipes = {Recipe::kFp8Blockwise, Recipe::kMxfp8};
 
 // Visits the recipe whose rows an operation makes, and the number of blocks that share a scale.
 void visit_rows(Recipe& recipe, int64_t& blocks, FieldVisitor& visitor) {
@@ -72,6 +74,7 @@ void visit(QuantizeWeightsOperation& operation, FieldVisitor& visitor) {
   visitor.required("columns", operation.columns, kWidthRange);
   visit_scale_sharing(operation.scale_sharing_k, visitor);
   visitor.choice("gate_up_layout", operation.gate_up_layout, kLayouts);
+  visitor.choice("recipe", operation.recipe, kWeightRecipes);
   visitor.boolean("colwise", operation.colwise);
 }
 
@@ -91,6 +94,8 @@ void visit(PermutePadOperation& operation, FieldVisitor& visitor) {
   } else {
     visitor.choice("format", operation.format, std::array{RowFormat::kFp8, RowFormat::kBf16},
                    {"fp8", "bf16"});
+    if (operation.format == RowFormat::kFp8)
+      visitor.choice("recipe", operation.recipe, kRowRecipes);
     visitor.integer("experts", operation.experts, kExpertsRange);
   }
   if (operation.is_gradient) return;
@@ -135,6 +140,15 @@ void visit(QuantizeColumnsOperation& operation, FieldVisitor& visitor) {
   visitor.required("local_experts", operation.local_experts, kExpertsRange);
   visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
   visitor.required("columns", operation.columns, kColumnsRange);
+  visitor.choice("recipe", operation.recipe, kColumnRecipes);
+  visitor.boolean("rowwise", operation.rowwise);
+}
+
+void visit(SwizzleScalesOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
+  visitor.required("columns", operation.columns, kColumnsRange);
+  visitor.boolean("of_columns", operation.of_columns);
 }
 
 void visit(MultiCastTransposeOperation& operation, FieldVisitor& visitor) {
@@ -195,6 +209,7 @@ std::string_view name_of(const ActivationOperation& operation) {
 }
 std::string_view name_of(const TransposeOperation&) { return "transpose"; }
 std::string_view name_of(const QuantizeColumnsOperation&) { return "quantize_columns"; }
+std::string_view name_of(const SwizzleScalesOperation&) { return "swizzle_scales"; }
 std::string_view name_of(const MultiCastTransposeOperation&) { return "multi_cast_transpose"; }
 std::string_view name_of(const GroupedGemmOperation&) { return "grouped_gemm"; }
 std::string_view name_of(const ContractionGroupedGemmOperation&) {
@@ -220,6 +235,7 @@ std::vector<OperationDescription> default_operations() {
           ActivationOperation{.format = fp8, .is_gradient = true},
           TransposeOperation{},
           QuantizeColumnsOperation{},
+          SwizzleScalesOperation{},
           MultiCastTransposeOperation{},
           GroupedGemmOperation{},
           ContractionGroupedGemmOperation{}};

@@ -18,7 +18,7 @@ Port PartsBuilder::add(Scaled&& tensor) {
   port.scale_inv =
       tensor.scales_name.empty() ? tensor.role + "_scale_inv" : std::move(tensor.scales_name);
   tensors_.push_back({.name = port.scale_inv,
-                      .dtype = DType::kF32,
+                      .dtype = tensor.scales_dtype,
                       .shape = std::move(tensor.scales_shape),
                       .layout = tensor.scales});
   return port;
@@ -33,8 +33,9 @@ void PartsBuilder::read_optional(std::string role, DType dtype, std::vector<Dim>
   operation_.reads.push_back(add(std::move(role), dtype, std::move(shape), true));
 }
 
-void PartsBuilder::write(std::string role, DType dtype, std::vector<Dim> shape) {
+void PartsBuilder::write(std::string role, DType dtype, std::vector<Dim> shape, Layout layout) {
   operation_.writes.push_back(add(std::move(role), dtype, std::move(shape), false));
+  tensors_.back().layout = layout;
 }
 
 void PartsBuilder::write_optional(std::string role, DType dtype, std::vector<Dim> shape) {
@@ -46,19 +47,15 @@ void PartsBuilder::read(Scaled tensor) { operation_.reads.push_back(add(std::mov
 void PartsBuilder::write(Scaled tensor) { operation_.writes.push_back(add(std::move(tensor))); }
 
 void PartsBuilder::read_rows(std::string role, RowFormat format, const Dim& rows,
-                             const Dim& columns) {
+                             const Dim& columns, const Format& codes) {
   if (format == RowFormat::kBf16) return read(std::move(role), DType::kBF16, {rows, columns});
-  read({.role = std::move(role),
-        .shape = {rows, columns},
-        .scales_shape = {rows, blocks_of(columns)}});
+  read(scaled_rows(std::move(role), rows, columns, codes));
 }
 
 void PartsBuilder::write_rows(std::string role, RowFormat format, const Dim& rows,
-                              const Dim& columns) {
+                              const Dim& columns, const Format& codes) {
   if (format == RowFormat::kBf16) return write(std::move(role), DType::kBF16, {rows, columns});
-  write({.role = std::move(role),
-         .shape = {rows, columns},
-         .scales_shape = {rows, blocks_of(columns)}});
+  write(scaled_rows(std::move(role), rows, columns, codes));
 }
 
 OperationParts PartsBuilder::make(OperationKind kind, const CallBounds& bounds,
@@ -76,6 +73,24 @@ Dim columns_of(int64_t columns) { return {"columns", columns}; }
 
 Dim blocks_of(const Dim& dim) {
   return {fmt::format("ceil({}/128)", dim.symbol), (dim.value + 127) / 128};
+}
+
+Dim groups_of(const Dim& dim) {
+  const Dim blocks = blocks_of(dim);
+  return {fmt::format("4*{}", blocks.symbol), 4 * blocks.value};
+}
+
+PartsBuilder::Scaled scaled_rows(std::string role, const Dim& rows, const Dim& columns,
+                                 const Format& codes) {
+  if (codes.rule == ScaleRule::kE8m0)
+    return {.role = std::move(role),
+            .shape = {rows, columns},
+            .scales_shape = {rows, groups_of(columns)},
+            .scales = Layout::kScalesGroups,
+            .scales_dtype = DType::kF8E8M0};
+  return {.role = std::move(role),
+          .shape = {rows, columns},
+          .scales_shape = {rows, blocks_of(columns)}};
 }
 
 void read_groups(PartsBuilder& parts, int64_t local_experts) {

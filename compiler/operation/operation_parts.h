@@ -34,6 +34,8 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Plan
 Result<OperationParts> parts_of(const TransposeOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context);
+Result<OperationParts> parts_of(const SwizzleScalesOperation& operation,
+                                const PlanContext& context);
 Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,
                                 const PlanContext& context);
 Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context);
@@ -47,7 +49,8 @@ class PartsBuilder {
   void read(std::string role, DType dtype, std::vector<Dim> shape,
             Layout layout = Layout::kRowMajor);
   void read_optional(std::string role, DType dtype, std::vector<Dim> shape);
-  void write(std::string role, DType dtype, std::vector<Dim> shape);
+  void write(std::string role, DType dtype, std::vector<Dim> shape,
+             Layout layout = Layout::kRowMajor);
   void write_optional(std::string role, DType dtype, std::vector<Dim> shape);
 
   // The data and scales of a tensor, e4m3 by default.
@@ -58,12 +61,15 @@ class PartsBuilder {
     Layout scales = Layout::kScalesCompact;
     DType dtype = DType::kF8E4M3;
     std::string scales_name = {};  // empty: "<role>_scale_inv"
+    DType scales_dtype = DType::kF32;
   };
   void read(Scaled tensor);
   void write(Scaled tensor);
-  // Add rows [rows, columns] in bf16, or with a scale for each row and 128 columns.
-  void read_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
-  void write_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns);
+  // Add rows [rows, columns] in bf16, or as codes with scales of that format.
+  void read_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns,
+                 const Format& codes = kRows1x128);
+  void write_rows(std::string role, RowFormat format, const Dim& rows, const Dim& columns,
+                  const Format& codes = kRows1x128);
 
   // Returns the tensors with the kernel that a layer's graph has for such an operation.
   OperationParts make(OperationKind kind, const CallBounds& bounds, const PlanContext& context) &&;
@@ -82,6 +88,11 @@ class PartsBuilder {
 Dim fixed(int64_t size);
 Dim columns_of(int64_t columns);
 Dim blocks_of(const Dim& dim);  // blocks of 128 elements: "ceil(columns/128)"
+Dim groups_of(const Dim& dim);  // groups of 32 in blocks of 128: "4*ceil(columns/128)"
+
+// Returns rows [rows, columns] of codes, with the scales of that format.
+PartsBuilder::Scaled scaled_rows(std::string role, const Dim& rows, const Dim& columns,
+                                 const Format& codes);
 
 // Adds reads of the groups' sizes and starts, [E] and [E + 1].
 void read_groups(PartsBuilder& parts, int64_t local_experts);

@@ -15,6 +15,10 @@ struct TokenDims {
   Dim t, k, p;
 };
 
+const Format& rows_of(const PermutePadOperation& operation) {
+  return operation.is_gradient ? operation.recipe.gradients : operation.recipe.tokens;
+}
+
 PermutePad kind_of(const PermutePadOperation& operation) {
   PermutePad kind{.columns = static_cast<int32_t>(operation.columns),
                   .experts = static_cast<int32_t>(operation.experts),
@@ -22,10 +26,10 @@ PermutePad kind_of(const PermutePadOperation& operation) {
                   .top_k = static_cast<int32_t>(operation.tokens.top_k),
                   .probs = dtype_of(operation.topk_probs_dtype)};
   if (operation.quantizes)
-    kind.quantize = QuantizeRows{
-        .columns = kind.columns,
-        .format = operation.is_gradient ? operation.recipe.gradients : operation.recipe.tokens,
-        .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k)};
+    kind.quantize =
+        QuantizeRows{.columns = kind.columns,
+                     .format = codes_of(rows_of(operation)),
+                     .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k)};
   return kind;
 }
 
@@ -56,18 +60,19 @@ Result<OperationParts> parts_of(const PermutePadOperation& operation, const Plan
   const TokenDims d(operation.tokens);
   const Dim columns = columns_of(operation.columns);
   PartsBuilder parts;
-  parts.read_rows("input", operation.quantizes ? RowFormat::kBf16 : operation.format, d.t, columns);
+  parts.read_rows("input", operation.quantizes ? RowFormat::kBf16 : operation.format, d.t, columns,
+                  rows_of(operation));
   if (!operation.is_gradient) parts.read("probs", dtype_of(operation.topk_probs_dtype), {d.t, d.k});
   parts.read("row_map", DType::kI32, {d.t, d.k});
   read_groups(parts, operation.tokens.local_experts);
-  parts.write_rows("output", operation.format, d.p, columns);
+  parts.write_rows("output", operation.format, d.p, columns, rows_of(operation));
   if (!operation.is_gradient) parts.write("output_probs", DType::kF32, {d.p});
   if (operation.row_tokens) parts.write("row_tokens", DType::kI32, {d.p});
-  if (operation.keeps_rows)
-    parts.write({.role = "kept_output",
-                 .shape = {d.t, columns},
-                 .scales_shape = {d.t, blocks_of(columns)},
-                 .scales_name = "kept_scale_inv"});
+  if (operation.keeps_rows) {
+    PartsBuilder::Scaled kept = scaled_rows("kept_output", d.t, columns, rows_of(operation));
+    kept.scales_name = "kept_scale_inv";
+    parts.write(std::move(kept));
+  }
   CallBounds bounds = bounds_of(operation.tokens);
   bounds.experts = operation.experts;
   return std::move(parts).make(kind_of(operation), bounds, context);

@@ -1,23 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/operation/operation_parts.h"
 
+#include <fmt/core.h>
+
 namespace moejit::compiler {
 
 Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanContext& context) {
   const Dim rows{"T", operation.max_tokens}, columns = columns_of(operation.columns);
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {rows, columns});
-  parts.write_rows("output", RowFormat::kFp8, rows, columns);
+  const Format& format = operation.recipe.tokens;
+  parts.write_rows("output", RowFormat::kFp8, rows, columns, format);
   return std::move(parts).make(
       QuantizeRows{.columns = static_cast<int32_t>(operation.columns),
-                   .format = operation.recipe.tokens,
+                   .format = codes_of(format),
                    .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
-                   .reason = "one power-of-two scale for a row and 128 columns"},
+                   .reason = format.scale == ScaleOf::k1x32
+                                 ? "one E8M0 scale for a row and 32 columns"
+                                 : "one power-of-two scale for a row and 128 columns"},
       {.max_tokens = operation.max_tokens}, context);
 }
 
+namespace {
+
+// Quantizes matrices with a scale for 32 elements along the contraction: of fprop by rows, of dgrad
+// by columns.
+Result<OperationParts> weights_in_groups(const QuantizeWeightsOperation& operation,
+                                         const PlanContext& context) {
+  if (operation.rows % 32 != 0 || operation.sections != 1 || operation.scale_sharing_k != 1)
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("quantize_weights: got {} rows in {} sections with scale_sharing_k {}, "
+                            "wanted a multiple of 32 in one section with scale_sharing_k 1",
+                            operation.rows, operation.sections, operation.scale_sharing_k),
+                "the groups of 32 of the recipe mxfp8 run over gate and up as they lie, and share "
+                "no scales");
+  const Dim e{"E", operation.local_experts}, rows{"rows", operation.rows};
+  const Dim columns = columns_of(operation.columns);
+  PartsBuilder parts;
+  parts.read("input", DType::kBF16, {e, rows, columns});
+  parts.write({.role = "output",
+               .shape = {e, rows, columns},
+               .scales_shape = {e, rows, groups_of(columns)},
+               .scales = Layout::kScalesGroups,
+               .scales_dtype = DType::kF8E8M0});
+  if (operation.colwise)
+    parts.write({.role = "output_colwise",
+                 .shape = {e, rows, columns},
+                 .scales_shape = {e, {"rows/32", operation.rows / 32}, columns},
+                 .scales = Layout::kScalesGroups,
+                 .scales_dtype = DType::kF8E8M0});
+  parts.read_optional("skip", DType::kU32, {fixed(1)});
+  return std::move(parts).make(
+      CastBlocks{.local_experts = static_cast<int32_t>(operation.local_experts),
+                 .matrix_rows = static_cast<int32_t>(operation.rows),
+                 .columns = static_cast<int32_t>(operation.columns),
+                 .format = codes_of(operation.recipe.weights)},
+      {.groups = static_cast<int32_t>(operation.local_experts)}, context);
+}
+
+}  // namespace
+
 Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation,
                                 const PlanContext& context) {
+  if (operation.recipe.weights.scale == ScaleOf::k1x32)
+    return weights_in_groups(operation, context);
   const int64_t section_rows = operation.rows / operation.sections;
   const int64_t tile_rows = operation.sections * ((section_rows + 127) / 128);
   const Dim e{"E", operation.local_experts}, rows{"rows", operation.rows};

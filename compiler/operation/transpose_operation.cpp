@@ -2,6 +2,8 @@
 #include "compiler/operation/operation_parts.h"
 #include "compiler/planner/complete_kernel.h"
 
+#include <fmt/core.h>
+
 namespace moejit::compiler {
 
 Result<OperationParts> parts_of(const TransposeOperation& operation,
@@ -34,8 +36,48 @@ Result<OperationParts> parts_of(const TransposeOperation& operation,
   return std::move(parts).with(std::move(kernel));
 }
 
+namespace {
+
+// Returns groups of 32 rows.
+Dim row_groups(const Dim& rows) { return {"ceil(P/32)", (rows.value + 31) / 32}; }
+
+// Returns bounds of experts' rows that begin where groups of 32 rows do.
+CallBounds bounds_in_groups(int64_t rows, int64_t local_experts) {
+  return bounds_of_rows(rows, local_experts, 32);
+}
+
+// Quantizes rows with a scale for 32 tokens of a column, which stay where they are; if wanted, also
+// with one for 32 columns of a row.
+Result<OperationParts> columns_in_groups(const QuantizeColumnsOperation& operation,
+                                         const PlanContext& context) {
+  const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
+  PartsBuilder parts;
+  parts.read("input", DType::kBF16, {p, columns});
+  read_groups(parts, operation.local_experts);
+  if (operation.rowwise) parts.write(scaled_rows("output", p, columns, operation.recipe.gradients));
+  parts.write({.role = "output_colwise",
+               .shape = {p, columns},
+               .scales_shape = {row_groups(p), columns},
+               .scales = Layout::kScalesGroups,
+               .scales_dtype = DType::kF8E8M0});
+  return std::move(parts).make(
+      CastBlocks{.local_experts = static_cast<int32_t>(operation.local_experts),
+                 .columns = static_cast<int32_t>(operation.columns),
+                 .format = codes_of(operation.recipe.wgrad_operands)},
+      bounds_in_groups(operation.max_permuted_rows, operation.local_experts), context);
+}
+
+}  // namespace
+
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context) {
+  if (operation.recipe.wgrad_operands.scale == ScaleOf::k32x1)
+    return columns_in_groups(operation, context);
+  if (operation.rowwise)
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("quantize_columns: got rowwise true with the recipe {}, wanted false",
+                            operation.recipe.name),
+                "casts by rows and columns of one read are those of the recipe mxfp8");
   const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
@@ -50,8 +92,34 @@ Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
   return std::move(parts).make(
       QuantizeColumns{.local_experts = static_cast<int32_t>(operation.local_experts),
                       .columns = static_cast<int32_t>(operation.columns),
-                      .format = Recipe::kFp8Blockwise.wgrad_operands},
+                      .format = operation.recipe.wgrad_operands},
       bounds, context);
+}
+
+Result<OperationParts> parts_of(const SwizzleScalesOperation& operation,
+                                const PlanContext& /*context*/) {
+  const CallBounds bounds = bounds_in_groups(operation.max_permuted_rows, operation.local_experts);
+  const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
+  const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
+  PartsBuilder parts;
+  parts.read("input", DType::kF8E8M0,
+             operation.of_columns ? std::vector{row_groups(p), columns}
+                                  : std::vector{p, groups_of(columns)},
+             Layout::kScalesGroups);
+  read_groups(parts, operation.local_experts);
+  parts.read("output_offs", DType::kI32, {{"E+1", operation.local_experts + 1}});
+  parts.write("output", DType::kF8E8M0, {column_blocks, blocks_of(columns), fixed(512)},
+              Layout::kScalesSwizzled);
+  KernelPlan kernel{
+      .spec = SwizzleScalesSpec{.of_columns = operation.of_columns,
+                                .local_experts = static_cast<int32_t>(operation.local_experts),
+                                .columns = static_cast<int32_t>(operation.columns)},
+      .reasons = {"tiles of 128 by 4 that restart at every expert, as Blackwell's GEMMs read them"},
+  };
+  for (const std::string_view role : {"input", "counts", "offs", "output_offs", "output"})
+    kernel.arguments.push_back({std::string(role), std::string(role)});
+  complete_kernel(kernel, bounds);
+  return std::move(parts).with(std::move(kernel));
 }
 
 Result<OperationParts> parts_of(const MultiCastTransposeOperation& operation,

@@ -2,6 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/parser/read_activation.h"
+#include "compiler/parser/refused_options.h"
 #include "compiler/recipe.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
@@ -353,6 +354,7 @@ Result<Layer> parse_layer(std::string_view json, std::string_view source_name) {
                                       .max_values = kMaxDescriptionValues}));
   const JsonView root(document);
   MOEJIT_TRY(refuse_configuration(root));
+  MOEJIT_TRY(refuse_options(root));
   MOEJIT_TRY(root.check_keys(layer_keys()));
   return read_layer(root);
 }

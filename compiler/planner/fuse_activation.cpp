@@ -23,6 +23,9 @@ constexpr int kMostLibraryFunctions = 2;
 
 // Returns why gemm_fc1 and the activation stay apart, or an empty string.
 std::string apart_reason(const Layer& layer) {
+  if (layer.recipe.activations.is_recovered)
+    return "gemm_fc1 and activation_quantize stay apart: the epilogue that activates stores codes, "
+           "and gemm_fc2 multiplies their values";
   if (!has_scales(layer.recipe.activations))
     return "gemm_fc1 and activation stay apart: the epilogue that activates quantizes too";
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";

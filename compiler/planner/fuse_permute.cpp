@@ -82,7 +82,8 @@ bool may_gather(const Layer& layer) {
 
 // Returns the operation that permuted the rows of which one makes an operand of wgrad, or null.
 const Operation* find_permute(const Graph& graph, const Operation& operation) {
-  if (kind_of<Transpose>(operation) == nullptr && kind_of<QuantizeColumns>(operation) == nullptr)
+  if (kind_of<Transpose>(operation) == nullptr && kind_of<QuantizeColumns>(operation) == nullptr &&
+      kind_of<CastBlocks>(operation) == nullptr)
     return nullptr;
   const std::string& rows = read_of(operation, "input").tensor;
   for (const Operation& other : graph.operations)
@@ -112,6 +113,7 @@ void gather(Operation& operation, const Operation& permute) {
   const RowSource source = permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
   if (auto* const transpose = std::get_if<Transpose>(&operation.kind)) transpose->source = source;
   if (auto* const cast = std::get_if<QuantizeColumns>(&operation.kind)) cast->source = source;
+  if (auto* const cast = std::get_if<CastBlocks>(&operation.kind)) cast->source = source;
 }
 
 // Adds an operation that permutes x again for what backward recomputes.
@@ -160,7 +162,7 @@ std::string apart_reason(const Layer& layer) {
 }  // namespace
 
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
-  if (!has_backward(layer) || !has_scales(layer.recipe.wgrad_operands)) return;
+  if (!has_backward(layer) || !is_quantized(layer.recipe.wgrad_operands)) return;
   if (has_expert_scale(layer.recipe.wgrad_operands)) {
     reasons.emplace_back(
         "permute and transpose stay apart: a token's rows have other codes with each expert");

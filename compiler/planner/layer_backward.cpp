@@ -60,7 +60,7 @@ void LayerGraphBuilder::permute_dy(const Format& format) {
     cast.writes.front().is_optional = true;
     return;
   }
-  if (has_scales(format) && !writes(data_name("dy", format)))
+  if (is_quantized(format) && !writes(data_name("dy", format)))
     append("quantize_dy",
            QuantizeRows{.columns = layer_.hidden,
                         .format = format,
@@ -82,13 +82,18 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                           .section_n = columns,
                           .k = k};
   set_formats(problem, recipe_.gradients, format);
-  Port b = port("b", fmt::format("{}{}", weights, has_scales(format) ? "_colwise" : ""), format);
+  Port b = port("b", fmt::format("{}{}", weights, is_quantized(format) ? "_colwise" : ""), format);
   if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
   append(std::string(name), GroupedGemm{problem},
          with_groups({port("a", gradients, recipe_.gradients), std::move(b)}), {port("d", output)});
 }
 
 void LayerGraphBuilder::activation_backward(const Format& format) {
+  // Of recovered values the casts by rows and by columns are made of one read.
+  if (format.is_recovered) {
+    cast_operand("dh1", "dh1_colwise", "dh1", h1_columns());
+    return;
+  }
   // If this runs again for another format, only the rows are needed.
   const bool tells_dprobs = !writes("dprobs_blocks");
   ActivationBackward kind{.local_experts = layer_.local_experts,
@@ -100,7 +105,7 @@ void LayerGraphBuilder::activation_backward(const Format& format) {
   Operation& operation =
       has_expert_scale(format)
           ? cast_activation_backward(format, std::move(kind))
-          : append(has_scales(format) ? "activation_backward_quantize" : "activation_backward",
+          : append(is_quantized(format) ? "activation_backward_quantize" : "activation_backward",
                    std::move(kind),
                    with_groups({port("input", "h1"), port("gradient", "dact"),
                                 port("probs", "permuted_probs")}),
@@ -117,6 +122,23 @@ Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
   if (name == "grad_permuted") permute_dy(format);
   if (name == "dh1") activation_backward(format);
   return made;
+}
+
+// Returns an operand of wgrad whose values are recovered: a cast by columns of bf16 rows, which
+// stay where they are. Of dh1 the cast by rows is made with it.
+Port LayerGraphBuilder::cast_operand(std::string_view rows_name, std::string_view name,
+                                     std::string_view what, int32_t columns) {
+  const Format& format = recipe_.wgrad_operands;
+  Port operand = port("", name, format);
+  if (writes(operand.tensor)) return operand;
+  Port input = rows(rows_name, Format{});
+  std::vector<Port> casts;
+  if (rows_name == "dh1") casts.push_back(optional(port("output", rows_name, recipe_.gradients)));
+  casts.push_back(optional(port("output_colwise", name, format)));
+  append(fmt::format("quantize_columns_{}", what),
+         CastBlocks{.local_experts = layer_.local_experts, .columns = columns, .format = format},
+         with_groups({std::move(input)}), std::move(casts));
+  return operand;
 }
 
 // Returns an operand of wgrad: a transposed copy of quantized rows, a cast of bf16 rows, or in bf16
@@ -136,6 +158,11 @@ Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_na
            {codes("output", name, format)});
     operand.role = std::move(role);
     operand.tensor = data_name(name, format);
+    return operand;
+  }
+  if (format.is_recovered) {
+    Port operand = cast_operand(rows_name, name, what, columns);
+    operand.role = std::move(role);
     return operand;
   }
   const bool takes_codes = has_scales(format) && !is_cast_from_values(format);

@@ -17,6 +17,7 @@ void LayerGraphBuilder::quantize_weights() {
 }
 
 void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights kind) {
+  if (recipe_.weights.is_recovered) return cast_weights(name, kind);
   if (!has_scales(recipe_.weights)) return;
   kind.local_experts = layer_.local_experts;
   kind.tiles_per_scale = layer_.scale_sharing_k;
@@ -28,6 +29,20 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
   if (has_backward(layer_) && has_scales(recipe_.weights_colwise))
     operation.writes.push_back(
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
+}
+
+// Weights are cast as they lie, along either contraction.
+void LayerGraphBuilder::cast_weights(std::string_view name, const QuantizeWeights& kind) {
+  std::vector<Port> writes = {port("output", name, recipe_.weights)};
+  if (has_backward(layer_))
+    writes.push_back(
+        optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
+  append(fmt::format("quantize_{}", name),
+         CastBlocks{.local_experts = layer_.local_experts,
+                    .matrix_rows = kind.sections * kind.section_rows,
+                    .columns = kind.columns,
+                    .format = recipe_.weights},
+         {port("input", name), port("skip", "skip_update")}, std::move(writes));
 }
 
 void LayerGraphBuilder::forward() {
@@ -55,7 +70,7 @@ void LayerGraphBuilder::forward() {
 }
 
 void LayerGraphBuilder::quantize_x() {
-  if (!has_scales(recipe_.tokens) || has_expert_scale(recipe_.tokens)) return;
+  if (!is_quantized(recipe_.tokens) || has_expert_scale(recipe_.tokens)) return;
   append("quantize",
          QuantizeRows{.columns = layer_.hidden,
                       .format = recipe_.tokens,
@@ -109,7 +124,7 @@ void LayerGraphBuilder::activate(const Format& format) {
                 .blocks_per_scale = layer_.scale_sharing_k,
                 .is_interleaved = has_interleaved_h1()};
   if (has_expert_scale(format)) return cast_activation(format, std::move(kind));
-  append(has_scales(format) ? "activation_quantize" : "activation", std::move(kind),
+  append(is_quantized(format) ? "activation_quantize" : "activation", std::move(kind),
          with_groups({port("input", "h1"), port("probs", "permuted_probs")}),
          {port("output", "act", format)});
 }

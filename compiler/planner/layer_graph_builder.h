@@ -66,6 +66,7 @@ class LayerGraphBuilder {
 
   void quantize_weights();
   void quantize_weights(std::string_view name, QuantizeWeights kind);
+  void cast_weights(std::string_view name, const QuantizeWeights& kind);
   void forward();
   void backward();
 
@@ -108,6 +109,8 @@ class LayerGraphBuilder {
   void for_each_mode(const Append& append);
 
   Port rows(std::string_view name, const Format& format);
+  Port cast_operand(std::string_view rows_name, std::string_view name, std::string_view what,
+                    int32_t columns);
   Port wgrad_operand(std::string role, std::string_view rows_name, const Format& rows_format,
                      std::string_view name, std::string_view what, int32_t columns);
 

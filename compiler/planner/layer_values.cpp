@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 
 std::string data_name(std::string_view name, const Format& format) {
-  return has_scales(format) ? fmt::format("{}_q", name) : std::string(name);
+  return is_quantized(format) ? fmt::format("{}_q", name) : std::string(name);
 }
 
 std::string scales_name(std::string_view name, const Format& format) {
@@ -90,8 +90,9 @@ class ValueList {
   // Adds matrices of weights and the scales of their tiles, if the format has scales.
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
                  std::vector<Dim> scales_shape) {
+    if (!is_quantized(format)) return;
+    add(data_name(name, format), stored_dtype(format), kQuantized, std::move(shape));
     if (!has_scales(format)) return;
-    add(data_name(name, format), format.dtype, kQuantized, std::move(shape));
     if (has_expert_scale(format)) return;
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
@@ -113,7 +114,9 @@ class ValueList {
   // Adds rows [rows, columns] with a scale for each block of a row.
   void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
                 std::optional<TensorRole> role = {}) {
-    add(fmt::format("{}_q", name), kF8E4M3, {rows, columns}).role = role;
+    const DType dtype = recipe_.tokens.is_recovered ? kBF16 : kF8E4M3;
+    add(fmt::format("{}_q", name), dtype, {rows, columns}).role = role;
+    if (recipe_.tokens.is_recovered) return;
     Value& scales = add(fmt::format("{}_scale_inv", name), kF32, {rows, blocks});
     scales.layout = Layout::kScalesCompact;
     scales.role = role;
@@ -130,10 +133,13 @@ class ValueList {
     add(std::string(name), kBF16, {rows, columns});
   }
   // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile, or for each row and block, or with the bytes of rows and their scales.
+  // tile, or for each row and block, or with the bytes of rows and their scales; of recovered
+  // values [tokens, rows].
   void add_colwise(std::string_view name, const Format& of_rows, const Dim& rows,
-                   const Dim& row_blocks, const Dim& columns) {
-    if (!has_scales(recipe_.wgrad_operands)) return;
+                   const Dim& row_blocks, const Dim& columns, const Dim& tokens) {
+    const Format& format = recipe_.wgrad_operands;
+    if (format.is_recovered) add(data_name(name, format), stored_dtype(format), {tokens, rows});
+    if (!has_scales(format)) return;
     const Dim blocks{"C/128", columns.value / kScaleBlock};
     const bool keeps_bytes = has_expert_scale(recipe_.wgrad_operands);
     add(data_name(name, recipe_.wgrad_operands),
@@ -211,8 +217,14 @@ void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
 void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("dy", kBF16, kInput, {d.t, d.h});
   const Format& weights = layer.recipe.weights_colwise;
-  list.add_tiles("w1_colwise", weights, {d.e, d.h, d.padded_h1}, {d.e, d.hb, d.h1b});
-  list.add_tiles("w2_colwise", weights, {d.e, d.i, d.h}, {d.e, d.ib, d.hb});
+  // Values stay as they lie, since dgrad reads bf16 along either dimension.
+  const bool stays = weights.is_recovered;
+  list.add_tiles("w1_colwise", weights,
+                 stays ? std::vector{d.e, d.h1, d.h} : std::vector{d.e, d.h, d.padded_h1},
+                 {d.e, d.hb, d.h1b});
+  list.add_tiles("w2_colwise", weights,
+                 stays ? std::vector{d.e, d.h, d.i} : std::vector{d.e, d.i, d.h},
+                 {d.e, d.ib, d.hb});
   list.add("dx", kBF16, kOutput, {d.t, d.h});
   list.add("dprobs", topk_probs_dtype(layer), kOutput, {d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
@@ -225,12 +237,12 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   const Recipe& recipe = layer.recipe;
   list.add_rows_and_bf16("grad_permuted", recipe.gradients, d.p, d.h, d.hb, d.h);
   list.add("dact", kBF16, {d.p, d.i});
-  list.add_colwise("grad_colwise", recipe.gradients, d.h, d.hb, d.c);
-  list.add_colwise("act_colwise", recipe.activations, d.i, d.ib, d.c);
+  list.add_colwise("grad_colwise", recipe.gradients, d.h, d.hb, d.c, d.p);
+  list.add_colwise("act_colwise", recipe.activations, d.i, d.ib, d.c, d.p);
   list.add_rows_and_bf16("dh1", recipe.gradients, d.p, d.padded_h1, d.h1b, d.i);
   list.add("dprobs_blocks", kF32, {d.p, d.ib});
-  list.add_colwise("dh1_colwise", recipe.gradients, d.padded_h1, d.h1b, d.c);
-  list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c);
+  list.add_colwise("dh1_colwise", recipe.gradients, d.padded_h1, d.h1b, d.c, d.p);
+  list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c, d.p);
   list.add("dx_permuted", kBF16, {d.p, d.h});
 }
 

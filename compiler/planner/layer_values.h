@@ -9,8 +9,8 @@
 
 namespace moejit::compiler {
 
-// Return the names of a layer's tensors in a format: data is "<name>", or "<name>_q" if there are
-// scales "<name>_scale_inv".
+// Return the names of a layer's tensors in a format: data is "<name>", or "<name>_q" if it is
+// quantized, with scales "<name>_scale_inv" unless values are recovered.
 std::string data_name(std::string_view name, const Format& format);
 std::string scales_name(std::string_view name, const Format& format);
 

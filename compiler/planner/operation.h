@@ -5,6 +5,7 @@
 #include "compiler/planner/operations/activation.h"
 #include "compiler/planner/operations/activation_backward.h"
 #include "compiler/planner/operations/bias_gradient.h"
+#include "compiler/planner/operations/cast_blocks.h"
 #include "compiler/planner/operations/expert_scales.h"
 #include "compiler/planner/operations/grouped_gemm.h"
 #include "compiler/planner/operations/permute_pad.h"
@@ -30,7 +31,7 @@ using OperationKind =
     std::variant<QuantizeWeights, QuantizeRows, Route, PermutePad, GroupedGemm,
                  GroupedGemmActivation, Activate, Unpermute, Transpose, QuantizeColumns, Wgrad,
                  ActivationBackward, ActivationBackwardTranspose, BiasGradient, BiasDprobs,
-                 MatrixAmax, ExpertScales>;
+                 MatrixAmax, ExpertScales, CastBlocks>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

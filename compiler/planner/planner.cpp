@@ -48,6 +48,11 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
                     "to scale half "
                     "as often, and a block quieter than its neighbor is quantized more coarsely",
                     layer.scale_sharing_k));
+  if (layer.recipe.tokens.is_recovered)
+    reasons.emplace_back(
+        "GEMMs multiply in bf16: the tensor cores of sm_90a take no scale for each 32 products, "
+        "and e4m3 times a power of two is a number of bf16, so operands are those of mxfp8 "
+        "exactly, at the speed and size of bf16");
   if (has_backward(layer) && !layer.gradients.empty()) reasons.push_back(gradients_reason(layer));
   return reasons;
 }

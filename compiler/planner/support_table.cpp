@@ -16,9 +16,14 @@ constexpr OperandFormats kRowGemms[] = {{ScaleOf::kNone, ScaleOf::kNone},
                                         {ScaleOf::k1x128, ScaleOf::k128x128},
                                         {ScaleOf::kExpert, ScaleOf::kExpert}};
 
+// Returns what shares a scale that a GEMM gets: recovered values have none.
+ScaleOf gemm_scale(const Format& format) {
+  return has_scales(format) ? format.scale : ScaleOf::kNone;
+}
+
 bool has_row_gemm(const Format& a, const Format& b) {
   for (const OperandFormats& formats : kRowGemms)
-    if (formats.a == a.scale && formats.b == b.scale) return true;
+    if (formats.a == gemm_scale(a) && formats.b == gemm_scale(b)) return true;
   return false;
 }
 
@@ -76,6 +81,13 @@ Result<void> check_support(const Layer& layer, const Target& target) {
   if (layer.biases && (has_expert_scale(recipe.tokens) || has_expert_scale(recipe.gradients)))
     return refuse(layer, target, fmt::format("recipe {} with biases", recipe.name), "true",
                   "biases false");
+  // Groups of 32 fill the contractions of fc1, of fc2 and of dgrad.
+  if (recipe.tokens.scale == ScaleOf::k1x32)
+    for (const auto& [name, width] :
+         {std::pair{"hidden", layer.hidden}, std::pair{"intermediate", layer.intermediate}})
+      if (width % 32 != 0)
+        return refuse(layer, target, fmt::format("recipe {} with {}", recipe.name, name),
+                      std::to_string(width), "multiples of 32, the elements that share a scale");
   // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
   if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
     return refuse(layer, target,

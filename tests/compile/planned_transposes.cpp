@@ -48,6 +48,23 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
       add("quantize_columns",
           compiler::ColumnCastSpec{.source = source, .local_experts = 33, .columns = columns});
   }
+  using compiler::CastResult;
+  for (const CastResult result : {CastResult::kCodes, CastResult::kValues}) {
+    for (const RowSource source :
+         {RowSource::kInOrder, RowSource::kGathered, RowSource::kGatheredAll})
+      add("quantize_columns",
+          compiler::BlockCastSpec{
+              .source = source, .result = result, .local_experts = 33, .columns = 7168});
+    for (const bool is_matrix : {false, true})
+      add("quantize_both", compiler::BlockCastSpec{.result = result,
+                                                   .casts_rows = true,
+                                                   .local_experts = 8,
+                                                   .matrix_rows = is_matrix ? 4096 : 0,
+                                                   .columns = 2880});
+  }
+  for (const bool of_columns : {false, true})
+    add("swizzle_scales", compiler::SwizzleScalesSpec{
+                              .of_columns = of_columns, .local_experts = 33, .columns = 2880});
   for (const int32_t columns : {2048, 768, 2880}) {
     for (const bool is_whole : {true, false})
       add("activation_backward_quantize_both",
@@ -57,22 +74,26 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
                                       .tells_dprobs = is_whole,
                                       .transposes_gradient = is_whole,
                                       .casts_columns = true});
-    add("activation_quantize",
-        compiler::RowChainSpec{.load = compiler::LoadStage::kGatedRows,
-                               .transform = compiler::TransformStage::kActivationProbability,
-                               .quantize = compiler::QuantizeStage::k1x128Rounded,
-                               .store = compiler::StoreStage::kGroupedRows,
-                               .columns = columns,
-                               .local_experts = 8,
-                               .segments_in_flight = 2});
-    add("activation_backward",
-        compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
-                               .transform = compiler::TransformStage::kActivationBackward,
-                               .quantize = compiler::QuantizeStage::k1x128Rounded,
-                               .store = compiler::StoreStage::kGroupedGatedRows,
-                               .columns = columns,
-                               .local_experts = 8,
-                               .segments_in_flight = 1});
+    for (const auto stage : {compiler::QuantizeStage::k1x128Rounded, compiler::QuantizeStage::k1x32,
+                             compiler::QuantizeStage::k1x32Values})
+      add("activation_quantize",
+          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedRows,
+                                 .transform = compiler::TransformStage::kActivationProbability,
+                                 .quantize = stage,
+                                 .store = compiler::StoreStage::kGroupedRows,
+                                 .columns = columns,
+                                 .local_experts = 8,
+                                 .segments_in_flight = 2});
+    for (const auto stage :
+         {compiler::QuantizeStage::k1x128Rounded, compiler::QuantizeStage::k1x32})
+      add("activation_backward",
+          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                                 .transform = compiler::TransformStage::kActivationBackward,
+                                 .quantize = stage,
+                                 .store = compiler::StoreStage::kGroupedGatedRows,
+                                 .columns = columns,
+                                 .local_experts = 8,
+                                 .segments_in_flight = 1});
   }
 }
 

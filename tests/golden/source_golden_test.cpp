@@ -158,6 +158,21 @@ void add_cast_transpose(std::map<std::string, std::string>& sources) {
   if (source) sources["multi_cast_transpose.cu"] = source->text;
 }
 
+// Emits the casts to codes with E8M0 scales, and their swizzle, that operations alone have.
+void add_group_casts(std::map<std::string, std::string>& sources) {
+  const auto add = [&](std::string_view operation, const compiler::KernelSpec& spec) {
+    const auto source = compiler::emit_kernel({.operation = std::string(operation), .spec = spec},
+                                              compiler::Target{});
+    EXPECT_TRUE(succeeded(source));
+    if (source) sources[fmt::format("group_{}.cu", operation)] = source->text;
+  };
+  add("quantize",
+      compiler::RowChainSpec{.quantize = compiler::QuantizeStage::k1x32, .columns = 7168});
+  add("quantize_columns",
+      compiler::BlockCastSpec{.casts_rows = true, .local_experts = 8, .columns = 7168});
+  add("swizzle_scales", compiler::SwizzleScalesSpec{.local_experts = 8, .columns = 7168});
+}
+
 // Of experts that are built otherwise, the kernels that differ.
 void add_variants(std::map<std::string, std::string>& sources) {
   compiler::Layer layer{.experts = 8,
@@ -219,6 +234,11 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(blockwise_up, "blockwise_relu_squared",
       {"activation_backward_quantize", "quantize_columns_dh1"});
   add(blockwise_second, "blockwise_second_weight", {"activation_backward_quantize_both"});
+  compiler::Layer mx = layer;
+  mx.recipe = compiler::Recipe::kMxfp8;
+  add(mx, "mxfp8",
+      {"quantize_w1", "quantize_permute_pad", "activation_quantize", "permute_quantize_columns_x",
+       "quantize_columns_dh1"});
   add(biased, "biases",
       {"gemm_fc1", "gemm_fc2", "bias_dprobs", "fc2_bias_grad", "fc1_bias_grad_add",
        "unpermute_grad"});
@@ -232,6 +252,7 @@ std::map<std::string, std::string> emitted_sources() {
   add_gradients(sources);
   add_compatible_transpose(sources);
   add_cast_transpose(sources);
+  add_group_casts(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

@@ -76,10 +76,12 @@ class RecipeRows : public ::testing::TestWithParam<Row> {
   }
   // Runs a training step of a layer with this recipe.
   void run(const Recipe& recipe) {
+    // Groups of 32 fill rows whole; blocks of 128 need not.
+    const bool has_groups = recipe.tokens.scale == compiler::ScaleOf::k1x32;
     const LayerShape shape{.experts = 3,
                            .top_k = 2,
-                           .hidden = 272,
-                           .intermediate = 144,
+                           .hidden = has_groups ? 288 : 272,
+                           .intermediate = has_groups ? 160 : 144,
                            .alignment = 64,
                            .max_rows = 512,
                            .has_biases = GetParam().has_biases};
@@ -96,8 +98,8 @@ class RecipeRows : public ::testing::TestWithParam<Row> {
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
     dy_ = reference::random_activations(kTokens, shape.hidden, 77);
-    ASSERT_TRUE(succeeded(has_scales(recipe.weights) ? layer_->set_weights(inputs_)
-                                                     : layer_->upload_weights(inputs_)));
+    ASSERT_TRUE(succeeded(is_quantized(recipe.weights) ? layer_->set_weights(inputs_)
+                                                       : layer_->upload_weights(inputs_)));
     ASSERT_TRUE(succeeded(layer_->set_gradient(dy_)));
     ASSERT_TRUE(succeeded(layer_->run(inputs_)));
     ASSERT_TRUE(succeeded(layer_->backward(GradientMode::kOverwrite)));
@@ -140,6 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{fp8_forward_bf16_backward(), true}, Row{Recipe::kFp8Blockwise},
                       Row{Recipe::kFp8Blockwise, true},
                       Row{Recipe::kFp8Blockwise, false, compiler::Recompute::kMoeExpert},
+                      Row{Recipe::kMxfp8}, Row{Recipe::kMxfp8, true},
+                      Row{Recipe::kMxfp8, false, compiler::Recompute::kMoeExpert},
                       Row{fp8_flow_with_casts()},
                       Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert},
                       Row{Recipe::kFp8Current},

@@ -37,7 +37,7 @@ class LayerMaker {
   void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
 
   void choose_recipe() {
-    constexpr const char* kWithoutKernels[] = {"mxfp8", "nvfp4"};
+    constexpr const char* kWithoutKernels[] = {"nvfp4"};
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
     has_expert_scales_ = !is_bf16_ && random_.in_percent(20);
@@ -50,8 +50,7 @@ class LayerMaker {
     else if (random_.in_percent(30))
       add("recipe", "\"fp8_flow\"");
     else
-      is_blockwise_ = random_.in_percent(50);
-    if (is_blockwise_) add("recipe", "\"fp8_blockwise\"");
+      choose_casts();
     if (random_.in_percent(10)) add("dtype", "\"bf16\"");
     if (random_.in_percent(10)) add("block_size", 128);
     if (has_blocks() && !is_blockwise_ && random_.in_percent(30))
@@ -60,7 +59,19 @@ class LayerMaker {
       add("power_of_2_scales", random_.in_percent(70) ? "true" : "false");
   }
 
-  bool has_blocks() const { return !is_bf16_ && !has_expert_scales_; }
+  // Returns whether rows have scales of 128 columns, which blocks may share and dispatch may send.
+  bool has_blocks() const { return !multiplies_bf16() && !has_expert_scales_; }
+
+  // Chooses among the recipes that cast operands of wgrad from values, and the default.
+  void choose_casts() {
+    is_blockwise_ = random_.in_percent(50);
+    is_mx_ = !is_blockwise_ && random_.in_percent(60);
+    if (is_blockwise_) add("recipe", "\"fp8_blockwise\"");
+    if (is_mx_) add("recipe", "\"mxfp8\"");
+  }
+
+  // Returns whether GEMMs multiply bf16.
+  bool multiplies_bf16() const { return is_bf16_ || is_mx_; }
 
   int64_t most_of_width() const {
     return size_ == LayerSize::kAny ? 65536 : size_ == LayerSize::kMedium ? 4096 : 640;
@@ -79,7 +90,8 @@ class LayerMaker {
       width = random_.pick(kUsual);
     else if (random_.in_percent(70))
       width = 16 * random_.between(1, 64);
-    return std::min(width, most_of_width());
+    width = std::min(width, most_of_width());
+    return is_mx_ ? std::max<int64_t>(width / 32 * 32, 32) : width;
   }
 
   void choose_sizes() {
@@ -103,7 +115,7 @@ class LayerMaker {
     // Limit that a machine has memory and time for.
     constexpr int64_t kMostElements = int64_t{1} << 24;
     while (size_ == LayerSize::kMedium && local_experts_ * hidden * intermediate > kMostElements)
-      (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 32 * 16;
+      (hidden > intermediate ? hidden : intermediate) = std::max(hidden, intermediate) / 64 * 32;
     add("hidden", hidden);
     add("intermediate", intermediate);
     if (!has_blocks() && local_experts_ != experts_ && random_.in_percent(50))
@@ -167,7 +179,7 @@ class LayerMaker {
     if (random_.in_percent(65)) {
       alignment = random_.in_percent(80) ? random_.pick(kAlignments) : random_.between(1, 4096);
       if (size_ != LayerSize::kAny) alignment = std::min<int64_t>(alignment, 512);
-      if (is_bf16_ && is_training_ && !random_.in_percent(2))
+      if (multiplies_bf16() && is_training_ && !random_.in_percent(2))
         alignment = 64 * random_.between(1, 4);
       add("splits_alignment", alignment);
     }
@@ -220,6 +232,7 @@ class LayerMaker {
   bool is_bf16_ = false;
   bool is_blockwise_ = false;
   bool has_expert_scales_ = false;
+  bool is_mx_ = false;
   bool is_training_ = false;
   bool has_biases_ = false;
   int64_t experts_ = 1;

@@ -26,6 +26,7 @@ class OperationMaker {
                                                     &OperationMaker::activation,
                                                     &OperationMaker::transpose,
                                                     &OperationMaker::quantize_columns,
+                                                    &OperationMaker::swizzle_scales,
                                                     &OperationMaker::multi_cast_transpose,
                                                     &OperationMaker::grouped_gemm,
                                                     &OperationMaker::grouped_gemm,
@@ -75,12 +76,13 @@ class OperationMaker {
   // Adds the recipe of rows, and if blocks of these may share scales, how many do.
   void add_recipe(bool may_share) {
     const bool is_flow = random_.in_percent(60);
-    if (!is_flow) return add("recipe", "\"fp8_blockwise\"");
+    if (!is_flow) return add_choice("recipe", {"fp8_blockwise", "mxfp8"});
     if (may_share) add("scale_sharing_k", random_.between(1, 2));
   }
 
   void quantize_weights() {
     name("quantize_weights");
+    if (random_.in_percent(30)) return quantize_weights_in_groups();
     const int64_t sections = random_.between(1, 2);
     add("local_experts", random_.between(1, 3));
     add("sections", sections);
@@ -89,6 +91,14 @@ class OperationMaker {
     add("scale_sharing_k", random_.between(1, 2));
     add_flag("colwise");
     if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
+  }
+
+  void quantize_weights_in_groups() {
+    add("recipe", "\"mxfp8\"");
+    add("local_experts", random_.between(1, 3));
+    add("rows", 32 * random_.between(1, 10));
+    add("columns", width());
+    add_flag("colwise");
   }
 
   void route() {
@@ -144,6 +154,17 @@ class OperationMaker {
     add_experts();
     add("max_permuted_rows", rows());
     add("columns", width());
+    if (random_.in_percent(50)) return;
+    add("recipe", "\"mxfp8\"");
+    add_flag("rowwise");
+  }
+
+  void swizzle_scales() {
+    name("swizzle_scales");
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("columns", width());
+    add_flag("of_columns");
   }
 
   void transpose() {

@@ -72,7 +72,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
         "the {} columns of gate and up are filled up with zeros to {}: dgrad contracts over both, "
         "and no scale block may lie in two of them",
         backward.columns, backward.pitch));
-  if (has_scales(backward.format))
+  if (is_quantized(backward.format))
     kernel.reasons.emplace_back(is_gated ? "gradients of gate and up are quantized in registers"
                                          : "gradients are quantized in registers");
   return kernel;

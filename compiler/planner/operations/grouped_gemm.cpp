@@ -41,7 +41,7 @@ GemmTensors gemm_tensors(const Operation& operation) {
 }  // namespace
 
 void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
-  problem.operands = b.dtype;
+  problem.operands = stored_dtype(b);
   problem.is_a_e5m2 = a.dtype == DType::kF8E5M2;
   problem.scales = has_expert_scale(a) ? GemmScales::kTensor
                    : has_scales(a)     ? GemmScales::kRowBlock

@@ -71,7 +71,7 @@ KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& pe
   add_permuted_arguments(kernel, operation);
   if (kept != nullptr) {
     kernel.arguments.push_back({"kept_output", kept->tensor});
-    kernel.arguments.push_back({"kept_scale_inv", kept->scale_inv});
+    if (!kept->scale_inv.empty()) kernel.arguments.push_back({"kept_scale_inv", kept->scale_inv});
     kernel.reasons.push_back(fmt::format(
         "{} is written too because {}", kept->tensor,
         kept->is_for_caller ? "intermediates are kept" : "backward transposes its rows"));

@@ -6,8 +6,10 @@
 namespace moejit::compiler {
 
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
-  if (!has_scales(format)) return QuantizeStage::kNone;
+  if (!is_quantized(format)) return QuantizeStage::kNone;
   if (has_expert_scale(format)) return QuantizeStage::kExpert;
+  if (format.scale == ScaleOf::k1x32)
+    return format.is_recovered ? QuantizeStage::k1x32Values : QuantizeStage::k1x32;
   if (format.rounds_to_bf16) return QuantizeStage::k1x128Rounded;
   return blocks_per_scale == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
 }

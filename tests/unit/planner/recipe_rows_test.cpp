@@ -170,6 +170,52 @@ TEST(RecipeRows, RefuseWhatScalesOfExpertsCannotHave) {
   EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
 }
 
+// Layers of groups of 32 whose codes and scales no GEMM takes.
+TEST(RecipeRows, MultiplyRecoveredValuesInBf16) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kMxfp8));
+  EXPECT_EQ(operations_of(plan, Phase::kWeights), (Names{"quantize_w1", "quantize_w2"}));
+  EXPECT_EQ(operations_of(plan, Phase::kForward),
+            (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
+                   "unpermute"}));
+  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+            (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_quantize_columns_grad",
+                   "activation", "quantize_columns_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
+                   "activation_backward", "quantize_columns_dh1", "permute_quantize_columns_x",
+                   "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+  for (const TensorPlan& tensor : plan.tensors) EXPECT_FALSE(tensor.name.ends_with("_scale_inv"));
+  EXPECT_EQ(find_tensor(plan, "permuted_q")->dtype, DType::kBF16);
+  const TensorPlan& weights = *find_tensor(plan, "w1_colwise_q");
+  EXPECT_EQ(weights.shape, find_tensor(plan, "w1")->shape);  // nothing is transposed
+  const auto& dgrad = std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1_dgrad")->spec);
+  EXPECT_EQ(dgrad.operands, DType::kBF16);
+  EXPECT_EQ(dgrad.b_major, Major::kMn);
+  EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_dgrad"), "w1_colwise_q"));
+  EXPECT_TRUE(touches(*find_kernel(plan, "gemm_fc1_wgrad"), "x_colwise_q"));
+  EXPECT_NE(print_plan(plan, true).find("GEMMs multiply in bf16"), std::string::npos);
+}
+
+TEST(RecipeRows, MakeBothCastsOfDh1OfOneRead) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kMxfp8));
+  const auto& cast = std::get<BlockCastSpec>(find_kernel(plan, "quantize_columns_dh1")->spec);
+  EXPECT_TRUE(cast.casts_rows && cast.casts_columns);
+  EXPECT_EQ(cast.result, CastResult::kValues);
+  const auto& of_x = std::get<BlockCastSpec>(find_kernel(plan, "permute_quantize_columns_x")->spec);
+  EXPECT_FALSE(of_x.casts_rows);
+  EXPECT_EQ(of_x.source, RowSource::kGathered);
+  for (const std::string_view unsaved : {"x_q", "permuted", "grad_permuted"})
+    EXPECT_EQ(find_tensor(plan, unsaved), nullptr) << unsaved;
+}
+
+TEST(RecipeRows, RefuseRowsThatGroupsDoNotFill) {
+  Layer layer = layer_of(Recipe::kMxfp8);
+  layer.intermediate += 16;
+  const Result<LayerPlan> plan = plan_layer(layer, Target{});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(plan.error().message.find("recipe mxfp8 with intermediate"), std::string::npos)
+      << plan.error().message;
+}
+
 TEST(RecipeRows, RefuseOperandsThatNoGemmTakesTogether) {
   Recipe recipe = Recipe::kFp8Flow;
   recipe.name = "fp8_tokens_with_bf16_weights";
