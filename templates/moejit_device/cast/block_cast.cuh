@@ -71,8 +71,10 @@ struct BlockCast {
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kWarps = kThreads / 32;
   static constexpr int32_t kSharedBytes = 0;
-  // For the launch bounds: leaves a thread the registers that its block and its work need.
-  static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
+  // For the launch bounds: leaves a thread the registers that its block and its work need. With 128
+  // registers both casts spill.
+  static constexpr int32_t kThreadsPerSm = kCastsRows && kCastsColumns ? 384 : 512;
+  static constexpr int32_t kCtasPerSm = larger(kThreadsPerSm / kThreads, int32_t{1});
 
   // The grid has at least one warp for every block that the call may fill.
   MOEJIT_DEVICE static void run(const BlockCastParams& params) {

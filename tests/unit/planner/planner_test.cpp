@@ -270,13 +270,13 @@ TEST(Planner, IsAPureFunction) {
 
 TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
   Layer layer = dsv3_like_layer();
-  layer.recipe = Recipe::kMxfp8;
+  layer.recipe = Recipe::kNvfp4;
   const Result<LayerPlan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(plan.error().message,
-            "layer \"dsv3-like\": recipe \"mxfp8\" does not run on target cuda:sm_90a");
-  EXPECT_EQ(plan.error().hint, "it can run: bf16, fp8_flow, fp8_blockwise, fp8_current");
+            "layer \"dsv3-like\": recipe \"nvfp4\" does not run on target cuda:sm_90a");
+  EXPECT_EQ(plan.error().hint, "it can run: bf16, fp8_flow, fp8_blockwise, fp8_current, mxfp8");
 }
 
 TEST(Planner, SaysThatASmallBoundDropsRows) {
