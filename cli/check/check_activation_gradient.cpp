@@ -135,6 +135,9 @@ void check_output(const compiler::RowChainSpec& spec, const ActivationGradients&
   if (spec.quantize == compiler::QuantizeStage::k1x32)
     return check_group_codes(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                              "output", list);
+  if (spec.quantize == compiler::QuantizeStage::k1x32Values)
+    return check_group_values(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
+                              "output", list);
   if (stores_bf16(spec))
     return check_bf16_rows(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                            list);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/check/kernel_tensors.h"
-#include "compiler/kernels/transpose.h"
+#include "compiler/kernel_spec.h"
 
 #include <cstdint>
 #include <vector>

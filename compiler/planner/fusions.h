@@ -22,6 +22,10 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
 // Joins the activation's gradient with the transposes of its result and of the activation.
 void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
+// Joins the activation's gradient with the cast of its rows in groups of 32, if nobody wants them
+// by columns. Comes behind prune(), which leaves out what nobody wants.
+void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+
 // Joins gemm_fc1 and the activation.
 void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons);

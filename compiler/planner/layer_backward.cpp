@@ -8,12 +8,15 @@ namespace moejit::compiler {
 namespace {
 
 GradientScales gradient_scales(const Format& operands) {
+  if (!has_scales(operands)) return GradientScales::kNone;
   switch (operands.scale) {
     case ScaleOf::kNone: return GradientScales::kNone;
     case ScaleOf::k128x1: return GradientScales::kRow;
     case ScaleOf::kExpert: return GradientScales::kTensor;
     case ScaleOf::k1x128:
-    case ScaleOf::k128x128: break;
+    case ScaleOf::k128x128:
+    case ScaleOf::k1x32:
+    case ScaleOf::k32x1: break;
   }
   return GradientScales::kTile;
 }

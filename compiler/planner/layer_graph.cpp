@@ -17,7 +17,7 @@ void LayerGraphBuilder::quantize_weights() {
 }
 
 void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights kind) {
-  if (recipe_.weights.is_recovered) return cast_weights(name, kind);
+  if (recipe_.weights.is_recovered) return recover_weights(name, kind);
   if (!has_scales(recipe_.weights)) return;
   kind.local_experts = layer_.local_experts;
   kind.tiles_per_scale = layer_.scale_sharing_k;
@@ -32,7 +32,7 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
 }
 
 // Weights are cast as they lie, along either contraction.
-void LayerGraphBuilder::cast_weights(std::string_view name, const QuantizeWeights& kind) {
+void LayerGraphBuilder::recover_weights(std::string_view name, const QuantizeWeights& kind) {
   std::vector<Port> writes = {port("output", name, recipe_.weights)};
   if (has_backward(layer_))
     writes.push_back(

@@ -66,7 +66,7 @@ class LayerGraphBuilder {
 
   void quantize_weights();
   void quantize_weights(std::string_view name, QuantizeWeights kind);
-  void cast_weights(std::string_view name, const QuantizeWeights& kind);
+  void recover_weights(std::string_view name, const QuantizeWeights& kind);
   void forward();
   void backward();
 

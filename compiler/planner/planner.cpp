@@ -69,6 +69,7 @@ Graph fused_graph(const Layer& layer, const PlanOptions& options,
   fuse_activation_transpose(graph, layer, reasons);
   fuse_activation(graph, layer, options, reasons);
   prune(graph, outputs, true);  // gathered rows need not be permuted too
+  fuse_cast_rows(graph, layer, reasons);
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);

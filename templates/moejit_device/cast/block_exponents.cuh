@@ -23,7 +23,7 @@ MOEJIT_DEVICE uint32_t column_exponents(const ValueBlock32& block) {
 
 // Exponents of the rows, for each of the four groups of columns.
 struct RowExponents {
-  // Those of the rows 4j to 4j + 3 in lane 8g + j of group g, a byte for each row.
+  // Holds, in lane 8g + j of group g, the rows 4j to 4j + 3, a byte for each.
   uint32_t own;
 
   // Returns those of rows 4i to 4i + 3 in this lane's group.

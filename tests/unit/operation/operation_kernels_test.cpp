@@ -81,6 +81,38 @@ TEST(OperationKernels, AreThoseOfALayerWhoseOperandsOfWgradAreCast) {
             cast(layer));
 }
 
+// Codes and scales in the place of the values that a layer's GEMMs multiply.
+TEST(OperationKernels, MakeCodesOfGroupsWithTheirScales) {
+  const std::string_view recipe = R"(, "recipe": "mxfp8")";
+  const Plan rows_of = plan_of(operation_of(
+      fmt::format(R"({{"operation": "quantize", "max_tokens": 64, "columns": 160{}}})", recipe)));
+  const TensorPlan& scales = *find_tensor(rows_of, "output_scale_inv");
+  EXPECT_EQ(scales.dtype, DType::kF8E8M0);
+  EXPECT_EQ(scales.shape.back().value, 8);  // five groups, in two words
+  EXPECT_EQ(std::get<RowChainSpec>(rows_of.kernels.front().spec).quantize, QuantizeStage::k1x32);
+  const Plan columns = plan_of(operation_of(rows(
+      "quantize_columns", 192, fmt::format(R"(, "columns": 160, "rowwise": true{})", recipe))));
+  const auto& cast = std::get<BlockCastSpec>(columns.kernels.front().spec);
+  EXPECT_TRUE(cast.casts_rows && cast.casts_columns);
+  EXPECT_EQ(cast.result, CastResult::kCodes);
+  EXPECT_EQ(find_tensor(columns, "output_colwise_scale_inv")->shape.front().value, 6);
+  EXPECT_EQ(find_tensor(columns, "output_offs"), nullptr);
+}
+
+TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
+  const auto refusal = [](const std::string& json) {
+    const auto plan = plan_operation(operation_of(json), Target{});
+    return plan ? std::string() : plan.error().message;
+  };
+  EXPECT_NE(refusal(rows("quantize_columns", 192, R"(, "columns": 160, "rowwise": true)"))
+                .find("rowwise true with the recipe fp8_blockwise"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"operation": "quantize_weights", "local_experts": 2, "rows": 48,
+                        "columns": 64, "recipe": "mxfp8"})")
+                .find("got 48 rows in 1 sections"),
+            std::string::npos);
+}
+
 TEST(OperationKernels, AreThoseOfALayerInBf16) {
   const LayerPlan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
   const int64_t p = layer.layer.max_permuted_rows;

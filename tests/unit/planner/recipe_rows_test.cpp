@@ -206,6 +206,23 @@ TEST(RecipeRows, MakeBothCastsOfDh1OfOneRead) {
     EXPECT_EQ(find_tensor(plan, unsaved), nullptr) << unsaved;
 }
 
+TEST(RecipeRows, CastGradientsWhereTheyAreMadeIfNobodyWantsTheirColumns) {
+  Layer layer = layer_of(Recipe::kMxfp8);
+  layer.gradients = {Gradient::kDx};
+  const auto has_cast = [](const Layer& of) {
+    return find_kernel(plan_of(of), "quantize_columns_dh1") != nullptr;
+  };
+  const LayerPlan plan = plan_of(layer);
+  EXPECT_FALSE(has_cast(layer));
+  const KernelPlan& kernel = *find_kernel(plan, "activation_backward_quantize");
+  EXPECT_EQ(std::get<RowChainSpec>(kernel.spec).quantize, QuantizeStage::k1x32Values);
+  EXPECT_TRUE(touches(kernel, "dh1_q"));
+  EXPECT_EQ(find_tensor(plan, "dh1"), nullptr);
+  // Columns of gate and up that alternate share scales, so that rows are cast as they lie.
+  layer.gate_up_layout = GateUpLayout::kInterleaved;
+  EXPECT_TRUE(has_cast(layer));
+}
+
 TEST(RecipeRows, RefuseRowsThatGroupsDoNotFill) {
   Layer layer = layer_of(Recipe::kMxfp8);
   layer.intermediate += 16;
