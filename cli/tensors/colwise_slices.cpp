@@ -71,6 +71,8 @@ void slice_colwise(TensorMap& tensors) {
   const std::vector<int32_t> starts = copy_elements<int32_t>(offs->second);
   const std::vector<int32_t> sizes = copy_elements<int32_t>(counts->second);
   for (const std::string_view operand : kOperands) {
+    const auto rows = tensors.find(fmt::format("{}_colwise_q", operand));
+    if (rows != tensors.end() && rows->second.dtype == compiler::DType::kBF16) continue;  // values
     const auto blocks = tensors.extract(fmt::format("{}_colwise_q", operand));
     auto scales = tensors.extract(fmt::format("{}_colwise_scale_inv", operand));
     if (blocks.empty()) continue;

@@ -40,7 +40,7 @@ void drop_padding_of_halves(TensorMap& tensors, int64_t columns, int64_t padded)
 }
 
 void put_gate_first(TensorMap& tensors, int64_t columns) {
-  for (const std::string_view name : {"h1", "dh1"}) {
+  for (const std::string_view name : {"h1", "dh1", "dh1_q", "dh1_colwise_q"}) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) continue;
     HostTensor& tensor = found->second;

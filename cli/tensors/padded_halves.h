@@ -12,8 +12,8 @@ namespace moejit::cli {
 // "dh1_colwise_scale_inv.e".
 void drop_padding_of_halves(TensorMap& tensors, int64_t columns, int64_t padded);
 
-// Puts, for files, all of gate before all of up in rows of "h1" and "dh1", 2 * `columns` elements
-// of bf16 in which they alternate.
+// Puts, for files, all of gate before all of up in rows of "h1", "dh1" and, of recovered values,
+// "dh1_q" and "dh1_colwise_q": 2 * `columns` elements of bf16 in which they alternate.
 void put_gate_first(TensorMap& tensors, int64_t columns);
 
 }  // namespace moejit::cli
