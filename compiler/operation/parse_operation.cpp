@@ -170,6 +170,11 @@ Result<void> finish(QuantizeWeightsOperation& operation, const JsonView& root) {
   return refuse(root, "gate_up_layout", "with 1 section", "\"concat\"",
                 "rows alternate where there are two sections, gate and up");
 }
+Result<void> finish(QuantizeColumnsOperation& operation, const JsonView& root) {
+  if (!operation.rowwise || operation.recipe.wgrad_operands.scale == ScaleOf::k32x1) return {};
+  return refuse(root, "rowwise", fmt::format("with the recipe {}", operation.recipe.name), "false",
+                "casts by rows and columns of one read are those of mxfp8");
+}
 Result<void> finish(ActivationOperation& operation, const JsonView& root) {
   MOEJIT_TRY(check_sharing(operation.recipe, operation.scale_sharing_k, root));
   if (operation.gate_up_layout == GateUpLayout::kConcat || has_gate(operation.activation))

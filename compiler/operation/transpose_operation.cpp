@@ -2,8 +2,6 @@
 #include "compiler/operation/operation_parts.h"
 #include "compiler/planner/complete_kernel.h"
 
-#include <fmt/core.h>
-
 namespace moejit::compiler {
 
 Result<OperationParts> parts_of(const TransposeOperation& operation,
@@ -73,11 +71,6 @@ Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context) {
   if (operation.recipe.wgrad_operands.scale == ScaleOf::k32x1)
     return columns_in_groups(operation, context);
-  if (operation.rowwise)
-    return fail(Stage::kPlan, ErrorCode::kUnsupported,
-                fmt::format("quantize_columns: got rowwise true with the recipe {}, wanted false",
-                            operation.recipe.name),
-                "casts by rows and columns of one read are those of the recipe mxfp8");
   const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
