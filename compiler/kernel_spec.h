@@ -7,6 +7,7 @@
 #include "compiler/kernels/contraction_grouped_gemm.h"
 #include "compiler/kernels/expert_scales.h"
 #include "compiler/kernels/gated_gradient.h"
+#include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/grouped_gemm.h"
 #include "compiler/kernels/matrix_amax.h"
 #include "compiler/kernels/multi_cast_transpose.h"
@@ -25,11 +26,11 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec =
-    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
-                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
-                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec>;
+using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                                ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec,
+                                GatedGradientSpec, ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec,
+                                MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec,
+                                BlockCastSpec, SwizzleScalesSpec, GroupColumnsSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

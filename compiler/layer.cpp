@@ -44,7 +44,9 @@ bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
 
 int32_t padded_intermediate(const Layer& layer) {
-  if (!has_scales(layer.recipe.gradients) || w1_sections(layer) == 1) return layer.intermediate;
+  const Format& gradients = layer.recipe.gradients;
+  if (!has_scales(gradients) || has_row_scale(gradients) || w1_sections(layer) == 1)
+    return layer.intermediate;
   return (layer.intermediate + 127) / 128 * 128;
 }
 

@@ -18,7 +18,8 @@ namespace moejit::compiler {
 // for programs that want only this step. docs/operations-api.md describes fields and tensors;
 // parse_operation() guarantees the ranges stated there.
 
-// Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns.
+// Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns, or,
+// of fp8_rowwise, for each row.
 struct QuantizeOperation {
   int64_t max_tokens = 0;
   int64_t columns = 0;
@@ -120,8 +121,16 @@ struct TransposeOperation {
   bool operator==(const TransposeOperation&) const = default;
 };
 
+// Finds the power-of-two scales of columns of bf16 rows, one for all of an expert's rows.
+struct ScaleColumnsOperation {
+  int64_t local_experts = 0;
+  int64_t max_permuted_rows = 0;
+  int64_t columns = 0;
+  bool operator==(const ScaleColumnsOperation&) const = default;
+};
+
 // Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 or 32 tokens of
-// each column.
+// each column, or, of fp8_rowwise, with the scales that ScaleColumnsOperation finds.
 struct QuantizeColumnsOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
@@ -179,7 +188,7 @@ struct ContractionGroupedGemmOperation {
 
 using OperationDescription =
     std::variant<QuantizeOperation, QuantizeWeightsOperation, RouteOperation, PermutePadOperation,
-                 UnpermuteOperation, ActivationOperation, TransposeOperation,
+                 UnpermuteOperation, ActivationOperation, TransposeOperation, ScaleColumnsOperation,
                  QuantizeColumnsOperation, SwizzleScalesOperation, MultiCastTransposeOperation,
                  GroupedGemmOperation, ContractionGroupedGemmOperation>;
 

@@ -19,6 +19,8 @@ enum class ScaleOf {
   kExpert,   // all rows of an expert, or its matrix
   k1x32,     // 32 elements of a row
   k32x1,     // 32 elements of a column, which are tokens of one expert or rows of one matrix
+  kRow,      // all elements of a row
+  kColumn,   // all elements of a column, which are tokens of one expert
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
@@ -66,24 +68,29 @@ constexpr DType stored_dtype(const Format& format) {
 // Returns whether operands of wgrad in this format are cast from values. Others are made from rows
 // that are quantized already, or are rows as they are.
 constexpr bool is_cast_from_values(const Format& format) {
-  return format.scale == ScaleOf::k128x1 || format.scale == ScaleOf::k32x1;
+  return format.scale == ScaleOf::k128x1 || format.scale == ScaleOf::k32x1 ||
+         format.scale == ScaleOf::kColumn;
 }
+
+// Returns whether a row has one scale. Columns of matrices in such a format are cast from values.
+constexpr bool has_row_scale(const Format& format) { return format.scale == ScaleOf::kRow; }
 
 // A row of the table of recipes: the format of each class of tensors that GEMMs multiply.
 // Everything that planning does for a recipe follows from its row; docs/recipes.md has the
 // formulas.
 struct Recipe {
   std::string_view name;
-  Format tokens = {};           // x and its permuted rows, the rows of fc1
-  Format activations = {};      // act, the rows of fc2
-  Format weights = {};          // of fprop
-  Format gradients = {};        // dy, its permuted rows, and dh1: what dgrad multiplies
-  Format weights_colwise = {};  // of dgrad
-  Format wgrad_operands = {};   // of both operands, whose contraction runs along the tokens; of
-                                // bytes that rows have already, these are the rows' formats
-  bool shares_scales = false;   // whether neighboring blocks of rows may share a scale
-  bool is_fprop_fast = false;   // whether tensor cores alone add up FP8 products of fprop
-  bool has_kernels = true;      // false: the name is known but refused
+  Format tokens = {};             // x and its permuted rows, the rows of fc1
+  Format activations = {};        // act, the rows of fc2
+  Format weights = {};            // of fprop
+  Format gradients = {};          // dy, its permuted rows, and dh1: what dgrad multiplies
+  Format weights_colwise = {};    // of dgrad
+  Format wgrad_operands = {};     // of both operands, whose contraction runs along the tokens; of
+                                  // bytes that rows have already, these are the rows' formats
+  bool shares_scales = false;     // whether neighboring blocks of rows may share a scale
+  bool is_fprop_fast = false;     // whether tensor cores alone add up FP8 products of fprop
+  bool is_backward_fast = false;  // the same of dgrad and wgrad
+  bool has_kernels = true;        // false: the name is known but refused
 
   bool operator==(const Recipe&) const = default;
 
@@ -123,6 +130,18 @@ inline constexpr Format kColumns32x1{.dtype = DType::kF8E4M3,
                                      .rounds_to_bf16 = true,
                                      .is_recovered = true};
 
+// The smallest amax that torchao's row-wise casts compute a scale for: zeros get the scale 2^-48.
+inline constexpr float kRowEpsilon = 1e-12f;
+
+inline constexpr Format kWholeRows{.dtype = DType::kF8E4M3,
+                                   .scale = ScaleOf::kRow,
+                                   .epsilon = kRowEpsilon,
+                                   .rounds_to_bf16 = true};
+inline constexpr Format kWholeColumns{.dtype = DType::kF8E4M3,
+                                      .scale = ScaleOf::kColumn,
+                                      .epsilon = kRowEpsilon,
+                                      .rounds_to_bf16 = true};
+
 inline constexpr Recipe Recipe::kBf16{.name = "bf16"};
 inline constexpr Recipe Recipe::kFp8Flow{.name = "fp8_flow",
                                          .tokens = kRows1x128,
@@ -148,7 +167,15 @@ inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current",
                                             .weights_colwise = kExpertE4m3,
                                             .wgrad_operands = kExpertE4m3,
                                             .is_fprop_fast = true};
-inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Rowwise{.name = "fp8_rowwise",
+                                            .tokens = kWholeRows,
+                                            .activations = kWholeRows,
+                                            .weights = kWholeRows,
+                                            .gradients = kWholeRows,
+                                            .weights_colwise = kWholeRows,
+                                            .wgrad_operands = kWholeColumns,
+                                            .is_fprop_fast = true,
+                                            .is_backward_fast = true};
 inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8",
                                        .tokens = kRows1x32,
                                        .activations = kRows1x32,

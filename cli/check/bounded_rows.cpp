@@ -76,11 +76,13 @@ void check_rounded_rows(const BoundedRows& rows, float epsilon, const KernelTens
                         std::string_view role, CheckList& list) {
   const reference::QuantizedRows got = tensors.rows(role);
   const std::vector<uint8_t> is_real = reference::real_rows(tensors.route());
-  const int64_t blocks = reference::block_count(rows.columns);
+  // A row has a scale for each block of 128 columns, or one.
+  const int64_t blocks = got.rows > 0 ? std::ssize(got.scale_inv) / got.rows : 1;
+  const int64_t width = blocks == 1 ? rows.columns : kBlock;
   reference::QuantizedRows wanted = got;
   for (int64_t row = 0; row < std::ssize(is_real); ++row)
     for (int64_t i = 0; i < blocks; ++i) {
-      const int64_t first = i * kBlock, end = std::min(first + kBlock, rows.columns);
+      const int64_t first = i * width, end = std::min(first + width, rows.columns);
       Block block(rows, epsilon);
       for (int64_t column = first; column < end; ++column) block.add(row, column);
       float& scale_inv = wanted.scale_inv[static_cast<size_t>(row * blocks + i)];

@@ -17,8 +17,9 @@ struct BoundedRows {
   std::vector<double> value, bound;
 };
 
-// Checks rows that were rounded to bf16 and then quantized with a scale for 128 columns of a row: a
-// scale has to be that of an amax, and a code that of a value, within the bounds.
+// Checks rows that were rounded to bf16 and then quantized with a scale for 128 columns of a row,
+// or for all of it: a scale has to be that of an amax, and a code that of a value, within the
+// bounds.
 void check_rounded_rows(const BoundedRows& rows, float epsilon, const KernelTensors& tensors,
                         std::string_view role, CheckList& list);
 

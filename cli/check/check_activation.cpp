@@ -67,7 +67,7 @@ void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& t
   if (spec.quantize == compiler::QuantizeStage::k1x32Values)
     return check_group_values(values(), tensors, "output", list);
   if (stores_bf16(spec)) return check_bf16(spec, tensors, list);
-  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
+  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded || has_row_scale(spec))
     return check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
   const reference::Route route = tensors.route();
   const std::vector<float> activated = reference::activate(

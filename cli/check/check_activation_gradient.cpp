@@ -141,7 +141,7 @@ void check_output(const compiler::RowChainSpec& spec, const ActivationGradients&
   if (stores_bf16(spec))
     return check_bf16_rows(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                            list);
-  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded)
+  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded || has_row_scale(spec))
     return check_rounded_rows(bounded_gradients(spec.activation, shape, wanted, tensors),
                               spec.epsilon, tensors, "output", list);
   check_quantized_rows(wanted, shape, tensors, list);

@@ -10,16 +10,13 @@ namespace {
 
 using compiler::BlockCastSpec;
 using compiler::CastResult;
-using compiler::RowSource;
 using reference::MxMatrix;
 
 // Returns the rows that a kernel casts; of groups with zeros in pad rows, up to the last group.
 std::vector<uint16_t> values_of(const BlockCastSpec& spec, const KernelTensors& tensors) {
   if (spec.matrix_rows > 0) return copy_elements<uint16_t>(tensors.at("input"));
   const reference::Route route = tensors.route();
-  std::vector<uint16_t> rows = spec.source == RowSource::kInOrder
-                                   ? copy_elements<uint16_t>(tensors.at("input"))
-                                   : gathered_rows(spec.columns, spec.source, tensors);
+  std::vector<uint16_t> rows = permuted_rows(spec.source, spec.columns, tensors);
   rows.resize(static_cast<size_t>(route.rows() * spec.columns));
   return reference::with_zero_pads(rows, spec.columns, route.counts, route.offs);
 }

@@ -3,36 +3,13 @@
 #include "cli/check/gathered_rows.h"
 #include "cli/check/kernel_checks.h"
 
-#include <algorithm>
-
 namespace moejit::cli {
-
-std::vector<uint16_t> gathered_rows(int64_t columns, compiler::RowSource source,
-                                    const KernelTensors& tensors) {
-  const std::span<const uint16_t> of_tokens = tensors.view<uint16_t>("input");
-  const reference::Route route = tensors.route();
-  const std::vector<uint8_t> is_real = reference::real_rows(route);
-  const std::span<const int32_t> row_tokens = tensors.view<int32_t>("row_tokens");
-  const int64_t token_count = std::ssize(of_tokens) / columns;
-  std::vector<uint16_t> rows(static_cast<size_t>(route.rows() * columns));
-  for (int64_t row = 0; row < route.rows(); ++row) {
-    if (is_real[static_cast<size_t>(row)] == 0) continue;
-    const int32_t told = row_tokens[static_cast<size_t>(row)];
-    const int64_t token = told < 0 ? ~told : told;
-    if (token >= token_count) continue;  // the check of its writer reports it
-    if (told >= 0 || source == compiler::RowSource::kGatheredAll)
-      std::copy_n(of_tokens.begin() + token * columns, columns, rows.begin() + row * columns);
-  }
-  return rows;
-}
 
 void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input")) return;
   const CastOperand got(tensors, "output");
-  const std::vector<uint16_t> rows = spec.source == compiler::RowSource::kInOrder
-                                         ? copy_elements<uint16_t>(tensors.at("input"))
-                                         : gathered_rows(spec.columns, spec.source, tensors);
+  const std::vector<uint16_t> rows = permuted_rows(spec.source, spec.columns, tensors);
   got.compare(reference::quantize_columns(rows, spec.columns, got.groups(), got.output_columns(),
                                           spec.epsilon, 0),
               "exact", list);

@@ -2,8 +2,10 @@
 #include "cli/check/expert_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/routing_tensors.h"
+#include "runtime/reference/gate_up_layout.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/row_scale.h"
 
 #include <algorithm>
 #include <cstring>
@@ -64,6 +66,9 @@ QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTen
   if (spec.load == LoadStage::kQuantizedRows) return tensors.rows("input");
   const HostTensor& input = tensors.at("input");
   if (spec.quantize == QuantizeStage::k1x32) return grouped_rows(input);
+  if (has_row_scale(spec))
+    return reference::quantize_rows(elements<uint16_t>(input), input.shape[0], input.shape[1],
+                                    spec.epsilon);
   return reference::quantize_1x128(elements<uint16_t>(input), input.shape[0], input.shape[1],
                                    spec.epsilon,
                                    spec.quantize == QuantizeStage::k1x128Pairs ? 2 : 1);
@@ -98,6 +103,21 @@ void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors
   }
   check_what_moves_along(spec, tensors, route, probs, list);
 }
+
+namespace {
+
+void check_matrix_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                       CheckList& list) {
+  if (!tensors.has("input")) return;
+  std::vector<uint16_t> values = copy_elements<uint16_t>(tensors.at("input"));
+  if (spec.is_interleaved)
+    values = reference::gate_first<uint16_t>(values, spec.section_rows, spec.columns);
+  list.rows(tensors, "output",
+            reference::quantize_rows(values, std::ssize(values) / spec.columns, spec.columns,
+                                     spec.epsilon));
+}
+
+}  // namespace
 
 void check_unpermute(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                      CheckList& list) {
@@ -144,6 +164,7 @@ void check_kernel(const compiler::UnpermuteDprobsSpec&, const KernelTensors& ten
 void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   switch (spec.load) {
+    case LoadStage::kMatrixRows: return check_matrix_rows(spec, tensors, list);
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: return check_rows(spec, tensors, list);
     case LoadStage::kCombinedRows: return check_unpermute(spec, tensors, list);

@@ -9,9 +9,9 @@
 
 namespace moejit::cli {
 
-// Returns permuted rows, each with the values of its token in "input"; a token with probability 0
-// has zeros, unless rows are those of all tokens.
-std::vector<uint16_t> gathered_rows(int64_t columns, compiler::RowSource source,
+// Returns the bf16 rows of a kernel's "input" in permuted order: as they are, or each with the
+// values of the token that "row_tokens" names. Of kGathered, a token with probability 0 has zeros.
+std::vector<uint16_t> permuted_rows(compiler::RowSource source, int64_t columns,
                                     const KernelTensors& tensors);
 
 }  // namespace moejit::cli

@@ -25,6 +25,8 @@ void check_kernel(const compiler::BlockCastSpec& spec, const KernelTensors& tens
                   CheckList& list);
 void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::GroupColumnsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,

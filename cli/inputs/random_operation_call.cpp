@@ -9,6 +9,7 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/reference/row_scale.h"
 
 #include <algorithm>
 #include <cmath>
@@ -104,10 +105,10 @@ class RandomCall {
 
   void add_numbers(const TensorPlan& tensor) {
     if (tensor.dtype == DType::kF32) return put(tensor, normal_floats(tensor));
-    if (tensor.dtype == DType::kBF16) return put(tensor, bf16_numbers(tensor));
     if (tensor.dtype == DType::kF8E8M0) return put(tensor, random_bytes(tensor));
     const TensorPlan* const scales =
         compiler::find_tensor(plan_, fmt::format("{}_scale_inv", tensor.name));
+    if (tensor.dtype == DType::kBF16) return add_bf16(tensor, scales);
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
     if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)
       return add_quantized(tensor, *scales);
@@ -138,6 +139,17 @@ class RandomCall {
         reference::random_activations(shape[0], shape[1], seed_of(tensor.name));
     if (compiler::call_dim(tensor) == CallDim::kColumns) clear_other_columns(values, shape[1]);
     return values;
+  }
+
+  // Adds bf16 numbers, and if there are scales that they are cast with, those of the columns of the
+  // experts' rows.
+  void add_bf16(const TensorPlan& tensor, const TensorPlan* scales) {
+    const std::vector<uint16_t> values = bf16_numbers(tensor);
+    put(tensor, values);
+    if (scales == nullptr) return;
+    const reference::TransposeGroups groups{
+        .counts = groups_.route.counts, .offs = groups_.route.offs, .output_offs = {}};
+    put(*scales, reference::group_column_scales(values, tensor.shape.back().value, groups));
   }
 
   // Clears columns that belong to no token, in values of shape [C, width].

@@ -66,12 +66,12 @@ std::string layout_of(const ParamRecord& record) {
   return text + "\n";
 }
 
-// Returns the layouts of the kinds' records, each once. Kinds that share a record are neighbors.
+// Returns the layouts of the kinds' records, each once, though kinds may share a record.
 template <typename... Specs>
 std::string layouts_of(std::type_identity<std::variant<Specs...>>) {
-  std::string text, last;
+  std::string text;
   for (const std::string& layout : {layout_of(KernelKind<Specs>::record(Specs{}))...})
-    if (layout != last) text += last = layout;
+    if (text.find(layout) == std::string::npos) text += layout;
   return text;
 }
 

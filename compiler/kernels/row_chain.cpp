@@ -21,6 +21,27 @@ bool stores_bf16(const RowChainSpec& spec) {
 
 int64_t magnitudes_of_row(int64_t columns) { return ceil_div(columns, 512); }
 
+bool has_row_scale(const RowChainSpec& spec) { return spec.quantize == QuantizeStage::kRow; }
+
+int32_t row_warps(const RowChainSpec& spec) {
+  return ceil_div(ceil_div(spec.columns, 128), 4 * spec.segments_in_flight);
+}
+
+RowChainSpec with_whole_rows(RowChainSpec spec, int32_t segments) {
+  if (!has_row_scale(spec)) return spec;
+  constexpr int32_t kMostWarps = 32, kUsualWarps = 8;
+  spec.segments_in_flight = segments;
+  while (row_warps(spec) > kMostWarps) spec.segments_in_flight *= 2;
+  const int32_t warps = row_warps(spec);
+  spec.threads = 32 * warps * std::max(kUsualWarps / warps, 1);
+  return spec;
+}
+
+// A segment of rows of gate and up takes as many registers as two of plain rows.
+RowChainSpec with_whole_rows(RowChainSpec spec) {
+  return with_whole_rows(spec, has_activation(spec) ? 1 : 2);
+}
+
 bool has_activation(const RowChainSpec& spec) {
   return spec.transform != TransformStage::kIdentity;
 }
@@ -31,6 +52,7 @@ std::string_view to_string(LoadStage stage) {
   switch (stage) {
     case LoadStage::kRows: return "rows";
     case LoadStage::kQuantizedRows: return "quantized_rows";
+    case LoadStage::kMatrixRows: return "matrix_rows";
     case LoadStage::kGatedRows: return "gated_rows";
     case LoadStage::kGatedGradientRows: return "gated_gradient_rows";
     case LoadStage::kUpRows: return "up_rows";
@@ -60,6 +82,7 @@ std::string_view to_string(QuantizeStage stage) {
     case QuantizeStage::kAmax: return "amax";
     case QuantizeStage::k1x32: return "1x32";
     case QuantizeStage::k1x32Values: return "1x32_values";
+    case QuantizeStage::kRow: return "row";
   }
   return "unknown";
 }
@@ -93,17 +116,21 @@ std::string to_string(const RowChainSpec& s) {
                                  : std::string();
   const std::string burst =
       s.rows_per_burst > 0 ? fmt::format(" rows_per_burst={}", s.rows_per_burst) : std::string();
+  const std::string matrices =
+      s.load == LoadStage::kMatrixRows
+          ? fmt::format(" sections={} section_rows={}", s.sections, s.section_rows)
+          : std::string();
   const std::string pitch = s.pitch > 0 ? fmt::format(" pitch={}", s.pitch) : std::string();
   const std::string activation =
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={}{} store={} columns={} local_experts={} "
       "top_k={} "
-      "epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}",
+      "epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       s.quantize == QuantizeStage::kExpert ? fmt::format(" format={}", to_string(s.format)) : "",
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
-      threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, pitch,
+      threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, matrices, pitch,
       s.is_interleaved ? " interleaved" : "", s.tells_dprobs ? "" : " without_dprobs",
       s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "");
 }
@@ -121,6 +148,9 @@ int64_t stored_row_bytes(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs) return 0;
   if (spec.quantize == QuantizeStage::kAmax) return 4 * magnitudes_of_row(spec.columns);
   if (spec.quantize == QuantizeStage::kExpert) return spec.columns;
+  // The halves of a gated row share the scale.
+  if (has_row_scale(spec))
+    return spec.columns + (spec.store == StoreStage::kGroupedGatedRows ? 2 : 4);
   return stores_bf16(spec) ? 2 * spec.columns
                            : int64_t{spec.columns} + 4 * ceil_div(spec.columns, 128);
 }
@@ -144,9 +174,10 @@ int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t c
          (spec.tells_tokens ? 4 * rows.routed : 0);
 }
 
-}  // namespace
-
-namespace {
+// Returns the rows of all matrices.
+int64_t matrix_rows(const RowChainSpec& spec) {
+  return int64_t{spec.local_experts} * spec.sections * spec.section_rows;
+}
 
 using device::RowChainParams;
 using enum Access;
@@ -170,6 +201,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(RowChainParams, dprobs, kWrite),
     MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
     MOEJIT_POINTER(RowChainParams, expert_scales, kRead),
+    MOEJIT_POINTER(RowChainParams, skip, kRead),
     MOEJIT_CALL_POINTERS(RowChainParams),
 };
 
@@ -183,12 +215,15 @@ static_assert(is_complete(kRecord));
 
 template <>
 LaunchShape KernelKind<RowChainSpec>::shape(const RowChainSpec& spec) {
-  return {.threads = spec.threads};
+  // Two slots for each warp's largest magnitude.
+  const bool exchanges = has_row_scale(spec) && row_warps(spec) > 1;
+  return {.threads = spec.threads, .shared_bytes = exchanges ? 8 * (spec.threads / 32) : 0};
 }
 
 template <>
 int64_t KernelKind<RowChainSpec>::busy(const RowChainSpec& spec, const CallBounds& bounds,
                                        int64_t tokens) {
+  if (spec.load == LoadStage::kMatrixRows) return busy_ctas(spec, matrix_rows(spec));
   int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(bounds, tokens) : tokens;
   // A few tokens can make many pad rows. Eight pad rows get CTAs like one row: each CTA first does
   // its part of the tokens, and CTAs without such a part cost time (a CTA a step: 119 -> 132 us at
@@ -201,6 +236,9 @@ int64_t KernelKind<RowChainSpec>::busy(const RowChainSpec& spec, const CallBound
 template <>
 std::vector<KernelNumber> KernelKind<RowChainSpec>::numbers(const RowChainSpec& spec,
                                                             const CallBounds&) {
+  if (spec.load == LoadStage::kMatrixRows)
+    return {{.role = "rows", .dim = {}, .value = matrix_rows(spec)},
+            {.role = kCallTokens.role, .dim = {}, .value = 0}};
   const CallDim rows = walks_permuted_rows(spec) ? CallDim::kRows : CallDim::kTokens;
   return {{.role = "rows", .dim = rows}, kCallTokens};
 }
@@ -230,6 +268,8 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
     case LoadStage::kUpGradientRows:
       return {.min_bytes = rows.routed * (2 * 2 * columns + 4) +
                            rows.padded * (row_bytes + dprobs_row_bytes(spec))};
+    case LoadStage::kMatrixRows:
+      return {.min_bytes = matrix_rows(spec) * (2 * columns + row_bytes)};
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows: break;
   }
@@ -247,6 +287,7 @@ const ParamRecord& KernelKind<RowChainSpec>::record(const RowChainSpec&) {
 }
 
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows) {
+  if (has_row_scale(spec)) return ceil_div(rows, spec.threads / (32 * row_warps(spec)));
   const int64_t segments = rows * ceil_div(spec.columns, 128);
   return ceil_div(segments, int64_t{spec.threads} / 8 * spec.segments_in_flight);
 }
@@ -259,6 +300,7 @@ bool walks_permuted_rows(const RowChainSpec& spec) {
     case LoadStage::kUpGradientRows: return true;
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kMatrixRows:
     case LoadStage::kCombinedRows: break;
   }
   return spec.store == StoreStage::kGroupedRows;

@@ -13,6 +13,7 @@ namespace moejit::compiler {
 enum class LoadStage {
   kRows,               // bf16 rows
   kQuantizedRows,      // e4m3 rows with their compact scales
+  kMatrixRows,         // bf16 rows of matrices, whose sections' rows may alternate
   kGatedRows,          // bf16 rows with halves of gate and up, and the row's probability
   kGatedGradientRows,  // kGatedRows, and bf16 rows of the activation's gradient
   kUpRows,             // bf16 rows of up alone, and the row's probability
@@ -34,6 +35,7 @@ enum class QuantizeStage {
   kAmax,          // rounded to bf16, of which the largest magnitudes of 512 columns are kept
   k1x32,          // rounded to bf16; e4m3, one E8M0 scale per row and 32 columns
   k1x32Values,    // as k1x32, but the values that codes and scales give are stored, in bf16
+  kRow,           // rounded to bf16, then e4m3, one power-of-two scale for the whole row
 };
 enum class StoreStage {
   kRows,              // row r to row r
@@ -47,6 +49,7 @@ enum class StoreStage {
 };
 
 // A memory-bound chain over rows: load -> transform -> quantize -> store, 8 lanes per 128 columns.
+// With kRow some warps hold a whole row, each lane `segments_in_flight` segments of it.
 struct RowChainSpec {
   LoadStage load = LoadStage::kRows;
   TransformStage transform = TransformStage::kIdentity;
@@ -64,6 +67,8 @@ struct RowChainSpec {
   int32_t dprobs_columns = 0;      // kRowsAndProbs: blocks of a row's dprobs
   bool tells_dprobs = true;  // kGroupedGatedRows, kGroupedUpRows: whether partial sums are stored
   bool adds_bias_dprobs = false;  // kRowsAndProbs: whether the biases' part is added to dprobs
+  int32_t sections = 1;           // kMatrixRows: equal parts of a matrix's rows
+  int32_t section_rows = 0;       // kMatrixRows: rows of each
   int32_t pitch = 0;  // kGroupedGatedRows: columns of a half of an output row; 0: `columns`
   bool is_interleaved = false;    // whether gate and up alternate in bf16 rows that have both
   DType format = DType::kF8E4M3;  // of what kExpert casts: or kF8E5M2
@@ -81,6 +86,18 @@ bool has_bf16_probs(const RowChainSpec& spec);
 
 // Returns whether the input rows are permuted rows of the groups, at most P, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);
+
+// Returns whether a row has one scale, for which some warps hold all of it.
+bool has_row_scale(const RowChainSpec& spec);
+
+// Returns how many warps hold a row of a chain in which it has one scale.
+int32_t row_warps(const RowChainSpec& spec);
+
+// Return a chain in which a row has one scale with the usual number of segments in flight, or with
+// at least `segments` of them: as many that no row needs more warps than a CTA may have. CTAs hold
+// as many rows as fit into 256 threads, or one. Other chains stay as they are.
+RowChainSpec with_whole_rows(RowChainSpec spec);
+RowChainSpec with_whole_rows(RowChainSpec spec, int32_t segments);
 
 // Returns whether the stored rows are bf16, without scales.
 bool stores_bf16(const RowChainSpec& spec);

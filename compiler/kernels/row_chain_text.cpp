@@ -18,6 +18,9 @@ std::string load_type(const RowChainSpec& spec) {
                  ? "LoadUnchangedRows<kColumns>"
                  : "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
+    case LoadStage::kMatrixRows:
+      return spec.is_interleaved ? "LoadMatrixRows<kColumns, kSections, kSectionRows, kInterleaved>"
+                                 : "LoadMatrixRows<kColumns, kSections, kSectionRows>";
     case LoadStage::kGatedRows:
       return spec.is_interleaved ? "LoadGatedRows<kColumns, kInterleaved>"
                                  : "LoadGatedRows<kColumns>";
@@ -52,6 +55,7 @@ std::string quantize_type(QuantizeStage stage) {
     case QuantizeStage::kAmax: return "RoundSetsOfSegments";
     case QuantizeStage::k1x32: return "Quantize1x32";
     case QuantizeStage::k1x32Values: return "Recover1x32";
+    case QuantizeStage::kRow: return "kEpsilonBits";  // the skeleton quantizes
   }
   return {};
 }
@@ -103,11 +107,22 @@ ComposedType permuted_cast_stage(const RowChainSpec& spec) {
   return store;
 }
 
+// Returns the store stage of permuted rows that have one scale each.
+ComposedType permuted_scaled_rows(const RowChainSpec& spec) {
+  ComposedType store{
+      "Store", "StorePermutedScaledRows", {"kColumns", "kTopK", "kLocalExperts", "kKeeps"}};
+  if (names_tokens(spec) || !spec.moves_probs) store.arguments.emplace_back("kMovesProbs");
+  if (names_tokens(spec)) store.arguments.emplace_back("kTellsTokens");
+  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
+  return store;
+}
+
 // Returns the store stage with its arguments.
 ComposedType store_stage(const RowChainSpec& spec) {
   if (spec.quantize == QuantizeStage::kAmax) return amax_stage(spec);
   if (spec.quantize == QuantizeStage::kExpert && is_permuted(spec.store))
     return permuted_cast_stage(spec);
+  if (has_row_scale(spec) && is_permuted(spec.store)) return permuted_scaled_rows(spec);
   ComposedType store{"Store", "", {"kColumns"}};
   const auto take = [&](std::string type, std::initializer_list<const char*> arguments) {
     store.template_name = std::move(type);
@@ -147,10 +162,18 @@ std::string inline_text(const ComposedType& type) {
   return fmt::format("{}<{}>", type.template_name, fmt::join(type.arguments, ", "));
 }
 
+// Returns the store stage as the kernel's argument: by its name, or written out.
+std::string store_text(const RowChainSpec& spec, const ComposedType& store, bool is_named) {
+  const std::string text = is_named ? store.name : inline_text(store);
+  return has_row_scale(spec) && !is_permuted(spec.store) ? fmt::format("StoreScaledRows<{}>", text)
+                                                         : text;
+}
+
 std::string load_words(LoadStage stage) {
   switch (stage) {
     case LoadStage::kRows: return "bf16 rows";
     case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
+    case LoadStage::kMatrixRows: return "bf16 rows of matrices";
     case LoadStage::kGatedRows: return "bf16 rows of gate and up";
     case LoadStage::kGatedGradientRows:
       return "bf16 rows of gate, up and the activation's gradient";
@@ -187,6 +210,7 @@ std::string quantize_words(QuantizeStage stage) {
     case QuantizeStage::k1x32: return "to e4m3, one E8M0 scale for 32 columns of a row";
     case QuantizeStage::k1x32Values:
       return "rounded to values of e4m3, one E8M0 scale for 32 columns of a row";
+    case QuantizeStage::kRow: return "rounded to bf16, to e4m3, one power-of-two scale for a row";
   }
   return {};
 }
@@ -229,13 +253,14 @@ std::string_view stored_type(const RowChainSpec& spec) {
   return stores_bf16(spec) ? "bf16" : "e4m3";
 }
 
-// Returns whether the kernel finds scales, of blocks.
+// Returns whether the kernel finds scales, of blocks or rows.
 bool has_new_scales(QuantizeStage stage) {
   return stage == QuantizeStage::k1x128 || stage == QuantizeStage::k1x128Pairs ||
-         stage == QuantizeStage::k1x128Rounded;
+         stage == QuantizeStage::k1x128Rounded || stage == QuantizeStage::kRow;
 }
 
 std::vector<std::string> includes_of(const RowChainSpec& spec) {
+  if (has_row_scale(spec)) return {"stage/whole_row_chain.cuh"};
   std::vector<std::string> includes;
   if (spec.quantize == QuantizeStage::k1x128Rounded)
     includes.emplace_back("stage/quantize_rounded.cuh");
@@ -264,13 +289,14 @@ template <>
 KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
   const ComposedType store = store_stage(spec);
   // With all its arguments the store stage does not fit into a line, so it gets a name.
-  const bool is_named = has_expert_stage(spec) || names_tokens(spec) || spec.adds_bias_dprobs ||
+  const bool is_named = has_expert_stage(spec) || names_tokens(spec) ||
+                        (has_row_scale(spec) && is_permuted(spec.store)) || spec.adds_bias_dprobs ||
                         !spec.tells_dprobs || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
       .types =
           fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
                       spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16", stored_type(spec)),
-      .tile = "1x128",
+      .tile = has_row_scale(spec) ? fmt::format("1x{}", spec.columns) : "1x128",
       .summary = summary_of(spec),
       .includes = includes_of(spec),
       .params = "RowChainParams",
@@ -279,10 +305,10 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
                                                           : "of a row that is stored")},
       .own_type = activation_type(spec),
       .types_used = {{"Kernel",
-                      "RowChain",
+                      has_row_scale(spec) ? "WholeRowChain" : "RowChain",
                       {load_type(spec), transform_type(spec.transform),
-                       quantize_type(spec.quantize), is_named ? store.name : inline_text(store),
-                       "kThreads", "kSegmentsInFlight"}}},
+                       quantize_type(spec.quantize), store_text(spec, store, is_named), "kThreads",
+                       "kSegmentsInFlight"}}},
   };
   if (is_named) text.types_used.insert(text.types_used.begin(), store);
   if (spec.quantize == QuantizeStage::kExpert && !is_permuted(spec.store)) {
@@ -302,12 +328,20 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
     text.constants.push_back(
         integer_constant("kLocalExperts", spec.local_experts, "groups of rows"));
   }
+  if (spec.load == LoadStage::kMatrixRows) {
+    text.constants.push_back(
+        integer_constant("kSections", spec.sections, "equal parts of a matrix's rows"));
+    text.constants.push_back(integer_constant("kSectionRows", spec.section_rows, "rows of each"));
+  }
   if (spec.pitch > 0) {
     text.constants.push_back(
         integer_constant("kPitch", spec.pitch, "columns of a half with the zeros behind it"));
   }
   if (spec.is_interleaved) {
-    text.constants.push_back(bool_constant("kInterleaved", true, "gate and up alternate in a row"));
+    text.constants.push_back(bool_constant("kInterleaved", true,
+                                           spec.load == LoadStage::kMatrixRows
+                                               ? "rows of the parts alternate in the input"
+                                               : "gate and up alternate in a row"));
   } else if (is_gated(spec.store) && !spec.tells_dprobs) {
     text.constants.push_back(bool_constant("kInterleaved", false, "all of gate, then all of up"));
   }
@@ -322,6 +356,10 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
   if (names_bias_dprobs(spec)) {
     text.constants.push_back(bool_constant("kAddsBiasDprobs", spec.adds_bias_dprobs,
                                            "what the bias adds, behind the blocks"));
+  }
+  if (has_row_scale(spec) && is_permuted(spec.store)) {
+    text.constants.push_back(bool_constant("kKeeps", spec.store == StoreStage::kRowsAndPermuted,
+                                           "whether rows are stored in their order too"));
   }
   if (!spec.moves_probs) {
     text.constants.push_back(

@@ -9,6 +9,7 @@ int32_t usual_threads_per_sm(const RowChainSpec& spec) {
     case LoadStage::kCombinedRows: return spec.top_k <= 8 ? 1024 : 768;
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kMatrixRows:
     case LoadStage::kGatedRows:
     case LoadStage::kUpRows:
     case LoadStage::kUpGradientRows: break;
@@ -21,5 +22,7 @@ int32_t usual_threads_per_sm(const TransposeSpec& spec) { return spec.counts_flu
 int32_t usual_threads_per_sm(const ColumnCastSpec&) { return 512; }
 
 int32_t usual_threads_per_sm(const GatedGradientSpec&) { return 512; }
+
+int32_t usual_threads_per_sm(const GroupColumnsSpec&) { return 512; }
 
 }  // namespace moejit::compiler

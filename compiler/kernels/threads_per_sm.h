@@ -3,6 +3,7 @@
 
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/gated_gradient.h"
+#include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/transpose.h"
 
@@ -20,6 +21,7 @@ int32_t usual_threads_per_sm(const RowChainSpec& spec);
 int32_t usual_threads_per_sm(const TransposeSpec& spec);
 int32_t usual_threads_per_sm(const ColumnCastSpec& spec);
 int32_t usual_threads_per_sm(const GatedGradientSpec& spec);
+int32_t usual_threads_per_sm(const GroupColumnsSpec& spec);
 
 // Returns for how many threads of an SM registers are left.
 template <typename Spec>

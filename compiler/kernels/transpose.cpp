@@ -59,6 +59,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(TransposeParams, output_scale_inv, kWrite),
     MOEJIT_POINTER(TransposeParams, flushed, kReadWrite),
     MOEJIT_POINTER(TransposeParams, status, kReadWrite),
+    MOEJIT_POINTER(TransposeParams, skip, kRead),
     MOEJIT_CALL_POINTERS(TransposeParams),
 };
 

@@ -65,9 +65,14 @@ Result<OperationParts> parts_of(const ActivationOperation& operation, const Plan
   const Activation& activation = operation.activation;
   const Dim blocks = blocks_of(i);
   // No scale block may lie in both gate and up, because dgrad contracts over both.
-  const bool is_padded = is_fp8(operation) && has_gate(activation) && i.value % 128 != 0;
+  const bool has_row_scales = is_fp8(operation) && has_row_scale(operation.recipe.gradients);
+  const bool is_padded =
+      is_fp8(operation) && !has_row_scales && has_gate(activation) && i.value % 128 != 0;
   const Dim half = is_padded ? Dim{"I'", 128 * blocks.value} : i;
-  if (is_fp8(operation))
+  if (has_row_scales)
+    parts.write_rows("output", operation.format, p, of_sections(activation, i),
+                     operation.recipe.gradients);
+  else if (is_fp8(operation))
     parts.write(scaled_gradients(operation, p, half));
   else
     parts.write("output", DType::kBF16, {p, of_sections(activation, half)});

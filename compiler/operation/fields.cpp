@@ -34,9 +34,10 @@ IntRange multiple_of_sections(int64_t sections, int64_t unit) {
   return {.lowest = step, .highest = 262144 / step * step, .multiple_of = step};
 }
 
-constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise, Recipe::kMxfp8};
+constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise, Recipe::kFp8Rowwise,
+                                    Recipe::kMxfp8};
 constexpr std::array kWeightRecipes = {Recipe::kFp8Flow, Recipe::kMxfp8};
-constexpr std::array kColumnRecipes = {Recipe::kFp8Blockwise, Recipe::kMxfp8};
+constexpr std::array kColumnRecipes = {Recipe::kFp8Blockwise, Recipe::kFp8Rowwise, Recipe::kMxfp8};
 
 // Visits the recipe whose rows an operation makes, and the number of blocks that share a scale.
 void visit_rows(Recipe& recipe, int64_t& blocks, FieldVisitor& visitor) {
@@ -136,6 +137,12 @@ void visit(TransposeOperation& operation, FieldVisitor& visitor) {
   visitor.boolean("count_flushed", operation.counts_flushed);
 }
 
+void visit(ScaleColumnsOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
+  visitor.required("columns", operation.columns, kColumnsRange);
+}
+
 void visit(QuantizeColumnsOperation& operation, FieldVisitor& visitor) {
   visitor.required("local_experts", operation.local_experts, kExpertsRange);
   visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
@@ -208,6 +215,7 @@ std::string_view name_of(const ActivationOperation& operation) {
   return operation.is_gradient ? "activation_backward_quantize" : "activation_quantize";
 }
 std::string_view name_of(const TransposeOperation&) { return "transpose"; }
+std::string_view name_of(const ScaleColumnsOperation&) { return "scale_columns"; }
 std::string_view name_of(const QuantizeColumnsOperation&) { return "quantize_columns"; }
 std::string_view name_of(const SwizzleScalesOperation&) { return "swizzle_scales"; }
 std::string_view name_of(const MultiCastTransposeOperation&) { return "multi_cast_transpose"; }
@@ -234,6 +242,7 @@ std::vector<OperationDescription> default_operations() {
           ActivationOperation{.format = bf16, .is_gradient = true},
           ActivationOperation{.format = fp8, .is_gradient = true},
           TransposeOperation{},
+          ScaleColumnsOperation{},
           QuantizeColumnsOperation{},
           SwizzleScalesOperation{},
           MultiCastTransposeOperation{},

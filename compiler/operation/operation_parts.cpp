@@ -88,6 +88,11 @@ PartsBuilder::Scaled scaled_rows(std::string role, const Dim& rows, const Dim& c
             .scales_shape = {rows, groups_of(columns)},
             .scales = Layout::kScalesGroups,
             .scales_dtype = DType::kF8E8M0};
+  if (has_row_scale(codes))
+    return {.role = std::move(role),
+            .shape = {rows, columns},
+            .scales_shape = {rows},
+            .scales = Layout::kRowMajor};
   return {.role = std::move(role),
           .shape = {rows, columns},
           .scales_shape = {rows, blocks_of(columns)}};

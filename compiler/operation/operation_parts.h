@@ -32,6 +32,7 @@ Result<OperationParts> parts_of(const PermutePadOperation& operation, const Plan
 Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const ActivationOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const TransposeOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const ScaleColumnsOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context);
 Result<OperationParts> parts_of(const SwizzleScalesOperation& operation,

@@ -15,6 +15,7 @@ struct TokenDims {
   Dim t, k, p;
 };
 
+// Returns the format of the rows of an operation that quantizes.
 const Format& rows_of(const PermutePadOperation& operation) {
   return operation.is_gradient ? operation.recipe.gradients : operation.recipe.tokens;
 }

@@ -12,12 +12,13 @@ Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanCo
   const Format& format = operation.recipe.tokens;
   parts.write_rows("output", RowFormat::kFp8, rows, columns, format);
   return std::move(parts).make(
-      QuantizeRows{.columns = static_cast<int32_t>(operation.columns),
-                   .format = codes_of(format),
-                   .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
-                   .reason = format.scale == ScaleOf::k1x32
-                                 ? "one E8M0 scale for a row and 32 columns"
-                                 : "one power-of-two scale for a row and 128 columns"},
+      QuantizeRows{
+          .columns = static_cast<int32_t>(operation.columns),
+          .format = codes_of(format),
+          .blocks_per_scale = static_cast<int32_t>(operation.scale_sharing_k),
+          .reason = format.scale == ScaleOf::k1x32 ? "one E8M0 scale for a row and 32 columns"
+                    : has_row_scale(format) ? "one power-of-two scale for a row, which is read once"
+                                            : "one power-of-two scale for a row and 128 columns"},
       {.max_tokens = operation.max_tokens}, context);
 }
 

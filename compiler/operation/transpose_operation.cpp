@@ -3,6 +3,14 @@
 #include "compiler/planner/complete_kernel.h"
 
 namespace moejit::compiler {
+namespace {
+
+ColumnGroups groups_of(int64_t local_experts, int64_t columns) {
+  return {.local_experts = static_cast<int32_t>(local_experts),
+          .columns = static_cast<int32_t>(columns)};
+}
+
+}  // namespace
 
 Result<OperationParts> parts_of(const TransposeOperation& operation,
                                 const PlanContext& /*context*/) {
@@ -67,6 +75,19 @@ Result<OperationParts> columns_in_groups(const QuantizeColumnsOperation& operati
 
 }  // namespace
 
+Result<OperationParts> parts_of(const ScaleColumnsOperation& operation,
+                                const PlanContext& context) {
+  const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
+  PartsBuilder parts;
+  parts.read("input", DType::kBF16, {p, columns});
+  read_groups(parts, operation.local_experts);
+  parts.write("output_scale_inv", DType::kF32, {{"E", operation.local_experts}, columns});
+  return std::move(parts).make(
+      ScaleColumns{.groups = groups_of(operation.local_experts, operation.columns),
+                   .format = Recipe::kFp8Rowwise.wgrad_operands},
+      bounds_of_rows(operation.max_permuted_rows, operation.local_experts), context);
+}
+
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context) {
   if (operation.recipe.wgrad_operands.scale == ScaleOf::k32x1)
@@ -74,18 +95,28 @@ Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
   const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
+  const std::vector<Dim> shape = {column_blocks, columns, fixed(128)};
+  const Format& format = operation.recipe.wgrad_operands;
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {p, columns});
+  if (format.scale == ScaleOf::kColumn)
+    parts.read("input_scale_inv", DType::kF32, {{"E", operation.local_experts}, columns});
   read_groups(parts, operation.local_experts);
   parts.read("output_offs", DType::kI32, {{"E+1", operation.local_experts + 1}});
+  if (format.scale == ScaleOf::kColumn) {
+    parts.write("output", format.dtype, shape);
+    return std::move(parts).make(
+        CastColumns{.groups = groups_of(operation.local_experts, operation.columns)}, bounds,
+        context);
+  }
   parts.write({.role = "output",
-               .shape = {column_blocks, columns, fixed(128)},
+               .shape = shape,
                .scales_shape = {column_blocks, columns},
                .scales = Layout::kScalesColumns});
   return std::move(parts).make(
       QuantizeColumns{.local_experts = static_cast<int32_t>(operation.local_experts),
                       .columns = static_cast<int32_t>(operation.columns),
-                      .format = operation.recipe.wgrad_operands},
+                      .format = format},
       bounds, context);
 }
 

@@ -18,7 +18,9 @@ struct Candidates {
 };
 
 bool makes_operand(const Operation& operation) {
-  return kind_of<Transpose>(operation) != nullptr || kind_of<QuantizeColumns>(operation) != nullptr;
+  return kind_of<Transpose>(operation) != nullptr ||
+         kind_of<QuantizeColumns>(operation) != nullptr ||
+         kind_of<CastColumns>(operation) != nullptr;
 }
 
 Candidates find_candidates(const Graph& graph) {
@@ -56,6 +58,8 @@ std::string apart_reason(const Layer& layer, const Candidates& found) {
     return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
+  if (layer.recipe.wgrad_operands.scale == ScaleOf::kColumn)
+    return "the scales of their columns are known only after a look at all rows";
   if (!has_one_cast(layer.recipe)) return "rows of dh1 are not cast as its columns are";
   if (layer.scale_sharing_k > 1)
     return fmt::format("{0} neighboring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",

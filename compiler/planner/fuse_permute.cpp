@@ -83,6 +83,7 @@ bool may_gather(const Layer& layer) {
 // Returns the operation that permuted the rows of which one makes an operand of wgrad, or null.
 const Operation* find_permute(const Graph& graph, const Operation& operation) {
   if (kind_of<Transpose>(operation) == nullptr && kind_of<QuantizeColumns>(operation) == nullptr &&
+      kind_of<ScaleColumns>(operation) == nullptr && kind_of<CastColumns>(operation) == nullptr &&
       kind_of<CastBlocks>(operation) == nullptr)
     return nullptr;
   const std::string& rows = read_of(operation, "input").tensor;
@@ -113,6 +114,8 @@ void gather(Operation& operation, const Operation& permute) {
   const RowSource source = permutes_x(permute) ? RowSource::kGathered : RowSource::kGatheredAll;
   if (auto* const transpose = std::get_if<Transpose>(&operation.kind)) transpose->source = source;
   if (auto* const cast = std::get_if<QuantizeColumns>(&operation.kind)) cast->source = source;
+  if (auto* const scales = std::get_if<ScaleColumns>(&operation.kind)) scales->source = source;
+  if (auto* const cast = std::get_if<CastColumns>(&operation.kind)) cast->source = source;
   if (auto* const cast = std::get_if<CastBlocks>(&operation.kind)) cast->source = source;
 }
 
@@ -122,7 +125,10 @@ void permute_again(Graph& graph) {
   const auto permute = std::ranges::find_if(operations, [](const Operation& operation) {
     return kind_of<PermutePad>(operation) != nullptr;
   });
-  Operation again = without_quantize(*permute);
+  // Rows with scales of their own are quantized again: no kernel permutes them, and x is there.
+  const std::optional<QuantizeRows>& quantize = kind_of<PermutePad>(*permute)->quantize;
+  Operation again = quantize && has_row_scale(quantize->format) ? without_kept_rows(*permute)
+                                                                : without_quantize(*permute);
   again.phase = Phase::kBackward;
   for (Port& port : again.writes) port.is_repeated = port.role != "output";
   const auto backward = std::ranges::find(operations, Phase::kBackward, &Operation::phase);
@@ -188,7 +194,9 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
                           : gathered_reason(layer, of_x, of_dy, of_x || makes_again));
   if (!makes_again) return;
   permute_again(graph);
-  reasons.emplace_back("x_q is permuted again for the recomputed gemm_fc1");
+  reasons.push_back(fmt::format(
+      "{} again for the recomputed gemm_fc1",
+      has_row_scale(layer.recipe.tokens) ? "x is quantized and permuted" : "x_q is permuted"));
 }
 
 }  // namespace moejit::compiler

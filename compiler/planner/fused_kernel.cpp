@@ -14,6 +14,8 @@ constexpr FusedKernel kFusedKernels[] = {
     {"moejit_permute_transpose_grad_", "fuse_transpose"},
     {"moejit_permute_quantize_columns_x_", "fuse_transpose"},
     {"moejit_permute_quantize_columns_grad_", "fuse_transpose"},
+    {"moejit_permute_scale_columns_x_", "fuse_transpose"},
+    {"moejit_permute_scale_columns_grad_", "fuse_transpose"},
     {"moejit_activation_backward_quantize_transpose_", "fuse_activation_transpose"},
     {"moejit_activation_backward_quantize_both_", "fuse_activation_transpose"},
 };

@@ -13,6 +13,8 @@ GradientScales gradient_scales(const Format& operands) {
     case ScaleOf::kNone: return GradientScales::kNone;
     case ScaleOf::k128x1: return GradientScales::kRow;
     case ScaleOf::kExpert: return GradientScales::kTensor;
+    case ScaleOf::kColumn: return GradientScales::kRowColumn;
+    case ScaleOf::kRow:
     case ScaleOf::k1x128:
     case ScaleOf::k128x128:
     case ScaleOf::k1x32:
@@ -85,6 +87,7 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                           .section_n = columns,
                           .k = k};
   set_formats(problem, recipe_.gradients, format);
+  if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
   Port b = port("b", fmt::format("{}{}", weights, is_quantized(format) ? "_colwise" : ""), format);
   if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
   append(std::string(name), GroupedGemm{problem},
@@ -99,12 +102,13 @@ void LayerGraphBuilder::activation_backward(const Format& format) {
   }
   // If this runs again for another format, only the rows are needed.
   const bool tells_dprobs = !writes("dprobs_blocks");
-  ActivationBackward kind{.local_experts = layer_.local_experts,
-                          .columns = layer_.intermediate,
-                          .pitch = padded_intermediate(layer_),
-                          .activation = layer_.activation,
-                          .format = format,
-                          .is_interleaved = has_interleaved_h1()};
+  ActivationBackward kind{
+      .local_experts = layer_.local_experts,
+      .columns = layer_.intermediate,
+      .pitch = has_scales(format) ? padded_intermediate(layer_) : wgrad_intermediate(layer_),
+      .activation = layer_.activation,
+      .format = format,
+      .is_interleaved = has_interleaved_h1()};
   Operation& operation =
       has_expert_scale(format)
           ? cast_activation_backward(format, std::move(kind))
@@ -170,7 +174,11 @@ Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_na
   }
   const bool takes_codes = has_scales(format) && !is_cast_from_values(format);
   Port operand = rows(rows_name, takes_codes ? kRows1x128 : Format{});
-  if (has_scales(format)) {
+  if (format.scale == ScaleOf::kColumn) {
+    cast_columns(what, name, {.local_experts = layer_.local_experts, .columns = columns}, format,
+                 with_groups({operand}), column_starts("output_offs"));
+    operand = port("", name, format);
+  } else if (has_scales(format)) {
     const std::vector<Port> reads = with_groups({operand, column_starts("output_offs")});
     const std::vector<Port> writes = {port("output", name, format)};
     if (takes_codes)
@@ -198,6 +206,7 @@ void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec 
   problem.scales = gradient_scales(recipe_.wgrad_operands);
   problem.is_a_e5m2 =
       problem.scales == GradientScales::kTensor && recipe_.gradients.dtype == DType::kF8E5M2;
+  if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
   problem.local_experts = layer_.local_experts;
   for_each_mode([&](GradientMode mode, std::string_view end) {
     problem.output = layer_.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
@@ -218,10 +227,11 @@ void LayerGraphBuilder::fc2_wgrad() {
 }
 
 void LayerGraphBuilder::fc1_wgrad() {
-  const Port a = wgrad_operand("a", "dh1", recipe_.gradients, "dh1_colwise", "dh1", h1_columns());
+  const int32_t padded = wgrad_intermediate(layer_);
+  const int32_t operand_rows = w1_sections(layer_) * padded;
+  const Port a = wgrad_operand("a", "dh1", recipe_.gradients, "dh1_colwise", "dh1", operand_rows);
   const Port b = wgrad_operand("b", "permuted", recipe_.tokens, "x_colwise", "x", layer_.hidden);
-  const int32_t padded = padded_intermediate(layer_);
-  ContractionGroupedGemmSpec problem{.rows = h1_columns(),
+  ContractionGroupedGemmSpec problem{.rows = operand_rows,
                                      .is_interleaved = is_interleaved() && !has_interleaved_h1(),
                                      .n = layer_.hidden};
   if (padded != layer_.intermediate || problem.is_interleaved) {

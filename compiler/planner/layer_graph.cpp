@@ -23,6 +23,7 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
   kind.tiles_per_scale = layer_.scale_sharing_k;
   kind.epsilon = recipe_.weights.epsilon;
   if (has_expert_scale(recipe_.weights)) return cast_weights(name, kind);
+  if (has_row_scale(recipe_.weights)) return quantize_weight_rows(name, kind);
   Operation& operation = append(fmt::format("quantize_{}", name), kind,
                                 {port("input", name), port("skip", "skip_update")},
                                 {port("output", name, recipe_.weights)});

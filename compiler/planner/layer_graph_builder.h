@@ -67,6 +67,11 @@ class LayerGraphBuilder {
   void quantize_weights();
   void quantize_weights(std::string_view name, QuantizeWeights kind);
   void recover_weights(std::string_view name, const QuantizeWeights& kind);
+  void quantize_weight_rows(std::string_view name, const QuantizeWeights& kind);
+  // Appends the two passes that cast values of groups by columns. `made` names them, `name` is what
+  // they make; `starts` is where the groups' columns begin, or a port without a tensor.
+  void cast_columns(std::string_view made, std::string_view name, const ColumnGroups& groups,
+                    const Format& format, std::vector<Port> reads, const Port& starts);
   void forward();
   void backward();
 

@@ -30,6 +30,13 @@ DType topk_probs_dtype(const Layer& layer) {
   return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
+int32_t wgrad_intermediate(const Layer& layer) {
+  const bool sorts_rows =
+      layer.gate_up_layout == GateUpLayout::kInterleaved && has_scales(layer.recipe.weights);
+  if (!sorts_rows || !has_row_scale(layer.recipe.gradients)) return padded_intermediate(layer);
+  return (layer.intermediate + 127) / 128 * 128;
+}
+
 bool has_colwise_offs(const Layer& layer) {
   return has_backward(layer) && has_scales(layer.recipe.wgrad_operands) &&
          layer.splits_alignment % 128 != 0;
@@ -52,9 +59,8 @@ struct LayerDims {
         h{"H", layer.hidden},
         i{"I", layer.intermediate},
         h1(sections_of(layer, i)),
-        padded_h1(layer.intermediate == padded_intermediate(layer)
-                      ? h1
-                      : Dim{"2I'", 2 * int64_t{padded_intermediate(layer)}}),
+        padded_h1(padded(layer, padded_intermediate(layer))),
+        wgrad_h1(padded(layer, wgrad_intermediate(layer))),
         p{"P", layer.max_permuted_rows},
         c{"C", gradient_columns(call_bounds(layer))},
         hb(blocks_of("ceil(H/128)", h)),
@@ -62,9 +68,14 @@ struct LayerDims {
         h1b(sections_of(layer, ib)) {}
   Dim t, k, e, h, i;
   Dim h1, padded_h1;  // columns of h1, rows of w1
+  Dim wgrad_h1;       // columns of dh1 as wgrad takes them
   Dim p, c, hb, ib, h1b;
 
  private:
+  // Returns the dimension of gate and up together, of so many columns each.
+  Dim padded(const Layer& layer, int64_t columns) const {
+    return columns == layer.intermediate ? h1 : Dim{"2I'", 2 * columns};
+  }
   // Returns the dimension of gate and up together, or of up alone.
   static Dim sections_of(const Layer& layer, const Dim& one) {
     if (w1_sections(layer) == 1) return one;
@@ -87,13 +98,17 @@ class ValueList {
   void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape) {
     add(std::move(name), dtype, std::move(shape)).role = role;
   }
-  // Adds matrices of weights and the scales of their tiles, if the format has scales.
+  // Adds matrices of weights and the scales of their tiles or rows, if the format has scales.
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
                  std::vector<Dim> scales_shape) {
     if (!is_quantized(format)) return;
-    add(data_name(name, format), stored_dtype(format), kQuantized, std::move(shape));
+    add(data_name(name, format), stored_dtype(format), kQuantized, shape);
     if (!has_scales(format)) return;
     if (has_expert_scale(format)) return;
+    if (has_row_scale(format)) {
+      shape.pop_back();
+      return add(scales_name(name, format), kF32, kQuantized, std::move(shape));
+    }
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
@@ -111,30 +126,33 @@ class ValueList {
     add(data_name(name, format), format.dtype, {rows, columns});
     add_expert_scales(name, format, {rows, magnitudes});
   }
-  // Adds rows [rows, columns] with a scale for each block of a row.
-  void add_rows(std::string_view name, const Dim& rows, const Dim& columns, const Dim& blocks,
-                std::optional<TensorRole> role = {}) {
-    const DType dtype = recipe_.tokens.is_recovered ? kBF16 : kF8E4M3;
-    add(fmt::format("{}_q", name), dtype, {rows, columns}).role = role;
-    if (recipe_.tokens.is_recovered) return;
-    Value& scales = add(fmt::format("{}_scale_inv", name), kF32, {rows, blocks});
-    scales.layout = Layout::kScalesCompact;
+  // Adds rows [rows, columns] with a scale for each block of a row, or for all of it.
+  void add_rows(std::string_view name, const Format& format, const Dim& rows, const Dim& columns,
+                const Dim& blocks, std::optional<TensorRole> role = {}) {
+    add(fmt::format("{}_q", name), format.is_recovered ? kBF16 : kF8E4M3, {rows, columns}).role =
+        role;
+    if (format.is_recovered) return;
+    const bool is_whole = has_row_scale(format);
+    Value& scales = add(fmt::format("{}_scale_inv", name), kF32,
+                        is_whole ? std::vector{rows} : std::vector{rows, blocks});
+    if (!is_whole) scales.layout = Layout::kScalesCompact;
     scales.role = role;
   }
   // Adds rows with a scale for each block, or for each expert where the format has such, and in
-  // bf16. `part` is gate or up alone, where rows have both.
+  // bf16, of `bf16_columns`. `part` is gate or up alone, where rows have both.
   void add_rows_and_bf16(std::string_view name, const Format& format, const Dim& rows,
-                         const Dim& columns, const Dim& blocks, const Dim& part) {
+                         const Dim& columns, const Dim& blocks, const Dim& part,
+                         const Dim& bf16_columns) {
     if (has_expert_scale(format)) {
       add_expert_rows(name, format, rows, columns, sets_of(part));
     } else {
-      add_rows(name, rows, columns, blocks);
+      add_rows(name, format, rows, columns, blocks);
     }
-    add(std::string(name), kBF16, {rows, columns});
+    add(std::string(name), kBF16, {rows, bf16_columns});
   }
   // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile, or for each row and block, or with the bytes of rows and their scales; of recovered
-  // values [tokens, rows].
+  // tile, for each row and block, or for each row of an expert, or with the bytes of rows and their
+  // scales; of recovered values [tokens, rows].
   void add_colwise(std::string_view name, const Format& of_rows, const Dim& rows,
                    const Dim& row_blocks, const Dim& columns, const Dim& tokens) {
     const Format& format = recipe_.wgrad_operands;
@@ -146,6 +164,10 @@ class ValueList {
         keeps_bytes ? of_rows.dtype : recipe_.wgrad_operands.dtype,
         {blocks, rows, {"128", kScaleBlock}});
     if (keeps_bytes) return;
+    if (recipe_.wgrad_operands.scale == ScaleOf::kColumn) {
+      add(scales_name(name, recipe_.wgrad_operands), kF32, {experts_, rows});
+      return;
+    }
     const bool has_tiles = recipe_.wgrad_operands.scale == ScaleOf::k128x128;
     add(scales_name(name, recipe_.wgrad_operands), kF32,
         has_tiles ? std::vector{row_blocks, blocks} : std::vector{blocks, rows})
@@ -199,17 +221,17 @@ std::optional<TensorRole> dispatched_role(const Layer& layer) {
 
 void add_forward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("saved_tokens", kI64, kSaved, {Dim{"1", 1}});  // first: at one place for any T
-  list.add_rows("x", d.t, d.h, d.hb, dispatched_role(layer));
+  list.add_rows("x", layer.recipe.tokens, d.t, d.h, d.hb, dispatched_role(layer));
   const Dim starts{"E+1", d.e.value + 1};
   list.add("counts", kI32, {d.e});
   list.add("offs", kI32, {starts});
   list.add("colwise_offs", kI32, {starts});
   list.add("row_map", kI32, {d.t, d.k});
-  list.add_rows_and_bf16("permuted", layer.recipe.tokens, d.p, d.h, d.hb, d.h);
+  list.add_rows_and_bf16("permuted", layer.recipe.tokens, d.p, d.h, d.hb, d.h, d.h);
   list.add("row_tokens", kI32, {d.p});
   list.add("permuted_probs", kF32, {d.p});
   list.add("h1", kBF16, {d.p, d.h1});
-  list.add_rows_and_bf16("act", layer.recipe.activations, d.p, d.i, d.ib, d.i);
+  list.add_rows_and_bf16("act", layer.recipe.activations, d.p, d.i, d.ib, d.i, d.i);
   list.add("h2", kBF16, {d.p, d.h});
 }
 
@@ -233,15 +255,15 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("db1", kF32, kOutput, {d.e, d.h1});
   list.add("db2", kF32, kOutput, {d.e, d.h});
   list.add("bias_dprobs", kF32, {d.p});
-  list.add_rows("dy", d.t, d.h, d.hb, dispatched_role(layer));
+  list.add_rows("dy", layer.recipe.gradients, d.t, d.h, d.hb, dispatched_role(layer));
   const Recipe& recipe = layer.recipe;
-  list.add_rows_and_bf16("grad_permuted", recipe.gradients, d.p, d.h, d.hb, d.h);
+  list.add_rows_and_bf16("grad_permuted", recipe.gradients, d.p, d.h, d.hb, d.h, d.h);
   list.add("dact", kBF16, {d.p, d.i});
   list.add_colwise("grad_colwise", recipe.gradients, d.h, d.hb, d.c, d.p);
   list.add_colwise("act_colwise", recipe.activations, d.i, d.ib, d.c, d.p);
-  list.add_rows_and_bf16("dh1", recipe.gradients, d.p, d.padded_h1, d.h1b, d.i);
+  list.add_rows_and_bf16("dh1", recipe.gradients, d.p, d.padded_h1, d.h1b, d.i, d.wgrad_h1);
   list.add("dprobs_blocks", kF32, {d.p, d.ib});
-  list.add_colwise("dh1_colwise", recipe.gradients, d.padded_h1, d.h1b, d.c, d.p);
+  list.add_colwise("dh1_colwise", recipe.gradients, d.wgrad_h1, d.h1b, d.c, d.p);
   list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c, d.p);
   list.add("dx_permuted", kBF16, {d.p, d.h});
 }

@@ -23,6 +23,11 @@ std::string amax_name(std::string_view name);
 DType topk_ids_dtype(const Layer& layer);
 DType topk_probs_dtype(const Layer& layer);
 
+// Returns the columns of gate or up in rows of dh1 that wgrad's operand is made of: wgrad sorts
+// rows of gate and up, which alternate in dw1, by whole tiles. Quantized rows have as many columns,
+// unless each has one scale.
+int32_t wgrad_intermediate(const Layer& layer);
+
 // Returns whether wgrad's groups of columns start elsewhere than the groups of rows. Quantized
 // columns start at multiples of 128; without quantization columns are rows.
 bool has_colwise_offs(const Layer& layer);

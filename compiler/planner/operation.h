@@ -7,6 +7,7 @@
 #include "compiler/planner/operations/bias_gradient.h"
 #include "compiler/planner/operations/cast_blocks.h"
 #include "compiler/planner/operations/expert_scales.h"
+#include "compiler/planner/operations/group_columns.h"
 #include "compiler/planner/operations/grouped_gemm.h"
 #include "compiler/planner/operations/permute_pad.h"
 #include "compiler/planner/operations/quantize.h"
@@ -28,10 +29,10 @@ namespace moejit::compiler {
 // Each alternative has a module of its own in planner/operations, which names the roles of its
 // reads and writes and makes its kernel.
 using OperationKind =
-    std::variant<QuantizeWeights, QuantizeRows, Route, PermutePad, GroupedGemm,
-                 GroupedGemmActivation, Activate, Unpermute, Transpose, QuantizeColumns, Wgrad,
-                 ActivationBackward, ActivationBackwardTranspose, BiasGradient, BiasDprobs,
-                 MatrixAmax, ExpertScales, CastBlocks>;
+    std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
+                 Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
+                 Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
+                 BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -42,6 +42,7 @@ int32_t enough_registers(const RowChainSpec& spec) {
   switch (spec.load) {
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kMatrixRows:
       return is_scattered ? by_segments(32, 64, 80) : by_segments(32, 40, 64);
     case LoadStage::kGatedRows:
     case LoadStage::kUpRows: return by_segments(64, 64, 128);
@@ -118,6 +119,32 @@ class ChainList {
 
 }  // namespace
 
+namespace {
+
+// Returns a number of registers with which a lane holds its segments of a row.
+int32_t registers_of_row(const RowChainSpec& spec) {
+  const int32_t of_segment = spec.load == LoadStage::kGatedGradientRows ? 48
+                             : has_activation(spec)                     ? 32
+                                                                        : 12;
+  return 24 + of_segment * spec.segments_in_flight;
+}
+
+// The segments of a lane decide how many threads hold a row, and so a CTA.
+std::vector<Candidate<RowChainSpec>> whole_row_candidates(const RowChainSpec& usual) {
+  CandidateList<RowChainSpec> list;
+  list.add(usual);
+  for (const int32_t segments : kSegmentsInFlight)
+    for (const int32_t threads_of_sm : kThreadsPerSm) {
+      const RowChainSpec spec =
+          with_whole_rows(with_threads_per_sm(usual, threads_of_sm), segments);
+      if (registers_of_thread(spec) >= registers_of_row(spec) && spec.threads <= threads_of_sm)
+        list.add(spec);
+    }
+  return std::move(list).take();
+}
+
+}  // namespace
+
 std::string problem_name(const RowChainSpec& spec, const CallBounds& bounds) {
   ProblemName name("row_chain");
   name.add("load", to_string(spec.load));
@@ -127,6 +154,10 @@ std::string problem_name(const RowChainSpec& spec, const CallBounds& bounds) {
   if (spec.quantize == QuantizeStage::kExpert) name.add("format", to_string(spec.format));
   name.add("store", to_string(spec.store));
   name.add("columns", spec.columns);
+  if (spec.load == LoadStage::kMatrixRows) {
+    name.add("sections", spec.sections);
+    name.add("section_rows", spec.section_rows);
+  }
   name.add_unless(0, "pitch", spec.pitch);
   name.add_unless(0, "dprobs_columns", spec.dprobs_columns);
   name.add_unless(0, "local_experts", spec.local_experts);
@@ -138,7 +169,7 @@ std::string problem_name(const RowChainSpec& spec, const CallBounds& bounds) {
   name.add_unless(false, "adds_bias_dprobs", spec.adds_bias_dprobs);
   name.add_unless(false, "interleaved", spec.is_interleaved);
   if (has_bf16_probs(spec)) name.add("probs", to_string(spec.probs));
-  if (!walks_permuted_rows(spec))
+  if (!walks_permuted_rows(spec) && spec.load != LoadStage::kMatrixRows)
     name.add("tokens", rows_class(std::max<int64_t>(bounds.max_tokens, 1)));
   if (touches_permuted_rows(spec)) name.add("rows", rows_class(mean_rows(bounds)));
   return std::move(name).take();
@@ -154,6 +185,7 @@ Choices choices_of(const RowChainSpec& spec) {
 
 std::vector<Candidate<RowChainSpec>> candidates_of(const RowChainSpec& usual,
                                                    const CallBounds& bounds) {
+  if (has_row_scale(usual)) return whole_row_candidates(usual);
   ChainList list(usual, bounds);
   for (const int32_t segments : kSegmentsInFlight)
     for (const int32_t threads : kThreads)

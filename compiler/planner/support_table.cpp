@@ -14,7 +14,8 @@ struct OperandFormats {
 };
 constexpr OperandFormats kRowGemms[] = {{ScaleOf::kNone, ScaleOf::kNone},
                                         {ScaleOf::k1x128, ScaleOf::k128x128},
-                                        {ScaleOf::kExpert, ScaleOf::kExpert}};
+                                        {ScaleOf::kExpert, ScaleOf::kExpert},
+                                        {ScaleOf::kRow, ScaleOf::kRow}};
 
 // Returns what shares a scale that a GEMM gets: recovered values have none.
 ScaleOf gemm_scale(const Format& format) {
@@ -35,11 +36,23 @@ bool has_wgrad(const Recipe& recipe) {
          has_expert_scale(recipe.gradients);
 }
 
+// Returns whether the weights can be cast: both orientations by one kernel, or each from values.
+bool has_weights(const Recipe& recipe) {
+  return !has_scales(recipe.weights_colwise) ||
+         has_row_scale(recipe.weights) == has_row_scale(recipe.weights_colwise);
+}
+
+// Returns whether scales of rows in this format meet complete sums of products.
+bool has_end_scales(const Format& format) {
+  return has_expert_scale(format) || has_row_scale(format);
+}
+
 // Returns whether each GEMM of a recipe has a kernel: fprop, dgrad and wgrad.
 bool has_kernels(const Recipe& recipe) {
   return recipe.has_kernels && has_row_gemm(recipe.tokens, recipe.weights) &&
          has_row_gemm(recipe.activations, recipe.weights) &&
-         has_row_gemm(recipe.gradients, recipe.weights_colwise) && has_wgrad(recipe);
+         has_row_gemm(recipe.gradients, recipe.weights_colwise) && has_weights(recipe) &&
+         has_wgrad(recipe);
 }
 
 tl::unexpected<Error> refuse(const Layer& layer, const Target& target, std::string_view what,
@@ -65,8 +78,9 @@ Result<void> check_support(const Layer& layer, const Target& target) {
     return refuse(layer, target, "recipe", recipe.name, names_of_runnable());
   if (layer.block_size != 128)
     return refuse(layer, target, "block_size", std::to_string(layer.block_size), "128");
+  // Rows that were quantized with a scale of their own are permuted by no kernel.
   if (layer.dispatch == Dispatch::kFp8 &&
-      (!has_scales(recipe.tokens) || has_expert_scale(recipe.tokens)))
+      (!has_scales(recipe.tokens) || has_end_scales(recipe.tokens)))
     return refuse(layer, target, fmt::format("recipe {} with the dispatch", recipe.name),
                   to_string(layer.dispatch), "dispatch \"none\"");
   // The rank that multiplies gets quantized rows of other ranks' tokens, and has no values of them.
@@ -78,7 +92,7 @@ Result<void> check_support(const Layer& layer, const Target& target) {
                   "dispatch \"none\", or the forward pass alone: wgrad quantizes x and dy anew, by "
                   "columns, from bf16 values");
   // Biases meet complete sums before end scales would, and their gradients need the values of rows.
-  if (layer.biases && (has_expert_scale(recipe.tokens) || has_expert_scale(recipe.gradients)))
+  if (layer.biases && (has_end_scales(recipe.tokens) || has_end_scales(recipe.gradients)))
     return refuse(layer, target, fmt::format("recipe {} with biases", recipe.name), "true",
                   "biases false");
   // Groups of 32 fill the contractions of fc1, of fc2 and of dgrad.

@@ -81,11 +81,31 @@ std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds
   return std::move(name).take();
 }
 
+std::string problem_name(const GroupColumnsSpec& spec, const CallBounds& bounds) {
+  ProblemName name("group_columns");
+  name.add("pass", to_string(spec.pass));
+  name.add("source", to_string(spec.source));
+  name.add("columns", spec.columns);
+  if (has_matrices(spec)) {
+    name.add("local_experts", spec.local_experts);
+    name.add("sections", spec.sections);
+    name.add("section_rows", spec.section_rows);
+    name.add_unless(false, "interleaved", spec.is_interleaved);
+    return std::move(name).take();
+  }
+  add_rows(name, spec.local_experts, bounds);
+  if (spec.source != RowSource::kInOrder)
+    name.add("tokens", rows_class(std::max<int64_t>(bounds.max_tokens, 1)));
+  return std::move(name).take();
+}
+
 Choices choices_of(const TransposeSpec& spec) { return thread_choices(spec); }
 
 Choices choices_of(const ColumnCastSpec& spec) { return thread_choices(spec); }
 
 Choices choices_of(const GatedGradientSpec& spec) { return thread_choices(spec); }
+
+Choices choices_of(const GroupColumnsSpec& spec) { return thread_choices(spec); }
 
 std::vector<Candidate<TransposeSpec>> candidates_of(const TransposeSpec& usual,
                                                     const CallBounds& bounds) {
@@ -99,6 +119,11 @@ std::vector<Candidate<ColumnCastSpec>> candidates_of(const ColumnCastSpec& usual
 
 std::vector<Candidate<GatedGradientSpec>> candidates_of(const GatedGradientSpec& usual,
                                                         const CallBounds& bounds) {
+  return thread_candidates(usual, bounds);
+}
+
+std::vector<Candidate<GroupColumnsSpec>> candidates_of(const GroupColumnsSpec& usual,
+                                                       const CallBounds& bounds) {
   return thread_candidates(usual, bounds);
 }
 

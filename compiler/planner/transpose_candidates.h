@@ -3,6 +3,7 @@
 
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/gated_gradient.h"
+#include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/transpose.h"
 #include "compiler/planner/candidate.h"
 
@@ -17,12 +18,14 @@ namespace moejit::compiler {
 std::string problem_name(const TransposeSpec& spec, const CallBounds& bounds);
 std::string problem_name(const ColumnCastSpec& spec, const CallBounds& bounds);
 std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds);
+std::string problem_name(const GroupColumnsSpec& spec, const CallBounds& bounds);
 
 // Return the choices that a kernel was made with. The knobs are `threads` of a CTA and
 // `threads_per_sm`.
 Choices choices_of(const TransposeSpec& spec);
 Choices choices_of(const ColumnCastSpec& spec);
 Choices choices_of(const GatedGradientSpec& spec);
+Choices choices_of(const GroupColumnsSpec& spec);
 
 // Return the legal specs that compute what the usual one computes, at most 29, each once: first the
 // usual one, then others in the order of the resources that they take.
@@ -32,5 +35,7 @@ std::vector<Candidate<ColumnCastSpec>> candidates_of(const ColumnCastSpec& usual
                                                      const CallBounds& bounds);
 std::vector<Candidate<GatedGradientSpec>> candidates_of(const GatedGradientSpec& usual,
                                                         const CallBounds& bounds);
+std::vector<Candidate<GroupColumnsSpec>> candidates_of(const GroupColumnsSpec& usual,
+                                                       const CallBounds& bounds);
 
 }  // namespace moejit::compiler

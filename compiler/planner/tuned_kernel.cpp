@@ -40,6 +40,8 @@ void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const PlanOptions
     kernel.spec = tuned_spec(kernel, ColumnCastSpec(*cast), bounds, options);
   } else if (const auto* const gradient = std::get_if<GatedGradientSpec>(&kernel.spec)) {
     kernel.spec = tuned_spec(kernel, GatedGradientSpec(*gradient), bounds, options);
+  } else if (const auto* const columns = std::get_if<GroupColumnsSpec>(&kernel.spec)) {
+    kernel.spec = tuned_spec(kernel, GroupColumnsSpec(*columns), bounds, options);
   }
 }
 

@@ -13,7 +13,7 @@ inline constexpr float kActivationEps = 1e-10F;  // smallest amax of a 1x128 blo
 inline std::int64_t block_count(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
 
 // A matrix quantized by 1x128 blocks: q is E4M3 [rows, cols], scale_inv is compact [rows,
-// block_count(cols)].
+// block_count(cols)], or [rows] where a row has one scale.
 struct QuantizedRows {
   std::int64_t rows = 0;
   std::int64_t cols = 0;

@@ -60,7 +60,9 @@ std::vector<std::uint8_t> real_rows(const Route& route) {
 
 PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_probs,
                          const Route& route, std::int64_t top_k) {
-  const std::int64_t blocks = block_count(x.cols);
+  // A row has a scale for each block, or one.
+  const std::int64_t blocks =
+      x.rows > 0 ? static_cast<std::int64_t>(x.scale_inv.size()) / x.rows : block_count(x.cols);
   PermutedRows result{{route.rows(), x.cols, {}, {}}, {}};
   result.data.q.assign(route.rows() * x.cols, 0);
   result.data.scale_inv.assign(route.rows() * blocks, 0.0F);

@@ -56,6 +56,7 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
     return transpose->counts_flushed ? 255 : 128;
   if (std::holds_alternative<compiler::ColumnCastSpec>(spec)) return 128;
+  if (std::holds_alternative<compiler::GroupColumnsSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;

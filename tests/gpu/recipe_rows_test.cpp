@@ -61,6 +61,23 @@ Recipe current_scaling_forward() {
   return recipe;
 }
 
+// Scales of whole rows where values flow forward, bf16 backward.
+Recipe rowwise_forward() {
+  Recipe recipe = Recipe::kFp8Rowwise;
+  recipe.name = "fp8_rowwise_forward";
+  recipe.gradients = recipe.weights_colwise = recipe.wgrad_operands = {};
+  return recipe;
+}
+
+// Scales of whole rows where values flow, of 128 tokens in wgrad, whose sums are promoted.
+Recipe rowwise_with_blocks() {
+  Recipe recipe = Recipe::kFp8Rowwise;
+  recipe.name = "fp8_rowwise_with_blocks";
+  recipe.wgrad_operands = compiler::kColumns128x1;
+  recipe.is_backward_fast = false;
+  return recipe;
+}
+
 struct Row {
   Recipe recipe;
   bool has_biases = false;
@@ -148,7 +165,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert},
                       Row{Recipe::kFp8Current},
                       Row{current_scaling_in_e4m3(), false, compiler::Recompute::kMoeExpert},
-                      Row{current_scaling_forward()}),
+                      Row{current_scaling_forward()}, Row{Recipe::kFp8Rowwise},
+                      Row{Recipe::kFp8Rowwise, false, compiler::Recompute::kMoeExpert},
+                      Row{rowwise_forward()}, Row{rowwise_with_blocks()}),
     [](const auto& test) {
       return std::string(test.param.recipe.name) + (test.param.has_biases ? "_with_biases" : "") +
              (test.param.recompute == compiler::Recompute::kNone ? "" : "_recomputed");

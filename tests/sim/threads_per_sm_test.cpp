@@ -37,7 +37,9 @@ std::string chains() {
 std::string transposes() {
   return "#include \"moejit_device/transpose/column_cast.cuh\"\n"
          "#include \"moejit_device/transpose/gated_gradient_columns.cuh\"\n"
-         "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n" +
+         "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n"
+         "#include \"moejit_device/transpose/group_column_scales.cuh\"\n"
+         "#include \"moejit_device/transpose/scaled_column_cast.cuh\"\n" +
          assertion("IgnoreFlushed", usual_threads_per_sm(compiler::TransposeSpec{})) +
          assertion("CountFlushed",
                    usual_threads_per_sm(compiler::TransposeSpec{.counts_flushed = true})) +
@@ -48,11 +50,15 @@ std::string transposes() {
              usual_threads_per_sm(compiler::GatedGradientSpec{})) +
          fmt::format(
              "using Columns = GatedGradientColumns<1, 128, 128, Activation, 0, 64>;\n"
-             "static_assert(Columns::kCtasPerSm * 64 == {});\n"
+             "static_assert(Columns::kCtasPerSm * 64 == {0});\n"
              "using Cast = ColumnCast<1, 128, RowsInOrder<256>, 0, 64>;\n"
-             "static_assert(Cast::kCtasPerSm * 64 == {});\n",
+             "static_assert(Cast::kCtasPerSm * 64 == {1});\n"
+             "using Scales = GroupColumnScales<ExpertRows<1>, 128, RowsInOrder<256>, 0, 64>;\n"
+             "using Scaled = ScaledColumnCast<ExpertRows<1>, 128, RowsInOrder<256>, 64>;\n"
+             "static_assert(Scales::kCtasPerSm * 64 == {2} && Scaled::kCtasPerSm * 64 == {2});\n",
              usual_threads_per_sm(compiler::GatedGradientSpec{.casts_columns = true}),
-             usual_threads_per_sm(compiler::ColumnCastSpec{}));
+             usual_threads_per_sm(compiler::ColumnCastSpec{}),
+             usual_threads_per_sm(compiler::GroupColumnsSpec{}));
 }
 
 TEST(ThreadsPerSm, AreThoseOfTheDeviceCode) {

@@ -41,12 +41,15 @@ class LayerMaker {
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
     has_expert_scales_ = !is_bf16_ && random_.in_percent(20);
+    has_whole_scales_ = !is_bf16_ && !has_expert_scales_ && random_.in_percent(25);
     if (random_.in_percent(1))
       add("recipe", fmt::format("\"{}\"", random_.pick(kWithoutKernels)));
     else if (is_bf16_)
       add("recipe", "\"bf16\"");
     else if (has_expert_scales_)
       add("recipe", "\"fp8_current\"");
+    else if (has_whole_scales_)
+      add("recipe", "\"fp8_rowwise\"");
     else if (random_.in_percent(30))
       add("recipe", "\"fp8_flow\"");
     else
@@ -60,7 +63,8 @@ class LayerMaker {
   }
 
   // Returns whether rows have scales of 128 columns, which blocks may share and dispatch may send.
-  bool has_blocks() const { return !multiplies_bf16() && !has_expert_scales_; }
+  bool has_blocks() const { return !multiplies_bf16() && !has_end_scales(); }
+  bool has_end_scales() const { return has_expert_scales_ || has_whole_scales_; }
 
   // Chooses among the recipes that cast operands of wgrad from values, and the default.
   void choose_casts() {
@@ -148,7 +152,7 @@ class LayerMaker {
     if (random_.in_percent(30))
       add("gate_up_layout", has_gate && random_.in_percent(60) ? "\"interleaved\"" : "\"concat\"");
     if (random_.in_percent(30)) {
-      has_biases_ = !has_expert_scales_ && random_.in_percent(50);
+      has_biases_ = !has_end_scales() && random_.in_percent(50);
       add("biases", has_biases_ ? "true" : "false");
     }
   }
@@ -233,6 +237,7 @@ class LayerMaker {
   bool is_blockwise_ = false;
   bool has_expert_scales_ = false;
   bool is_mx_ = false;
+  bool has_whole_scales_ = false;
   bool is_training_ = false;
   bool has_biases_ = false;
   int64_t experts_ = 1;

@@ -25,6 +25,7 @@ class OperationMaker {
                                                     &OperationMaker::activation,
                                                     &OperationMaker::activation,
                                                     &OperationMaker::transpose,
+                                                    &OperationMaker::scale_columns,
                                                     &OperationMaker::quantize_columns,
                                                     &OperationMaker::swizzle_scales,
                                                     &OperationMaker::multi_cast_transpose,
@@ -75,8 +76,8 @@ class OperationMaker {
 
   // Adds the recipe of rows, and if blocks of these may share scales, how many do.
   void add_recipe(bool may_share) {
-    const bool is_flow = random_.in_percent(60);
-    if (!is_flow) return add_choice("recipe", {"fp8_blockwise", "mxfp8"});
+    const bool is_flow = random_.in_percent(50);
+    if (!is_flow) return add_choice("recipe", {"fp8_blockwise", "fp8_rowwise", "mxfp8"});
     if (may_share) add("scale_sharing_k", random_.between(1, 2));
   }
 
@@ -149,12 +150,19 @@ class OperationMaker {
     if (quantizes) add_recipe(!is_gradient);
   }
 
+  void scale_columns() {
+    name("scale_columns");
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("columns", width());
+  }
+
   void quantize_columns() {
     name("quantize_columns");
     add_experts();
     add("max_permuted_rows", rows());
     add("columns", width());
-    if (random_.in_percent(50)) return;
+    if (random_.in_percent(50)) return add_choice("recipe", {"fp8_blockwise", "fp8_rowwise"});
     add("recipe", "\"mxfp8\"");
     add_flag("rowwise");
   }

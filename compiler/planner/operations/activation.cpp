@@ -11,18 +11,18 @@ KernelPlan make_kernel(const Operation& operation, const Activate& activate, con
                                      ? QuantizeStage::kAmax
                                      : quantize_stage(activate.format, activate.blocks_per_scale);
   KernelPlan kernel{
-      .spec = RowChainSpec{.load = has_gate(activate.activation) ? LoadStage::kGatedRows
-                                                                 : LoadStage::kUpRows,
-                           .transform = TransformStage::kActivationProbability,
-                           .quantize = quantize,
-                           .store = StoreStage::kGroupedRows,
-                           .columns = activate.columns,
-                           .local_experts = activate.local_experts,
-                           .epsilon = activate.format.epsilon,
-                           .segments_in_flight = 2,
-                           .is_interleaved = activate.is_interleaved,
-                           .format = activate.format.dtype,
-                           .activation = activate.activation},
+      .spec = with_whole_rows(
+          {.load = has_gate(activate.activation) ? LoadStage::kGatedRows : LoadStage::kUpRows,
+           .transform = TransformStage::kActivationProbability,
+           .quantize = quantize,
+           .store = StoreStage::kGroupedRows,
+           .columns = activate.columns,
+           .local_experts = activate.local_experts,
+           .epsilon = activate.format.epsilon,
+           .segments_in_flight = 2,
+           .is_interleaved = activate.is_interleaved,
+           .format = activate.format.dtype,
+           .activation = activate.activation}),
       .reasons = {"the routing probability is applied here, so unpermute is a plain sum",
                   "a kernel of its own, which reads h1 again"},
   };

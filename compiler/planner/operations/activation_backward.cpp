@@ -61,7 +61,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
   spec.epsilon = backward.format.epsilon;
   spec.pitch = is_padded ? backward.pitch : 0;
   spec.tells_dprobs = find_write(operation, "output_dprobs") != nullptr;
-  KernelPlan kernel{.spec = spec};
+  KernelPlan kernel{.spec = with_whole_rows(spec)};
   add_arguments(
       kernel, operation,
       {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs", "expert_scales"});

@@ -65,7 +65,7 @@ KernelPlan quantize_and_permute(const Operation& operation, const PermutePad& pe
   const Port* const kept = find_write(operation, "kept_output");
   if (kept != nullptr) spec.store = StoreStage::kRowsAndPermuted;
   KernelPlan kernel{
-      .spec = spec,
+      .spec = with_whole_rows(spec),
       .reasons = {"a row is quantized in registers and written to its destinations"},
   };
   add_permuted_arguments(kernel, operation);
@@ -123,6 +123,12 @@ Operation with_quantize(const Operation& permute, const Operation& quantize) {
   kept.is_optional = kept.is_intermediate = true;
   joined.writes.push_back(std::move(kept));
   return joined;
+}
+
+Operation without_kept_rows(const Operation& permute) {
+  Operation alone = permute;
+  std::erase_if(alone.writes, [](const Port& port) { return port.role == "kept_output"; });
+  return alone;
 }
 
 Operation without_quantize(const Operation& permute) {

@@ -30,6 +30,8 @@ KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
 
 // Joins an operation that permutes rows with the one that quantizes them.
 Operation with_quantize(const Operation& permute, const Operation& quantize);
+// Returns such a joined operation without the quantized rows in the order of tokens.
+Operation without_kept_rows(const Operation& permute);
 // Returns an operation that permutes rows that such a joined operation, or an operation before it,
 // has quantized.
 Operation without_quantize(const Operation& permute);

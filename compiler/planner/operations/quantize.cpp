@@ -10,6 +10,7 @@ QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
   if (has_expert_scale(format)) return QuantizeStage::kExpert;
   if (format.scale == ScaleOf::k1x32)
     return format.is_recovered ? QuantizeStage::k1x32Values : QuantizeStage::k1x32;
+  if (format.scale == ScaleOf::kRow) return QuantizeStage::kRow;
   if (format.rounds_to_bf16) return QuantizeStage::k1x128Rounded;
   return blocks_per_scale == 2 ? QuantizeStage::k1x128Pairs : QuantizeStage::k1x128;
 }
@@ -47,11 +48,29 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
   return kernel;
 }
 
+KernelPlan make_kernel(const Operation& operation, const QuantizeMatrixRows& rows,
+                       const KernelContext&) {
+  KernelPlan kernel{
+      .spec = with_whole_rows({.load = LoadStage::kMatrixRows,
+                               .quantize = quantize_stage(rows.format, 1),
+                               .columns = rows.matrices.columns,
+                               .local_experts = rows.matrices.local_experts,
+                               .epsilon = rows.format.epsilon,
+                               .sections = rows.matrices.sections,
+                               .section_rows = rows.matrices.section_rows,
+                               .is_interleaved = rows.matrices.is_interleaved}),
+      .reasons = {"all experts in one launch, one scale per row, which is read once"},
+  };
+  add_arguments(kernel, operation, {"input", "skip", "output"});
+  return kernel;
+}
+
 KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows, const KernelContext&) {
   KernelPlan kernel{
-      .spec = RowChainSpec{.quantize = quantize_stage_of_bf16(rows.format, rows.blocks_per_scale),
+      .spec =
+          with_whole_rows({.quantize = quantize_stage_of_bf16(rows.format, rows.blocks_per_scale),
                            .columns = rows.columns,
-                           .epsilon = rows.format.epsilon},
+                           .epsilon = rows.format.epsilon}),
       .reasons = {std::string(rows.reason)},
   };
   add_arguments(kernel, operation, {"input", "output"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/planner/operations/group_columns.h"
 #include "compiler/recipe.h"
 
 #include <cstdint>
@@ -28,6 +29,14 @@ struct QuantizeWeights {
   bool has_expert_scale = false;
 };
 
+// Quantizes the rows of matrices, each with a scale of its own. Reads input [E, sections *
+// section_rows, columns] and skip [1], and writes output of the same shape, as QuantizeWeights
+// does.
+struct QuantizeMatrixRows {
+  ColumnGroups matrices;
+  Format format = {};
+};
+
 // Quantizes rows. Reads input [T, columns], writes output [T, columns].
 struct QuantizeRows {
   int32_t columns = 0;
@@ -43,9 +52,12 @@ QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale);
 
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
                        const KernelContext& context);
+KernelPlan make_kernel(const Operation& operation, const QuantizeMatrixRows& rows,
+                       const KernelContext& context);
 KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows,
                        const KernelContext& context);
 inline void narrow(Operation&, const QuantizeWeights&) {}
+inline void narrow(Operation&, const QuantizeMatrixRows&) {}
 inline void narrow(Operation&, const QuantizeRows&) {}
 
 }  // namespace moejit::compiler

@@ -48,6 +48,12 @@ MOEJIT_DEVICE BlockScale e4m3_scale_from_amax(float amax) {
           .scale_inv = is_one ? 1.0f : ptx::float_from_bits(inverse_bits)};
 }
 
+// Returns the factors of a block whose scale_inv is stored.
+MOEJIT_DEVICE BlockScale scale_of_inverse(float scale_inv) {
+  const uint32_t exponent = ptx::bits_of(scale_inv) >> 23;  // 0 stands for 2^-127
+  return {.scale = ptx::float_from_bits((254u - exponent) << 23), .scale_inv = scale_inv};
+}
+
 // Cast two or four values times `scale` to one e4m3 byte each, the first in the lowest byte.
 MOEJIT_DEVICE uint16_t quantize_pair(const float* value, float scale) {
   return ptx::e4m3_pair(ptx::multiply(value[0], scale), ptx::multiply(value[1], scale));

@@ -34,6 +34,8 @@ struct RowChainParams {
   void* dprobs;                // [T, K] f32 or bf16, kRowsAndProbs: sums of the blocks
   const float* bias_dprobs;    // [P], kRowsAndProbs if asked for: added after the blocks
   const float* expert_scales;  // [E], stores that cast: what values are multiplied by
+  const uint32_t* skip;        // [1] or null, rows of matrices: where it is not 0, nothing is
+                               // written
   CallTokens call;
 };
 

@@ -10,12 +10,12 @@ namespace moejit::device {
 
 namespace detail {
 
-// Writes zeros to the pad rows of all groups: data, scales of rows if there are any and, if they
-// move, probabilities. The
-// rows are dealt out to the warps of the grid one by one; the lanes of a warp look up 32 of its
-// rows at a time.
+// Writes zeros to the pad rows of all groups: data, kScales scales of a row and, if they move,
+// probabilities. The rows are dealt out to the warps of the grid one by one; the lanes of a warp
+// look up 32 of its rows at a time.
 template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element,
-          bool kHasScales = sizeof(Element) == sizeof(E4m3)>
+          int32_t kScales =
+              sizeof(Element) == sizeof(E4m3) ? ceil_div(kColumns, kSegmentColumns) : 0>
 struct PadRowWriter {
   const RowChainParams& params;
 
@@ -36,13 +36,12 @@ struct PadRowWriter {
  private:
   MOEJIT_DEVICE void write_zeros(int64_t row) const {
     constexpr int32_t kRun = 16 / sizeof(Element);
-    constexpr int32_t kScales = ceil_div(kColumns, kSegmentColumns);
     const auto data = ptx::global(static_cast<Element*>(params.output)) + row * kColumns;
     const int32_t lane = ptx::lane_index();
     for (int32_t column = kRun * lane; column < kColumns; column += kRun * 32) {
       ptx::store_streaming(ptx::as<Bytes16>(data + column), Bytes16{});
     }
-    if constexpr (kHasScales) {
+    if constexpr (kScales > 0) {
       const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
       for (int32_t i = lane; i < kScales; i += 32) ptx::store(scales + i, 0.0f);
     }

@@ -23,8 +23,52 @@ MOEJIT_DEVICE int32_t value_column() {
   return column_group_of(ptx::lane_index()) * kValueBlockColumns;
 }
 
+// Returns the larger magnitudes of eight pairs of bf16; NaN counts as nothing. Signs are not
+// defined.
+MOEJIT_DEVICE Bytes16 larger_magnitudes(const Bytes16& a, const Bytes16& b) {
+  Bytes16 larger;
+#pragma unroll
+  for (int32_t w = 0; w < 4; ++w) {
+    larger.word[w] = ptx::larger_bf16_magnitudes(a.word[w], b.word[w]);
+  }
+  return larger;
+}
+
+// Returns the largest magnitudes of this lane's columns in the lanes of all four groups of rows:
+// those that are multiples of 8 apart.
+MOEJIT_DEVICE Bytes16 max_of_row_groups(Bytes16 amax) {
+#pragma unroll
+  for (int32_t mask = 8; mask < 32; mask *= 2) {
+    Bytes16 other;
+#pragma unroll
+    for (int32_t w = 0; w < 4; ++w) other.word[w] = ptx::shuffle_xor(amax.word[w], mask);
+    amax = larger_magnitudes(amax, other);
+  }
+  return amax;
+}
+
+// Computes the scales of eight columns from their largest magnitudes.
+template <uint32_t kEpsilonBits>
+MOEJIT_DEVICE void scales_of_magnitudes(const Bytes16& amax,
+                                        BlockScale (&scale)[kValueBlockColumns]) {
+#pragma unroll
+  for (int32_t w = 0; w < 4; ++w) {
+    const uint32_t pair = amax.word[w];
+    scale[2 * w] =
+        e4m3_scale_from_amax<kEpsilonBits>(ptx::absolute(ptx::float_from_bf16_low(pair)));
+    scale[2 * w + 1] =
+        e4m3_scale_from_amax<kEpsilonBits>(ptx::absolute(ptx::float_from_bf16_high(pair)));
+  }
+}
+
 struct ValueBlock {
   ByteBlock rows;  // bf16, in the order of memory
+
+  // Raises the magnitudes of this lane's columns to those of its rows.
+  MOEJIT_DEVICE void raise_magnitudes(Bytes16& amax) const {
+#pragma unroll
+    for (int32_t r = 0; r < kBlockBytes; ++r) amax = larger_magnitudes(amax, rows.row[r]);
+  }
 
   // Returns the scales of this lane's columns over 128 rows, of both warps, which meet at
   // `barrier`. `slots` are kPairSlotBytes: reads of values before must have ended.
@@ -39,17 +83,11 @@ struct ValueBlock {
     const int32_t column_group = column_group_of(lane);
     const Bytes16 upper = ptx::load(slots + column_group);
     const Bytes16 lower = ptx::load(slots + (kWarpSlots + column_group));
-#pragma unroll
-    for (int32_t w = 0; w < 4; ++w) {
-      const uint32_t pair = ptx::larger_bf16_magnitudes(upper.word[w], lower.word[w]);
-      scale[2 * w] =
-          e4m3_scale_from_amax<kEpsilonBits>(ptx::absolute(ptx::float_from_bf16_low(pair)));
-      scale[2 * w + 1] =
-          e4m3_scale_from_amax<kEpsilonBits>(ptx::absolute(ptx::float_from_bf16_high(pair)));
-    }
+    scales_of_magnitudes<kEpsilonBits>(larger_magnitudes(upper, lower), scale);
   }
 
-  // Casts column i and stores it at `target` + 128 * i.
+  // Casts column i and stores it at `target` + kPitch * i.
+  template <int64_t kPitch = 128>
   MOEJIT_DEVICE void store_columns(const BlockScale (&scale)[kValueBlockColumns],
                                    ptx::GlobalPtr<uint8_t> target) const {
 #pragma unroll
@@ -65,7 +103,7 @@ struct ValueBlock {
         }
         column.word[q] = quantize_quad(value, scale[i].scale);
       }
-      ptx::store_streaming(ptx::as<Bytes16>(target + 128 * i), column);
+      ptx::store_streaming(ptx::as<Bytes16>(target + kPitch * i), column);
     }
   }
 
@@ -74,23 +112,8 @@ struct ValueBlock {
   // the lanes of all groups of rows; NaN counts as nothing. Signs are not defined.
   MOEJIT_DEVICE Bytes16 magnitudes_of_warp() const {
     Bytes16 amax = {};
-#pragma unroll
-    for (int32_t r = 0; r < kBlockBytes; ++r) {
-#pragma unroll
-      for (int32_t w = 0; w < 4; ++w) {
-        amax.word[w] = ptx::larger_bf16_magnitudes(amax.word[w], rows.row[r].word[w]);
-      }
-    }
-    // Lanes that are multiples of 8 apart have the same columns of the four groups of rows.
-#pragma unroll
-    for (int32_t mask = 8; mask < 32; mask *= 2) {
-#pragma unroll
-      for (int32_t w = 0; w < 4; ++w) {
-        amax.word[w] =
-            ptx::larger_bf16_magnitudes(amax.word[w], ptx::shuffle_xor(amax.word[w], mask));
-      }
-    }
-    return amax;
+    raise_magnitudes(amax);
+    return max_of_row_groups(amax);
   }
 };
 

@@ -110,6 +110,28 @@ TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
             std::string::npos);
 }
 
+TEST(OperationKernels, AreThoseOfALayerWhoseRowsHaveOneScale) {
+  const LayerPlan layer = layer_plan(R"(, "recipe": "fp8_rowwise")");
+  const int64_t p = layer.layer.max_permuted_rows;
+  const std::string_view recipe = R"(, "recipe": "fp8_rowwise")";
+  expect_kernel_of(layer,
+                   tokens("quantize_permute_pad", fmt::format(R"(, "columns": 512{})", recipe)));
+  expect_kernel_of(
+      layer, tokens("quantize_permute_pad_grad", fmt::format(R"(, "columns": 512{})", recipe)));
+  for (const std::string_view name : {"activation_quantize", "activation_backward_quantize"})
+    expect_kernel_of(layer, rows(name, p, fmt::format(R"(, "intermediate": 192{})", recipe)));
+  const auto pass = [](const Plan& plan, std::string_view operation) {
+    return std::get<GroupColumnsSpec>(
+        std::ranges::find(plan.kernels, operation, &KernelPlan::operation)->spec);
+  };
+  const auto alone = [&](std::string_view name, std::string_view with) {
+    return pass(plan_of(operation_of(rows(name, p, with))), name);
+  };
+  EXPECT_EQ(alone("scale_columns", R"(, "columns": 192)"), pass(layer, "scale_columns_act"));
+  EXPECT_EQ(alone("quantize_columns", R"(, "columns": 192, "recipe": "fp8_rowwise")"),
+            pass(layer, "quantize_columns_act"));
+}
+
 TEST(OperationKernels, AreThoseOfALayerInBf16) {
   const LayerPlan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
   const int64_t p = layer.layer.max_permuted_rows;

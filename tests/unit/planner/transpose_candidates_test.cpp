@@ -16,6 +16,7 @@ constexpr CallBounds kBounds{.max_tokens = 8192,
                              .max_permuted_rows = 65536 + 4096};
 const TransposeSpec kTranspose{.local_experts = 32, .columns = 2048};
 const ColumnCastSpec kCast{.local_experts = 32, .columns = 2048};
+const GroupColumnsSpec kGroupCast{.pass = ColumnPass::kCast, .local_experts = 32, .columns = 2048};
 const GatedGradientSpec kGradient{.local_experts = 32, .columns = 2048};
 
 // 256, 384 and 512 threads of an SM in whole CTAs of 64 to 512: 3, 2 and 4.
@@ -44,6 +45,7 @@ std::set<Choices> choices_of_candidates(const Spec& usual, const CallBounds& bou
 TEST(TransposeCandidates, HaveWholeCtasOfAnSmAndTheUsualOneFirst) {
   EXPECT_EQ(choices_of_candidates(kTranspose, kBounds), kAll);
   EXPECT_EQ(choices_of_candidates(kCast, kBounds), kAll);
+  EXPECT_EQ(choices_of_candidates(kGroupCast, kBounds), kAll);
   EXPECT_EQ(choices_of_candidates(kGradient, kBounds), kAll);
 }
 

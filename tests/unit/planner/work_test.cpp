@@ -66,6 +66,42 @@ TEST(ColumnCastWork, ReadsRowsOfBf16AndWritesAScaleForEachColumn) {
   EXPECT_EQ(bytes(casts) - bytes(tiles), 3 * 4 * (272 - 3));
 }
 
+TEST(WholeRowWork, CountsOneScaleOfARow) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const auto bytes = [&](const auto& spec) {
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+  };
+  RowChainSpec chain{.quantize = QuantizeStage::kRow, .columns = 272};
+  EXPECT_EQ(bytes(chain), 10 * (2 * 272 + 272 + 4));
+  chain.load = LoadStage::kMatrixRows;
+  chain.local_experts = 3;
+  chain.sections = 2;
+  chain.section_rows = 16;
+  EXPECT_EQ(bytes(chain), 96 * (2 * 272 + 272 + 4));
+  const RowChainSpec gradient{.load = LoadStage::kGatedGradientRows,
+                              .transform = TransformStage::kActivationBackward,
+                              .quantize = QuantizeStage::kRow,
+                              .store = StoreStage::kGroupedGatedRows,
+                              .columns = 272};
+  EXPECT_EQ(bytes(gradient), 31 * (3 * 2 * 272 + 4) + 48 * (2 * 272 + 4 + 4 * 3));
+}
+
+TEST(GroupColumnsWork, ReadsRowsOfBf16InBothPasses) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const auto bytes = [&](const auto& spec) {
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+  };
+  GroupColumnsSpec spec{.local_experts = 3, .columns = 272};
+  EXPECT_EQ(bytes(spec), 272 * (2 * 31 + 4 * 3));
+  spec.pass = ColumnPass::kCast;
+  EXPECT_EQ(bytes(spec), 272 * (2 * 31 + 31 + 4 * 3));
+  spec.source = RowSource::kGathered;
+  EXPECT_EQ(bytes(spec), 272 * (2 * 6 + 31 + 4 * 3) + 4 * 31);
+  spec.source = RowSource::kInOrder;
+  spec.section_rows = 16;
+  EXPECT_EQ(bytes(spec), 272 * (3 * 48 + 4 * 3));
+}
+
 TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const int64_t choices = 10 * 4;

@@ -1,0 +1,33 @@
+// activation: bf16 rows of gate and up, swiglu * probability, rounded to bf16, stored in their
+//   order, pad rows as zeros
+// row_chain load=gated_rows transform=activation_probability activation=swiglu quantize=none
+//   store=grouped_rows columns=2048 local_experts=8 top_k=0 epsilon=0 threads=128
+//   segments_in_flight=2
+#include "moejit_device/stage/row_chain.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kColumns = 2048;        // of a row that is stored
+constexpr int32_t kLocalExperts = 8;      // groups of rows
+constexpr int32_t kThreads = 128;         // per CTA
+constexpr int32_t kSegmentsInFlight = 2;  // segments loaded before one is used
+
+// silu(gate) * up
+struct Activation {
+  static constexpr bool kIsZeroAtZero = true;
+  MOEJIT_DEVICE static float value(float gate, float up) {
+    const float t1 = sigmoid(gate);
+    const float t2 = ptx::multiply(gate, t1);
+    const float t3 = ptx::multiply(t2, up);
+    return t3;
+  }
+};
+
+using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability<Activation>,
+                        QuantizeNone, StoreGroupedRows<kColumns, kLocalExperts>, kThreads,
+                        kSegmentsInFlight>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
+              moejit_activation_swiglu_bf16_bf16_1x128_97b4505f, RowChainParams) {
+  Kernel::run(params);
+}
