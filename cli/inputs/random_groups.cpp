@@ -35,7 +35,10 @@ void route_tokens(const OperationPlan& plan, uint64_t seed, RandomGroups& groups
 void fill_groups(const OperationPlan& plan, uint64_t seed, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";
-  const int64_t size = has_rows ? groups.dims.rows : groups.dims.columns;
+  // Where no tensor tells P, it is the plan's.
+  const int64_t most = plan.bounds.max_permuted_rows;
+  const int64_t columns = groups.dims.columns;
+  const int64_t size = has_rows ? groups.dims.rows : most > 0 ? std::min(columns, most) : columns;
   const int64_t alignment =
       has_rows && size < 128 * count ? std::max(16, plan.bounds.splits_alignment) : 128;
   const int64_t rows = std::max(size / 2, size - count * (alignment - 1));
