@@ -13,7 +13,8 @@ HostTensor join_column_blocks(const HostTensor& blocks);
 // 128] becomes "x_colwise_q.e" [H, counts[e]], and "x_colwise_scale_inv" F32 [ceil(H/128), C/128],
 // one scale for each 128x128 tile, or [C/128, H], becomes "x_colwise_scale_inv.e"
 // [ceil(counts[e]/128), H], one for each column of the transposed matrix and 128 of its rows. Needs
-// "counts" and "offs" or, if present, "colwise_offs". Operands of values in bf16 lie as rows and stay.
+// "counts" and "offs" or, if present, "colwise_offs". Operands of values in bf16 lie as rows and
+// stay.
 void slice_colwise(TensorMap& tensors);
 
 }  // namespace moejit::cli

@@ -46,10 +46,10 @@ bool is_chosen(const Digest& key, uint32_t seed) {
 // Most registers of a thread, of the 65536 that an SM has: rows and tiles need loads in flight on
 // at least 512 threads, and rows need them from more where they take few each; the GEMM is one CTA
 // of 384 whose warps trade registers among themselves. A transpose, or a cast by columns, has 64 in
-// flight on 512 threads,
-// and a gated gradient's tile is on as many; a transpose that counts is on 256. A cast of bf16 has
-// half of that in flight, on 1024 threads, and so has the sum of a token's rows, four at a time; a
-// list of more than eight rows takes registers too.
+// flight on 512 threads, and a gated gradient's tile is on as many; a transpose that counts is on
+// 256, and a block that is cast by rows and by columns on 384. A cast of bf16 has half of that in
+// flight, on 1024 threads, and so has the sum of a token's rows, four at a time; a list of more
+// than eight rows takes registers too.
 int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GroupedGemmSpec>(spec)) return 168;
   if (std::holds_alternative<compiler::ContractionGroupedGemmSpec>(spec)) return 168;
@@ -58,6 +58,8 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::ColumnCastSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GroupColumnsSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
+  if (const auto* block = std::get_if<compiler::BlockCastSpec>(&spec))
+    return block->casts_rows && block->casts_columns ? 168 : 128;
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;
   if (const auto* rows = std::get_if<compiler::RowChainSpec>(&spec))
