@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device.h"
-#include "runtime/simulator/cta.h"
+#include "runtime/simulator/cta_pool.h"
 #include "runtime/simulator/kernel_image.h"
+#include "runtime/simulator/prepared_launch.h"
 #include "runtime/simulator/tensor_map.h"
 
 #include <algorithm>
@@ -17,31 +18,6 @@ namespace moejit::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Keeps CTAs from launch to launch: their stacks and records are already in memory.
-class CtaPool {
- public:
-  std::unique_ptr<Cta> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<Cta> cta = std::move(idle_.back());
-        idle_.pop_back();
-        return cta;
-      }
-    }
-    std::unique_ptr<StackSlab> slab = StackSlab::create();
-    return slab == nullptr ? nullptr : std::make_unique<Cta>(std::move(slab));
-  }
-  void give_back(std::unique_ptr<Cta> cta) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(cta));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Cta>> idle_;
-};
 
 // The CTAs of one launch, by clusters, in a random order, shared by several host threads. Of
 // several reports it keeps the one of the earliest CTA in that order, so that the number of host
@@ -163,6 +139,9 @@ class Simulator final : public Device {
       bits->set_range(reinterpret_cast<uintptr_t>(address), static_cast<uint64_t>(bytes));
     }
   }
+  static const KernelImage* image_of(const LoadedKernel* kernel) {
+    return dynamic_cast<const KernelImage*>(kernel);
+  }
   Result<void> run(const Launch& launch);
 
   SimulatorOptions options_;
@@ -171,72 +150,12 @@ class Simulator final : public Device {
   CtaPool ctas_;
 };
 
-// Warps and warpgroups of both CTAs of a cluster are counted together, and are fibers of one slab.
-Result<void> check_cluster(const LaunchRequest& request, const KernelImage& kernel) {
-  const int32_t cluster = kernel.description().cluster_ctas;
-  if (cluster == 1) return {};
-  const bool is_simulated = cluster == 2 && request.threads % sim::kWarpgroupThreads == 0 &&
-                            cluster * request.threads <= StackSlab::kMaxThreads;
-  if (is_simulated && request.ctas % cluster == 0) return {};
-  return fail(
-      Stage::kLaunch, ErrorCode::kInvalidValue,
-      fmt::format("kernel {} with clusters of {}: got {} CTAs of {} threads, wanted whole "
-                  "clusters of 2, of warpgroups, of at most {} threads",
-                  kernel.entry(), cluster, request.ctas, request.threads, StackSlab::kMaxThreads));
-}
-
-Result<void> check_launch(const LaunchRequest& request, const KernelImage& kernel,
-                          const compiler::Target& target) {
-  const auto refuse = [&](std::string_view what, int64_t got, std::string_view wanted,
-                          int64_t limit) {
-    return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
-                fmt::format("{} of kernel {}: got {}, wanted {} {}", what, kernel.entry(), got,
-                            wanted, limit));
-  };
-  const sim::KernelDescription& description = kernel.description();
-  const int32_t most_threads = std::min(description.max_threads, target.max_threads_per_cta);
-  if (request.ctas < 0 || request.ctas > INT32_MAX) {
-    return refuse("number of CTAs", request.ctas, "0 to", INT32_MAX);
-  }
-  MOEJIT_TRY(check_cluster(request, kernel));
-  if (request.threads < 1 || request.threads > most_threads) {
-    return refuse("threads per CTA", request.threads, "1 to", most_threads);
-  }
-  if (request.shared_bytes < 0 || request.shared_bytes > target.shared_memory_bytes) {
-    return refuse("bytes of dynamic shared memory", request.shared_bytes, "0 to",
-                  target.shared_memory_bytes);
-  }
-  if (request.params.size() != description.params_bytes) {
-    return refuse("bytes of parameters", static_cast<int64_t>(request.params.size()), "exactly",
-                  description.params_bytes);
-  }
-  return {};
-}
-
 Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) {
-  const auto* kernel = dynamic_cast<const KernelImage*>(request.kernel);
-  if (kernel == nullptr) {
-    return fail(Stage::kLaunch, ErrorCode::kInternal,
-                "the kernel to launch was not loaded by the simulator");
-  }
-  MOEJIT_TRY(check_launch(request, *kernel, target_));
+  MOEJIT_TRY_ASSIGN(const auto prepared,
+                    PreparedLaunch::make(request, image_of(request.kernel), target_, allocations_,
+                                         options_.seed));
   if (request.ctas == 0) return {};
-  const LaunchMemory memory(request.regions, allocations_);
-  // The copy of the record has the alignment that tensor maps in it need.
-  std::vector<device::TensorMap> aligned(request.params.size() / sizeof(device::TensorMap) + 1);
-  const std::span<std::byte> params =
-      std::as_writable_bytes(std::span(aligned)).first(request.params.size());
-  std::memcpy(params.data(), request.params.data(), params.size());
-  return run(Launch{.kernel = kernel->entry(),
-                    .entry = kernel->description().entry,
-                    .params = params,
-                    .ctas = static_cast<int32_t>(request.ctas),
-                    .threads = request.threads,
-                    .ctas_per_sm = kernel->description().ctas_per_sm,
-                    .cluster_ctas = kernel->description().cluster_ctas,
-                    .shared_bytes = static_cast<uint32_t>(request.shared_bytes),
-                    .seed = options_.seed,
-                    .memory = &memory});
+  return run(prepared->launch);
 }
 
 Result<void> Simulator::run(const Launch& launch) {
