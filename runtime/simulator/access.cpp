@@ -64,6 +64,9 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
                              "multiple of {}",
                              verb_of(kind), bytes, number, bytes));
   }
+  if (rank_ != nullptr && is_symmetric(number)) {
+    return access_symmetric(number, bytes, kind, site);
+  }
   const GlobalActor now = global_actor();
   if (!launch_->memory->access(number, bytes, kind, now)) {
     report(site, launch_->memory->explain(number, bytes, kind, now));

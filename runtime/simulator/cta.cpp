@@ -2,6 +2,7 @@
 #include "runtime/simulator/cta.h"
 
 #include "runtime/simulator/calls.h"
+#include "runtime/simulator/group/group_state.h"
 #include "runtime/simulator/site_format.h"
 
 #include <algorithm>
@@ -23,6 +24,8 @@ int32_t registers_at_start(const Launch& launch) {
 }  // namespace
 
 Cta::Cta(std::unique_ptr<StackSlab> slab) : slab_(std::move(slab)), fibers_(*slab_) {}
+
+Cta::~Cta() = default;
 
 uint32_t Cta::warps_of(int32_t cta) const {
   const int32_t warps = (launch_->threads + sim::kWarpLanes - 1) / sim::kWarpLanes;
@@ -63,23 +66,31 @@ void Cta::start(const Launch& launch, int32_t first) {
   }
 }
 
-std::optional<std::string> Cta::run(const Launch& launch, int32_t first) {
-  start(launch, first);
-  // Each CTA has a seed of its own, so that it runs the same whichever host thread runs it.
-  Random random(launch.seed ^ (static_cast<uint64_t>(first) << 32));
+// Returns the functions that the threads run.
+Fibers::Work Cta::work() {
+  return {.body =
+              [](void* self) {
+                const Launch& running = *static_cast<Cta*>(self)->launch_;
+                running.entry(running.params.data());
+              },
+          .on_exit = [](void* self) { static_cast<Cta*>(self)->exited(); },
+          .on_idle = [](void* self) { return static_cast<Cta*>(self)->progress(); },
+          .context = this};
+}
+
+// Returns the seed of the threads' order and chooses how quick agents are. Each CTA has a seed of
+// its own, so that it runs the same whichever host thread runs it.
+uint64_t Cta::seed_of(const Launch& launch) {
+  Random random(launch.seed ^ (static_cast<uint64_t>(first_cta_) << 32));
   const uint64_t seed = random.next();
   constexpr std::array<uint32_t, 4> kHastes{1, 8, 64, 0};
   haste_ = kHastes[random.below(4)];
-  const Fibers::Outcome outcome =
-      fibers_.run(thread_count(), seed,
-                  {.body =
-                       [](void* self) {
-                         const Launch& running = *static_cast<Cta*>(self)->launch_;
-                         running.entry(running.params.data());
-                       },
-                   .on_exit = [](void* self) { static_cast<Cta*>(self)->exited(); },
-                   .on_idle = [](void* self) { return static_cast<Cta*>(self)->progress(); },
-                   .context = this});
+  return seed;
+}
+
+std::optional<std::string> Cta::run(const Launch& launch, int32_t first) {
+  start(launch, first);
+  const Fibers::Outcome outcome = fibers_.run(thread_count(), seed_of(launch), work());
   switch (outcome) {
     case Fibers::Outcome::kAllExited: return describe_left_over();
     case Fibers::Outcome::kStopped: return std::move(report_);
@@ -118,6 +129,7 @@ void Cta::exited() {
 // Describes copies into shared memory that outlive the CTA and would land in the memory of the next
 // CTA.
 std::optional<std::string> Cta::describe_left_over() {
+  if (std::optional<std::string> trouble = land_all_bulk_rows()) return trouble;
   for (const Mbarrier& barrier : mbarriers_.all()) {
     if (barrier.waited_phases >= barrier.copied_phases) continue;
     return sentence(barrier.last_copy.thread, barrier.last_copy.site,
@@ -130,8 +142,9 @@ std::optional<std::string> Cta::describe_left_over() {
 
 std::string Cta::sentence(int32_t thread, sim::Site site, std::string_view what) const {
   const int32_t cta = cta_of(thread);
-  return fmt::format("kernel {}, CTA {}, thread {}, {}: {}", launch_->kernel, first_cta_ + cta,
-                     thread - cta * launch_->threads, site, what);
+  const std::string rank = rank_ == nullptr ? "" : fmt::format("rank {}, ", rank_->rank);
+  return fmt::format("{}kernel {}, CTA {}, thread {}, {}: {}", rank, launch_->kernel,
+                     first_cta_ + cta, thread - cta * launch_->threads, site, what);
 }
 
 // Reports an error of a thread. Fibers are not unwound: `what` is emptied, so that it holds no

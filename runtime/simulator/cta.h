@@ -17,6 +17,11 @@
 
 namespace moejit::runtime {
 
+struct GroupState;
+struct RankCta;
+struct Trouble;
+struct WaitSummary;
+
 // The parts of a launch that all of its CTAs share.
 struct Launch {
   std::string_view kernel;
@@ -40,10 +45,25 @@ struct Launch {
 class Cta {
  public:
   explicit Cta(std::unique_ptr<StackSlab> slab);
+  ~Cta();
 
   // Runs a cluster, without clusters a CTA, to its end: that whose first CTA is `first`. Returns a
   // sentence about the first rule that it broke, if any.
   std::optional<std::string> run(const Launch& launch, int32_t first);
+
+  // group/run_in_group.cpp: a CTA of a group's rank runs in parts, between those of other CTAs.
+  enum class Part { kEnded, kReported, kSetAside };
+  void begin(const Launch& launch, int32_t first, std::unique_ptr<RankCta> rank);
+  Part go_on();
+  bool is_anybody_ready() const { return fibers_.is_anybody_ready(); }
+  void wake(int32_t thread) {
+    fibers_.wake(thread / sim::kWarpLanes, 1u << (thread % sim::kWarpLanes));
+  }
+  void add_waits_to(WaitSummary& summary) const;
+  std::string take_report() { return std::move(report_); }
+  std::string describe_waits() const;
+  RankCta* rank() { return rank_.get(); }
+  std::unique_ptr<RankCta> take_rank();
 
   // sync.cpp
   void sync_cta(sim::Site site);
@@ -80,6 +100,17 @@ class Cta {
   void commit_tensor_stores();
   void wait_tensor_stores(int32_t pending_groups);
 
+  // bulk_stores.cpp
+  void store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Site site);
+  void land_bulk_stores(int32_t pending_groups);
+
+  // group/system_calls.cpp
+  uint32_t load_flag(const void* flag, sim::Site site);
+  uint32_t wait_flag(const void* flag, uint32_t wanted, uint64_t deadline, sim::Site site);
+  void store_flag(void* flag, uint32_t value, bool is_release, sim::Site site);
+  void fence_system();
+  uint64_t global_nanoseconds(sim::Site site);
+
   // wgmma.cpp
   void issue_wgmma(const sim::WgmmaLane& lane, sim::Site site);
   void fence_wgmma(sim::Site site);
@@ -101,12 +132,13 @@ class Cta {
     kCollective,
     kMbarrier,
     kWarpgroup,
+    kFlag,
     kExited,
   };
   struct Thread {
     Waiting waiting = Waiting::kNot;
     // Number of the barrier or the collective; for an mbarrier twice the index plus the parity; for
-    // a warpgroup eight times the index plus the step.
+    // a warpgroup eight times the index plus the step; for a flag low bits of its address.
     int32_t detail = 0;
     sim::Site site{};
   };
@@ -158,6 +190,8 @@ class Cta {
 
   // cta.cpp
   void start(const Launch& launch, int32_t first);
+  Fibers::Work work();
+  uint64_t seed_of(const Launch& launch);
   void exited();
   [[noreturn]] void report_of(int32_t thread, sim::Site site, std::string& what);
   std::string sentence(int32_t thread, sim::Site site, std::string_view what) const;
@@ -208,6 +242,26 @@ class Cta {
   void land_row_of_store(const TensorCopy& copy, int32_t row);
   void land_stores(int32_t thread, uint32_t before);
 
+  // bulk_stores.cpp
+  void take_bulk_row(const TensorCopy& copy, int32_t row);
+  std::optional<std::string> land_bulk_row(const BulkRow& row);
+  std::optional<std::string> land_all_bulk_rows();
+
+  // group/symmetric_access.cpp
+  bool is_symmetric(uintptr_t address) const;
+  void* access_symmetric(uintptr_t address, uint32_t bytes, sim::Access kind, sim::Site site);
+  void check_symmetric_copy(uintptr_t address, uint32_t bytes, sim::Site site);
+  std::optional<std::string> land_symmetric_row(const BulkRow& row);
+  std::string describe(const Trouble& trouble, const char* verb, uint64_t bytes) const;
+  std::string describe_flag_wait(int32_t thread) const;
+  // group/system_calls.cpp
+  uintptr_t flag_at(const void* flag, bool is_write, sim::Site site);
+  uint32_t read_flag(uintptr_t flag, sim::Site site);
+  void wait_for_change(uintptr_t flag, uint32_t wanted, uint32_t seen, uint64_t deadline,
+                       bool is_poll, sim::Site site);
+  void order_peer_stores();
+  void set_aside_now_and_then();
+
   // wgmma.cpp
   MatrixOperand operand_of(uint64_t descriptor, const char* name, bool is_mn_major,
                            int32_t elements, sim::Site site);
@@ -243,6 +297,7 @@ class Cta {
   std::vector<Agent> agents_;
   std::unique_ptr<WgmmaBuffers> wgmma_buffers_;
   std::string report_;
+  std::unique_ptr<RankCta> rank_;  // null outside of a group
 };
 
 // Returns "shuffle_xor" and so on.

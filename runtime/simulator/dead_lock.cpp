@@ -39,6 +39,7 @@ std::string Cta::describe_place(const Thread& thread, int32_t first) const {
                          free_registers_[static_cast<std::size_t>(cta_of(first))]);
     }
     case Waiting::kCluster: return "sync_cluster";
+    case Waiting::kFlag: return describe_flag_wait(first);
     case Waiting::kNot:
     case Waiting::kCta:
     case Waiting::kExited: break;
@@ -46,7 +47,10 @@ std::string Cta::describe_place(const Thread& thread, int32_t first) const {
   return "sync_cta";
 }
 
-std::string Cta::describe_dead_lock() const {
+std::string Cta::describe_dead_lock() const { return "dead-lock:" + describe_waits(); }
+
+// Lists who waits where, each behind a space.
+std::string Cta::describe_waits() const {
   struct Group {
     Thread at;
     int32_t first = 0;
@@ -67,7 +71,7 @@ std::string Cta::describe_dead_lock() const {
     if (group == groups.end()) group = groups.insert(group, Group{thread, i, 0});
     ++group->count;
   }
-  std::string text = "dead-lock:";
+  std::string text;
   for (const Group& group : groups) {
     text += fmt::format("{} {} thread{} (the first is {}) wait{} in {} at {}",
                         &group == groups.data() ? "" : ",", group.count,

@@ -47,13 +47,12 @@ struct FiberEntry {
   }
 };
 
-Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, const Work& work) {
+void Fibers::begin(int32_t threads, uint64_t seed, const Work& work) {
   random_ = Random(seed);
   work_ = work;
   constexpr std::array<uint64_t, 4> kLeaveWarpMasks{3, 15, 63, 255};
   leave_warp_mask_ = kLeaveWarpMasks[random_.below(4)];
   alive_ = threads;
-  outcome_ = Outcome::kNobodyReady;
   slab_.guard(threads);
   slab_.machine().fibers = this;
   ready_.fill(0);
@@ -65,7 +64,12 @@ Fibers::Outcome Fibers::run(int32_t threads, uint64_t seed, const Work& work) {
         context::make_fcontext(top, StackSlab::kStackBytes, &FiberEntry::enter);
     wake(thread / sim::kWarpLanes, 1u << (thread % sim::kWarpLanes));
   }
-  jump(take_ready(), &runner_);
+}
+
+Fibers::Outcome Fibers::go_on() {
+  outcome_ = Outcome::kNobodyReady;
+  const int32_t next = take_ready();
+  if (next >= 0) jump(next, &runner_);
   return alive_ == 0 ? Outcome::kAllExited : outcome_;
 }
 
@@ -81,6 +85,12 @@ void Fibers::suspend() {
   const int32_t next = take_ready();
   if (next == self) return;
   jump(next, &contexts_[static_cast<std::size_t>(self)]);
+}
+
+void Fibers::set_aside() {
+  const int32_t self = current();
+  wake(self / sim::kWarpLanes, 1u << (self % sim::kWarpLanes));
+  jump(-1, &contexts_[static_cast<std::size_t>(self)]);
 }
 
 void Fibers::stop() {

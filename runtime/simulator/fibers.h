@@ -34,11 +34,19 @@ class Fibers {
   // Runs `threads` fibers. Returns when all have exited, when one stopped the run, or when all that
   // are left are suspended and nothing wakes them. Fibers that have not exited are forgotten:
   // nothing on their stacks is destroyed.
-  Outcome run(int32_t threads, uint64_t seed, const Work& work);
+  Outcome run(int32_t threads, uint64_t seed, const Work& work) {
+    begin(threads, seed, work);
+    return go_on();
+  }
+  // The two halves of run(). After kNobodyReady fibers that somebody has woken since go on.
+  void begin(int32_t threads, uint64_t seed, const Work& work);
+  Outcome go_on();
+  bool is_anybody_ready() const { return ready_warps_ != 0; }
 
-  // The next two must be called only from within a fiber.
+  // The next three must be called only from within a fiber.
   void suspend();            // until somebody wakes this fiber
-  [[noreturn]] void stop();  // ends run() at once
+  void set_aside();          // ends go_on() with kNobodyReady, though this fiber is ready
+  [[noreturn]] void stop();  // ends go_on() at once
 
   void wake(int32_t warp, uint32_t lanes) {
     ready_[static_cast<std::size_t>(warp)] |= lanes;

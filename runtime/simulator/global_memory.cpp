@@ -163,6 +163,12 @@ bool LaunchMemory::is_written(uintptr_t address, uint64_t bytes) const {
          region->initialised->all_of_range(address, bytes);
 }
 
+std::string LaunchMemory::place_of(uintptr_t address) const {
+  const Region* region = find(address, 1, false);
+  if (region == nullptr) return fmt::format("address {:#x}", address);
+  return fmt::format("byte {} of {}", address - region->begin, region->name);
+}
+
 std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access kind,
                                   const GlobalActor& actor) const {
   const char* verb = kind == sim::Access::kRead    ? "reads"

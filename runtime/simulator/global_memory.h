@@ -33,6 +33,7 @@ class InitialisedBits {
   bool all_of_range(uintptr_t address, uint64_t bytes) const;
   void set(uintptr_t address, uint32_t bytes);
   void set_range(uintptr_t address, uint64_t bytes);
+  void clear_range(uintptr_t address, uint64_t bytes);
 
  private:
   uintptr_t address_;
@@ -79,6 +80,9 @@ class LaunchMemory {
   // Returns a clause such as "reads 4 bytes at byte 12 of x that nothing has written".
   std::string explain(uintptr_t address, uint32_t bytes, sim::Access kind,
                       const GlobalActor& actor) const;
+
+  // Returns a place such as "byte 12 of x"; the address lies in a region.
+  std::string place_of(uintptr_t address) const;
 
   // Returns whether these bytes lie in one region.
   bool contains(uintptr_t address, uint64_t bytes) const {

@@ -75,6 +75,18 @@ void InitialisedBits::set_range(uintptr_t address, uint64_t bytes) {
   for (address += whole * 8; address < end; ++address) set(address, 1);
 }
 
+void InitialisedBits::clear_range(uintptr_t address, uint64_t bytes) {
+  const uintptr_t end = address + bytes;
+  const auto clear = [&](uintptr_t at) {
+    __atomic_fetch_and(bits_ + (at - address_) / 8, static_cast<uint8_t>(~field(at - address_, 1)),
+                       __ATOMIC_RELAXED);
+  };
+  for (; address < end && (address - address_) % 8 != 0; ++address) clear(address);
+  const uint64_t whole = (end - address) / 8;
+  std::memset(bits_ + (address - address_) / 8, 0, whole);
+  for (address += whole * 8; address < end; ++address) clear(address);
+}
+
 Allocations::~Allocations() {
   for (auto& [address, bits] : allocations_) {
     ::operator delete (reinterpret_cast<void*>(address), std::align_val_t{kAlignment});

@@ -65,6 +65,9 @@ void Cta::check_source(const TensorCopy& copy) {
   for (int32_t row = 0; row < copy.map.rows(); ++row) {
     const BoxRow source = row_of_box(copy.map, copy.at, row);
     const auto bytes = static_cast<uint32_t>(source.end - source.begin);
+    if (bytes > 0 && rank_ != nullptr && is_symmetric(source.source)) {
+      check_symmetric_copy(source.source, bytes, copy.site);
+    }
     if (bytes == 0 || launch_->memory->may_copy_from(source.source, bytes, global_actor()))
       continue;
     report(copy.site,
@@ -156,6 +159,11 @@ void Cta::store_tensor(const void* map, uint32_t source, const int32_t* at, int3
   for (int32_t row = 0; row < copy.map.rows(); ++row) {
     const BoxRow target = row_of_box(copy.map, copy.at, row);
     const auto bytes = static_cast<uint32_t>(target.end - target.begin);
+    if (bytes > 0 && rank_ != nullptr && is_symmetric(target.source)) {
+      report(site,
+             "stores a box to memory of the group, which the simulator does not follow: "
+             "copy rows of it with store_bulk");
+    }
     if (bytes > 0 && !launch_->memory->is_writable(target.source, bytes)) {
       report(site,
              launch_->memory->explain(target.source, bytes, sim::Access::kWrite, global_actor()));

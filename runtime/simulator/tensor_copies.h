@@ -18,6 +18,8 @@ struct TensorCopy {
   uint32_t offset = 0;                    // of the box in shared memory
   int32_t barrier = 0;                    // index of the mbarrier of a load
   uint32_t number = 0;                    // of a store, counted per thread
+  bool is_bulk = false;                   // whether a store writes only once it is waited for
+  int64_t group = 0;                      // of a bulk store, counted per thread
   int32_t thread = 0;
   sim::Site site{};
 
@@ -55,14 +57,25 @@ struct TensorStores {
   std::vector<Store> not_waited;  // ascending
 };
 
+// 16 bytes that a bulk store has read and not yet written.
+struct BulkRow {
+  uintptr_t address = 0;
+  int32_t thread = 0;
+  int64_t group = 0;
+  sim::Site site{};
+  std::array<std::byte, 16> bytes{};
+};
+
 // The copies of a CTA that are under way.
 struct TensorCopies {
   std::vector<CopyPiece> pieces;     // in no order
   std::vector<TensorStores> stores;  // of the threads that made stores
+  std::vector<BulkRow> bulk_rows;    // in no order
 
   void reset() {
     pieces.clear();
     stores.clear();
+    bulk_rows.clear();
   }
   TensorStores* find(int32_t thread) {
     for (TensorStores& own : stores) {

@@ -70,6 +70,7 @@ void Cta::land_row_of_load(const TensorCopy& copy, int32_t row) {
 }
 
 void Cta::land_row_of_store(const TensorCopy& copy, int32_t row) {
+  if (copy.is_bulk) return take_bulk_row(copy, row);
   constexpr int64_t kChunk = SharedMemory::kChunk;
   std::array<std::byte, 256 * 8> bytes;  // the longest row
   for (int64_t first = 0; first < copy.map.row_bytes(); first += kChunk) {

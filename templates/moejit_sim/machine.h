@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 5;
+inline constexpr uint32_t kMachineVersion = 6;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -146,6 +146,19 @@ struct Calls {
   void (*commit_tensor_stores)(Machine*);
   void (*wait_tensor_stores)(Machine*, int32_t pending_groups);
   void (*fence_proxy_async)(Machine*);
+
+  // Copies bytes from shared to global memory. The groups are those of tensor stores; the bytes are
+  // there once land_bulk_stores() has followed wait_tensor_stores().
+  void (*store_bulk)(Machine*, void* destination, uint32_t source, uint32_t bytes, Site);
+  void (*land_bulk_stores)(Machine*, int32_t pending_groups);
+
+  // Flags of ranks: words of 4 bytes. load_flag() and wait_flag() acquire; the latter returns once
+  // the value is at or past `wanted` or the time at `deadline`, if that is not 0.
+  uint32_t (*load_flag)(Machine*, const void* flag, Site);
+  uint32_t (*wait_flag)(Machine*, const void* flag, uint32_t wanted, uint64_t deadline, Site);
+  void (*store_flag)(Machine*, void* flag, uint32_t value, bool is_release, Site);
+  void (*fence_system)(Machine*);
+  uint64_t (*global_nanoseconds)(Machine*, Site);
 
   // Warpgroups. All of these wait for the other lanes of the warp, the first and the last one for
   // the whole warpgroup.

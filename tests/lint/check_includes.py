@@ -16,7 +16,7 @@ RULES = {
     "runtime/": ["runtime/*", "runtime/driver/", "runtime/launch/", "runtime/obtain/", "compiler/*", "cache/*",
                  SUPPORT, "templates/*", "moejit_device/params/", "moejit_device/core/",
                  "templates/moejit_device/params/"],
-    "runtime/simulator/": ["runtime/simulator/", "runtime/device.h", "compiler/*", SUPPORT,
+    "runtime/simulator/": ["runtime/simulator/", "runtime/device.h", "runtime/simulator_group.h", "compiler/*", SUPPORT,
                            "moejit_device/core/", "templates/moejit_sim/"],
     "runtime/measure/": ["runtime/measure/", "runtime/*", "runtime/reference/", "compiler/*", SUPPORT,
                          "templates/moejit_device/params/"],

@@ -2,20 +2,18 @@
 #pragma once
 
 // Simulator's version of moejit_device/ptx/clock.cuh: the host's monotonic clock, and an SM of
-// 1 GHz. The simulator's time says nothing about a GPU's; a kernel that waits for time ends.
+// 1 GHz. The simulator's time says nothing about a GPU's; a kernel that waits for time ends. In a
+// group of ranks time is virtual (docs/simulator.md).
 
 #include "moejit_device/ptx/thread.cuh"
 
-#include <ctime>
-
 namespace moejit::device::ptx {
 
-MOEJIT_DEVICE uint64_t global_nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+MOEJIT_DEVICE uint64_t global_nanoseconds(Site site = Site::here()) {
+  Machine* m = machine();
+  return m->calls->global_nanoseconds(m, site);
 }
 
-MOEJIT_DEVICE uint64_t sm_clock() { return global_nanoseconds(); }
+MOEJIT_DEVICE uint64_t sm_clock(Site site = Site::here()) { return global_nanoseconds(site); }
 
 }  // namespace moejit::device::ptx

@@ -110,7 +110,8 @@ MOEJIT_DEVICE void commit_tensor_stores() {
   m->calls->commit_tensor_stores(m);
 }
 
-// Here a store has written global memory as soon as it has read shared memory.
+// Here a tensor store has written global memory as soon as it has read shared memory; a bulk store
+// writes in wait_tensor_stores().
 template <int32_t kPending>
 MOEJIT_DEVICE void wait_tensor_stores_read() {
   static_assert(kPending >= 0, "number of groups");
@@ -122,6 +123,7 @@ MOEJIT_DEVICE void wait_tensor_stores() {
   static_assert(kPending >= 0, "number of groups");
   Machine* m = machine();
   m->calls->wait_tensor_stores(m, kPending);
+  m->calls->land_bulk_stores(m, kPending);
 }
 
 MOEJIT_DEVICE void fence_proxy_async() {

@@ -9,11 +9,13 @@ namespace {
 constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/async_copy.cuh\"\n"
     "#include \"moejit_device/ptx/barrier.cuh\"\n"
+    "#include \"moejit_device/ptx/bulk_copy.cuh\"\n"
     "#include \"moejit_device/ptx/bytes.cuh\"\n"
     "#include \"moejit_device/ptx/convert.cuh\"\n"
     "#include \"moejit_device/ptx/mbarrier.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
     "#include \"moejit_device/ptx/mma.cuh\"\n"
+    "#include \"moejit_device/ptx/system_memory.cuh\"\n"
     "#include \"moejit_device/ptx/tensor_copy.cuh\"\n"
     "#include \"moejit_device/ptx/warp.cuh\"\n"
     "#include \"moejit_device/ptx/warpgroup.cuh\"\n"
@@ -76,12 +78,19 @@ class DeviceBuffers {
 
 }  // namespace
 
-Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(const std::string& body) {
+compiler::KernelSource test_kernel_source(const std::string& body, const std::string& entry,
+                                          const compiler::Target& target) {
   compiler::KernelSource source;
-  source.entry = "test_kernel";
+  source.entry = entry;
   source.text = std::string(kIncludes) + body;
-  source.target = {.kind = compiler::TargetKind::kSim, .arch = "host"};
-  return testing::test_engine().binary(source);
+  source.target = target;
+  return source;
+}
+
+Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
+    const std::string& body, const std::string& entry) {
+  return testing::test_engine().binary(
+      test_kernel_source(body, entry, {.kind = compiler::TargetKind::kSim, .arch = "host"}));
 }
 
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,

@@ -54,8 +54,13 @@ std::vector<T> values_of(const SimBuffer& buffer) {
   return values;
 }
 
-// Compiles kernel text once per process. `body` follows the includes of all ptx headers.
-Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(const std::string& body);
+// Returns kernel text for a target; `body` follows the includes of all ptx headers.
+compiler::KernelSource test_kernel_source(const std::string& body, const std::string& entry,
+                                          const compiler::Target& target);
+
+// Compiles kernel text for the simulator, once per process.
+Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
+    const std::string& body, const std::string& entry = "test_kernel");
 
 // Compiles, loads and launches; what the launch said. Results are copied back into `buffers`.
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,

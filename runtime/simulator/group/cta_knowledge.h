@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/group/world_clock.h"
+#include "runtime/simulator/ordering.h"
+
+#include <memory>
+#include <vector>
+
+namespace moejit::runtime {
+
+// What the threads of one CTA know of others: what was ordered before its launch, and what they
+// have acquired since. An acquisition is an event of one thread; threads that a barrier orders
+// behind the event know it as well.
+class CtaKnowledge {
+ public:
+  CtaKnowledge(const std::vector<CtaRun>& runs, uint32_t run,
+               std::shared_ptr<const WorldClock> base)
+      : runs_(runs), run_(run), base_(std::move(base)) {}
+
+  uint32_t run() const { return run_; }
+  // Returns whether an access is ordered before what the actor does now.
+  bool knows(const AccessRecord& past, const Actor& now) const;
+  // Adds what a flag told the actor.
+  void acquire(const Actor& now, const WorldClock& told);
+  // Returns what the actor knows; `own` are the accesses of this CTA.
+  std::shared_ptr<const WorldClock> release(const Actor& now, const Clock& own) const;
+  // Adds what all threads know at the end of the CTA.
+  void add_all_to(WorldClock& clock) const;
+
+ private:
+  struct Learned {
+    Stamp at = 0;
+    WorldClock clock;
+  };
+  const std::vector<CtaRun>& runs_;
+  uint32_t run_;
+  std::shared_ptr<const WorldClock> base_;
+  std::vector<Learned> learned_;  // in the order of time
+};
+
+}  // namespace moejit::runtime

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/group/world_clock.h"
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace moejit::runtime {
+
+class Cta;
+
+// The words through which ranks tell each other, and who waits for a change of them.
+class Flags {
+ public:
+  // What the last store to a word told: nothing if it was no release.
+  struct Told {
+    std::shared_ptr<const WorldClock> clock;
+    AccessRecord writer;
+  };
+
+  // Returns what a word tells; null if no rank's flag store wrote it last.
+  const Told* find(uintptr_t word) const;
+  void tell(uintptr_t word, Told told) { told_[word] = std::move(told); }
+  // Forgets what words tell that were written otherwise.
+  void forget(uintptr_t address, uint64_t bytes);
+
+  // Adds a thread that waits until a word changes; address 0: until time goes on.
+  void add_waiter(uintptr_t word, Cta& cta, int32_t thread) {
+    waiters_.push_back({word, &cta, thread});
+  }
+  // Wakes who waits for these bytes.
+  void changed(uintptr_t address, uint64_t bytes);
+  void wake_all();
+  void drop_waiters() { waiters_.clear(); }
+
+  // Counts changes of memory that waits may depend on.
+  uint64_t changes() const { return changes_; }
+  void count_change() { ++changes_; }
+
+ private:
+  struct Waiter {
+    uintptr_t word = 0;
+    Cta* cta = nullptr;
+    int32_t thread = 0;
+  };
+  template <typename IsWanted>
+  void wake_if(IsWanted is_wanted);
+
+  std::unordered_map<uintptr_t, Told> told_;
+  std::vector<Waiter> waiters_;
+  uint64_t changes_ = 0;
+};
+
+}  // namespace moejit::runtime
