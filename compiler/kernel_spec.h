@@ -5,6 +5,7 @@
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
+#include "compiler/kernels/exchange.h"
 #include "compiler/kernels/expert_scales.h"
 #include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/group_columns.h"
@@ -26,11 +27,13 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec = std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                                ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec,
-                                GatedGradientSpec, ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec,
-                                MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec,
-                                BlockCastSpec, SwizzleScalesSpec, GroupColumnsSpec>;
+using KernelSpec =
+    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
+                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
+                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
+                 GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
+                 CombinePushSpec, CombineSumSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

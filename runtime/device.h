@@ -94,6 +94,13 @@ class Device {
   virtual Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                                       const void* address) const = 0;
 
+  // Lets kernels of this device read and write memory of another one of this process, for as long
+  // as both live. Does nothing if they may already. Error kUnsupported: no link joins the two.
+  virtual Result<void> reach(Device& peer) {
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+                "the " + name() + " cannot reach memory of the " + peer.name());
+  }
+
   // Allocates uninitialized memory, 256-byte aligned; zero bytes give null. The simulator reports
   // reads of bytes that nothing wrote, and copies and fills that go beyond the memory in which they
   // begin. Each address is released once; null is fine. Error for any other address: kInvalidValue

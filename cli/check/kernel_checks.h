@@ -40,6 +40,16 @@ void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& ten
                   CheckList& list);
 void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombinePushSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombineSumSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 
 // Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the
 // activation, and its gradients.

@@ -70,6 +70,8 @@ class CudaDevice final : public Device {
     return check_pointer(api(), properties_.facts.ordinal, region);
   }
 
+  Result<void> reach(Device& peer) override;
+
   Result<void*> allocate(int64_t bytes) override;
   Result<void> release(void* address) override;
   Result<void> copy_to_device(void* destination, const void* source, int64_t bytes) override;
@@ -97,6 +99,26 @@ Result<bool> CudaDevice::enter() {
   CurrentContext current(*context_);
   MOEJIT_TRY(current.check(Stage::kLaunch));
   return current.keep();
+}
+
+Result<void> CudaDevice::reach(Device& peer) {
+  const auto* other = dynamic_cast<const CudaDevice*>(&peer);
+  if (other == nullptr || api().ctx_enable_peer_access == nullptr ||
+      api().device_can_access_peer == nullptr)
+    return Device::reach(peer);
+  if (other->context_->handle() == context_->handle()) return {};
+  int can_access = 0;
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, device_can_access_peer,
+                    (&can_access, context_->device(), other->context_->device()));
+  if (can_access == 0)
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+                fmt::format("GPU {} cannot reach memory of GPU {}: no link joins them",
+                            properties_.facts.ordinal, other->properties_.facts.ordinal));
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  const CUresult result = api().ctx_enable_peer_access(other->context_->handle(), 0);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
+  return tl::make_unexpected(driver_error(api(), Stage::kLaunch, "cuCtxEnablePeerAccess", result));
 }
 
 void CudaDevice::leave() {

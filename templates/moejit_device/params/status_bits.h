@@ -11,4 +11,9 @@ inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the res
 inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two nor 0, transpose
 inline constexpr uint32_t kStatusOtherTokens = 8u;  // a backward call's T is not its forward call's
 
+// Bits of the status word of a group. Rank r, the first that a wait ended without, has the bit
+// kStatusFirstRank << r.
+inline constexpr uint32_t kStatusSilentRank = 256u;   // a peer was not heard of in time
+inline constexpr uint32_t kStatusFirstRank = 65536u;  // and which
+
 }  // namespace moejit::device

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/exchange.h"
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/exchange_params.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+int32_t chunks_of(const ExchangeShape& exchange) {
+  return ceil_div(exchange.max_tokens, exchange.chunk_tokens);
+}
+
+namespace {
+
+using enum Access;
+
+#define MOEJIT_RANK_POINTERS(record, field, access)                                       \
+  MOEJIT_POINTER(record, field[0], access), MOEJIT_POINTER(record, field[1], access),     \
+      MOEJIT_POINTER(record, field[2], access), MOEJIT_POINTER(record, field[3], access), \
+      MOEJIT_POINTER(record, field[4], access), MOEJIT_POINTER(record, field[5], access), \
+      MOEJIT_POINTER(record, field[6], access), MOEJIT_POINTER(record, field[7], access)
+#define MOEJIT_GROUP_POINTERS(record) \
+  MOEJIT_POINTER(record, group.epoch, kReadWrite), MOEJIT_POINTER(record, group.status, kReadWrite)
+#define MOEJIT_GROUP_NUMBERS(record) \
+  MOEJIT_NUMBER(record, group.rank), MOEJIT_NUMBER(record, group.timeout_ns)
+
+using ChoicesParams = device::ExchangeChoicesParams;
+using DispatchParams = device::DispatchRowsParams;
+using AwaitParams = device::AwaitRowsParams;
+using PushParams = device::CombinePushParams;
+using SumParams = device::CombineSumParams;
+
+constexpr std::array kChoicesPointers = {
+    MOEJIT_POINTER(ChoicesParams, topk_ids, kRead),
+    MOEJIT_POINTER(ChoicesParams, topk_probs, kRead),
+    MOEJIT_RANK_POINTERS(ChoicesParams, choice_ids, kReadWrite),
+    MOEJIT_RANK_POINTERS(ChoicesParams, choice_probs, kReadWrite),
+    MOEJIT_RANK_POINTERS(ChoicesParams, choice_flags, kReadWrite),
+    MOEJIT_POINTER(ChoicesParams, slot_ids, kWrite),
+    MOEJIT_POINTER(ChoicesParams, slot_probs, kWrite),
+    MOEJIT_GROUP_POINTERS(ChoicesParams),
+};
+constexpr std::array kChoicesNumbers = {MOEJIT_GROUP_NUMBERS(ChoicesParams),
+                                        MOEJIT_NUMBER(ChoicesParams, tokens)};
+constexpr ParamRecord kChoices{
+    "exchange_choices", sizeof(ChoicesParams), kChoicesPointers, {}, kChoicesNumbers};
+static_assert(is_complete(kChoices));
+
+constexpr std::array kDispatchPointers = {
+    MOEJIT_POINTER(DispatchParams, input, kRead),
+    MOEJIT_POINTER(DispatchParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(DispatchParams, topk_ids, kRead),
+    MOEJIT_RANK_POINTERS(DispatchParams, slots, kWrite),
+    MOEJIT_RANK_POINTERS(DispatchParams, slot_scales, kWrite),
+    MOEJIT_RANK_POINTERS(DispatchParams, row_flags, kReadWrite),
+    MOEJIT_GROUP_POINTERS(DispatchParams),
+};
+constexpr std::array kDispatchNumbers = {MOEJIT_GROUP_NUMBERS(DispatchParams),
+                                         MOEJIT_NUMBER(DispatchParams, tokens)};
+constexpr ParamRecord kDispatch{
+    "dispatch_rows", sizeof(DispatchParams), kDispatchPointers, {}, kDispatchNumbers};
+static_assert(is_complete(kDispatch));
+
+constexpr std::array kAwaitPointers = {
+    MOEJIT_POINTER(AwaitParams, row_flags, kRead),
+    MOEJIT_GROUP_POINTERS(AwaitParams),
+};
+constexpr std::array kAwaitNumbers = {MOEJIT_GROUP_NUMBERS(AwaitParams)};
+constexpr ParamRecord kAwait{"await_rows", sizeof(AwaitParams), kAwaitPointers, {}, kAwaitNumbers};
+static_assert(is_complete(kAwait));
+
+constexpr std::array kPushPointers = {
+    MOEJIT_POINTER(PushParams, slot_results, kRead),
+    MOEJIT_POINTER(PushParams, slot_dprobs, kRead),
+    MOEJIT_POINTER(PushParams, slot_ids, kRead),
+    MOEJIT_RANK_POINTERS(PushParams, results, kWrite),
+    MOEJIT_RANK_POINTERS(PushParams, dprobs_home, kWrite),
+    MOEJIT_RANK_POINTERS(PushParams, result_flags, kWrite),
+    MOEJIT_GROUP_POINTERS(PushParams),
+};
+constexpr std::array kPushNumbers = {MOEJIT_GROUP_NUMBERS(PushParams)};
+constexpr ParamRecord kPush{"combine_push", sizeof(PushParams), kPushPointers, {}, kPushNumbers};
+static_assert(is_complete(kPush));
+
+constexpr std::array kSumPointers = {
+    MOEJIT_POINTER(SumParams, slot_results, kRead),
+    MOEJIT_POINTER(SumParams, slot_dprobs, kRead),
+    MOEJIT_POINTER(SumParams, topk_ids, kRead),
+    MOEJIT_POINTER(SumParams, results, kRead),
+    MOEJIT_POINTER(SumParams, dprobs_home, kRead),
+    MOEJIT_POINTER(SumParams, result_flags, kRead),
+    MOEJIT_POINTER(SumParams, output, kWrite),
+    MOEJIT_POINTER(SumParams, dprobs, kWrite),
+    MOEJIT_GROUP_POINTERS(SumParams),
+};
+constexpr std::array kSumNumbers = {MOEJIT_GROUP_NUMBERS(SumParams),
+                                    MOEJIT_NUMBER(SumParams, tokens)};
+constexpr ParamRecord kSum{"combine_sum", sizeof(SumParams), kSumPointers, {}, kSumNumbers};
+static_assert(is_complete(kSum));
+
+// Rank and time-out are those of a group: whoever plans for one sets them.
+const KernelNumber kRank{.role = "group.rank"};
+const KernelNumber kTimeout{.role = "group.timeout_ns"};
+const KernelNumber kTokens{.role = "tokens", .dim = CallDim::kTokens};
+
+int64_t slots_of(const ExchangeShape& exchange) {
+  return int64_t{exchange.ranks} * exchange.max_tokens;
+}
+
+// Returns how many ranks a token's row goes to if its experts are drawn at random.
+double ranks_of_token(const ExchangeShape& exchange) {
+  double others = 1.0;
+  for (int32_t k = 0; k < exchange.top_k; ++k) others *= 1.0 - 1.0 / exchange.ranks;
+  return exchange.ranks * (1.0 - others);
+}
+
+int64_t row_bytes(DType dtype, int64_t columns) {
+  return dtype == DType::kBF16 ? 2 * columns : columns + 4 * ceil_div(columns, int64_t{128});
+}
+
+}  // namespace
+
+// CTAs that wait for peers have to be resident: they are as many as an SM holds of them.
+template <>
+LaunchShape KernelKind<ExchangeChoicesSpec>::shape(const ExchangeChoicesSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1};
+}
+template <>
+LaunchShape KernelKind<DispatchRowsSpec>::shape(const DispatchRowsSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+}
+template <>
+LaunchShape KernelKind<AwaitRowsSpec>::shape(const AwaitRowsSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1};
+}
+template <>
+LaunchShape KernelKind<CombinePushSpec>::shape(const CombinePushSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+}
+template <>
+LaunchShape KernelKind<CombineSumSpec>::shape(const CombineSumSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+}
+
+template <>
+int64_t KernelKind<ExchangeChoicesSpec>::busy(const ExchangeChoicesSpec& spec, const CallBounds&,
+                                              int64_t) {
+  return spec.parts;
+}
+template <>
+int64_t KernelKind<DispatchRowsSpec>::busy(const DispatchRowsSpec& spec, const CallBounds&,
+                                           int64_t) {
+  return chunks_of(spec.exchange);
+}
+template <>
+int64_t KernelKind<AwaitRowsSpec>::busy(const AwaitRowsSpec&, const CallBounds&, int64_t) {
+  return 1;
+}
+template <>
+int64_t KernelKind<CombinePushSpec>::busy(const CombinePushSpec& spec, const CallBounds&, int64_t) {
+  return int64_t{spec.exchange.ranks - 1} * chunks_of(spec.exchange);
+}
+template <>
+int64_t KernelKind<CombineSumSpec>::busy(const CombineSumSpec& spec, const CallBounds&, int64_t) {
+  return chunks_of(spec.exchange);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<ExchangeChoicesSpec>::numbers(const ExchangeChoicesSpec&,
+                                                                   const CallBounds&) {
+  return {kRank, kTimeout, kTokens};
+}
+template <>
+std::vector<KernelNumber> KernelKind<DispatchRowsSpec>::numbers(const DispatchRowsSpec&,
+                                                                const CallBounds&) {
+  return {kRank, kTimeout, kTokens};
+}
+template <>
+std::vector<KernelNumber> KernelKind<AwaitRowsSpec>::numbers(const AwaitRowsSpec&,
+                                                             const CallBounds&) {
+  return {kRank, kTimeout};
+}
+template <>
+std::vector<KernelNumber> KernelKind<CombinePushSpec>::numbers(const CombinePushSpec&,
+                                                               const CallBounds&) {
+  return {kRank, kTimeout};
+}
+template <>
+std::vector<KernelNumber> KernelKind<CombineSumSpec>::numbers(const CombineSumSpec&,
+                                                              const CallBounds&) {
+  return {kRank, kTimeout, kTokens};
+}
+
+template <>
+Work KernelKind<ExchangeChoicesSpec>::work(const ExchangeChoicesSpec& spec, const CallBounds&,
+                                           const CallRows& rows) {
+  const ExchangeShape& exchange = spec.exchange;
+  const int64_t own = rows.tokens * exchange.top_k;
+  // Ids and probabilities are read once and written to each rank; what came is read and written.
+  return {.min_bytes = own * (size_bytes(exchange.topk_ids) + size_bytes(spec.probs)) +
+                       8 * exchange.ranks * own + 16 * slots_of(exchange) * exchange.top_k};
+}
+template <>
+Work KernelKind<DispatchRowsSpec>::work(const DispatchRowsSpec& spec, const CallBounds&,
+                                        const CallRows& rows) {
+  const auto sent =
+      static_cast<int64_t>(static_cast<double>(rows.tokens) * ranks_of_token(spec.exchange));
+  return {.min_bytes = rows.tokens * row_bytes(spec.input, spec.columns) +
+                       sent * row_bytes(spec.output, spec.columns)};
+}
+template <>
+Work KernelKind<AwaitRowsSpec>::work(const AwaitRowsSpec& spec, const CallBounds&,
+                                     const CallRows&) {
+  return {.min_bytes = int64_t{8} * spec.exchange.ranks * chunks_of(spec.exchange)};
+}
+template <>
+Work KernelKind<CombinePushSpec>::work(const CombinePushSpec& spec, const CallBounds&,
+                                       const CallRows& rows) {
+  // As many tokens of other ranks have experts here as own tokens have experts there.
+  const double others =
+      ranks_of_token(spec.exchange) * (spec.exchange.ranks - 1) / spec.exchange.ranks;
+  return {.min_bytes =
+              static_cast<int64_t>(static_cast<double>(rows.tokens) * others) * 4 * spec.columns};
+}
+template <>
+Work KernelKind<CombineSumSpec>::work(const CombineSumSpec& spec, const CallBounds&,
+                                      const CallRows& rows) {
+  const double read = ranks_of_token(spec.exchange);
+  return {.min_bytes = static_cast<int64_t>(static_cast<double>(rows.tokens) * (read + 1.0)) * 2 *
+                       spec.columns};
+}
+
+template <>
+const ParamRecord& KernelKind<ExchangeChoicesSpec>::record(const ExchangeChoicesSpec&) {
+  return kChoices;
+}
+template <>
+const ParamRecord& KernelKind<DispatchRowsSpec>::record(const DispatchRowsSpec&) {
+  return kDispatch;
+}
+template <>
+const ParamRecord& KernelKind<AwaitRowsSpec>::record(const AwaitRowsSpec&) {
+  return kAwait;
+}
+template <>
+const ParamRecord& KernelKind<CombinePushSpec>::record(const CombinePushSpec&) {
+  return kPush;
+}
+template <>
+const ParamRecord& KernelKind<CombineSumSpec>::record(const CombineSumSpec&) {
+  return kSum;
+}
+
+}  // namespace moejit::compiler

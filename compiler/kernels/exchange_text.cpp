@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/exchange.h"
+#include "compiler/kernels/kernel_kind.h"
+
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+std::string shape_text(const ExchangeShape& s) {
+  return fmt::format("ranks={} rank_experts={} top_k={} max_tokens={} chunk_tokens={}{}", s.ranks,
+                     s.rank_experts, s.top_k, s.max_tokens, s.chunk_tokens,
+                     s.topk_ids == DType::kI64 ? " topk_ids=i64" : "");
+}
+
+std::string id_type(const ExchangeShape& exchange) {
+  return exchange.topk_ids == DType::kI64 ? "int64_t" : "int32_t";
+}
+
+std::string prob_type(DType probs) { return probs == DType::kBF16 ? "Bf16" : "float"; }
+
+std::string tile_of(const ExchangeShape& exchange) {
+  return fmt::format("r{}e{}k{}", exchange.ranks, exchange.rank_experts, exchange.top_k);
+}
+
+std::vector<NamedConstant> constants_of(const ExchangeShape& exchange) {
+  return {integer_constant("kRanks", exchange.ranks, "GPUs that exchange rows"),
+          integer_constant("kRankExperts", exchange.rank_experts, "experts of a rank"),
+          integer_constant("kTopK", exchange.top_k, "experts that a token is routed to"),
+          integer_constant("kMaxTokens", exchange.max_tokens, "of a rank")};
+}
+
+// Returns the text of a kernel that walks over chunks of tokens; its own parts are missing.
+KernelText chunked_text(const ExchangeShape& exchange) {
+  KernelText text{.tile = tile_of(exchange),
+                  .constants = constants_of(exchange),
+                  .types_used = {{"Exchange",
+                                  "TokenExchange",
+                                  {"kRanks", "kRankExperts", "kTopK", "kMaxTokens", "kChunkTokens",
+                                   id_type(exchange)}}}};
+  text.constants.push_back(integer_constant("kChunkTokens", exchange.chunk_tokens,
+                                            "neighboring tokens that share a flag"));
+  return text;
+}
+
+void add_columns(KernelText& text, int32_t columns) {
+  text.constants.push_back(integer_constant("kColumns", columns, "of a row"));
+}
+
+void add_threads(KernelText& text, int32_t threads, int32_t segments) {
+  text.constants.push_back(integer_constant("kThreads", threads, "per CTA"));
+  if (segments > 0)
+    text.constants.push_back(
+        integer_constant("kSegmentsInFlight", segments, "segments loaded before one is used"));
+}
+
+}  // namespace
+
+std::string to_string(const ExchangeChoicesSpec& s) {
+  return fmt::format("exchange_choices {} parts={} threads={}{}", shape_text(s.exchange), s.parts,
+                     s.threads, s.probs == DType::kBF16 ? " bf16_probs" : "");
+}
+
+std::string to_string(const DispatchRowsSpec& s) {
+  return fmt::format(
+      "dispatch_rows {} columns={} input={} output={} epsilon={:g} threads={} "
+      "segments_in_flight={}",
+      shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
+      s.threads, s.segments_in_flight);
+}
+
+std::string to_string(const AwaitRowsSpec& s) {
+  return fmt::format("await_rows {} threads={}", shape_text(s.exchange), s.threads);
+}
+
+std::string to_string(const CombinePushSpec& s) {
+  return fmt::format("combine_push {} columns={}{} threads={} segments_in_flight={}",
+                     shape_text(s.exchange), s.columns, s.has_dprobs ? " dprobs" : "", s.threads,
+                     s.segments_in_flight);
+}
+
+std::string to_string(const CombineSumSpec& s) {
+  return fmt::format("combine_sum {} columns={}{}{} threads={}", shape_text(s.exchange), s.columns,
+                     s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
+                     s.threads);
+}
+
+template <>
+KernelText KernelKind<ExchangeChoicesSpec>::text(const ExchangeChoicesSpec& spec) {
+  KernelText text{
+      .types = spec.exchange.topk_ids == DType::kI64 ? "i64" : "i32",
+      .tile = tile_of(spec.exchange),
+      .summary =
+          "top-k ids and probabilities [T, K] to all ranks, and those of all ranks to the "
+          "choices of this rank's experts [S, K]",
+      .includes = {"exchange/choices.cuh"},
+      .params = "ExchangeChoicesParams",
+      .constants = constants_of(spec.exchange),
+      .types_used = {{"Kernel",
+                      "ExchangeChoices",
+                      {"kRanks", "kRankExperts", "kTopK", "kMaxTokens", "kParts", "kThreads",
+                       id_type(spec.exchange), prob_type(spec.probs)}}},
+  };
+  text.constants.push_back(integer_constant("kParts", spec.parts, "CTAs, and flags of a rank"));
+  add_threads(text, spec.threads, 0);
+  return text;
+}
+
+template <>
+KernelText KernelKind<DispatchRowsSpec>::text(const DispatchRowsSpec& spec) {
+  const bool is_bf16 = spec.output == DType::kBF16, is_quantized = spec.input != DType::kBF16;
+  const bool quantizes = !is_bf16 && !is_quantized;
+  KernelText text = chunked_text(spec.exchange);
+  text.types = fmt::format("{}_{}", is_quantized ? "e4m3" : "bf16", is_bf16 ? "bf16" : "e4m3");
+  text.summary = fmt::format("{} to the slots of their tokens at the ranks of their experts",
+                             quantizes      ? "bf16 rows, quantized to e4m3,"
+                             : is_quantized ? "e4m3 rows with their scales"
+                                            : "bf16 rows");
+  text.includes = {"exchange/dispatch_rows.cuh"};
+  text.params = "DispatchRowsParams";
+  add_columns(text, spec.columns);
+  if (quantizes)
+    text.constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  add_threads(text, spec.threads, spec.segments_in_flight);
+  text.types_used.push_back({"Kernel",
+                             "DispatchRows",
+                             {is_quantized ? "LoadQuantizedRows<kColumns>"
+                              : quantizes  ? "LoadRows<kColumns>"
+                                           : "LoadUnchangedRows<kColumns>",
+                              quantizes ? "Quantize1x128<kEpsilonBits>" : "QuantizeKeep",
+                              "Exchange", "kThreads", "kSegmentsInFlight"}});
+  return text;
+}
+
+template <>
+KernelText KernelKind<AwaitRowsSpec>::text(const AwaitRowsSpec& spec) {
+  KernelText text = chunked_text(spec.exchange);
+  text.types = "rows";
+  text.summary = "waits until the rows of all ranks have arrived";
+  text.includes = {"exchange/await_rows.cuh"};
+  text.params = "AwaitRowsParams";
+  add_threads(text, spec.threads, 0);
+  text.types_used.push_back({"Kernel", "AwaitRows", {"Exchange", "kThreads"}});
+  return text;
+}
+
+template <>
+KernelText KernelKind<CombinePushSpec>::text(const CombinePushSpec& spec) {
+  KernelText text = chunked_text(spec.exchange);
+  text.types = "bf16";
+  text.summary = "results of other ranks' tokens to these ranks";
+  text.includes = {"exchange/combine.cuh"};
+  text.params = "CombinePushParams";
+  add_columns(text, spec.columns);
+  text.constants.push_back(
+      bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities go along"));
+  add_threads(text, spec.threads, spec.segments_in_flight);
+  text.types_used.push_back(
+      {"Kernel",
+       "CombinePush",
+       {"Exchange", "kColumns", "kHasDprobs", "kThreads", "kSegmentsInFlight"}});
+  return text;
+}
+
+template <>
+KernelText KernelKind<CombineSumSpec>::text(const CombineSumSpec& spec) {
+  KernelText text = chunked_text(spec.exchange);
+  text.types = "bf16";
+  text.summary = "the sum of a token's results from all ranks";
+  text.includes = {"exchange/combine.cuh"};
+  text.params = "CombineSumParams";
+  add_columns(text, spec.columns);
+  text.constants.push_back(
+      bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities came along"));
+  add_threads(text, spec.threads, 0);
+  text.types_used.push_back(
+      {"Kernel",
+       "CombineSum",
+       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kThreads"}});
+  return text;
+}
+
+}  // namespace moejit::compiler

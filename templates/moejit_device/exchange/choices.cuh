@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Exchange of choices: every rank learns the ids and probabilities of all ranks, and makes of them
+// those of its own experts. After this each rank routes for itself, as if the S slots were its
+// tokens; no counts are exchanged.
+//
+// The flattened choices of a rank are cut into parts, one for a CTA. It writes its part to all
+// ranks, raises a flag there, and then waits for the same part of every rank. So all CTAs have to
+// run at the same time.
+//
+// Emitted kernels look like this:
+//
+//   #include "moejit_device/exchange/choices.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kRanks = 2;
+//   constexpr int32_t kRankExperts = 128;
+//   constexpr int32_t kTopK = 8;
+//   constexpr int32_t kMaxTokens = 4096;
+//   constexpr int32_t kParts = 32;
+//   constexpr int32_t kThreads = 256;
+//
+//   using Kernel = ExchangeChoices<kRanks, kRankExperts, kTopK, kMaxTokens, kParts, kThreads>;
+//
+//   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_exchange_choices_...,
+//                 ExchangeChoicesParams) {
+//     Kernel::run(params);
+//   }
+
+#include "moejit_device/core/probability.cuh"
+#include "moejit_device/exchange/group.cuh"
+
+namespace moejit::device {
+
+template <int32_t kRanks, int32_t kRankExperts, int32_t kTopK, int32_t kMaxTokens, int32_t kParts,
+          int32_t kThreads_, typename Id = int32_t, typename Prob = float>
+struct ExchangeChoices {
+  static_assert(kRanks > 0 && kRanks <= kMostRanks, "the record has a place for each rank");
+  static_assert(kThreads_ >= kRanks, "a thread raises the flag of a rank");
+
+  static constexpr int32_t kThreads = kThreads_;
+  static constexpr int32_t kCtasPerSm = 1;
+  static constexpr int32_t kSharedBytes = 0;
+  static constexpr int64_t kChoices = int64_t{kMaxTokens} * kTopK;  // the most of a rank
+  static constexpr int64_t kPart = ceil_div(kChoices, int64_t{kParts});
+
+  MOEJIT_DEVICE static void run(const ExchangeChoicesParams& params) {
+    const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
+    for (int64_t part = ptx::cta_index(); part < kParts; part += ptx::cta_count()) {
+      send(params, group, begin_of(part), begin_of(part + 1));
+      group.raise_everywhere<kRanks>(params.choice_flags, group.rank() * kParts + part);
+    }
+    for (int64_t part = ptx::cta_index(); part < kParts; part += ptx::cta_count()) {
+      for (int32_t source = 0; source < kRanks; ++source) {
+        receive(params, group, source, part, begin_of(part), begin_of(part + 1));
+      }
+    }
+  }
+
+ private:
+  MOEJIT_DEVICE static int64_t begin_of(int64_t part) { return smaller(part * kPart, kChoices); }
+
+  MOEJIT_DEVICE static void send(const ExchangeChoicesParams& params, const ExchangeGroup& group,
+                                 int64_t begin, int64_t end) {
+    const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids));
+    const auto probs = ptx::global(static_cast<const Prob*>(params.topk_probs));
+    for (int64_t i = begin + ptx::thread_index(); i < end; i += kThreads) {
+      const bool exists = i < params.tokens * kTopK;
+      const int32_t id = exists ? narrowed(ptx::load(ids + i)) : -1;
+      const float prob = exists ? load_prob(probs + i) : 0.0f;
+      const int64_t at = group.rank() * kChoices + i;
+#pragma unroll
+      for (int32_t to = 0; to < kRanks; ++to) {
+        ptx::store(ptx::global(params.choice_ids[to]) + at, id);
+        ptx::store(ptx::global(params.choice_probs[to]) + at, prob);
+      }
+    }
+  }
+
+  // -2 stands for an id that is no expert: the route of the first rank tells of it.
+  MOEJIT_DEVICE static int32_t narrowed(Id id) {
+    return id < -1 || id >= kRanks * kRankExperts ? -2 : static_cast<int32_t>(id);
+  }
+
+  MOEJIT_DEVICE static void receive(const ExchangeChoicesParams& params, const ExchangeGroup& group,
+                                    int32_t source, int64_t part, int64_t begin, int64_t end) {
+    const ptx::GlobalPtr<const uint32_t> flags{params.choice_flags[group.rank()]};
+    // Each thread waits for itself, so that what came is visible to it.
+    group.wait(flags + (source * kParts + part), source);
+    const ptx::GlobalPtr<const int32_t> ids{params.choice_ids[group.rank()]};
+    const ptx::GlobalPtr<const float> probs{params.choice_probs[group.rank()]};
+    for (int64_t i = begin + ptx::thread_index(); i < end; i += kThreads) {
+      const int64_t at = source * kChoices + i;
+      const int32_t id = own_expert(ptx::load_peer_data(ids + at), group.rank());
+      const float prob = id >= 0 ? ptx::load_peer_data(probs + at) : 0.0f;
+      ptx::store(ptx::global(params.slot_ids) + at, id);
+      ptx::store(ptx::global(params.slot_probs) + at, prob);
+    }
+  }
+
+  MOEJIT_DEVICE static int32_t own_expert(int32_t id, int32_t rank) {
+    if (id < -1) return rank == 0 ? id : -1;
+    const int32_t own = id - rank * kRankExperts;
+    return own >= 0 && own < kRankExperts ? own : -1;
+  }
+};
+
+}  // namespace moejit::device

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "moejit_device/core/types.cuh"
+
+namespace moejit::device {
+
+// The most ranks of a group.
+inline constexpr int32_t kMostRanks = 8;
+
+// What kernels of rank `rank` know of an exchange between R ranks. All ranks have memory of the
+// same form; where a record has an array of pointers, entry r is the place in rank r's memory, null
+// from R on. The slots of a rank are numbered source * T_max + token, S = R * T_max of them.
+struct GroupParams {
+  uint32_t* epoch;   // [1] of the last exchange whose rows have arrived here; counts from 0
+  uint32_t* status;  // [1] kExchange bits are or-ed in
+  int64_t rank;
+  int64_t timeout_ns;  // of each wait for a peer
+};
+
+// Arguments of exchange_choices.
+struct ExchangeChoicesParams {
+  const void* topk_ids;                // [T, K] int32 or int64, experts of all ranks, or -1
+  const void* topk_probs;              // [T, K] f32 or bf16
+  int32_t* choice_ids[kMostRanks];     // [R, T_max, K]: of each source
+  float* choice_probs[kMostRanks];     // [R, T_max, K]
+  uint32_t* choice_flags[kMostRanks];  // [R, parts]
+  int32_t* slot_ids;                   // [S, K] experts of this rank, or -1
+  float* slot_probs;                   // [S, K], 0 where there is no expert of this rank
+  GroupParams group;
+  int64_t tokens;  // T
+};
+
+// Arguments of dispatch_rows.
+struct DispatchRowsParams {
+  const void* input;                // [T, H] bf16, or e4m3 with scales
+  const float* input_scale_inv;     // [T, ceil(H / 128)] of e4m3
+  const void* topk_ids;             // [T, K] int32 or int64
+  void* slots[kMostRanks];          // [S, H]
+  float* slot_scales[kMostRanks];   // [S, ceil(H / 128)] of e4m3
+  uint32_t* row_flags[kMostRanks];  // [R, chunks]
+  GroupParams group;
+  int64_t tokens;  // T
+};
+
+// Arguments of await_rows.
+struct AwaitRowsParams {
+  const uint32_t* row_flags;  // [R, chunks], own
+  GroupParams group;
+};
+
+// Arguments of combine_push.
+struct CombinePushParams {
+  const void* slot_results;   // [S, H] bf16: the sum of what this rank's experts made of a token
+  const float* slot_dprobs;   // [S, K], or null
+  const int32_t* slot_ids;    // [S, K]
+  void* results[kMostRanks];  // [S, H] bf16 at home, by the rank of the experts and token
+  float* dprobs_home[kMostRanks];      // [T_max, K] at home
+  uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
+  GroupParams group;
+};
+
+// Arguments of combine_sum.
+struct CombineSumParams {
+  const void* slot_results;      // [S, H] bf16, own
+  const float* slot_dprobs;      // [S, K], own, or null
+  const void* topk_ids;          // [T, K] int32 or int64
+  const void* results;           // [S, H] bf16, from the other ranks
+  const float* dprobs_home;      // [T_max, K], from the other ranks
+  const uint32_t* result_flags;  // [R, chunks]
+  void* output;                  // [T, H] bf16
+  void* dprobs;                  // [T, K] f32 or bf16, or null
+  GroupParams group;
+  int64_t tokens;  // T
+};
+
+}  // namespace moejit::device

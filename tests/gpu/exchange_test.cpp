@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges between ranks, dispatch and combine, against loops over tokens: bit for bit, several
+// epochs in a row with other routings and other numbers of tokens on each rank.
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/quantize.h"
+#include "runtime/reference/random_inputs.h"
+#include "tests/gpu/exchanged_rank.h"
+#include "tests/support/matchers.h"
+#include "tests/tested_target.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::DType;
+using compiler::ExchangeStep;
+using reference::bf16_from_float;
+using reference::float_from_bf16;
+using reference::RandomStream;
+
+compiler::Exchange at_rank(compiler::Exchange exchange, int32_t rank) {
+  exchange.rank = rank;
+  return exchange;
+}
+
+int64_t slots_of(const compiler::Exchange& exchange) {
+  return exchange.ranks * exchange.max_tokens;
+}
+
+// The inputs of one rank in one epoch.
+struct RankInputs {
+  int64_t tokens = 0;
+  std::vector<uint16_t> x;             // [T, H]
+  std::vector<int32_t> ids;            // [T, K]
+  std::vector<float> probs;            // [T, K]
+  std::vector<uint16_t> slot_results;  // [S, H]
+  std::vector<float> slot_dprobs;      // [S, K]
+};
+
+RankInputs random_rank(const compiler::Exchange& shape, int64_t tokens, uint64_t seed) {
+  const RandomStream random(seed, 9);
+  RankInputs rank{
+      .tokens = tokens,
+      .x = reference::random_activations(tokens, shape.columns, seed),
+      .ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed),
+      .probs = reference::random_probs(tokens, shape.top_k, seed),
+      .slot_results = reference::random_activations(slots_of(shape), shape.columns, seed + 1),
+      .slot_dprobs = {}};
+  for (int64_t i = 0; i < slots_of(shape) * shape.top_k; ++i)
+    rank.slot_dprobs.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
+  return rank;
+}
+
+// The shape of most tests.
+compiler::Exchange small() {
+  return {.experts = 8, .top_k = 2, .max_tokens = 24, .columns = 272, .epsilon = 1e-10f};
+}
+
+class Exchanges : public ::testing::Test {
+ protected:
+  void open(const compiler::Exchange& shape, uint64_t seed) {
+    shape_ = shape;
+    std::string why_not;
+    ranks_ = Ranks::open(static_cast<int32_t>(shape.ranks), ExchangedRank::heap_bytes(shape), seed,
+                         why_not);
+    if (ranks_ == nullptr && !why_not.empty()) GTEST_SKIP() << why_not;
+    ASSERT_NE(ranks_, nullptr);
+    for (int32_t rank = 0; rank < shape.ranks; ++rank)
+      each_.push_back(std::make_unique<ExchangedRank>(*ranks_, at_rank(shape, rank)));
+  }
+
+  int32_t rank_experts() const { return static_cast<int32_t>(shape_.experts / shape_.ranks); }
+  int32_t rank_of(int32_t id) const { return id < 0 ? -1 : id / rank_experts(); }
+  bool has_expert(const RankInputs& source, int64_t token, int32_t rank) const {
+    for (int32_t k = 0; k < shape_.top_k; ++k)
+      if (rank_of(source.ids[static_cast<size_t>(token * shape_.top_k + k)]) == rank) return true;
+    return false;
+  }
+
+  void dispatch(const std::vector<RankInputs>& inputs) {
+    for (size_t r = 0; r < each_.size(); ++r) {
+      ExchangedRank& rank = *each_[r];
+      const RankInputs& own = inputs[r];
+      rank.set("input", own.x);
+      if (shape_.topk_ids == DType::kI64)
+        rank.set("topk_ids", std::vector<int64_t>(own.ids.begin(), own.ids.end()));
+      else
+        rank.set("topk_ids", own.ids);
+      rank.set("topk_probs", own.probs);
+      rank.run(ExchangeStep::kChoices, own.tokens);
+      rank.run(ExchangeStep::kDispatch, own.tokens);
+      rank.run(ExchangeStep::kAwait, own.tokens);
+    }
+    ASSERT_TRUE(succeeded(ranks_->synchronize()));
+  }
+
+  void expect_arrived(const std::vector<RankInputs>& inputs) {
+    for (int32_t r = 0; r < shape_.ranks; ++r) {
+      const auto slot_ids = each_[static_cast<size_t>(r)]->get<int32_t>("slot_ids");
+      const auto slot_probs = each_[static_cast<size_t>(r)]->get<float>("slot_probs");
+      const auto slots = each_[static_cast<size_t>(r)]->get<uint8_t>("slots");
+      const auto scales = shape_.format == DType::kF8E4M3
+                              ? each_[static_cast<size_t>(r)]->get<float>("slot_scales")
+                              : std::vector<float>();
+      for (int32_t source = 0; source < shape_.ranks; ++source) {
+        const RankInputs& from = inputs[static_cast<size_t>(source)];
+        expect_choices(from, source, r, slot_ids, slot_probs);
+        expect_rows(from, source, r, slots, scales);
+      }
+    }
+  }
+
+  void expect_choices(const RankInputs& from, int32_t source, int32_t rank,
+                      const std::vector<int32_t>& slot_ids, const std::vector<float>& slot_probs) {
+    int64_t wrong = 0;
+    for (int64_t token = 0; token < shape_.max_tokens; ++token)
+      for (int32_t k = 0; k < shape_.top_k; ++k) {
+        const auto slot =
+            static_cast<size_t>((source * int64_t{shape_.max_tokens} + token) * shape_.top_k + k);
+        const auto choice = static_cast<size_t>(token * shape_.top_k + k);
+        const bool is_here = token < from.tokens && rank_of(from.ids[choice]) == rank;
+        const int32_t id = is_here ? from.ids[choice] - rank * rank_experts() : -1;
+        const float prob = is_here ? from.probs[choice] : 0.0f;
+        wrong += slot_ids[slot] != id || slot_probs[slot] != prob;
+      }
+    EXPECT_EQ(wrong, 0) << "choices of rank " << source << " at rank " << rank;
+  }
+
+  void expect_rows(const RankInputs& from, int32_t source, int32_t rank,
+                   const std::vector<uint8_t>& slots, const std::vector<float>& scales) {
+    const int64_t columns = shape_.columns, blocks = (columns + 127) / 128;
+    const bool is_fp8 = shape_.format == DType::kF8E4M3;
+    const auto quantized = reference::quantize_1x128(from.x, from.tokens, columns);
+    const auto* bytes =
+        is_fp8 ? quantized.q.data() : reinterpret_cast<const uint8_t*>(from.x.data());
+    const int64_t row_bytes = is_fp8 ? columns : 2 * columns;
+    int64_t wrong = 0;
+    for (int64_t token = 0; token < from.tokens; ++token) {
+      if (!has_expert(from, token, rank)) continue;
+      const int64_t slot = source * int64_t{shape_.max_tokens} + token;
+      wrong += !std::equal(bytes + token * row_bytes, bytes + (token + 1) * row_bytes,
+                           slots.begin() + slot * row_bytes);
+      if (is_fp8)
+        wrong += !std::equal(quantized.scale_inv.begin() + token * blocks,
+                             quantized.scale_inv.begin() + (token + 1) * blocks,
+                             scales.begin() + slot * blocks);
+    }
+    EXPECT_EQ(wrong, 0) << "rows of rank " << source << " at rank " << rank;
+  }
+
+  void combine(const std::vector<RankInputs>& inputs) {
+    for (size_t r = 0; r < each_.size(); ++r) {
+      each_[r]->set("slot_results", inputs[r].slot_results);
+      if (shape_.has_dprobs) each_[r]->set("slot_dprobs", inputs[r].slot_dprobs);
+      each_[r]->run(ExchangeStep::kCombinePush, inputs[r].tokens);
+      each_[r]->run(ExchangeStep::kCombineSum, inputs[r].tokens);
+    }
+    ASSERT_TRUE(succeeded(ranks_->synchronize()));
+  }
+
+  // y is the sum of the ranks' rows in ascending order, from 0 in fp32, rounded once.
+  void expect_combined(const std::vector<RankInputs>& inputs) {
+    for (int32_t home = 0; home < shape_.ranks; ++home) {
+      const RankInputs& own = inputs[static_cast<size_t>(home)];
+      const auto output = each_[static_cast<size_t>(home)]->get<uint16_t>("output");
+      int64_t wrong = 0;
+      for (int64_t token = 0; token < own.tokens; ++token)
+        for (int64_t column = 0; column < shape_.columns; ++column) {
+          float sum = 0.0f;
+          for (int32_t rank = 0; rank < shape_.ranks; ++rank) {
+            if (!has_expert(own, token, rank)) continue;
+            const int64_t slot = home * int64_t{shape_.max_tokens} + token;
+            sum += float_from_bf16(
+                inputs[static_cast<size_t>(rank)]
+                    .slot_results[static_cast<size_t>(slot * shape_.columns + column)]);
+          }
+          wrong +=
+              output[static_cast<size_t>(token * shape_.columns + column)] != bf16_from_float(sum);
+        }
+      EXPECT_EQ(wrong, 0) << "results of rank " << home;
+      if (shape_.has_dprobs) expect_dprobs(inputs, home);
+    }
+  }
+
+  void expect_dprobs(const std::vector<RankInputs>& inputs, int32_t home) {
+    const RankInputs& own = inputs[static_cast<size_t>(home)];
+    const auto dprobs = each_[static_cast<size_t>(home)]->get<float>("dprobs");
+    int64_t wrong = 0;
+    for (int64_t choice = 0; choice < own.tokens * shape_.top_k; ++choice) {
+      const int32_t rank = rank_of(own.ids[static_cast<size_t>(choice)]);
+      const int64_t slots = home * int64_t{shape_.max_tokens} * shape_.top_k;
+      const float wanted =
+          rank < 0
+              ? 0.0f
+              : inputs[static_cast<size_t>(rank)].slot_dprobs[static_cast<size_t>(slots + choice)];
+      wrong += dprobs[static_cast<size_t>(choice)] != wanted;
+    }
+    EXPECT_EQ(wrong, 0) << "gradients of the probabilities of rank " << home;
+  }
+
+  // Runs epochs of exchanges, each rank with a number of tokens of its own, now and then none.
+  void run_epochs(const compiler::Exchange& shape, uint64_t seed, int32_t epochs = 3) {
+    open(shape, seed);
+    if (IsSkipped() || HasFatalFailure()) return;
+    const RandomStream random(seed, 3);
+    for (int32_t epoch = 0; epoch < epochs; ++epoch) {
+      std::vector<RankInputs> inputs;
+      for (int32_t rank = 0; rank < shape.ranks; ++rank) {
+        const auto draw = static_cast<uint64_t>(epoch * shape.ranks + rank);
+        const int64_t tokens = random.below(2 * draw, 4) == 0
+                                   ? random.below(2 * draw + 1, 2) * shape.max_tokens
+                                   : random.below(2 * draw + 1, shape.max_tokens + 1);
+        inputs.push_back(random_rank(shape, tokens, seed * 100 + draw));
+      }
+      dispatch(inputs);
+      expect_arrived(inputs);
+      combine(inputs);
+      expect_combined(inputs);
+      if (HasFailure()) return;
+    }
+    for (const auto& rank : each_) {
+      EXPECT_EQ(rank->get<uint32_t>("group_status"), std::vector<uint32_t>{0});
+      EXPECT_EQ(rank->get<uint32_t>("epoch"), std::vector<uint32_t>{static_cast<uint32_t>(epochs)});
+    }
+  }
+
+  compiler::Exchange shape_;
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<std::unique_ptr<ExchangedRank>> each_;
+};
+
+TEST_F(Exchanges, QuantizeRowsOnTheWay) { run_epochs(small(), 1); }
+
+TEST_F(Exchanges, MoveBf16Rows) {
+  compiler::Exchange shape = small();
+  shape.format = DType::kBF16;
+  run_epochs(shape, 2);
+}
+
+TEST_F(Exchanges, BringGradientsOfProbabilitiesHome) {
+  compiler::Exchange shape = small();
+  shape.top_k = 3;
+  shape.columns = 144;
+  shape.has_dprobs = true;
+  run_epochs(shape, 3);
+}
+
+TEST_F(Exchanges, TakeManyChoicesAndWideIds) {
+  compiler::Exchange shape = small();
+  shape.experts = 64;
+  shape.top_k = 9;
+  shape.max_tokens = 7;
+  shape.topk_ids = DType::kI64;
+  run_epochs(shape, 4);
+}
+
+TEST_F(Exchanges, TakeOneToken) {
+  compiler::Exchange shape = small();
+  shape.top_k = 1;
+  shape.max_tokens = 1;
+  shape.columns = 16;
+  run_epochs(shape, 5);
+}
+
+TEST_F(Exchanges, TakeChunksOfSeveralTokens) {
+  compiler::Exchange shape = small();
+  shape.experts = 16;
+  shape.top_k = 4;
+  shape.max_tokens = 600;
+  shape.columns = 32;
+  run_epochs(shape, 6, 2);
+}
+
+class ManyRanks : public Exchanges, public ::testing::WithParamInterface<int64_t> {};
+
+TEST_P(ManyRanks, ExchangeRows) {
+  if (tested_target() != "sim") GTEST_SKIP() << "two GPUs are what there is";
+  compiler::Exchange shape = small();
+  shape.ranks = GetParam();
+  shape.experts = 16;
+  shape.top_k = 4;
+  shape.max_tokens = 10;
+  shape.columns = 144;
+  shape.has_dprobs = true;
+  for (uint64_t seed = 10; seed < 14; ++seed) {
+    each_.clear();
+    run_epochs(shape, seed, 2);
+    if (HasFailure()) return;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ManyRanks, ::testing::Values(2, 4, 8));
+
+}  // namespace
+}  // namespace moejit::testing
