@@ -14,8 +14,9 @@ void Cta::store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Si
   const auto address = reinterpret_cast<uintptr_t>(destination);
   const auto rows = static_cast<int32_t>(bytes / 16);
   if (address % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
-    report(site,
-           fmt::format("copies {} bytes to address {:#x}, wanted multiples of 16", bytes, address));
+    report(site, fmt::format("copies {} bytes to an address that is {} past a multiple of 16, "
+                             "wanted multiples of 16",
+                             bytes, address % 16));
   }
   if (!launch_->memory->is_writable(address, bytes)) {
     report(site, launch_->memory->explain(address, bytes, sim::Access::kWrite, global_actor()));

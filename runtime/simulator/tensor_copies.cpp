@@ -81,8 +81,9 @@ void Cta::load_bulk(uint32_t destination, const void* source, uint32_t bytes, ui
   const auto address = reinterpret_cast<uintptr_t>(source);
   const auto rows = static_cast<int32_t>(bytes / 16);
   if (address % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
-    report(site, fmt::format("copies {} bytes from address {:#x}, wanted multiples of 16", bytes,
-                             address));
+    report(site, fmt::format("copies {} bytes from an address that is {} past a multiple of 16, "
+                             "wanted multiples of 16",
+                             bytes, address % 16));
   }
   const SimTensorMap line{
       .address = address, .dims = {16, rows, 1, 1}, .strides = {16, 0, 0}, .box = {16, rows, 1, 1}};
