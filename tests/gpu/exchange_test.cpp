@@ -62,6 +62,8 @@ class Exchanges : public ::testing::Test {
  protected:
   void open(const compiler::Exchange& shape, uint64_t seed) {
     shape_ = shape;
+    each_.clear();
+    ranks_.reset();  // a group takes the stacks of all threads of its SMs
     std::string why_not;
     ranks_ = Ranks::open(static_cast<int32_t>(shape.ranks), ExchangedRank::heap_bytes(shape), seed,
                          why_not);
@@ -285,7 +287,6 @@ TEST_P(ManyRanks, ExchangeRows) {
   shape.columns = 144;
   shape.has_dprobs = true;
   for (uint64_t seed = 10; seed < 14; ++seed) {
-    each_.clear();
     run_epochs(shape, seed, 2);
     if (HasFailure()) return;
   }

@@ -14,7 +14,8 @@ std::unique_ptr<Ranks> Ranks::open(int32_t count, int64_t heap_bytes, uint64_t s
   std::unique_ptr<Ranks> ranks(new Ranks);
   if (tested_target() == "sim") {
     auto group = runtime::open_simulator_group(count, {.seed = seed, .heap_bytes = heap_bytes});
-    if (!succeeded(group)) return nullptr;
+    EXPECT_TRUE(succeeded(group));
+    if (!group) return nullptr;
     ranks->group_ = std::move(*group);
     for (int32_t rank = 0; rank < count; ++rank) {
       ranks->devices_.push_back(&ranks->group_->device(rank));

@@ -141,7 +141,7 @@ class Refusals(unittest.TestCase):
         self.refuse(model, f"moejit: module {NAMES[1]}: unsupported: Qwen3MoeExperts has a norm behind each expert")
 
     def test_a_recipe_that_the_target_cannot_run(self):
-        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "mxfp8", "hint: ", recipe="mxfp8")
+        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "nvfp4", "hint: ", recipe="nvfp4")
 
     def test_a_dtype_that_no_recipe_takes(self):
         model = make().half()
