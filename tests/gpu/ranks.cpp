@@ -13,7 +13,11 @@ std::unique_ptr<Ranks> Ranks::open(int32_t count, int64_t heap_bytes, uint64_t s
                                    std::string& why_not) {
   std::unique_ptr<Ranks> ranks(new Ranks);
   if (tested_target() == "sim") {
-    auto group = runtime::open_simulator_group(count, {.seed = seed, .heap_bytes = heap_bytes});
+    // Fewer SMs for many ranks: each stack of a resident thread is two of the mappings that Linux
+    // lets a process have.
+    const int32_t sms = count > 4 ? 2 : 4;
+    auto group = runtime::open_simulator_group(
+        count, {.seed = seed, .heap_bytes = heap_bytes, .sm_count = sms});
     EXPECT_TRUE(succeeded(group));
     if (!group) return nullptr;
     ranks->group_ = std::move(*group);
