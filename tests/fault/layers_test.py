@@ -24,6 +24,7 @@ class LayersTest(faults.FaultTest):
         super().setUp()
         made = {name: self.make_all(name) for name in "abc"}
         entries = sorted(made["a"].glob("v2/??/*"))
+        entries = entries[1:] + entries[:1]  # which kernels these are depends on their keys
         self.assertGreater(len(entries), 4)
         self.count = len(entries)
         self.keys = [entry.relative_to(made["a"]) for entry in entries]
