@@ -23,8 +23,9 @@ class LayersTest(faults.FaultTest):
     def setUp(self):
         super().setUp()
         made = {name: self.make_all(name) for name in "abc"}
-        entries = sorted(made["a"].glob("v2/??/*"))
-        entries = entries[1:] + entries[:1]  # which kernels these are depends on their keys
+        # gemm_fc1 is the last: it is asked for first, which is while no compiler is open, and then packs come before
+        # the user's folder (KernelStore::find).
+        entries = sorted(made["a"].glob("v2/??/*"), key=lambda entry: (b'"moejit_gemm_fc1' in entry.read_bytes(), entry))
         self.assertGreater(len(entries), 4)
         self.count = len(entries)
         self.keys = [entry.relative_to(made["a"]) for entry in entries]
@@ -104,7 +105,7 @@ class LayersTest(faults.FaultTest):
         # Each is looked at by fstat(), then header and front are read.
         opened = calls[:len(calls) - calls[::-1].index("fstat")].count("pread") + 2
         self.assertEqual(opened, 6)
-        self.assertGreater(reads, opened + 4)
+        self.assertGreaterEqual(reads, opened + 4)  # two entries, and how many more depends on the keys
         for name in faults.ERRORS:
             if name == "EINTR":
                 continue  # is tried again: below

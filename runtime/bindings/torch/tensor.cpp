@@ -15,15 +15,20 @@ namespace {
 // Codes of dtypes in DLPack 1.1; older headers lack them.
 constexpr uint8_t kFloat8E4m3 = 10;
 constexpr uint8_t kFloat8E5m2 = 12;
+constexpr uint8_t kFloat8E8m0 = 14;
 constexpr uint8_t kBool = 6;
+
+// ScalarType::Float8_e8m0fnu of torch/headeronly/core/ScalarType.h. No function of the stable
+// interface tells it.
+constexpr int32_t kTorchFloat8E8m0 = 44;
 
 struct DtypePair {
   int32_t torchs;
   DLDataType dl;
 };
 
-const std::array<DtypePair, 12>& dtypes() {
-  static const std::array<DtypePair, 12> pairs = {{
+const std::array<DtypePair, 13>& dtypes() {
+  static const std::array<DtypePair, 13> pairs = {{
       {aoti_torch_dtype_bfloat16(), {kDLBfloat, 16, 1}},
       {aoti_torch_dtype_uint8(), {kDLUInt, 8, 1}},
       {aoti_torch_dtype_float32(), {kDLFloat, 32, 1}},
@@ -36,6 +41,7 @@ const std::array<DtypePair, 12>& dtypes() {
       {aoti_torch_dtype_bool(), {kBool, 8, 1}},
       {aoti_torch_dtype_float8_e4m3fn(), {kFloat8E4m3, 8, 1}},
       {aoti_torch_dtype_float8_e5m2(), {kFloat8E5m2, 8, 1}},
+      {kTorchFloat8E8m0, {kFloat8E8m0, 8, 1}},
   }};
   return pairs;
 }
