@@ -46,18 +46,17 @@ struct Exchange {
 // are the group's memory, which holds zeros before the first exchange. Error kUnsupported: an
 // exchange that there are no kernels for.
 //
-//   step           reads                                          writes
-//   kChoices       topk_ids, topk_probs [T, K]                    choice_ids_r, choice_probs_r [S,
-//   K],
-//                                                                 choice_flags_r; slot_ids,
-//                                                                 slot_probs [S, K]
-//   kDispatch      input [T, H], input_scale_inv, topk_ids        slots_r [S, H], slot_scales_r,
-//                                                                 row_flags_r
-//   kAwait         row_flags of this rank                         epoch
-//   kCombinePush   slot_results [S, H] bf16, slot_dprobs,         results_r [S, H], dprobs_home_r
-//                  slot_ids                                       [T_max, K], result_flags_r
-//   kCombineSum    slot_results, slot_dprobs, topk_ids; results,  output [T, H] bf16, dprobs [T, K]
-//                  dprobs_home, result_flags of this rank
+//   step          reads                            writes
+//   kChoices      topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],
+//                                                  choice_flags_r; slot_ids, slot_probs [S, K]
+//   kDispatch     input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r
+//                 topk_ids
+//   kAwait        row_flags of this rank           epoch
+//   kCombinePush  slot_results [S, H] bf16,        results_r [S, H], dprobs_home_r [T_max, K],
+//                 slot_dprobs, slot_ids            result_flags_r
+//   kCombineSum   slot_results, slot_dprobs,       output [T, H] bf16, dprobs [T, K]
+//                 topk_ids; results, dprobs_home,
+//                 result_flags of this rank
 //
 // All of them read `epoch` [1] and add bits to `group_status` [1] of this rank, which lies in the
 // group's memory.

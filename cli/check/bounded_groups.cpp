@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/bounded_groups.h"
 
+#include "cli/check/bounded_values.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 
@@ -12,15 +13,6 @@ namespace moejit::cli {
 namespace {
 
 using reference::kMxGroup;
-
-constexpr const char* kVerdict = "within the bounds of the values";
-
-float rounded(double value) {
-  return reference::float_from_bf16(reference::bf16_from_float(static_cast<float>(value)));
-}
-
-// Orders codes as their values; -0 is 0.
-int order_of(uint8_t code) { return (code & 0x80) != 0 ? -(code & 0x7F) : code; }
 
 uint8_t code_of(double value, uint8_t exponent) {
   return reference::encode_e4m3(rounded(value) * std::ldexp(1.0F, 127 - exponent));
@@ -37,17 +29,11 @@ class Group {
       : rows_(rows),
         first_(row * rows.columns + index * kMxGroup),
         count_(std::min(kMxGroup, rows.columns - index * kMxGroup)) {
-    float least = 0.0F, most = 0.0F, exact = 0.0F;
-    for (int64_t i = 0; i < count_; ++i) {
-      const double magnitude = std::fabs(value(i));
-      if (std::isnan(magnitude)) continue;
-      least = std::max(least, rounded(std::max(magnitude - bound(i), 0.0)));
-      most = std::max(most, rounded(magnitude + bound(i)));
-      exact = std::max(exact, rounded(magnitude));
-    }
-    least_ = reference::e8m0_from_amax(least);
-    most_ = reference::e8m0_from_amax(most);
-    exact_ = reference::e8m0_from_amax(exact);
+    AmaxBounds amax;
+    for (int64_t i = 0; i < count_; ++i) amax.add(rows, at(i));
+    least_ = reference::e8m0_from_amax(amax.least);
+    most_ = reference::e8m0_from_amax(amax.most);
+    exact_ = reference::e8m0_from_amax(amax.exact);
   }
 
   size_t at(int64_t i) const { return static_cast<size_t>(first_ + i); }
@@ -57,11 +43,10 @@ class Group {
 
   // Returns whether the code is that of a value within the bounds.
   bool takes(int64_t i, uint8_t code, uint8_t exponent) const {
-    if (std::isnan(value(i)) || code == 0x7F) return code == code_of(value(i), exponent);
-    return order_of(code_of(value(i) - bound(i), exponent)) <= order_of(code) &&
-           order_of(code) <= order_of(code_of(value(i) + bound(i), exponent));
+    return may_have_code(rows_, at(i), code,
+                         [&](double value) { return code_of(value, exponent); });
   }
-  uint8_t code(int64_t i, uint8_t exponent) const { return code_of(value(i), exponent); }
+  uint8_t code(int64_t i, uint8_t exponent) const { return code_of(rows_.value[at(i)], exponent); }
 
   // Returns the exponent whose codes give all these values, or that of the exact values.
   uint8_t exponent_of(std::span<const uint16_t> got) const {
@@ -80,13 +65,6 @@ class Group {
   }
 
  private:
-  double value(int64_t i) const { return rows_.value[at(i)]; }
-  // Doubles become floats before they are rounded to bf16.
-  double bound(int64_t i) const {
-    const double bound = rows_.bound[at(i)];
-    return bound + (bound > 0.0 ? 0x1p-23 * std::fabs(value(i)) : 0.0);
-  }
-
   const BoundedRows& rows_;
   int64_t first_, count_;
   uint8_t least_ = 0, most_ = 0, exact_ = 0;
@@ -121,9 +99,11 @@ void check_group_codes(const BoundedRows& rows, const KernelTensors& tensors, st
         wanted[group.at(i)] = group.code(i, exponent);
   });
   const std::string_view name = tensors.name(role), scales_name = tensors.name(scales_role);
-  list.add(check_of(name, testing::compare_e4m3({name, rows.columns}, codes, wanted), kVerdict));
+  list.add(
+      check_of(name, testing::compare_e4m3({name, rows.columns}, codes, wanted), kWithinBounds));
   list.add(check_of(scales_name,
-                    testing::compare_bytes({scales_name, pitch}, scales, wanted_scales), kVerdict));
+                    testing::compare_bytes({scales_name, pitch}, scales, wanted_scales),
+                    kWithinBounds));
 }
 
 void check_group_values(const BoundedRows& rows, const KernelTensors& tensors,
@@ -137,7 +117,7 @@ void check_group_values(const BoundedRows& rows, const KernelTensors& tensors,
         wanted[group.at(i)] = value_of(group.code(i, exponent), exponent);
   });
   const std::string_view name = tensors.name(role);
-  list.add(check_of(name, testing::compare_bf16({name, rows.columns}, got, wanted), kVerdict));
+  list.add(check_of(name, testing::compare_bf16({name, rows.columns}, got, wanted), kWithinBounds));
 }
 
 }  // namespace moejit::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/bounded_rows.h"
 
+#include "cli/check/bounded_values.h"
 #include "runtime/reference/block_scale.h"
 #include "runtime/reference/number_formats.h"
 
@@ -13,53 +14,32 @@ namespace {
 
 using reference::kBlock;
 
-constexpr const char* kVerdict = "within the bounds of the values";
-
-float rounded(double value) {
-  return reference::float_from_bf16(reference::bf16_from_float(static_cast<float>(value)));
-}
-
-// Orders codes as their values; -0 is 0.
-int order_of(uint8_t code) { return (code & 0x80) != 0 ? -(code & 0x7F) : code; }
-
 // The elements of a block, by their places in the rows.
 class Block {
  public:
   Block(const BoundedRows& rows, float epsilon) : rows_(rows), epsilon_(epsilon) {}
 
-  void add(int64_t row, int64_t column) {
-    const auto at = static_cast<size_t>(row * rows_.columns + column);
-    const double magnitude = std::fabs(rows_.value[at]), bound = bound_at(at);
-    if (std::isnan(magnitude)) return;
-    least_ = std::max(least_, rounded(std::max(magnitude - bound, 0.0)));
-    most_ = std::max(most_, rounded(magnitude + bound));
-    exact_ = std::max(exact_, rounded(magnitude));
-  }
+  void add(int64_t row, int64_t column) { amax_.add(rows_, place(row, column)); }
   // Returns the scale that is wanted: what a kernel got, if an amax within the bounds has it.
   float scale_inv(float got) const {
-    const float low = scale_of(least_), high = scale_of(most_);
+    const float low = scale_of(amax_.least), high = scale_of(amax_.most);
     int exponent = 0;
     const bool is_power = std::frexp(got, &exponent) == 0.5F;
-    const bool is_between = is_power && (least_ == 0.0F || got >= low) && got <= high;
-    return got == low || got == high || is_between ? got : scale_of(exact_);
+    const bool is_between = is_power && (amax_.least == 0.0F || got >= low) && got <= high;
+    return got == low || got == high || is_between ? got : scale_of(amax_.exact);
   }
   // Returns the code that is wanted: what a kernel got, if a value within the bounds has it.
   uint8_t code(int64_t row, int64_t column, float scale_inv, uint8_t got) const {
-    const auto at = static_cast<size_t>(row * rows_.columns + column);
-    const double value = rows_.value[at], bound = bound_at(at);
-    const auto code_of = [&](double of) {
-      return reference::encode_e4m3(rounded(of) * (1.0F / scale_inv));
+    const size_t at = place(row, column);
+    const auto code_of = [&](double value) {
+      return reference::encode_e4m3(rounded(value) * (1.0F / scale_inv));
     };
-    if (std::isnan(value) || got == 0x7F) return code_of(value);
-    const bool is_within = order_of(code_of(value - bound)) <= order_of(got) &&
-                           order_of(got) <= order_of(code_of(value + bound));
-    return is_within ? got : code_of(value);
+    return may_have_code(rows_, at, got, code_of) ? got : code_of(rows_.value[at]);
   }
 
  private:
-  // Doubles become floats before they are rounded to bf16.
-  double bound_at(size_t at) const {
-    return rows_.bound[at] + (rows_.bound[at] > 0.0 ? 0x1p-23 * std::fabs(rows_.value[at]) : 0.0);
+  size_t place(int64_t row, int64_t column) const {
+    return static_cast<size_t>(row * rows_.columns + column);
   }
   float scale_of(float amax) const {
     return reference::scale_from_amax(amax, {.eps = epsilon_}).scale_inv;
@@ -67,7 +47,7 @@ class Block {
 
   const BoundedRows& rows_;
   float epsilon_;
-  float least_ = 0.0F, most_ = 0.0F, exact_ = 0.0F;
+  AmaxBounds amax_;
 };
 
 }  // namespace
@@ -95,10 +75,11 @@ void check_rounded_rows(const BoundedRows& rows, float epsilon, const KernelTens
     }
   const std::string scales_role = fmt::format("{}_scale_inv", role);
   const std::string_view name = tensors.name(role), scales_name = tensors.name(scales_role);
-  list.add(check_of(name, testing::compare_e4m3({name, rows.columns}, got.q, wanted.q), kVerdict));
+  list.add(
+      check_of(name, testing::compare_e4m3({name, rows.columns}, got.q, wanted.q), kWithinBounds));
   list.add(check_of(scales_name,
                     testing::compare_f32({scales_name, blocks}, got.scale_inv, wanted.scale_inv),
-                    kVerdict));
+                    kWithinBounds));
 }
 
 void check_rounded_columns(const BoundedRows& rows, float epsilon, const KernelTensors& tensors,
@@ -123,7 +104,7 @@ void check_rounded_columns(const BoundedRows& rows, float epsilon, const KernelT
           wanted.bytes[static_cast<size_t>(column * got.output_columns() + first_output + i)] =
               block.code(first + i, column, scale_inv, got.code(column, first_output + i));
       }
-  got.compare(std::move(wanted), kVerdict, list);
+  got.compare(std::move(wanted), kWithinBounds, list);
 }
 
 }  // namespace moejit::cli

@@ -2,6 +2,7 @@
 #include "cli/check/choose.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/tensors/colwise_slices.h"
+#include "cli/tensors/fp8_format.h"
 #include "runtime/reference/bf16_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/number_formats.h"
@@ -69,7 +70,7 @@ class EndScaledOperand {
                    std::string_view role, std::string_view scales_role, compiler::DType format)
       : q_(join_column_blocks(tensors.at(role))),
         scales_(tensors.view<float>(scales_role)),
-        format_(format == compiler::DType::kF8E5M2 ? Fp8Format::kE5m2 : Fp8Format::kE4m3),
+        format_(fp8_format(format)),
         by_row_(spec.scales == GradientScales::kRowColumn),
         is_one_chain_(spec.accumulation == compiler::GemmAccumulation::kFast) {}
 

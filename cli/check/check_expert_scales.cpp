@@ -3,6 +3,7 @@
 #include "cli/check/gated_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/check/reference_activation.h"
+#include "cli/tensors/fp8_format.h"
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/activation_gradient.h"
@@ -15,13 +16,7 @@
 namespace moejit::cli {
 namespace {
 
-using reference::Fp8Format;
-
 constexpr int64_t kSet = 512;  // columns of a row whose largest magnitude is kept
-
-Fp8Format format_of(compiler::DType dtype) {
-  return dtype == compiler::DType::kF8E5M2 ? Fp8Format::kE5m2 : Fp8Format::kE4m3;
-}
 
 // Returns the expert of each row, or -1 for rows that are not real.
 std::vector<int64_t> experts_of_rows(const reference::Route& route) {
@@ -83,7 +78,7 @@ void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors
     const float scale = scales[static_cast<size_t>(experts[static_cast<size_t>(row)])];
     const std::vector<uint8_t> codes =
         reference::cast_bf16(row_of(input, static_cast<int64_t>(i) / spec.top_k, spec.columns),
-                             scale, format_of(spec.format));
+                             scale, fp8_format(spec.format));
     std::ranges::copy(codes, wanted.begin() + row * spec.columns);
   }
   list.codes(tensors, "output", wanted);
@@ -133,7 +128,7 @@ void check_values_cast(const ValueRows& values, compiler::DType format,
             reference::bf16_from_float(values.at(static_cast<int64_t>(row), part, i)));
         const float product = rounded * scale;
         wanted[row * static_cast<size_t>(width) + static_cast<size_t>(part * pitch + i)] =
-            reference::encode_fp8(product, format_of(format));
+            reference::encode_fp8(product, fp8_format(format));
       }
   }
   std::vector<uint8_t> got = copy_elements<uint8_t>(output);
@@ -173,7 +168,7 @@ void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& t
          i < std::min((first + count) * static_cast<size_t>(spec.magnitudes), amax.size()); ++i)
       largest = std::max(largest, amax[i]);
     const reference::ExpertScale scale =
-        reference::expert_scale(largest, format_of(spec.format), spec.is_power_of_two);
+        reference::expert_scale(largest, fp8_format(spec.format), spec.is_power_of_two);
     scales.push_back(scale.scale);
     inverses.push_back(scale.scale_inv);
   }

@@ -3,6 +3,7 @@
 #include "cli/check/kernel_checks.h"
 #include "cli/check/reference_activation.h"
 #include "cli/check/sampled_gemm.h"
+#include "cli/tensors/fp8_format.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/bf16_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
@@ -83,10 +84,6 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
   const std::vector<uint16_t> a =
       gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows);
   compare(spec, tensors, sample, reference::bf16_grouped_gemm_sums(a, b, sample.route), list);
-}
-
-reference::Fp8Format fp8_format(DType dtype) {
-  return dtype == DType::kF8E5M2 ? reference::Fp8Format::kE5m2 : reference::Fp8Format::kE4m3;
 }
 
 std::vector<float> decoded(std::span<const uint8_t> codes, reference::Fp8Format format) {

@@ -2,6 +2,7 @@
 #include "cli/inputs/random_operation_call.h"
 
 #include "cli/inputs/random_groups.h"
+#include "cli/tensors/fp8_format.h"
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/expert_scale.h"
@@ -175,9 +176,7 @@ class RandomCall {
             of_tokens[static_cast<size_t>(i * rows + row)];
     std::vector<uint8_t> codes;
     if (scales.layout == compiler::Layout::kRowMajor) {
-      const auto format = tensor.dtype == DType::kF8E5M2 ? reference::Fp8Format::kE5m2
-                                                         : reference::Fp8Format::kE4m3;
-      codes = reference::cast_bf16(values, 8.0f, format);
+      codes = reference::cast_bf16(values, 8.0f, fp8_format(tensor.dtype));
       put(scales, random_scales(scales));
     } else if (scales.layout == compiler::Layout::kScalesTiles) {
       reference::QuantizedWeights tiles = reference::quantize_128x128(values, 1, rows, columns, 1);

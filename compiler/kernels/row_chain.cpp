@@ -125,8 +125,7 @@ std::string to_string(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={}{} store={} columns={} local_experts={} "
-      "top_k={} "
-      "epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}",
+      "top_k={} epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       s.quantize == QuantizeStage::kExpert ? fmt::format(" format={}", to_string(s.format)) : "",
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,

@@ -5,7 +5,7 @@
 namespace moejit::compiler {
 namespace {
 
-ColumnGroups groups_of(int64_t local_experts, int64_t columns) {
+ColumnGroups column_groups(int64_t local_experts, int64_t columns) {
   return {.local_experts = static_cast<int32_t>(local_experts),
           .columns = static_cast<int32_t>(columns)};
 }
@@ -83,7 +83,7 @@ Result<OperationParts> parts_of(const ScaleColumnsOperation& operation,
   read_groups(parts, operation.local_experts);
   parts.write("output_scale_inv", DType::kF32, {{"E", operation.local_experts}, columns});
   return std::move(parts).make(
-      ScaleColumns{.groups = groups_of(operation.local_experts, operation.columns),
+      ScaleColumns{.groups = column_groups(operation.local_experts, operation.columns),
                    .format = Recipe::kFp8Rowwise.wgrad_operands},
       bounds_of_rows(operation.max_permuted_rows, operation.local_experts), context);
 }
@@ -106,7 +106,7 @@ Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
   if (format.scale == ScaleOf::kColumn) {
     parts.write("output", format.dtype, shape);
     return std::move(parts).make(
-        CastColumns{.groups = groups_of(operation.local_experts, operation.columns)}, bounds,
+        CastColumns{.groups = column_groups(operation.local_experts, operation.columns)}, bounds,
         context);
   }
   parts.write({.role = "output",

@@ -95,7 +95,7 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
 }
 
 void LayerGraphBuilder::activation_backward(const Format& format) {
-  // Of recovered values the casts by rows and by columns are made of one read.
+  // One kernel makes the casts by rows and by columns where GEMMs read recovered values.
   if (format.is_recovered) {
     cast_operand("dh1", "dh1_colwise", "dh1", h1_columns());
     return;

@@ -103,8 +103,7 @@ class ValueList {
                  std::vector<Dim> scales_shape) {
     if (!is_quantized(format)) return;
     add(data_name(name, format), stored_dtype(format), kQuantized, shape);
-    if (!has_scales(format)) return;
-    if (has_expert_scale(format)) return;
+    if (!has_scales(format) || has_expert_scale(format)) return;
     if (has_row_scale(format)) {
       shape.pop_back();
       return add(scales_name(name, format), kF32, kQuantized, std::move(shape));
@@ -159,17 +158,16 @@ class ValueList {
     if (format.is_recovered) add(data_name(name, format), stored_dtype(format), {tokens, rows});
     if (!has_scales(format)) return;
     const Dim blocks{"C/128", columns.value / kScaleBlock};
-    const bool keeps_bytes = has_expert_scale(recipe_.wgrad_operands);
-    add(data_name(name, recipe_.wgrad_operands),
-        keeps_bytes ? of_rows.dtype : recipe_.wgrad_operands.dtype,
+    const bool keeps_bytes = has_expert_scale(format);
+    add(data_name(name, format), keeps_bytes ? of_rows.dtype : format.dtype,
         {blocks, rows, {"128", kScaleBlock}});
     if (keeps_bytes) return;
-    if (recipe_.wgrad_operands.scale == ScaleOf::kColumn) {
-      add(scales_name(name, recipe_.wgrad_operands), kF32, {experts_, rows});
+    if (format.scale == ScaleOf::kColumn) {
+      add(scales_name(name, format), kF32, {experts_, rows});
       return;
     }
-    const bool has_tiles = recipe_.wgrad_operands.scale == ScaleOf::k128x128;
-    add(scales_name(name, recipe_.wgrad_operands), kF32,
+    const bool has_tiles = format.scale == ScaleOf::k128x128;
+    add(scales_name(name, format), kF32,
         has_tiles ? std::vector{row_blocks, blocks} : std::vector{blocks, rows})
         .layout = has_tiles ? Layout::kScalesTiles : Layout::kScalesColumns;
   }

@@ -117,10 +117,6 @@ class ChainList {
   CandidateList<RowChainSpec> list_;
 };
 
-}  // namespace
-
-namespace {
-
 // Returns a number of registers with which a lane holds its segments of a row.
 int32_t registers_of_row(const RowChainSpec& spec) {
   const int32_t of_segment = spec.load == LoadStage::kGatedGradientRows ? 48

@@ -12,8 +12,8 @@ import torch
 
 import moejit.torch
 
-# Rows of the experts, multiples of 128, one without rows. Where there are few, cuBLASLt cuts long contractions into
-# parts, and of a contraction of 128 it multiplies the scales first.
+# Rows of the experts, multiples of 128, one without rows. Where there are few, cuBLASLt seems to cut long contractions
+# into parts, and to multiply the scales of a contraction of 128 first: last bits differ.
 COUNTS = (512, 0, 256, 2048, 1024)
 ROWS = sum(COUNTS)
 BLOCK = 128

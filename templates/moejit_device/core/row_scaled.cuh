@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Segments that were quantized with the scale of their whole row.
+// Segments whose scale belongs to more than their own elements: to their row, or to all rows of an
+// expert. What such a scale is found from, and the codes that it gives.
 
 #include "moejit_device/core/gated_gradient.cuh"
 #include "moejit_device/core/up_gradient.cuh"

@@ -5,23 +5,11 @@
 // the values are in bf16. NaN counts as nothing. What groups have of them becomes their scales:
 // cast/expert_scales.cuh. A warp holds a set (RoundSetsOfSegments).
 
+#include "moejit_device/core/row_scaled.cuh"
 #include "moejit_device/stage/destinations.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
 namespace moejit::device {
-
-// Return the largest magnitude of a lane's share.
-MOEJIT_DEVICE float amax_of_lane(const Bf16Segment& segment) {
-  const Bf16Segment one[1] = {segment};
-  return max_magnitude(one);
-}
-MOEJIT_DEVICE float amax_of_lane(const Bf16GatedGradient& gradient) {
-  const Bf16Segment both[2] = {gradient.gate, gradient.up};
-  return max_magnitude(both);
-}
-MOEJIT_DEVICE float amax_of_lane(const StoredUpGradient<Bf16Segment>& gradient) {
-  return amax_of_lane(gradient.up);
-}
 
 template <int32_t kColumns>
 struct AmaxOfSets {
@@ -31,7 +19,7 @@ struct AmaxOfSets {
   // Returns the largest magnitude of the warp's set, in all lanes.
   template <typename Segment>
   MOEJIT_DEVICE static float of_warp(const Segment& segment) {
-    float amax = max_of_segment(amax_of_lane(segment));
+    float amax = max_of_segment(magnitude_of_lane(segment));
 #pragma unroll
     for (int32_t mask = kSegmentLanes; mask < 32; mask *= 2) {
       amax = ptx::max_number(amax, ptx::shuffle_xor(amax, mask));

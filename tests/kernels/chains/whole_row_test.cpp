@@ -86,7 +86,7 @@ TEST_F(WholeRowKernel, EqualsTheReferenceOnSpecialValues) {
 
 TEST_F(WholeRowKernel, FindsTheScaleOfEveryAmaxWhereverItIs) {
   expect_equal(rows_of_every_amax(48, 0, 0x7f81), 48, rows_of(48), 5);
-  // Of several warps: 448 * 2^k and its neighbors, numbers below all scales, and infinity.
+  // Rows of several warps have 448 * 2^k and its neighbors, numbers below all scales, and infinity.
   for (const int first : {0, 0x2b80, 0x43d8, 0x7f78})
     expect_equal(rows_of_every_amax(1040, first, 12), 1040, rows_of(1040), 2);
 }
