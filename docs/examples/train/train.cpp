@@ -1,142 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a model of two MoE blocks with the recipe bf16 and, from the same weights on the same
-// tokens, with fp8_flow, and compares the losses.
-//   train [cuda|sim] [steps] [tokens] [hidden] [intermediate] [limit]
-// Fails where a loss did not fall, or where the two differ by more than `limit` percent in the mean
-// of the last fifth of the steps (default 0.25).
+// tokens, with others, and compares the losses.
+//   train [--target cuda|sim] [--steps N] [--tokens N] [--hidden N] [--intermediate N]
+//         [--limit PERCENT] [--losses FILE] [RECIPE...]
+// Fails where a loss did not fall, or where a recipe's differs from bf16's by more than PERCENT in
+// the mean of the last fifth of the steps. FILE gets the losses of all steps as JSON. Recipes run
+// at the same time, each on a thread of its own.
 //
-// The task: tokens come from clusters, and each has a label drawn from probabilities that are
-// another linear function of it in each cluster: experts that specialise have an advantage, and the
-// entropy of the labels is what no model gets below. The loss is the cross entropy, as of language
-// models. Adam with fp32 weights runs on the host.
+// The loss is the cross entropy, as of language models (task.h). Adam with fp32 weights runs on the
+// host.
 #include "docs/examples/train/moe_block.h"
+#include "docs/examples/train/task.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <fstream>
 #include <functional>
-#include <numeric>
-#include <random>
+#include <future>
+#include <nlohmann/json.hpp>
 #include <string>
 
 using namespace moejit;
+using train::Batch;
 using train::BlockSizes;
+using train::Loss;
 using train::MoeBlock;
+using train::Task;
 
 namespace {
 
-constexpr size_t kClusters = 8, kLabels = 64;
-
-struct Batch {
-  std::vector<float> x;        // [tokens, hidden]
-  std::vector<size_t> labels;  // [tokens]
-};
-
-// logits[i, label] = rows[i] . weights[label]
-std::vector<float> logits_of(const std::vector<float>& rows, const float* weights, size_t hidden) {
-  std::vector<float> logits(rows.size() / hidden * kLabels);
-  for (size_t i = 0; i < logits.size(); ++i)
-    logits[i] =
-        std::inner_product(&rows[i / kLabels * hidden], &rows[i / kLabels * hidden] + hidden,
-                           weights + i % kLabels * hidden, 0.0f);
-  return logits;
-}
-
-void softmax(float* row) {
-  const float largest = *std::max_element(row, row + kLabels);
-  float sum = 0.0f;
-  for (size_t i = 0; i < kLabels; ++i) sum += row[i] = std::exp(row[i] - largest);
-  for (size_t i = 0; i < kLabels; ++i) row[i] /= sum;
-}
-
-class Task {
- public:
-  explicit Task(const BlockSizes& sizes)
-      : tokens_(static_cast<size_t>(sizes.tokens)), hidden_(static_cast<size_t>(sizes.hidden)) {
-    std::mt19937_64 random(1);
-    std::normal_distribution<float> normal;
-    centers_.resize(kClusters * hidden_);
-    for (float& value : centers_) value = normal(random);
-    weights_.resize(kClusters * kLabels * hidden_);
-    const float deviation = 2.0f / std::sqrt(static_cast<float>(hidden_));
-    for (float& value : weights_) value = deviation * normal(random);
-  }
-
-  // The tokens of a step, the same in every run.
-  Batch batch(int64_t step) const {
-    std::mt19937_64 random(1000 + static_cast<uint64_t>(step));
-    std::normal_distribution<float> normal;
-    std::uniform_real_distribution<float> uniform;
-    Batch batch;
-    for (size_t t = 0; t < tokens_; ++t) {
-      const size_t cluster = random() % kClusters;
-      std::vector<float> x(hidden_);
-      for (size_t i = 0; i < hidden_; ++i)
-        x[i] = 0.7f * centers_[cluster * hidden_ + i] + 0.7f * normal(random);
-      std::vector<float> probs = logits_of(x, &weights_[cluster * kLabels * hidden_], hidden_);
-      softmax(probs.data());
-      float left = uniform(random);
-      size_t label = 0;
-      while (label + 1 < kLabels && (left -= probs[label]) > 0.0f) ++label;
-      batch.x.insert(batch.x.end(), x.begin(), x.end());
-      batch.labels.push_back(label);
-    }
-    return batch;
-  }
-
- private:
-  size_t tokens_, hidden_;
-  std::vector<float> centers_, weights_;
-};
-
-// The mean cross entropy of the labels, and its gradients of rows and weights.
-struct Loss {
-  double value = 0.0;
-  std::vector<float> drows, dweights;
-};
-
-Loss loss_of(const std::vector<float>& rows, const std::vector<float>& weights,
-             const std::vector<size_t>& labels) {
-  const size_t tokens = labels.size(), hidden = rows.size() / tokens;
-  std::vector<float> probs = logits_of(rows, weights.data(), hidden);
-  Loss loss{0.0, std::vector<float>(rows.size()), std::vector<float>(weights.size())};
-  for (size_t t = 0; t < tokens; ++t) {
-    float* row = &probs[t * kLabels];
-    softmax(row);
-    loss.value -= std::log(double{row[labels[t]]}) / static_cast<double>(tokens);
-    row[labels[t]] -= 1.0f;
-    for (size_t label = 0; label < kLabels; ++label) {
-      const float dlogit = row[label] / static_cast<float>(tokens);
-      for (size_t i = 0; i < hidden; ++i) {
-        loss.drows[t * hidden + i] += dlogit * weights[label * hidden + i];
-        loss.dweights[label * hidden + i] += dlogit * rows[t * hidden + i];
-      }
-    }
-  }
-  return loss;
-}
-
 struct Run {
-  std::string target;
-  BlockSizes sizes;
-  int64_t steps = 0;
+  std::string target = "cuda", losses_file;
+  BlockSizes sizes{.tokens = 2048, .hidden = 256, .intermediate = 256, .experts = 8, .top_k = 2};
+  int64_t steps = 500;
   float rate = 1e-3f;
-  double limit = 0.0025;  // of the mean deviation
+  double limit = 0.25;  // of the mean deviation, in percent
+  std::vector<std::string> recipes{"fp8_flow", "fp8_blockwise", "fp8_current", "fp8_rowwise",
+                                   "mxfp8"};
 };
+
+using Losses = std::vector<double>;  // of each step
 
 void add(std::vector<float>& sum, const std::vector<float>& values) {
   std::transform(sum.begin(), sum.end(), values.begin(), sum.begin(), std::plus<>());
 }
 
-// The loss of every step, of the logits that a linear head makes of h + MoE(h) with h = x + MoE(x).
-Result<std::vector<double>> train_with(std::string_view recipe, const Run& run, const Task& task,
-                                       runtime::Device& device, runtime::Engine& engine) {
+// Returns the losses of the logits that a linear head makes of h + MoE(h) with h = x + MoE(x).
+Result<Losses> train_with(std::string_view recipe, const Run& run, const Task& task,
+                          runtime::Device& device, runtime::Engine& engine) {
   MOEJIT_TRY_ASSIGN(const auto first, MoeBlock::create(run.sizes, recipe, 10, device, engine));
   MOEJIT_TRY_ASSIGN(const auto second, MoeBlock::create(run.sizes, recipe, 20, device, engine));
-  train::Parameter head(static_cast<int64_t>(kLabels) * run.sizes.hidden,
+  train::Parameter head(static_cast<int64_t>(train::kLabels) * run.sizes.hidden,
                         1.0 / std::sqrt(static_cast<double>(run.sizes.hidden)), 30);
-  std::vector<double> losses;
+  Losses losses;
   for (int64_t step = 0; step < run.steps; ++step) {
     const Batch batch = task.batch(step);
     std::vector<float> h = batch.x;
@@ -146,7 +64,7 @@ Result<std::vector<double>> train_with(std::string_view recipe, const Run& run, 
     MOEJIT_TRY_ASSIGN(const std::vector<float> second_y, second->forward(h));
     add(output, second_y);
 
-    const Loss loss = loss_of(output, head.values(), batch.labels);
+    const Loss loss = train::loss_of(output, head.values(), batch.labels);
     losses.push_back(loss.value);
 
     std::vector<float> gradient = loss.drows;
@@ -162,62 +80,111 @@ Result<std::vector<double>> train_with(std::string_view recipe, const Run& run, 
   return losses;
 }
 
+// Returns the losses of bf16 and then of each recipe of the run.
+Result<std::vector<Losses>> train_all(const Run& run, runtime::Device& device) {
+  MOEJIT_TRY_ASSIGN(const auto engine, runtime::Engine::create());
+  const Task task(run.sizes);
+  std::vector<std::future<Result<Losses>>> running;
+  const auto start = [&](std::string_view recipe) {
+    running.push_back(std::async(std::launch::async, [&, recipe] {
+      return train_with(recipe, run, task, device, *engine);
+    }));
+  };
+  start("bf16");
+  for (const std::string& recipe : run.recipes) start(recipe);
+  std::vector<Losses> all;
+  for (auto& losses : running) {
+    MOEJIT_TRY_ASSIGN(all.emplace_back(), losses.get());
+  }
+  return all;
+}
+
 double mean(const std::vector<double>& values, size_t first) {
   double sum = 0.0;
   for (size_t i = first; i < values.size(); ++i) sum += values[i];
   return sum / static_cast<double>(values.size() - first);
 }
 
-// Prints both losses. Returns whether they fell and stayed together.
-Result<bool> run_both(const Run& run) {
+// Prints the losses of some steps, a column for each recipe.
+void print_steps(const Run& run, const std::vector<Losses>& all) {
+  std::printf("%6s %13s", "step", "bf16");
+  for (const std::string& recipe : run.recipes) std::printf(" %13s", recipe.c_str());
+  const size_t steps = all[0].size(), stride = std::max<size_t>(1, steps / 10);
+  for (size_t i = 0; i < steps; ++i) {
+    if (i % stride != 0 && i + 1 != steps) continue;
+    std::printf("\n%6zu", i);
+    for (const Losses& losses : all) std::printf(" %13.5f", losses[i]);
+  }
+  std::printf("\n");
+}
+
+// Prints how far a recipe ended from bf16. Returns whether both fell and stayed together.
+bool compare(const std::string& recipe, const Run& run, const Losses& bf16, const Losses& losses) {
+  const size_t last = bf16.size() - std::max<size_t>(1, bf16.size() / 5);
+  std::vector<double> deviations;
+  for (size_t i = 0; i < bf16.size(); ++i)
+    deviations.push_back(100.0 * std::fabs(losses[i] - bf16[i]) / bf16[i]);
+  const double of_bf16 = mean(bf16, last), of_recipe = mean(losses, last),
+               deviation = mean(deviations, last);
+  std::printf("last %zu steps: bf16 %.5f, %s %.5f, %+.3f%%; single steps: mean deviation %.3f%%\n",
+              bf16.size() - last, of_bf16, recipe.c_str(), of_recipe,
+              100.0 * (of_recipe - of_bf16) / of_bf16, deviation);
+  const bool has_fallen = of_bf16 < bf16[0] && of_recipe < losses[0];
+  if (!has_fallen) std::fprintf(stderr, "%s: a loss did not fall\n", recipe.c_str());
+  if (!(deviation <= run.limit))
+    std::fprintf(stderr, "%s: differs from bf16 by more than %.3g%%\n", recipe.c_str(), run.limit);
+  return has_fallen && deviation <= run.limit;
+}
+
+// Writes the losses of all steps. Returns whether the file took them.
+bool write_losses(const Run& run, const std::string& device, const std::vector<Losses>& all) {
+  nlohmann::ordered_json file{{"device", device},
+                              {"tokens", run.sizes.tokens},
+                              {"hidden", run.sizes.hidden},
+                              {"intermediate", run.sizes.intermediate},
+                              {"experts", run.sizes.experts},
+                              {"top_k", run.sizes.top_k}};
+  file["losses"]["bf16"] = all[0];
+  for (size_t i = 0; i < run.recipes.size(); ++i) file["losses"][run.recipes[i]] = all[i + 1];
+  std::ofstream stream(run.losses_file);
+  stream << file.dump() << "\n";
+  stream.close();
+  if (!stream) std::fprintf(stderr, "%s: cannot be written\n", run.losses_file.c_str());
+  return !stream.fail();
+}
+
+// Trains with all recipes and prints what came out. Returns whether all is as it should be.
+Result<bool> run_all(const Run& run) {
   MOEJIT_TRY_ASSIGN(const auto device,
                     run.target == "sim" ? runtime::open_simulator() : runtime::open_cuda_device());
-  MOEJIT_TRY_ASSIGN(const auto engine, runtime::Engine::create());
-  const Task task(run.sizes);
-  MOEJIT_TRY_ASSIGN(const auto bf16, train_with("bf16", run, task, *device, *engine));
-  MOEJIT_TRY_ASSIGN(const auto fp8, train_with("fp8_flow", run, task, *device, *engine));
-
+  MOEJIT_TRY_ASSIGN(const std::vector<Losses> all, train_all(run, *device));
   std::printf("%s, %lld tokens a step, hidden %lld, intermediate %lld, %lld experts, top %lld\n",
               device->name().c_str(), static_cast<long long>(run.sizes.tokens),
               static_cast<long long>(run.sizes.hidden),
               static_cast<long long>(run.sizes.intermediate),
               static_cast<long long>(run.sizes.experts), static_cast<long long>(run.sizes.top_k));
-  std::printf("%6s %10s %10s %10s\n", "step", "bf16", "fp8_flow", "differ by");
-  const size_t stride = std::max<size_t>(1, bf16.size() / 10);
-  std::vector<double> deviations;
-  for (size_t i = 0; i < bf16.size(); ++i) {
-    deviations.push_back(std::fabs(fp8[i] - bf16[i]) / bf16[i]);
-    if (i % stride == 0 || i + 1 == bf16.size())
-      std::printf("%6zu %10.5f %10.5f %9.3f%%\n", i, bf16[i], fp8[i], 100.0 * deviations[i]);
-  }
-  const size_t last = bf16.size() - std::max<size_t>(1, bf16.size() / 5);
-  const double of_bf16 = mean(bf16, last), of_fp8 = mean(fp8, last);
-  std::printf("last %zu steps: bf16 %.5f, fp8_flow %.5f, %.3f%% apart; single steps: ",
-              bf16.size() - last, of_bf16, of_fp8, 100.0 * std::fabs(of_fp8 - of_bf16) / of_bf16);
-  const double deviation = mean(deviations, last);
-  std::printf("mean deviation %.3f%%\n", 100.0 * deviation);
-  const bool has_fallen = of_bf16 < bf16[0] && of_fp8 < fp8[0];
-  if (!has_fallen) std::fprintf(stderr, "a loss did not fall\n");
-  if (!(deviation <= run.limit))
-    std::fprintf(stderr, "the losses differ by more than %.3g%%\n", 100.0 * run.limit);
-  return has_fallen && deviation <= run.limit;
+  print_steps(run, all);
+  bool is_good = run.losses_file.empty() || write_losses(run, device->name(), all);
+  for (size_t i = 0; i < run.recipes.size(); ++i)
+    is_good &= compare(run.recipes[i], run, all[0], all[i + 1]);
+  return is_good;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto number = [&](int index, int64_t otherwise) {
-    return argc > index ? static_cast<int64_t>(std::atoll(argv[index])) : otherwise;
-  };
-  const Run run{.target = argc > 1 ? argv[1] : "cuda",
-                .sizes = {.tokens = number(3, 2048),
-                          .hidden = number(4, 256),
-                          .intermediate = number(5, 256),
-                          .experts = 8,
-                          .top_k = 2},
-                .steps = number(2, 500),
-                .limit = argc > 6 ? std::atof(argv[6]) / 100.0 : 0.0025};
-  const auto is_good = run_both(run);
+  Run run;
+  CLI::App app("Trains two MoE blocks with several recipes and compares their losses with bf16's");
+  app.add_option("--target", run.target)->check(CLI::IsMember({"cuda", "sim"}));
+  app.add_option("--steps", run.steps)->check(CLI::PositiveNumber);
+  app.add_option("--tokens", run.sizes.tokens)->check(CLI::PositiveNumber);
+  app.add_option("--hidden", run.sizes.hidden)->check(CLI::PositiveNumber);
+  app.add_option("--intermediate", run.sizes.intermediate)->check(CLI::PositiveNumber);
+  app.add_option("--limit", run.limit, "the largest mean deviation, in percent");
+  app.add_option("--losses", run.losses_file, "the JSON file for the losses of all steps");
+  app.add_option("recipes", run.recipes, "beside bf16");
+  CLI11_PARSE(app, argc, argv);
+  const auto is_good = run_all(run);
   if (!is_good) {
     std::fprintf(stderr, "%s\n", to_string(is_good.error()).c_str());
     return exit_code_of(is_good.error().code);
