@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/arguments/add_command.h"
 #include "cli/commands/commands.h"
+#include "runtime/tune/median_interval.h"
 
 namespace moejit::cli {
 
@@ -64,6 +65,10 @@ void add_tune(CLI::App& app, Action& action) {
   CLI::Option* report = sub->add_option("--report", command->report,
                                         "Page in HTML to write: what was measured and found")
                             ->check(&check_name);
+  sub->add_option("--exhaustive", command->exhaustive_rounds,
+                  "Time all candidates in so many rounds and drop none")
+      ->check(CLI::Range(tune::kFewestForInterval, 1000))
+      ->excludes(replay);
   sub->add_flag("--resume", command->resumes, "Go on with the journal of a sweep that was ended");
   sub->add_flag("--dry-run", command->is_dry_run, "List what would be measured; needs no GPU")
       ->excludes(replay)

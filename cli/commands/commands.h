@@ -217,9 +217,10 @@ struct TuneCommand {
   MeasureOptions measured;
   std::string replay;  // a journal to decide by instead of measuring
   std::string budget = "20m";
-  std::string output;   // the record
-  std::string journal;  // empty: the output's name and ".journal"
-  std::string report;   // a page to write; empty: none
+  std::string output;             // the record
+  std::string journal;            // empty: the output's name and ".journal"
+  std::string report;             // a page to write; empty: none
+  int32_t exhaustive_rounds = 0;  // in which all candidates are timed; 0: a race
   bool resumes = false;
   bool is_dry_run = false;
   bool compiles_only = false;  // for the target cuda

@@ -29,6 +29,7 @@ struct RaceSite {
   tune::JournalWriter& journal;
   RaceTimes times;
   std::function<bool()> stops;  // is asked between two rounds; true ends the race there
+  tune::RaceRules rules = {};
 };
 
 // Races the versions of problems[index]'s kernel until the race is settled or the site stops it.

@@ -45,12 +45,16 @@ Result<SweepEnd> sweep(const TuneCommand& command, const std::string& journal_pa
   const RaceSite site{.measurer = measurer,
                       .journal = journal,
                       .times = race_times(command.measured),
-                      .stops = [&] { return is_over() || interruption.is_requested(); }};
+                      .stops = [&] { return is_over() || interruption.is_requested(); },
+                      .rules = command.exhaustive_rounds > 0
+                                   ? tune::exhaustive_rules(command.exhaustive_rounds)
+                                   : tune::RaceRules{}};
   MOEJIT_TRY(compile_candidates(problems, site, terminal));
   deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
                                       std::chrono::duration<double>(budget_seconds));
   MOEJIT_TRY(race_all(problems, device, site, journal_path, terminal));
-  MOEJIT_TRY(confirm_steps(subjects, device, site, journal_path, terminal));
+  if (command.exhaustive_rounds == 0)
+    MOEJIT_TRY(confirm_steps(subjects, device, site, journal_path, terminal));
   SweepEnd end{.note = {}, .signal = interruption.signal()};
   if (end.signal)
     end.note = "interrupted";

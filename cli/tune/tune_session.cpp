@@ -32,12 +32,12 @@ Result<void> list_candidates(const TuneProblem& problem, const compiler::Target&
 
 // Returns the race of a problem with all rounds that the journal has of it on this GPU.
 Result<tune::Race> race_so_far(const std::string& journal_path, const std::string& gpu,
-                               const TuneProblem& problem) {
+                               const TuneProblem& problem, const tune::RaceRules& rules) {
   MOEJIT_TRY_ASSIGN(const tune::Journal journal, tune::read_journal(journal_path));
-  MOEJIT_TRY_ASSIGN(const auto races, tune::replay(journal));
+  MOEJIT_TRY_ASSIGN(const auto races, tune::replay(journal, rules));
   for (const tune::ReplayedRace& race : races)
     if (race.problem == problem.name && race.gpu == gpu) return race.race;
-  return tune::Race(static_cast<int32_t>(problem.candidates.size()));
+  return tune::Race(static_cast<int32_t>(problem.candidates.size()), rules);
 }
 
 // Returns "-9.5 % time: band_tiles=4 ..., 12 rounds", or what is known without a winner.
@@ -151,7 +151,7 @@ Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDe
     terminal.show_progress("problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
     MOEJIT_TRY(list_candidates(problem, device.target, site));
-    MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, device.gpu, problem));
+    MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, device.gpu, problem, site.rules));
     const Result<void> raced = race_kernel(problem, i, site, race);
     terminal.clear_progress();
     if (!raced) {

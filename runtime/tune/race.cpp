@@ -60,6 +60,16 @@ DefaultTimes default_times(const Round& round) {
 
 }  // namespace
 
+RaceRules exhaustive_rules(int32_t rounds) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  return {.most_rounds = rounds,
+          .wild_rounds = rounds,
+          .most_timings = std::numeric_limits<int32_t>::max(),
+          .drop_errors = kNever,
+          .futile_errors = kNever,
+          .win_errors = kNever};
+}
+
 Race::Race(int32_t candidates, const RaceRules& rules) : rules_(rules) {
   rules_.least_rounds = std::max(rules_.least_rounds, 1);
   rules_.most_rounds = std::max(rules_.most_rounds, 1);

@@ -38,6 +38,10 @@ struct RaceRules {
   bool operator==(const RaceRules&) const = default;
 };
 
+// Returns the rules of a race that times every candidate in `rounds` rounds and drops none. Nobody
+// wins it: the rounds tell afterwards how far the choice of another race is from the best.
+RaceRules exhaustive_rules(int32_t rounds);
+
 constexpr double kShortestUs = 1e-6, kLongestUs = 86400e6;  // a picosecond, a day
 // Returns whether a launch may take that many microseconds; false for NaN.
 constexpr bool is_time_us(double us) { return us >= kShortestUs && us <= kLongestUs; }

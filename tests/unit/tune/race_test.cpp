@@ -242,6 +242,18 @@ TEST(Race, AddsOfARoundWhatRaces) {
   EXPECT_EQ(race.outcome().standings[2].rounds, 2);
 }
 
+TEST(Race, DropsNobodyAndNamesNoWinnerIfItIsExhaustive) {
+  Race race(4, exhaustive_rules(20));
+  // One that is far ahead, one that is far behind, and one that scatters by 35 %.
+  for (int32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(race.racing(), (std::vector<int32_t>{1, 2, 3}));
+    ASSERT_TRUE(succeeded(race.add(round_of(race, {50, 900, i % 2 == 0 ? 75.0 : 105.0}))));
+  }
+  EXPECT_TRUE(race.racing().empty());
+  EXPECT_EQ(race.outcome().winner, 0);
+  EXPECT_EQ(race.outcome().standings[1].rounds, 20);
+}
+
 TEST(Race, EndsAfterSixteenRoundsIfTimesAreWild) {
   Race race(2);
   // A change by 35 % a round; the median is 90.
