@@ -12,14 +12,23 @@
 namespace moejit::compiler {
 
 // The steps of an exchange of rows between the GPUs of one host, each of which has a part of the
-// experts. A call of an exchange runs them in this order on each rank; between kAwait and
-// kCombinePush come the experts, for which the R * T_max slots are the tokens.
+// experts. A call of an exchange runs on each rank
+//
+//   kChoices, kDispatch, kAwait, the experts, kCombinePush, kCombineSum
+//
+// where the R * T_max slots are the tokens of the experts, or, so that memory and wire are busy at
+// the same time,
+//
+//   kChoices, the route of the slots, kDispatchPermute, kAwait, the experts without their permute
+//   and unpermute, kCombineRows
 enum class ExchangeStep {
-  kChoices,      // every rank learns the choices of all ranks
-  kDispatch,     // rows go to the ranks of their experts
-  kAwait,        // waits until all rows have come
-  kCombinePush,  // results go home
-  kCombineSum,   // home adds them
+  kChoices,          // every rank learns the choices of all ranks
+  kDispatch,         // rows go to the ranks of their experts
+  kDispatchPermute,  // the same, and from the slots to the permuted rows
+  kAwait,            // waits until all rows have come
+  kCombinePush,      // results go home
+  kCombineSum,       // home adds them
+  kCombineRows,      // both, from the experts' rows on
 };
 
 // An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy,
@@ -38,6 +47,9 @@ struct Exchange {
   DType topk_ids = DType::kI32;    // or kI64
   DType topk_probs = DType::kF32;  // or kBF16
   int64_t timeout_ms = 10000;      // of each wait for a peer
+  int64_t max_permuted_rows = 0;   // P, of the steps that have permuted rows
+  bool moves_probs = true;         // whether kDispatchPermute writes their probabilities: forward
+  bool tells_tokens = false;       // whether it writes which slot each row is of
   bool operator==(const Exchange&) const = default;
 };
 
@@ -46,17 +58,23 @@ struct Exchange {
 // are the group's memory, which holds zeros before the first exchange. Error kUnsupported: an
 // exchange that there are no kernels for.
 //
-//   step          reads                            writes
-//   kChoices      topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],
-//                                                  choice_flags_r; slot_ids, slot_probs [S, K]
-//   kDispatch     input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r
-//                 topk_ids
-//   kAwait        row_flags of this rank           epoch
-//   kCombinePush  slot_results [S, H] bf16,        results_r [S, H], dprobs_home_r [T_max, K],
-//                 slot_dprobs, slot_ids            result_flags_r
-//   kCombineSum   slot_results, slot_dprobs,       output [T, H] bf16, dprobs [T, K]
-//                 topk_ids; results, dprobs_home,
-//                 result_flags of this rank
+//   step              reads                            writes
+//   kChoices          topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],
+//                                                      choice_flags_r; slot_ids, slot_probs [S, K]
+//   kDispatch         input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r
+//                     topk_ids
+//   kDispatchPermute  those of kDispatch; row_map      those of kDispatch; permuted [P, H],
+//                     [S, K], slot_probs, counts [E],  permuted_scale_inv, permuted_probs [P],
+//                     offs [E + 1]                     row_tokens [P]
+//   kAwait            row_flags of this rank           epoch
+//   kCombinePush      slot_results [S, H] bf16,        results_r [S, H], dprobs_home_r [T_max, K],
+//                     slot_dprobs, slot_ids            result_flags_r
+//   kCombineSum       slot_results, slot_dprobs,       output [T, H] bf16, dprobs [T, K]
+//                     topk_ids; results, dprobs_home,
+//                     result_flags of this rank
+//   kCombineRows      expert_rows [P, H] bf16,         those of kCombinePush and kCombineSum
+//                     row_map, slot_ids, slot_dprobs,
+//                     topk_ids
 //
 // All of them read `epoch` [1] and add bits to `group_status` [1] of this rank, which lies in the
 // group's memory.

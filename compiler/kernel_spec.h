@@ -33,7 +33,7 @@ using KernelSpec =
                  ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
                  MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 CombinePushSpec, CombineSumSpec>;
+                 CombinePushSpec, CombineSumSpec, DispatchPermuteSpec, CombineRowsSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -44,11 +44,15 @@ void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::DispatchPermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::CombinePushSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::CombineSumSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombineRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 
 // Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/kernels/exchange.h"
 
-#include "compiler/call_dims.h"
-#include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/exchange_parts.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/exchange_params.h"
 
-#include <algorithm>
 #include <array>
-#include <fmt/core.h>
 
 namespace moejit::compiler {
 
@@ -17,19 +13,27 @@ int32_t chunks_of(const ExchangeShape& exchange) {
   return ceil_div(exchange.max_tokens, exchange.chunk_tokens);
 }
 
+int64_t slots_of(const ExchangeShape& exchange) {
+  return int64_t{exchange.ranks} * exchange.max_tokens;
+}
+
+double ranks_of_token(const ExchangeShape& exchange) {
+  double others = 1.0;
+  for (int32_t k = 0; k < exchange.top_k; ++k) others *= 1.0 - 1.0 / exchange.ranks;
+  return exchange.ranks * (1.0 - others);
+}
+
+double others_of_token(const ExchangeShape& exchange) {
+  return ranks_of_token(exchange) * (exchange.ranks - 1) / exchange.ranks;
+}
+
+int64_t exchanged_row_bytes(DType dtype, int64_t columns) {
+  return dtype == DType::kBF16 ? 2 * columns : columns + 4 * ceil_div(columns, int64_t{128});
+}
+
 namespace {
 
 using enum Access;
-
-#define MOEJIT_RANK_POINTERS(record, field, access)                                       \
-  MOEJIT_POINTER(record, field[0], access), MOEJIT_POINTER(record, field[1], access),     \
-      MOEJIT_POINTER(record, field[2], access), MOEJIT_POINTER(record, field[3], access), \
-      MOEJIT_POINTER(record, field[4], access), MOEJIT_POINTER(record, field[5], access), \
-      MOEJIT_POINTER(record, field[6], access), MOEJIT_POINTER(record, field[7], access)
-#define MOEJIT_GROUP_POINTERS(record) \
-  MOEJIT_POINTER(record, group.epoch, kReadWrite), MOEJIT_POINTER(record, group.status, kReadWrite)
-#define MOEJIT_GROUP_NUMBERS(record) \
-  MOEJIT_NUMBER(record, group.rank), MOEJIT_NUMBER(record, group.timeout_ns)
 
 using ChoicesParams = device::ExchangeChoicesParams;
 using DispatchParams = device::DispatchRowsParams;
@@ -105,26 +109,6 @@ constexpr std::array kSumNumbers = {MOEJIT_GROUP_NUMBERS(SumParams),
 constexpr ParamRecord kSum{"combine_sum", sizeof(SumParams), kSumPointers, {}, kSumNumbers};
 static_assert(is_complete(kSum));
 
-// Rank and time-out are those of a group: whoever plans for one sets them.
-const KernelNumber kRank{.role = "group.rank"};
-const KernelNumber kTimeout{.role = "group.timeout_ns"};
-const KernelNumber kTokens{.role = "tokens", .dim = CallDim::kTokens};
-
-int64_t slots_of(const ExchangeShape& exchange) {
-  return int64_t{exchange.ranks} * exchange.max_tokens;
-}
-
-// Returns how many ranks a token's row goes to if its experts are drawn at random.
-double ranks_of_token(const ExchangeShape& exchange) {
-  double others = 1.0;
-  for (int32_t k = 0; k < exchange.top_k; ++k) others *= 1.0 - 1.0 / exchange.ranks;
-  return exchange.ranks * (1.0 - others);
-}
-
-int64_t row_bytes(DType dtype, int64_t columns) {
-  return dtype == DType::kBF16 ? 2 * columns : columns + 4 * ceil_div(columns, int64_t{128});
-}
-
 }  // namespace
 
 // CTAs that wait for peers have to be resident: they are as many as an SM holds of them.
@@ -175,27 +159,27 @@ int64_t KernelKind<CombineSumSpec>::busy(const CombineSumSpec& spec, const CallB
 template <>
 std::vector<KernelNumber> KernelKind<ExchangeChoicesSpec>::numbers(const ExchangeChoicesSpec&,
                                                                    const CallBounds&) {
-  return {kRank, kTimeout, kTokens};
+  return {kRankNumber, kTimeoutNumber, kTokensNumber};
 }
 template <>
 std::vector<KernelNumber> KernelKind<DispatchRowsSpec>::numbers(const DispatchRowsSpec&,
                                                                 const CallBounds&) {
-  return {kRank, kTimeout, kTokens};
+  return {kRankNumber, kTimeoutNumber, kTokensNumber};
 }
 template <>
 std::vector<KernelNumber> KernelKind<AwaitRowsSpec>::numbers(const AwaitRowsSpec&,
                                                              const CallBounds&) {
-  return {kRank, kTimeout};
+  return {kRankNumber, kTimeoutNumber};
 }
 template <>
 std::vector<KernelNumber> KernelKind<CombinePushSpec>::numbers(const CombinePushSpec&,
                                                                const CallBounds&) {
-  return {kRank, kTimeout};
+  return {kRankNumber, kTimeoutNumber};
 }
 template <>
 std::vector<KernelNumber> KernelKind<CombineSumSpec>::numbers(const CombineSumSpec&,
                                                               const CallBounds&) {
-  return {kRank, kTimeout, kTokens};
+  return {kRankNumber, kTimeoutNumber, kTokensNumber};
 }
 
 template <>
@@ -212,8 +196,8 @@ Work KernelKind<DispatchRowsSpec>::work(const DispatchRowsSpec& spec, const Call
                                         const CallRows& rows) {
   const auto sent =
       static_cast<int64_t>(static_cast<double>(rows.tokens) * ranks_of_token(spec.exchange));
-  return {.min_bytes = rows.tokens * row_bytes(spec.input, spec.columns) +
-                       sent * row_bytes(spec.output, spec.columns)};
+  return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
+                       sent * exchanged_row_bytes(spec.output, spec.columns)};
 }
 template <>
 Work KernelKind<AwaitRowsSpec>::work(const AwaitRowsSpec& spec, const CallBounds&,
@@ -224,10 +208,8 @@ template <>
 Work KernelKind<CombinePushSpec>::work(const CombinePushSpec& spec, const CallBounds&,
                                        const CallRows& rows) {
   // As many tokens of other ranks have experts here as own tokens have experts there.
-  const double others =
-      ranks_of_token(spec.exchange) * (spec.exchange.ranks - 1) / spec.exchange.ranks;
-  return {.min_bytes =
-              static_cast<int64_t>(static_cast<double>(rows.tokens) * others) * 4 * spec.columns};
+  const double others = static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
+  return {.min_bytes = static_cast<int64_t>(others) * 4 * spec.columns};
 }
 template <>
 Work KernelKind<CombineSumSpec>::work(const CombineSumSpec& spec, const CallBounds&,

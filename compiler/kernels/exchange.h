@@ -73,10 +73,38 @@ struct CombineSumSpec {
   bool operator==(const CombineSumSpec&) const = default;
 };
 
+// Sends each token's row to the ranks of its experts, and the rows of all slots to their permuted
+// rows, with pad rows: as kPermuted stores of a row chain do.
+struct DispatchPermuteSpec {
+  ExchangeShape exchange;
+  int32_t columns = 0;
+  DType input = DType::kBF16;     // or kF8E4M3, with compact scales
+  DType output = DType::kF8E4M3;  // kBF16 only of a bf16 input
+  float epsilon = 0.0f;           // if it quantizes: the smallest amax of a scale
+  bool moves_probs = true;
+  bool tells_tokens = false;  // whether it writes which slot each row is of
+  int32_t threads = 256;
+  int32_t segments_in_flight = 2;
+  bool operator==(const DispatchPermuteSpec&) const = default;
+};
+
+// Adds the rows that experts made of each token, sends the sums of other ranks' tokens home, and
+// adds those that come to the own ones.
+struct CombineRowsSpec {
+  ExchangeShape exchange;
+  int32_t columns = 0;
+  bool has_dprobs = false;
+  DType probs = DType::kF32;  // of dprobs; or kBF16
+  int32_t threads = 256;
+  bool operator==(const CombineRowsSpec&) const = default;
+};
+
 std::string to_string(const ExchangeChoicesSpec& spec);
 std::string to_string(const DispatchRowsSpec& spec);
+std::string to_string(const DispatchPermuteSpec& spec);
 std::string to_string(const AwaitRowsSpec& spec);
 std::string to_string(const CombinePushSpec& spec);
 std::string to_string(const CombineSumSpec& spec);
+std::string to_string(const CombineRowsSpec& spec);
 
 }  // namespace moejit::compiler

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/kernels/exchange.h"
-#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/exchange_parts.h"
 
 #include <fmt/core.h>
 
 namespace moejit::compiler {
-namespace {
 
 std::string shape_text(const ExchangeShape& s) {
   return fmt::format("ranks={} rank_experts={} top_k={} max_tokens={} chunk_tokens={}{}", s.ranks,
@@ -23,6 +21,8 @@ std::string tile_of(const ExchangeShape& exchange) {
   return fmt::format("r{}e{}k{}", exchange.ranks, exchange.rank_experts, exchange.top_k);
 }
 
+namespace {
+
 std::vector<NamedConstant> constants_of(const ExchangeShape& exchange) {
   return {integer_constant("kRanks", exchange.ranks, "GPUs that exchange rows"),
           integer_constant("kRankExperts", exchange.rank_experts, "experts of a rank"),
@@ -30,7 +30,8 @@ std::vector<NamedConstant> constants_of(const ExchangeShape& exchange) {
           integer_constant("kMaxTokens", exchange.max_tokens, "of a rank")};
 }
 
-// Returns the text of a kernel that walks over chunks of tokens; its own parts are missing.
+}  // namespace
+
 KernelText chunked_text(const ExchangeShape& exchange) {
   KernelText text{.tile = tile_of(exchange),
                   .constants = constants_of(exchange),
@@ -54,7 +55,27 @@ void add_threads(KernelText& text, int32_t threads, int32_t segments) {
         integer_constant("kSegmentsInFlight", segments, "segments loaded before one is used"));
 }
 
-}  // namespace
+std::string SentRows::types() const {
+  return fmt::format("{}_{}", input == DType::kBF16 ? "bf16" : "e4m3",
+                     output == DType::kBF16 ? "bf16" : "e4m3");
+}
+std::string SentRows::summary() const {
+  if (quantizes()) return "bf16 rows, quantized to e4m3,";
+  return input == DType::kBF16 ? "bf16 rows" : "e4m3 rows with their scales";
+}
+std::string SentRows::load() const {
+  if (quantizes()) return "LoadRows<kColumns>";
+  return input == DType::kBF16 ? "LoadUnchangedRows<kColumns>" : "LoadQuantizedRows<kColumns>";
+}
+std::string SentRows::quantize() const {
+  return quantizes() ? "Quantize1x128<kEpsilonBits>" : "QuantizeKeep";
+}
+
+void add_epsilon(KernelText& text, const SentRows& rows) {
+  if (rows.quantizes())
+    text.constants.push_back(
+        float_bits_constant("kEpsilonBits", rows.epsilon, "the smallest amax of a scale"));
+}
 
 std::string to_string(const ExchangeChoicesSpec& s) {
   return fmt::format("exchange_choices {} parts={} threads={}{}", shape_text(s.exchange), s.parts,
@@ -108,28 +129,20 @@ KernelText KernelKind<ExchangeChoicesSpec>::text(const ExchangeChoicesSpec& spec
 
 template <>
 KernelText KernelKind<DispatchRowsSpec>::text(const DispatchRowsSpec& spec) {
-  const bool is_bf16 = spec.output == DType::kBF16, is_quantized = spec.input != DType::kBF16;
-  const bool quantizes = !is_bf16 && !is_quantized;
+  const SentRows rows{spec.input, spec.output, spec.epsilon};
   KernelText text = chunked_text(spec.exchange);
-  text.types = fmt::format("{}_{}", is_quantized ? "e4m3" : "bf16", is_bf16 ? "bf16" : "e4m3");
-  text.summary = fmt::format("{} to the slots of their tokens at the ranks of their experts",
-                             quantizes      ? "bf16 rows, quantized to e4m3,"
-                             : is_quantized ? "e4m3 rows with their scales"
-                                            : "bf16 rows");
+  text.types = rows.types();
+  text.summary =
+      fmt::format("{} to the slots of their tokens at the ranks of their experts", rows.summary());
   text.includes = {"exchange/dispatch_rows.cuh"};
   text.params = "DispatchRowsParams";
   add_columns(text, spec.columns);
-  if (quantizes)
-    text.constants.push_back(
-        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  add_epsilon(text, rows);
   add_threads(text, spec.threads, spec.segments_in_flight);
-  text.types_used.push_back({"Kernel",
-                             "DispatchRows",
-                             {is_quantized ? "LoadQuantizedRows<kColumns>"
-                              : quantizes  ? "LoadRows<kColumns>"
-                                           : "LoadUnchangedRows<kColumns>",
-                              quantizes ? "Quantize1x128<kEpsilonBits>" : "QuantizeKeep",
-                              "Exchange", "kThreads", "kSegmentsInFlight"}});
+  text.types_used.push_back(
+      {"Kernel",
+       "DispatchRows",
+       {rows.load(), rows.quantize(), "Exchange", "kThreads", "kSegmentsInFlight"}});
   return text;
 }
 

@@ -18,7 +18,7 @@ namespace {
 ExchangeShape shape_of(const Exchange& exchange) {
   // A chunk is sent by one CTA, and what waits for it waits for all of it: few tokens are cut into
   // small chunks so that all SMs send, many into chunks that make a flag cheap.
-  constexpr int64_t kWantedChunks = 128, kMostTokens = 32;
+  constexpr int64_t kWantedChunks = 1024, kMostTokens = 16;
   const int64_t chunk = std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostTokens);
   return {.ranks = static_cast<int32_t>(exchange.ranks),
           .rank_experts = static_cast<int32_t>(exchange.experts / exchange.ranks),
@@ -57,14 +57,19 @@ class Step {
         chunks{"chunks", chunks_of(shape)},
         columns{"H", exchange.columns},
         blocks{"ceil(H/128)", ceil_div(exchange.columns, int64_t{128})},
+        p{"P", exchange.max_permuted_rows},
         one{"1", 1},
         exchange_(exchange) {}
 
   const ExchangeShape shape;
-  const Dim t, k, r, s, chunks, columns, blocks, one;
+  const Dim t, k, r, s, chunks, columns, blocks, p, one;
 
   void add(std::string role, DType dtype, std::vector<Dim> dims) {
     std::string name = role;
+    add_as(std::move(role), std::move(name), dtype, std::move(dims));
+  }
+  // A tensor whose name is not that of its field.
+  void add_named(std::string role, std::string name, DType dtype, std::vector<Dim> dims) {
     add_as(std::move(role), std::move(name), dtype, std::move(dims));
   }
   // A tensor in the memory of each rank: "slots_0" for the field slots[0], and so on.
@@ -85,7 +90,9 @@ class Step {
     complete_kernel(kernel, {.max_tokens = exchange_.max_tokens,
                              .top_k = static_cast<int32_t>(exchange_.top_k),
                              .groups = shape.rank_experts,
-                             .max_permuted_rows = exchange_.max_tokens * exchange_.top_k,
+                             .max_permuted_rows = exchange_.max_permuted_rows > 0
+                                                      ? exchange_.max_permuted_rows
+                                                      : exchange_.max_tokens * exchange_.top_k,
                              .experts = exchange_.experts});
     constexpr int64_t kNanoseconds = 1'000'000;  // of a millisecond
     for (KernelNumber& number : kernel.numbers) {
@@ -131,20 +138,55 @@ Plan choices(const Exchange& exchange, const Target& target) {
           spec.parts)});
 }
 
+// Adds what a rank sends from, and the slots that it sends to.
+void add_sent_rows(Step& step, const Exchange& exchange) {
+  step.add("input", exchange.input, {step.t, step.columns});
+  if (exchange.input != DType::kBF16)
+    step.add("input_scale_inv", DType::kF32, {step.t, step.blocks});
+  step.add("topk_ids", exchange.topk_ids, {step.t, step.k});
+  step.add_of_ranks("slots", exchange.format, {step.s, step.columns});
+  if (exchange.format != DType::kBF16)
+    step.add_of_ranks("slot_scales", DType::kF32, {step.s, step.blocks});
+  step.add_of_ranks("row_flags", DType::kU32, {step.r, step.chunks});
+}
+
+constexpr const char* kSentOnce = "a row goes once to each rank that has experts of its token";
+
+std::string chunk_reason(const Step& step) {
+  return fmt::format("{} neighboring tokens share a flag", step.shape.chunk_tokens);
+}
+
 Plan dispatch(const Exchange& exchange, const Target& target) {
   Step step(exchange);
-  const DType input = exchange.input, output = exchange.format;
-  const bool is_quantized = input != DType::kBF16, has_scales = output != DType::kBF16;
-  step.add("input", input, {step.t, step.columns});
-  if (is_quantized) step.add("input_scale_inv", DType::kF32, {step.t, step.blocks});
-  step.add("topk_ids", exchange.topk_ids, {step.t, step.k});
-  step.add_of_ranks("slots", output, {step.s, step.columns});
-  if (has_scales) step.add_of_ranks("slot_scales", DType::kF32, {step.s, step.blocks});
-  step.add_of_ranks("row_flags", DType::kU32, {step.r, step.chunks});
+  add_sent_rows(step, exchange);
+  return std::move(step).make(target, dispatch_spec(step.shape, exchange),
+                              {kSentOnce, chunk_reason(step)});
+}
+
+Plan dispatch_permute(const Exchange& exchange, const Target& target) {
+  Step step(exchange);
+  const Dim e{"E", step.shape.rank_experts}, starts{"E+1", step.shape.rank_experts + 1};
+  add_sent_rows(step, exchange);
+  step.add("row_map", DType::kI32, {step.s, step.k});
+  if (exchange.moves_probs) step.add("slot_probs", DType::kF32, {step.s, step.k});
+  step.add("counts", DType::kI32, {e});
+  step.add("offs", DType::kI32, {starts});
+  step.add_named("output", "permuted", exchange.format, {step.p, step.columns});
+  if (exchange.format != DType::kBF16)
+    step.add_named("output_scale_inv", "permuted_scale_inv", DType::kF32, {step.p, step.blocks});
+  if (exchange.moves_probs) step.add_named("output_probs", "permuted_probs", DType::kF32, {step.p});
+  if (exchange.tells_tokens) step.add("row_tokens", DType::kI32, {step.p});
+  const DispatchRowsSpec rows = dispatch_spec(step.shape, exchange);
   return std::move(step).make(
-      target, dispatch_spec(step.shape, exchange),
-      {"a row goes once to each rank that has experts of its token",
-       fmt::format("{} neighboring tokens share a flag", step.shape.chunk_tokens)});
+      target,
+      DispatchPermuteSpec{.exchange = step.shape,
+                          .columns = rows.columns,
+                          .input = rows.input,
+                          .output = rows.output,
+                          .epsilon = rows.epsilon,
+                          .moves_probs = exchange.moves_probs,
+                          .tells_tokens = exchange.tells_tokens},
+      {kSentOnce, chunk_reason(step), "rows are permuted while others are on the wire"});
 }
 
 Plan await(const Exchange& exchange, const Target& target) {
@@ -191,6 +233,35 @@ Plan combine_sum(const Exchange& exchange, const Target& target) {
       {"ranks are added in ascending order, so that no timing changes a bit"});
 }
 
+Plan combine_rows(const Exchange& exchange, const Target& target) {
+  Step step(exchange);
+  step.add("expert_rows", DType::kBF16, {step.p, step.columns});
+  step.add("row_map", DType::kI32, {step.s, step.k});
+  step.add("slot_ids", DType::kI32, {step.s, step.k});
+  if (exchange.has_dprobs) step.add("slot_dprobs", DType::kF32, {step.s, step.k});
+  step.add("topk_ids", exchange.topk_ids, {step.t, step.k});
+  step.add_of_ranks("results", DType::kBF16, {step.s, step.columns});
+  if (exchange.has_dprobs)
+    step.add_of_ranks("dprobs_home", DType::kF32, {{"T_max", exchange.max_tokens}, step.k});
+  step.add_of_ranks("result_flags", DType::kU32, {step.r, step.chunks});
+  step.add("output", DType::kBF16, {step.t, step.columns});
+  if (exchange.has_dprobs) step.add("dprobs", exchange.topk_probs, {step.t, step.k});
+  return std::move(step).make(
+      target,
+      CombineRowsSpec{.exchange = step.shape,
+                      .columns = static_cast<int32_t>(exchange.columns),
+                      .has_dprobs = exchange.has_dprobs,
+                      .probs = exchange.topk_probs},
+      {"a rank sends one row of a token, the sum of what its experts made",
+       "ranks are added in ascending order, so that no timing changes a bit",
+       "own rows are added while others are on the wire"});
+}
+
+// Returns whether a step has permuted rows.
+bool has_permuted_rows(ExchangeStep step) {
+  return step == ExchangeStep::kDispatchPermute || step == ExchangeStep::kCombineRows;
+}
+
 // Returns what is wrong with an exchange, or nothing.
 std::string fault_of(const Exchange& exchange) {
   const auto outside = [](std::string_view what, int64_t got, int64_t least, int64_t most) {
@@ -217,7 +288,11 @@ std::string fault_of(const Exchange& exchange) {
 }  // namespace
 
 Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Target& target) {
-  if (const std::string fault = fault_of(exchange); !fault.empty())
+  std::string fault = fault_of(exchange);
+  if (fault.empty() && has_permuted_rows(step) && exchange.max_permuted_rows < 1)
+    fault = fmt::format("max_permuted_rows is {}, wanted 1 or more for {}",
+                        exchange.max_permuted_rows, to_string(step));
+  if (!fault.empty())
     return fail(Stage::kPlan, ErrorCode::kUnsupported, "an exchange between ranks: " + fault);
   Plan plan = [&] {
     switch (step) {
@@ -225,9 +300,11 @@ Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Ta
       case ExchangeStep::kDispatch: return dispatch(exchange, target);
       case ExchangeStep::kAwait: return await(exchange, target);
       case ExchangeStep::kCombinePush: return combine_push(exchange, target);
-      case ExchangeStep::kCombineSum: break;
+      case ExchangeStep::kDispatchPermute: return dispatch_permute(exchange, target);
+      case ExchangeStep::kCombineSum: return combine_sum(exchange, target);
+      case ExchangeStep::kCombineRows: break;
     }
-    return combine_sum(exchange, target);
+    return combine_rows(exchange, target);
   }();
   plan.kernels.front().operation = to_string(step);
   plan.subject = fmt::format("the step {} of an exchange", to_string(step));
@@ -241,6 +318,8 @@ std::string_view to_string(ExchangeStep step) {
     case ExchangeStep::kAwait: return "await_rows";
     case ExchangeStep::kCombinePush: return "combine_push";
     case ExchangeStep::kCombineSum: return "combine_sum";
+    case ExchangeStep::kDispatchPermute: return "dispatch_permute";
+    case ExchangeStep::kCombineRows: return "combine_rows";
   }
   return "unknown";
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times an exchange between GPUs of this machine, step by step: from bf16 tokens to permuted,
-// padded rows of e4m3, and from the experts' rows back to tokens. One process, rounds without a
-// pause, the medians of the slower rank. Prints JSON and judges nothing.
+// padded rows of e4m3, and from the experts' rows back to tokens. Once with a kernel for each step
+// (parted), and once with steps that move rows in memory while others are on the wire (whole). One
+// process, rounds without a pause, the medians of the slower rank. Prints JSON and judges nothing.
 //
 //   exchange_bench RANKS TOKENS HIDDEN TOP_K EXPERTS [ROUNDS]
 #include "compiler/exchange.h"
@@ -106,6 +107,10 @@ class Rank {
   std::map<std::string, void*> tensors_;
 };
 
+int64_t permuted_rows(const Sizes& sizes) {
+  return (sizes.tokens * sizes.top_k * 3 / 2 + sizes.experts * 16) / 16 * 16;
+}
+
 Exchange exchange(const Sizes& sizes, int32_t rank) {
   return {.ranks = sizes.ranks,
           .rank = rank,
@@ -113,12 +118,15 @@ Exchange exchange(const Sizes& sizes, int32_t rank) {
           .top_k = sizes.top_k,
           .max_tokens = sizes.tokens,
           .columns = sizes.hidden,
-          .epsilon = 1e-10f};
+          .epsilon = 1e-10f,
+          .max_permuted_rows = permuted_rows(sizes)};
 }
 
 constexpr std::array kExchange{ExchangeStep::kChoices, ExchangeStep::kDispatch,
                                ExchangeStep::kAwait, ExchangeStep::kCombinePush,
                                ExchangeStep::kCombineSum};
+
+enum class Form { kParted, kWhole };
 
 // Returns where the tensors lie that peers reach, and behind them the end.
 std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
@@ -133,18 +141,27 @@ std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
   return offsets;
 }
 
-void add_steps(Rank& rank, const Sizes& sizes, int32_t number) {
-  const RoutedTokens slots{
-      .max_tokens = sizes.ranks * sizes.tokens,
-      .top_k = sizes.top_k,
-      .local_experts = sizes.experts / sizes.ranks,
-      .splits_alignment = 16,
-      .max_permuted_rows = (sizes.tokens * sizes.top_k * 3 / 2 + sizes.experts * 16) / 16 * 16};
+// Adds the steps of a rank. Returns how many of them are dispatch; the others are combine.
+std::size_t add_steps(Rank& rank, const Sizes& sizes, int32_t number, Form form) {
+  const RoutedTokens slots{.max_tokens = sizes.ranks * sizes.tokens,
+                           .top_k = sizes.top_k,
+                           .local_experts = sizes.experts / sizes.ranks,
+                           .splits_alignment = 16,
+                           .max_permuted_rows = permuted_rows(sizes)};
+  const Exchange steps = exchange(sizes, number);
   const std::string own = fmt::format("_{}", number);
-  rank.add(ExchangeStep::kChoices, exchange(sizes, number));
-  rank.add(ExchangeStep::kDispatch, exchange(sizes, number));
-  rank.add(RouteOperation{.tokens = slots}, {{"topk_ids", "slot_ids"}});
-  rank.add(ExchangeStep::kAwait, exchange(sizes, number));
+  const Names of_slots{{"topk_ids", "slot_ids"}};
+  rank.add(ExchangeStep::kChoices, steps);
+  if (form == Form::kWhole) {
+    rank.add(RouteOperation{.tokens = slots}, of_slots);
+    rank.add(ExchangeStep::kDispatchPermute, steps);
+    rank.add(ExchangeStep::kAwait, steps);
+    rank.add(ExchangeStep::kCombineRows, steps, {{"expert_rows", "h2"}, {"output", "y"}});
+    return 4;
+  }
+  rank.add(ExchangeStep::kDispatch, steps);
+  rank.add(RouteOperation{.tokens = slots}, of_slots);
+  rank.add(ExchangeStep::kAwait, steps);
   rank.add(PermutePadOperation{.tokens = slots, .columns = sizes.hidden, .experts = sizes.experts},
            {{"input", "slots" + own},
             {"input_scale_inv", "slot_scales" + own},
@@ -152,8 +169,12 @@ void add_steps(Rank& rank, const Sizes& sizes, int32_t number) {
             {"output", "permuted"}});
   rank.add(UnpermuteOperation{.tokens = slots, .columns = sizes.hidden},
            {{"input", "h2"}, {"output", "slot_results"}});
-  rank.add(ExchangeStep::kCombinePush, exchange(sizes, number));
-  rank.add(ExchangeStep::kCombineSum, exchange(sizes, number), {{"output", "y"}});
+  rank.add(ExchangeStep::kCombinePush, steps);
+  rank.add(ExchangeStep::kCombineSum, steps, {{"output", "y"}});
+  return 5;
+}
+
+void set_inputs(Rank& rank, const Sizes& sizes, int32_t number) {
   const auto seed = static_cast<uint64_t>(number);
   const auto x = reference::random_activations(sizes.tokens, sizes.hidden, seed);
   const reference::RandomStream random(seed, 5);
@@ -178,7 +199,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int run(const Sizes& sizes, int rounds) {
+int run(const Sizes& sizes, int rounds, Form form) {
   const auto offsets = heap_of(sizes);
   std::string why_not;
   const auto ranks = Ranks::open(sizes.ranks, offsets.at(""), 0, why_not);
@@ -188,9 +209,11 @@ int run(const Sizes& sizes, int rounds) {
   }
   const auto engine = must(make_test_engine());
   std::vector<std::unique_ptr<Rank>> each;
+  std::size_t dispatch = 0;  // steps
   for (int32_t number = 0; number < sizes.ranks; ++number) {
     each.push_back(std::make_unique<Rank>(*ranks, number, offsets, *engine));
-    add_steps(*each.back(), sizes, number);
+    dispatch = add_steps(*each.back(), sizes, number, form);
+    set_inputs(*each.back(), sizes, number);
   }
   const std::size_t steps = each[0]->steps().size();
   // marks[round][rank][step]
@@ -207,9 +230,11 @@ int run(const Sizes& sizes, int rounds) {
   }
   must(ranks->synchronize());
   fmt::print(
-      "{{\"ranks\": {}, \"tokens\": {}, \"hidden\": {}, \"top_k\": {}, \"experts\": {}, "
+      "{{\"form\": \"{}\", \"ranks\": {}, \"tokens\": {}, \"hidden\": {}, \"top_k\": {}, "
+      "\"experts\": {}, "
       "\"heap_bytes\": {}",
-      sizes.ranks, sizes.tokens, sizes.hidden, sizes.top_k, sizes.experts, offsets.at(""));
+      form == Form::kWhole ? "whole" : "parted", sizes.ranks, sizes.tokens, sizes.hidden,
+      sizes.top_k, sizes.experts, offsets.at(""));
   const auto time = [&](std::size_t from, std::size_t to) {
     double slowest = 0.0;
     for (std::size_t r = 0; r < each.size(); ++r) {
@@ -224,7 +249,8 @@ int run(const Sizes& sizes, int rounds) {
   };
   for (std::size_t step = 0; step < steps; ++step)
     fmt::print(", \"{}_us\": {:.1f}", each[0]->steps()[step].name, time(step, step + 1));
-  fmt::print(", \"dispatch_us\": {:.1f}, \"combine_us\": {:.1f}}}\n", time(0, 5), time(5, steps));
+  fmt::print(", \"dispatch_us\": {:.1f}, \"combine_us\": {:.1f}}}\n", time(0, dispatch),
+             time(dispatch, steps));
   return 0;
 }
 
@@ -232,9 +258,12 @@ int run(const Sizes& sizes, int rounds) {
 }  // namespace moejit::testing
 
 int main(int argc, char** argv) {
+  using namespace moejit::testing;
   if (argc < 6) return 2;
   const auto number = [&](int i) { return std::atoll(argv[i]); };
-  return moejit::testing::run(
-      {static_cast<int32_t>(number(1)), number(2), number(3), number(4), number(5)},
-      argc > 6 ? std::atoi(argv[6]) : 40);
+  const Sizes sizes{static_cast<int32_t>(number(1)), number(2), number(3), number(4), number(5)};
+  const int rounds = argc > 6 ? std::atoi(argv[6]) : 40;
+  for (const Form form : {Form::kParted, Form::kWhole})
+    if (const int status = run(sizes, rounds, form); status != 0) return status;
+  return 0;
 }

@@ -14,8 +14,14 @@ namespace {
 using compiler::ExchangeStep;
 using compiler::TensorPlan;
 
-constexpr std::array kSteps{ExchangeStep::kChoices, ExchangeStep::kDispatch, ExchangeStep::kAwait,
-                            ExchangeStep::kCombinePush, ExchangeStep::kCombineSum};
+// The steps of an exchange, or of one with permuted rows.
+std::vector<ExchangeStep> steps_of(const compiler::Exchange& exchange) {
+  if (exchange.max_permuted_rows > 0)
+    return {ExchangeStep::kChoices, ExchangeStep::kDispatchPermute, ExchangeStep::kAwait,
+            ExchangeStep::kCombineRows};
+  return {ExchangeStep::kChoices, ExchangeStep::kDispatch, ExchangeStep::kAwait,
+          ExchangeStep::kCombinePush, ExchangeStep::kCombineSum};
+}
 
 runtime::Engine& engine() {
   static const std::unique_ptr<runtime::Engine> kEngine = [] {
@@ -46,7 +52,7 @@ std::map<std::string, int64_t> heap_offsets(compiler::Exchange exchange) {
   std::map<std::string, int64_t> offsets;
   int64_t end = 0;
   exchange.rank = 0;  // places are the same on all ranks
-  for (const ExchangeStep step : kSteps)
+  for (const ExchangeStep step : steps_of(exchange))
     for (const TensorPlan& tensor : plan_of(step, exchange, {}).tensors) {
       if (rank_of(tensor.name) != 0) continue;
       const std::string name = tensor.name.substr(0, tensor.name.size() - 2);
@@ -66,7 +72,7 @@ int64_t ExchangedRank::heap_bytes(const compiler::Exchange& exchange) {
 
 ExchangedRank::ExchangedRank(Ranks& ranks, const compiler::Exchange& exchange)
     : ranks_(ranks), rank_(static_cast<int32_t>(exchange.rank)), exchange_(exchange) {
-  for (const ExchangeStep step : kSteps) {
+  for (const ExchangeStep step : steps_of(exchange)) {
     auto plan =
         std::make_shared<compiler::Plan>(plan_of(step, exchange, ranks.device(rank_).target()));
     add(*plan);

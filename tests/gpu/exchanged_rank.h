@@ -13,7 +13,8 @@
 
 namespace moejit::testing {
 
-// The steps of one rank, prepared, with the rank's tensors. Tensors that peers reach lie in the
+// The steps of one rank, prepared, with the rank's tensors. With max_permuted_rows they are those
+// that permute and combine rows on the way. Tensors that peers reach lie in the
 // heap at the same offset on all ranks.
 class ExchangedRank {
  public:

@@ -20,6 +20,7 @@
 
 #include "moejit_device/exchange/chunk_walk.cuh"
 #include "moejit_device/exchange/group.cuh"
+#include "moejit_device/exchange/slots.cuh"
 #include "moejit_device/exchange/token_ranks.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/quantize.cuh"
@@ -90,21 +91,9 @@ struct DispatchRows {
 #pragma unroll
       for (int32_t to = 0; to < Exchange::kRanks; ++to) {
         slot.kind = ((ranks[s] >> to) & 1u) != 0 ? RowKind::kReal : RowKind::kAbsent;
-        store(params, to, slot, stored);
+        store_slot(params.slots[to], params.slot_scales[to], slot, stored);
       }
     }
-  }
-
-  MOEJIT_DEVICE static void store(const DispatchRowsParams& params, int32_t to,
-                                  const Position& slot, const QuantizedSegment& segment) {
-    store_bytes(ptx::global(static_cast<E4m3*>(params.slots[to])), slot, segment.bytes);
-    if (slot.exists() && segment_lane() == 0) {
-      ptx::store(ptx::global(params.slot_scales[to]) + slot.scale_offset(), segment.scale_inv);
-    }
-  }
-  MOEJIT_DEVICE static void store(const DispatchRowsParams& params, int32_t to,
-                                  const Position& slot, const Bf16Segment& segment) {
-    store_runs(ptx::global(static_cast<Bf16*>(params.slots[to])), slot, segment);
   }
 };
 

@@ -43,6 +43,26 @@ struct DispatchRowsParams {
   int64_t tokens;  // T
 };
 
+// Arguments of dispatch_permute.
+struct DispatchPermuteParams {
+  const void* input;                // [T, H] bf16, or e4m3 with scales
+  const float* input_scale_inv;     // [T, ceil(H / 128)] of e4m3
+  const void* topk_ids;             // [T, K] int32 or int64
+  const int32_t* row_map;           // [S, K] the row of a choice, or -1
+  const float* slot_probs;          // [S, K] where probabilities move
+  const int32_t* counts;            // [E], E experts of this rank
+  const int32_t* offs;              // [E + 1]
+  void* slots[kMostRanks];          // [S, H]
+  float* slot_scales[kMostRanks];   // [S, ceil(H / 128)] of e4m3
+  uint32_t* row_flags[kMostRanks];  // [R, chunks]
+  void* output;                     // [P, H]
+  float* output_scale_inv;          // [P, ceil(H / 128)] of e4m3
+  float* output_probs;              // [P] where probabilities move
+  int32_t* row_tokens;              // [P] the slot of a row, or null
+  GroupParams group;
+  int64_t tokens;  // T
+};
+
 // Arguments of await_rows.
 struct AwaitRowsParams {
   const uint32_t* row_flags;  // [R, chunks], own
@@ -70,6 +90,22 @@ struct CombineSumParams {
   const uint32_t* result_flags;  // [R, chunks]
   void* output;                  // [T, H] bf16
   void* dprobs;                  // [T, K] f32 or bf16, or null
+  GroupParams group;
+  int64_t tokens;  // T
+};
+
+// Arguments of combine_rows.
+struct CombineRowsParams {
+  const void* expert_rows;             // [P, H] bf16: what this rank's experts made of their rows
+  const int32_t* row_map;              // [S, K] the row of a choice, or -1
+  const int32_t* slot_ids;             // [S, K]
+  const float* slot_dprobs;            // [S, K], or null
+  const void* topk_ids;                // [T, K] int32 or int64
+  void* results[kMostRanks];           // [S, H] bf16 at home, by the rank of the experts and token
+  float* dprobs_home[kMostRanks];      // [T_max, K] at home
+  uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
+  void* output;                        // [T, H] bf16
+  void* dprobs;                        // [T, K] f32 or bf16, or null
   GroupParams group;
   int64_t tokens;  // T
 };

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/exchange_parts.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+using enum Access;
+using Params = device::CombineRowsParams;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(Params, expert_rows, kRead),
+    MOEJIT_POINTER(Params, row_map, kRead),
+    MOEJIT_POINTER(Params, slot_ids, kRead),
+    MOEJIT_POINTER(Params, slot_dprobs, kRead),
+    MOEJIT_POINTER(Params, topk_ids, kRead),
+    MOEJIT_RANK_POINTERS(Params, results, kReadWrite),
+    MOEJIT_RANK_POINTERS(Params, dprobs_home, kReadWrite),
+    MOEJIT_RANK_POINTERS(Params, result_flags, kReadWrite),
+    MOEJIT_POINTER(Params, output, kWrite),
+    MOEJIT_POINTER(Params, dprobs, kWrite),
+    MOEJIT_GROUP_POINTERS(Params),
+};
+constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
+constexpr ParamRecord kRecord{"combine_rows", sizeof(Params), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+std::string to_string(const CombineRowsSpec& s) {
+  return fmt::format("combine_rows {} columns={}{}{} threads={}", shape_text(s.exchange), s.columns,
+                     s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
+                     s.threads);
+}
+
+// CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
+template <>
+LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
+  return {.threads = spec.threads,
+          .ctas_per_sm = (spec.exchange.top_k <= 8 ? 1024 : 768) / spec.threads};
+}
+
+template <>
+int64_t KernelKind<CombineRowsSpec>::busy(const CombineRowsSpec& spec, const CallBounds&, int64_t) {
+  return int64_t{spec.exchange.ranks} * chunks_of(spec.exchange);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<CombineRowsSpec>::numbers(const CombineRowsSpec&,
+                                                               const CallBounds&) {
+  return {kRankNumber, kTimeoutNumber, kTokensNumber};
+}
+
+template <>
+Work KernelKind<CombineRowsSpec>::work(const CombineRowsSpec& spec, const CallBounds&,
+                                       const CallRows& rows) {
+  // Each row of the experts is read once. Sums are written at home and read there, for as many
+  // tokens of others here as own ones elsewhere; own tokens are written.
+  const double others = static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
+  return {.min_bytes =
+              (rows.routed + 2 * static_cast<int64_t>(others) + rows.tokens) * 2 * spec.columns};
+}
+
+template <>
+const ParamRecord& KernelKind<CombineRowsSpec>::record(const CombineRowsSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
+  KernelText text = chunked_text(spec.exchange);
+  text.types = "bf16";
+  text.summary = "rows of the experts, added for each token, to the tokens' ranks and added there";
+  text.includes = {"exchange/combine_rows.cuh"};
+  text.params = "CombineRowsParams";
+  add_columns(text, spec.columns);
+  text.constants.push_back(
+      bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities go along"));
+  add_threads(text, spec.threads, 0);
+  text.types_used.push_back(
+      {"Kernel",
+       "CombineRows",
+       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kThreads"}});
+  return text;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/exchange_parts.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+using enum Access;
+using Params = device::DispatchPermuteParams;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(Params, input, kRead),
+    MOEJIT_POINTER(Params, input_scale_inv, kRead),
+    MOEJIT_POINTER(Params, topk_ids, kRead),
+    MOEJIT_POINTER(Params, row_map, kRead),
+    MOEJIT_POINTER(Params, slot_probs, kRead),
+    MOEJIT_POINTER(Params, counts, kRead),
+    MOEJIT_POINTER(Params, offs, kRead),
+    MOEJIT_RANK_POINTERS(Params, slots, kReadWrite),
+    MOEJIT_RANK_POINTERS(Params, slot_scales, kReadWrite),
+    MOEJIT_RANK_POINTERS(Params, row_flags, kReadWrite),
+    MOEJIT_POINTER(Params, output, kWrite),
+    MOEJIT_POINTER(Params, output_scale_inv, kWrite),
+    MOEJIT_POINTER(Params, output_probs, kWrite),
+    MOEJIT_POINTER(Params, row_tokens, kWrite),
+    MOEJIT_GROUP_POINTERS(Params),
+};
+constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
+constexpr ParamRecord kRecord{"dispatch_permute", sizeof(Params), kPointers, {}, kNumbers};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+std::string to_string(const DispatchPermuteSpec& s) {
+  return fmt::format(
+      "dispatch_permute {} columns={} input={} output={} epsilon={:g}{}{} threads={} "
+      "segments_in_flight={}",
+      shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
+      s.moves_probs ? " moves_probs" : "", s.tells_tokens ? " tells_tokens" : "", s.threads,
+      s.segments_in_flight);
+}
+
+// CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
+template <>
+LaunchShape KernelKind<DispatchPermuteSpec>::shape(const DispatchPermuteSpec& spec) {
+  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+}
+
+template <>
+int64_t KernelKind<DispatchPermuteSpec>::busy(const DispatchPermuteSpec& spec, const CallBounds&,
+                                              int64_t) {
+  return int64_t{spec.exchange.ranks} * chunks_of(spec.exchange);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<DispatchPermuteSpec>::numbers(const DispatchPermuteSpec&,
+                                                                   const CallBounds&) {
+  return {kRankNumber, kTimeoutNumber, kTokensNumber};
+}
+
+template <>
+Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, const CallBounds&,
+                                           const CallRows& rows) {
+  const double tokens = static_cast<double>(rows.tokens);
+  // Own rows are read, and written to all ranks that want them; those of others are read, and each
+  // is written to its permuted rows.
+  const auto moved = static_cast<int64_t>(
+      tokens * (ranks_of_token(spec.exchange) + others_of_token(spec.exchange)));
+  return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
+                       (moved + rows.padded) * exchanged_row_bytes(spec.output, spec.columns)};
+}
+
+template <>
+const ParamRecord& KernelKind<DispatchPermuteSpec>::record(const DispatchPermuteSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<DispatchPermuteSpec>::text(const DispatchPermuteSpec& spec) {
+  const SentRows rows{spec.input, spec.output, spec.epsilon};
+  KernelText text = chunked_text(spec.exchange);
+  text.types = rows.types();
+  text.summary = fmt::format(
+      "{} to the slots of their tokens at the ranks of their experts, and all slots' rows to their "
+      "permuted rows",
+      rows.summary());
+  text.includes = {"exchange/dispatch_permute.cuh"};
+  text.params = "DispatchPermuteParams";
+  add_columns(text, spec.columns);
+  add_epsilon(text, rows);
+  text.constants.push_back(
+      bool_constant("kMovesProbs", spec.moves_probs, "probabilities go to the permuted rows"));
+  add_threads(text, spec.threads, spec.segments_in_flight);
+  text.types_used.push_back({"Store",
+                             "StorePermuted",
+                             {"kColumns", "kTopK", "kRankExperts", "kMovesProbs",
+                              spec.output == DType::kBF16 ? "Bf16" : "E4m3"}});
+  if (spec.tells_tokens) text.types_used.back().arguments.push_back("true");
+  text.types_used.push_back(
+      {"Kernel",
+       "DispatchPermute",
+       {rows.load(), rows.quantize(), "Store", "Exchange", "kThreads", "kSegmentsInFlight"}});
+  return text;
+}
+
+}  // namespace moejit::compiler

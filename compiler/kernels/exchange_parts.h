@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/call_dims.h"
+#include "compiler/kernels/exchange.h"
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "moejit_device/params/exchange_params.h"
+
+#include <string>
+
+namespace moejit::compiler {
+
+// What the modules of an exchange's kernels share.
+
+// The pointers of a record that has one for each rank; those of its group, and its numbers.
+#define MOEJIT_RANK_POINTERS(record, field, access)                                       \
+  MOEJIT_POINTER(record, field[0], access), MOEJIT_POINTER(record, field[1], access),     \
+      MOEJIT_POINTER(record, field[2], access), MOEJIT_POINTER(record, field[3], access), \
+      MOEJIT_POINTER(record, field[4], access), MOEJIT_POINTER(record, field[5], access), \
+      MOEJIT_POINTER(record, field[6], access), MOEJIT_POINTER(record, field[7], access)
+#define MOEJIT_GROUP_POINTERS(record) \
+  MOEJIT_POINTER(record, group.epoch, kReadWrite), MOEJIT_POINTER(record, group.status, kReadWrite)
+#define MOEJIT_GROUP_NUMBERS(record) \
+  MOEJIT_NUMBER(record, group.rank), MOEJIT_NUMBER(record, group.timeout_ns)
+
+// Rank and time-out are those of a group: whoever plans for one sets them.
+inline const KernelNumber kRankNumber{.role = "group.rank"};
+inline const KernelNumber kTimeoutNumber{.role = "group.timeout_ns"};
+inline const KernelNumber kTokensNumber{.role = "tokens", .dim = CallDim::kTokens};
+
+// Returns R * T_max.
+int64_t slots_of(const ExchangeShape& exchange);
+// Returns how many ranks a token's row goes to if its experts are drawn at random, and how many of
+// these are others than its own.
+double ranks_of_token(const ExchangeShape& exchange);
+double others_of_token(const ExchangeShape& exchange);
+// Returns the bytes of a row with its compact scales, which bf16 rows have none of.
+int64_t exchanged_row_bytes(DType dtype, int64_t columns);
+
+// Returns the words of a spec's line that tell its shape.
+std::string shape_text(const ExchangeShape& exchange);
+// Return C++ names of element types.
+std::string id_type(const ExchangeShape& exchange);
+std::string prob_type(DType probs);
+// Returns the part of an entry's name that tells the shape.
+std::string tile_of(const ExchangeShape& exchange);
+// Returns the text of a kernel that walks over chunks of tokens; its own parts are missing.
+KernelText chunked_text(const ExchangeShape& exchange);
+void add_columns(KernelText& text, int32_t columns);
+// Adds kThreads, and kSegmentsInFlight unless `segments` is 0.
+void add_threads(KernelText& text, int32_t threads, int32_t segments);
+
+// How rows leave a rank that has them as `input`: with scales they got before, as they are, or
+// quantized on the way.
+struct SentRows {
+  DType input, output;
+  float epsilon;
+
+  bool quantizes() const { return input == DType::kBF16 && output != DType::kBF16; }
+  std::string types() const;    // part of an entry's name
+  std::string summary() const;  // "bf16 rows, quantized to e4m3,"
+  std::string load() const;     // the load stage
+  std::string quantize() const;
+};
+// Adds kEpsilonBits if rows are quantized.
+void add_epsilon(KernelText& text, const SentRows& rows);
+
+}  // namespace moejit::compiler

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the kernels of combine share: the wait for the sums of other ranks, the sum over ranks, and
+// gradients of probabilities, which go home beside the rows.
+
+#include "moejit_device/core/probability.cuh"
+#include "moejit_device/exchange/dispatch_rows.cuh"
+
+namespace moejit::device {
+
+// Waits until all ranks have sent their sums of a chunk. Every thread waits for itself, the lanes
+// of a warp for different ranks: a warp's barrier passes on what they have seen.
+template <typename Exchange>
+MOEJIT_DEVICE void await_results(const uint32_t* result_flags, const ExchangeGroup& group,
+                                 int64_t chunk) {
+  const int32_t from = ptx::lane_index();
+  if (from < Exchange::kRanks && from != group.rank()) {
+    group.wait(ptx::global(result_flags) + (from * int64_t{Exchange::kChunks} + chunk), from);
+  }
+  ptx::sync_warp();
+}
+
+// Stores the sum of a token's rows from `ranks`, a bit for each. `results` [S, H] has those of the
+// other ranks, `own` is that of this one.
+template <typename Exchange, typename Params, int32_t kColumns>
+MOEJIT_DEVICE void store_sum(const Params& params, const void* results, int32_t own_rank,
+                             const SegmentPosition<kColumns>& at, uint32_t ranks,
+                             const Bf16Segment& own) {
+  const auto matrix = ptx::global(static_cast<const Bf16*>(results));
+  Bf16Segment segment[Exchange::kRanks];
+#pragma unroll
+  for (int32_t from = 0; from < Exchange::kRanks; ++from) {
+    segment[from] = fetch_arrived_runs(matrix, at, from * int64_t{Exchange::kMaxTokens} + at.row,
+                                       from != own_rank && ((ranks >> from) & 1u) != 0);
+  }
+  ValueSegment sum = {};
+#pragma unroll
+  for (int32_t from = 0; from < Exchange::kRanks; ++from) {
+    const ValueSegment values = unpack_bf16(from == own_rank ? own : segment[from]);
+#pragma unroll
+    for (int32_t v = 0; v < kLaneColumns; ++v) {
+      if (((ranks >> from) & 1u) != 0) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
+    }
+  }
+  store_runs(ptx::global(static_cast<Bf16*>(params.output)), at, pack_bf16(sum));
+}
+
+// Sends the gradients of the probabilities of `count` tokens from `first` on home, where their
+// slots begin with `slots`.
+template <int32_t kThreads, int32_t kTopK, typename Params>
+MOEJIT_DEVICE void send_dprobs(const Params& params, int32_t home, int64_t slots, int64_t first,
+                               int32_t count) {
+  for (int32_t i = ptx::thread_index(); i < count * kTopK; i += kThreads) {
+    const int64_t choice = first * kTopK + i;
+    const int64_t slot_choice = slots * kTopK + choice;
+    if (ptx::load(ptx::global(params.slot_ids) + slot_choice) < 0) continue;
+    ptx::store(ptx::global(params.dprobs_home[home]) + choice,
+               ptx::load(ptx::global(params.slot_dprobs) + slot_choice));
+  }
+}
+
+// Stores the gradients of the probabilities of `count` tokens from `first` on. Each belongs to one
+// expert, so that home puts every one where it belongs and adds nothing. `arrived` [T_max, K] has
+// those of other ranks.
+template <typename Exchange, int32_t kThreads, typename Prob, typename Params>
+MOEJIT_DEVICE void take_dprobs(const Params& params, const float* arrived, int32_t own_rank,
+                               int64_t first, int32_t count) {
+  constexpr int32_t kTopK = Exchange::kTopK;
+  using Id = typename Exchange::Id;
+  const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids));
+  for (int32_t i = ptx::thread_index(); i < count * kTopK; i += kThreads) {
+    const int64_t choice = first * kTopK + i;
+    const Id id = ptx::load(ids + choice);
+    const bool is_expert = id >= 0 && id < Exchange::kRanks * Exchange::kRankExperts;
+    const int32_t owner = is_expert ? static_cast<int32_t>(id) / Exchange::kRankExperts : -1;
+    float dprob = 0.0f;
+    if (owner == own_rank) {
+      const int64_t slots = owner * int64_t{Exchange::kMaxTokens};
+      dprob = ptx::load(ptx::global(params.slot_dprobs) + (slots * kTopK + choice));
+    } else if (owner >= 0) {
+      dprob = ptx::load_peer_data(ptx::global(arrived) + choice);
+    }
+    store_prob(ptx::global(static_cast<Prob*>(params.dprobs)) + choice, dprob);
+  }
+}
+
+}  // namespace moejit::device
