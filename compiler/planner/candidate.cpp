@@ -8,16 +8,16 @@
 
 namespace moejit::compiler {
 
-GroupRows group_rows(const CallBounds& bounds) {
-  const int64_t rows = std::min(bounds.max_tokens * bounds.top_k, bounds.max_permuted_rows);
-  return {.mean = (rows + bounds.groups - 1) / bounds.groups, .most = bounds.max_tokens};
-}
-
 int64_t mean_rows(const CallBounds& bounds) {
   const int64_t experts = std::max<int64_t>(bounds.experts, bounds.groups);
   const int64_t choices = bounds.max_tokens * bounds.top_k;
   const int64_t of_rank = bounds.groups > 0 ? ceil_div(choices * bounds.groups, experts) : choices;
   return std::max<int64_t>(std::min(of_rank, bounds.max_permuted_rows), 1);
+}
+
+GroupRows group_rows(const CallBounds& bounds) {
+  return {.mean = ceil_div(mean_rows(bounds), std::max<int64_t>(bounds.groups, 1)),
+          .most = bounds.max_tokens};
 }
 
 int64_t rows_class(int64_t rows) {

@@ -40,7 +40,7 @@ class CandidateList {
 
 // Rows of a group in the largest call.
 struct GroupRows {
-  int64_t mean = 0;  // at most
+  int64_t mean = 0;  // if all experts, those of other ranks too, are chosen alike
   int64_t most = 0;  // of the largest group
 };
 

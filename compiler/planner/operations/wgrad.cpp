@@ -2,6 +2,7 @@
 #include "compiler/planner/operations/wgrad.h"
 
 #include "compiler/launch.h"
+#include "compiler/planner/candidate.h"
 #include "compiler/planner/contraction_grouped_gemm.h"
 #include "compiler/planner/grouped_gemm.h"
 #include "compiler/planner/operations/arguments.h"
@@ -17,7 +18,7 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
   const int64_t padded = wgrad.problem.scales == GradientScales::kNone ? bounds.max_permuted_rows
                                                                        : gradient_columns(bounds);
   const int64_t mean_columns =
-      std::max<int64_t>(1, std::min(bounds.max_tokens * bounds.top_k, padded) / bounds.groups);
+      std::max<int64_t>(1, std::min(mean_rows(bounds), padded) / bounds.groups);
   KernelPlan kernel = contraction_grouped_gemm_kernel(
       wgrad.problem, padded, mean_columns,
       {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}, context.options);

@@ -176,6 +176,28 @@ TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
   EXPECT_EQ(spec_of("gemm_fc2").tile_rows, 32);
 }
 
+// Of a layer whose experts are spread over eight ranks, a rank has an eighth of the rows.
+TEST(Planner, ChoosesTilesForTheRowsThatARankOfSeveralHasInTheMean) {
+  Layer layer = dsv3_like_layer();
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  layer.max_tokens = 8192;
+  for (const int64_t local_experts : {256, 32}) {
+    layer.local_experts = local_experts;
+    layer.max_permuted_rows = worst_case_permuted_rows(layer);
+    const LayerPlan plan = plan_of(layer);
+    const std::string& gemm = find_kernel(plan, "gemm_fc1_dgrad")->problem;
+    const std::string& wgrad = find_kernel(plan, "gemm_fc2_wgrad")->problem;
+    EXPECT_TRUE(gemm.ends_with(" rows=256")) << gemm;
+    EXPECT_TRUE(wgrad.ends_with(" columns=256")) << wgrad;
+  }
+  // However many rows memory is planned for: all 2048 tokens may go to each of the 32 experts.
+  layer.passes = {Pass::kForward};
+  layer.max_tokens = 2048;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  layer.fuse_activation = false;
+  EXPECT_TRUE(std::get<GroupedGemmSpec>(find_kernel(plan_of(layer), "gemm_fc2")->spec).is_swapped);
+}
+
 TEST(Planner, CountsWhatTheFusedGemmNeitherWritesNorReads) {
   Layer layer = dsv3_like_layer();
   const KernelPlan fused = *find_kernel(plan_of(layer), "gemm_fc1_activation_quantize");
