@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/performance.md and the plot of step times are what the scripts in docs/ make of docs/performance/."""
+"""docs/performance.md and the plots are what the scripts in docs/ make of their results."""
 import sys
 
 import source_tree
@@ -7,6 +7,7 @@ import source_tree
 sys.path.insert(0, str(source_tree.ROOT / "docs"))
 import generate_performance  # noqa: E402
 import generate_step_times  # noqa: E402
+import generate_training_plot  # noqa: E402
 
 
 def plot_findings(folder):
@@ -19,6 +20,13 @@ def plot_findings(folder):
             "*-hf-experts.json"]
 
 
+def training_findings(folder):
+    """A sentence where the plot of training losses is not what their file gives."""
+    if (folder / generate_training_plot.PLOT.name).read_text(encoding="utf-8") == generate_training_plot.plot(folder):
+        return []
+    return ["docs/training/losses.svg: run python3 docs/generate_training_plot.py; it draws losses.json"]
+
+
 def main():
     wanted = generate_performance.page(source_tree.ROOT / "docs/performance")
     found = []
@@ -26,7 +34,8 @@ def main():
         found.append("docs/performance.md: run python3 docs/generate_performance.py; its text is in "
                      "docs/performance/")
     found += plot_findings(source_tree.ROOT / "docs/performance")
-    source_tree.finish("performance", found, 2)
+    found += training_findings(source_tree.ROOT / "docs/training")
+    source_tree.finish("performance", found, 3)
 
 
 if __name__ == "__main__":
