@@ -70,6 +70,17 @@ class Tuning(tool.ToolTest):
         self.assertIn("tuned: band_tiles=4 ", explained)
         self.assertIn("kBandTiles = 4;", self.succeed("emit", operation, "--tuning", record).stdout)
 
+    def test_the_records_that_come_with_the_examples_have_their_problems(self):
+        record = ROOT / "docs/examples/tuning/h100-sxm.json"
+        names = {entry["problem"] for entry in json.loads(record.read_text())["entries"]}
+        for name in ("deepseek-v3-ep8", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b"):
+            layer = ROOT / f"docs/examples/layers/{name}.json"
+            training = self.write(f"{name}.json", dict(json.loads(layer.read_text()), passes=["forward", "backward"]))
+            kernels = self.succeed_json("plan", training, "--tuning", record)["kernels"]
+            problems = {kernel["problem"] for kernel in kernels if kernel["operation"].startswith("gemm_")}
+            self.assertGreaterEqual(len(problems), 6)
+            self.assertEqual(problems - names, set(), name)
+
     def test_nothing_is_used_that_nobody_named(self):
         self.tuned(MIXTRAL, "gemm_fc2", band_tiles=4)  # lies in the working folder
         for name in ("tuning.json", "h200.json", "moejit-tuning.json"):
