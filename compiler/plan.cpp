@@ -101,6 +101,7 @@ std::string_view to_string(TensorRole role) {
     case TensorRole::kQuantized: return "quantized";
     case TensorRole::kDispatched: return "dispatched";
     case TensorRole::kOutput: return "output";
+    case TensorRole::kState: return "state";
     case TensorRole::kSaved: return "saved";
     case TensorRole::kDeferred: return "deferred";
     case TensorRole::kWorkspace: return "workspace";
@@ -125,6 +126,8 @@ std::string_view to_string(Phase phase) {
     case Phase::kWeights: return "weights";
     case Phase::kForward: return "forward";
     case Phase::kBackward: return "backward";
+    case Phase::kForwardScales: return "forward_scales";
+    case Phase::kBackwardScales: return "backward_scales";
   }
   return "unknown";
 }

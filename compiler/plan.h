@@ -10,6 +10,7 @@
 #include "compiler/tuning.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ enum class TensorRole {
   kQuantized,   // the caller's cache of quantized weights: w1_q, w1_scale_inv, ...
   kDispatched,  // the caller's, written by quantize on one rank and read by experts on another: x_q
   kOutput,      // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
+  kState,       // the caller's, read and written from step to step: fc1_amax_history, fc1_scale
   kSaved,       // a slice of the block that the caller keeps from a forward to its backward call
   kDeferred,    // a slice of the block that the caller keeps from the data half to the weights half
   kWorkspace,   // a slice of the workspace handed to every call
@@ -78,7 +80,15 @@ enum class Phase {
   kWeights,  // once after the weights changed
   kForward,
   kBackward,
+  kForwardScales,   // once a step behind the forward passes, of recipes with a history
+  kBackwardScales,  // once a step behind the backward passes
 };
+inline constexpr std::size_t kPhaseCount = 5;
+
+// Returns whether calls of this phase only find the scales of the next step.
+constexpr bool is_of_scales(Phase phase) {
+  return phase == Phase::kForwardScales || phase == Phase::kBackwardScales;
+}
 
 // The halves of the backward pass of layers with backward_halves, in this order. The data half
 // computes dx and dprobs, the weights half the gradients of weights and biases.
@@ -178,7 +188,8 @@ struct Plan {
   Target target;
   CallBounds bounds;  // of the plan's calls
   std::vector<TensorPlan> tensors;
-  std::vector<KernelPlan> kernels;  // in launch order: weights first, then forward, then backward
+  // In launch order: weights first, then the scales of the next step, then forward, then backward.
+  std::vector<KernelPlan> kernels;
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;

@@ -71,6 +71,14 @@ Result<void> PreparedLayer::update_weights(std::span<const TensorRef> tensors, S
   return run({Phase::kWeights}, std::nullopt, tensors, {}, stream, observer);
 }
 
+Result<void> PreparedLayer::update_scales(compiler::Pass pass, std::span<const TensorRef> tensors,
+                                          Stream stream, LaunchObserver* observer) {
+  const bool is_backward = pass == compiler::Pass::kBackward;
+  if (is_backward) MOEJIT_TRY(check_backward(std::nullopt, std::nullopt));
+  return run({is_backward ? Phase::kBackwardScales : Phase::kForwardScales}, std::nullopt, tensors,
+             {}, stream, observer);
+}
+
 Result<void> PreparedLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
                                     Stream stream, LaunchObserver* observer) {
   return run({Phase::kForward}, std::nullopt, tensors, memory, stream, observer);

@@ -46,7 +46,16 @@ class PreparedLayer {
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 
-  // Runs one forward pass, whose kInput, kQuantized and kOutput tensors are in `tensors`. `status`
+  // Moves the kState tensors of a pass on by a step: the largest magnitudes of its calls since the
+  // last update join the history, and the scales of the next step follow. Must be called once a
+  // step, behind the last call of the pass; row 0 of the histories may be reduced over ranks before
+  // (max). Does nothing with recipes without a history. Error kUnsupported: kBackward, if the
+  // layer's passes have no backward.
+  Result<void> update_scales(compiler::Pass pass, std::span<const TensorRef> tensors, Stream stream,
+                             LaunchObserver* observer = nullptr);
+
+  // Runs one forward pass, whose kInput, kQuantized, kState and kOutput tensors are in `tensors`.
+  // Casts raise row 0 of the kState histories to the largest magnitudes they see. `status`
   // U32 [1] is one of the outputs: kernels or their status bits into it (params/route_params.h);
   // the caller clears and reads it when it likes.
   Result<void> forward(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,

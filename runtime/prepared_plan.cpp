@@ -43,6 +43,8 @@ void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
 constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
 constexpr auto kExperts = compiler::DispatchCall::kExperts;
 constexpr CallPart kCallParts[] = {{Phase::kWeights},
+                                   {Phase::kForwardScales},
+                                   {Phase::kBackwardScales},
                                    {Phase::kForward},
                                    {Phase::kForward, {}, kQuantize},
                                    {Phase::kForward, {}, kExperts},
@@ -58,9 +60,11 @@ std::size_t index_of(const CallPart& part) {
   return static_cast<std::size_t>(std::ranges::find(kCallParts, part) - std::begin(kCallParts));
 }
 
-// Returns whether a call of this part has blocks of memory: calls that only quantize have none.
+// Returns whether a call of this part has blocks of memory: calls that only quantize, or find
+// scales, have none.
 bool has_memory(const CallPart& part) {
-  return part.phase != Phase::kWeights && part.dispatch_call != kQuantize;
+  return part.phase != Phase::kWeights && !is_of_scales(part.phase) &&
+         part.dispatch_call != kQuantize;
 }
 
 // Makes a device current for a scope. Without it each launch and each tensor map would do so.

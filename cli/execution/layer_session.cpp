@@ -2,9 +2,11 @@
 #include "cli/execution/layer_session.h"
 
 #include "cli/inputs/layer_inputs.h"
+#include "cli/inputs/layer_states.h"
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <optional>
 
 namespace moejit::cli {
 
@@ -37,10 +39,14 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
         !compiler::is_used(plan, tensor, {Phase::kForward}))
       continue;
     if (tensor.is_optional) continue;
-    const auto content = inputs.find(tensor.name);
+    const auto given = inputs.find(tensor.name);
+    std::optional<HostTensor> first;
+    if (given == inputs.end() && tensor.role == TensorRole::kState) first = first_state(tensor);
+    const HostTensor* const content = given != inputs.end() ? &given->second
+                                      : first               ? &*first
+                                                            : nullptr;
     MOEJIT_TRY(session->tensors_.add(tensor.name, tensor.dtype,
-                                     actual_shape(tensor, {.tokens = session->tokens_}),
-                                     content == inputs.end() ? nullptr : &content->second));
+                                     actual_shape(tensor, {.tokens = session->tokens_}), content));
   }
   MOEJIT_TRY_ASSIGN(session->workspace_, DeviceMemory::allocate(device, sizes.workspace_bytes));
   MOEJIT_TRY_ASSIGN(session->saved_, DeviceMemory::allocate(device, sizes.saved_bytes));
@@ -51,7 +57,8 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
                       .saved_bytes = sizes.saved_bytes,
                       .deferred = session->deferred_.address(),
                       .deferred_bytes = sizes.deferred_bytes};
-  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward})
+  for (const Phase phase : {Phase::kWeights, Phase::kForward, Phase::kBackward,
+                            Phase::kForwardScales, Phase::kBackwardScales})
     session->refs_[static_cast<size_t>(phase)] = session->refs_of(phase);
   return session;
 }
@@ -80,6 +87,12 @@ Result<void> LayerSession::backward(compiler::GradientMode mode,
                           observer);
 }
 
+Result<void> LayerSession::update_scales(compiler::Pass pass, runtime::LaunchObserver* observer) {
+  const Phase phase =
+      pass == compiler::Pass::kBackward ? Phase::kBackwardScales : Phase::kForwardScales;
+  return layer_->update_scales(pass, refs_[static_cast<size_t>(phase)], nullptr, observer);
+}
+
 Result<void> LayerSession::clear_status() {
   void* const status = tensors_.address_of("status");
   if (status == nullptr) return {};
@@ -87,7 +100,7 @@ Result<void> LayerSession::clear_status() {
 }
 
 measure::LayerCall LayerSession::call() {
-  return {*layer_, device_, memory_, {refs_[0], refs_[1], refs_[2]}};
+  return {*layer_, device_, memory_, {refs_[0], refs_[1], refs_[2], refs_[3], refs_[4]}};
 }
 
 Result<void*> LayerSession::address_of(const TensorPlan& tensor) const {

@@ -36,6 +36,9 @@ class LayerSession {
   Result<void> forward(runtime::LaunchObserver* observer = nullptr);
   // Runs the backward pass of the last forward pass; does not wait for it.
   Result<void> backward(compiler::GradientMode mode, runtime::LaunchObserver* observer = nullptr);
+  // Finds the scales of the next step from the passes so far, if the recipe has a history; does not
+  // wait.
+  Result<void> update_scales(compiler::Pass pass, runtime::LaunchObserver* observer = nullptr);
   // Returns the layer with these tensors, for measurements.
   measure::LayerCall call();
 
@@ -63,8 +66,9 @@ class LayerSession {
   bool came_quantized_ = false;
   DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_, deferred_;
-  runtime::CallMemory memory_;                           // all three blocks
-  std::array<std::vector<runtime::TensorRef>, 3> refs_;  // arguments of calls, by phase
+  runtime::CallMemory memory_;  // all three blocks
+  // Arguments of calls, by phase.
+  std::array<std::vector<runtime::TensorRef>, compiler::kPhaseCount> refs_;
 };
 
 }  // namespace moejit::cli

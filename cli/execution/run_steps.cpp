@@ -8,9 +8,11 @@ namespace moejit::cli {
 std::vector<Step> run_steps(const compiler::Plan& plan, const std::optional<SimulatedTime>& time,
                             bool is_checked) {
   std::vector<Step> steps = {{kDataStep, time ? time->random_data : 0.0}, {kPrepareStep}};
-  for (size_t i = 0; i < plan.kernels.size(); ++i)
-    if (plan.kernels[i].gradient_mode != compiler::GradientMode::kAdd)  // a run overwrites them
-      steps.push_back({plan.kernels[i].operation, time ? time->kernels[i] : 0.0});
+  for (const bool is_scales : {false, true})  // a run finds the scales of the next step at its end
+    for (size_t i = 0; i < plan.kernels.size(); ++i)
+      if (is_of_scales(plan.kernels[i].phase) == is_scales &&
+          plan.kernels[i].gradient_mode != compiler::GradientMode::kAdd)  // a run overwrites them
+        steps.push_back({plan.kernels[i].operation, time ? time->kernels[i] : 0.0});
   if (is_checked) steps.push_back({kCheckStep, time ? time->check : 0.0});
   return steps;
 }

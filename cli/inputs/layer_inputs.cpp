@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/inputs/layer_inputs.h"
 
+#include "cli/inputs/layer_states.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/safetensors/safetensors_file.h"
 
@@ -85,6 +86,13 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
   if (compiler::find_tensor(plan, "dy") != nullptr)
     MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (tensor.role != compiler::TensorRole::kState) continue;
+    if (file.find(tensor.name) == nullptr)
+      inputs.emplace(tensor.name, first_state(tensor));
+    else
+      MOEJIT_TRY(read_tensor(file, plan, tensor.name, tokens, inputs));
+  }
   if (!with_weights) return inputs;
   if (plan.layer.biases)
     for (const std::string_view name : kBiases)
@@ -139,6 +147,7 @@ Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options
     inputs = random_tokens(plan.layer, tokens, options.seed);
     if (compiler::find_tensor(plan, "dy") != nullptr)
       inputs.merge(random_gradient(plan.layer, tokens, options.seed));
+    inputs.merge(random_states(plan, options.seed));
     if (!has_checkpoint)
       inputs.merge(random_weights_of(plan.layer, plan.layer.local_experts, options.seed));
   } else {

@@ -19,7 +19,8 @@ struct InputOptions {
   uint64_t seed = 0;
 };
 
-// Loads x, topk_ids, topk_probs and the weights of one call, each checked against the plan. Weights
+// Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
+// checked against the plan. A state that a file does not have is that of a first step. Weights
 // are either w1 and w2, or, if the file or checkpoint has them quantized, w1_q, w1_scale_inv, w2_q
 // and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
 Result<TensorMap> load_inputs(const compiler::LayerPlan& plan, const InputOptions& options);

@@ -80,7 +80,7 @@ void name_recomputed(Graph& graph) {
 
 void part_dispatch(Graph& graph) {
   for (Operation& operation : graph.operations) {
-    if (operation.phase == Phase::kWeights) continue;
+    if (operation.phase == Phase::kWeights || is_of_scales(operation.phase)) continue;
     operation.dispatch_call = kind_of<QuantizeRows>(operation) != nullptr ? DispatchCall::kQuantize
                                                                           : DispatchCall::kExperts;
   }

@@ -20,7 +20,7 @@ struct Lifetime {
   struct Span {
     int32_t first = -1, last = -1;
   };
-  std::array<Span, 4> of_call;  // one for each phase, and the last one for the weights half
+  std::array<Span, kPhaseCount + 1> of_call;  // of each phase, and the last of the weights half
 
   Span& of(const KernelPlan& kernel) {
     return kernel.half == BackwardHalf::kWeights ? of_call.back()

@@ -15,7 +15,8 @@ tl::unexpected<Error> refuse(const Operation& operation, std::string_view verb,
 }
 
 bool is_given(const Value& value) {
-  return value.role == TensorRole::kInput || value.role == TensorRole::kWeight;
+  return value.role == TensorRole::kInput || value.role == TensorRole::kWeight ||
+         value.role == TensorRole::kState;
 }
 
 }  // namespace

@@ -52,14 +52,24 @@ Result<void> backward(const LayerCall& call, GradientMode mode,
                              observer);
 }
 
+// Finds the scales of the next step, which recipes without a history do not have.
+Result<void> update_scales(const LayerCall& call, compiler::Pass pass,
+                           runtime::LaunchObserver* observer = nullptr) {
+  const Phase phase =
+      pass == compiler::Pass::kBackward ? Phase::kBackwardScales : Phase::kForwardScales;
+  return call.layer.update_scales(pass, tensors_of(call, phase), nullptr, observer);
+}
+
 // Launches every kernel of the plan, at least once.
 Result<void> run_all(const LayerCall& call, runtime::LaunchObserver* observer = nullptr) {
   MOEJIT_TRY(call.layer.update_weights(tensors_of(call, Phase::kWeights), nullptr, observer));
   MOEJIT_TRY(forward(call, observer));
+  MOEJIT_TRY(update_scales(call, compiler::Pass::kForward, observer));
   const compiler::Layer& layer = call.layer.plan().layer;
   if (!has_backward(layer)) return {};
   MOEJIT_TRY(backward(call, GradientMode::kOverwrite, observer));
-  return adds_gradients(layer) ? backward(call, GradientMode::kAdd, observer) : Result<void>{};
+  if (adds_gradients(layer)) MOEJIT_TRY(backward(call, GradientMode::kAdd, observer));
+  return update_scales(call, compiler::Pass::kBackward, observer);
 }
 
 // Empties the caches before each kernel, and runs a clock probe after each kernel that does not
@@ -162,9 +172,11 @@ Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double 
 
 Result<void> run_step(const LayerCall& call) {
   MOEJIT_TRY(forward(call));
+  MOEJIT_TRY(update_scales(call, compiler::Pass::kForward));
   const compiler::Layer& layer = call.layer.plan().layer;
   if (!has_backward(layer)) return {};
-  return backward(call, adds_gradients(layer) ? GradientMode::kAdd : GradientMode::kOverwrite);
+  MOEJIT_TRY(backward(call, adds_gradients(layer) ? GradientMode::kAdd : GradientMode::kOverwrite));
+  return update_scales(call, compiler::Pass::kBackward);
 }
 
 Result<HotRun> measure_step(const LayerCall& call, ClockProbe& probe, double seconds,

@@ -18,7 +18,7 @@ struct LayerCall {
   runtime::Device& device;  // the device that the layer was prepared for
   runtime::CallMemory memory;
   // The tensors of the calls of each compiler::Phase.
-  std::array<std::span<const runtime::TensorRef>, 3> tensors;
+  std::array<std::span<const runtime::TensorRef>, compiler::kPhaseCount> tensors;
 };
 
 // Returns whether the kernel itself counts the clock that it ran at (PlanOptions::measure_gemms).
@@ -45,7 +45,7 @@ Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double 
                                GpuMonitor* monitor = nullptr);
 
 // Queues one step: a forward pass and, if the layer has one, a backward pass, which adds to dw1 and
-// dw2 if gradients may be added to.
+// dw2 if gradients may be added to; each with the update of its scales if the recipe has a history.
 Result<void> run_step(const LayerCall& call);
 
 // Measures forward and backward passes in turn for `seconds`. If gradients may be added to, each

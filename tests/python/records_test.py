@@ -16,6 +16,7 @@ DECLARED = re.compile(r"^MOEJIT_API\s([^;]*?)(\w+)\(([^;]*?)\);", re.MULTILINE)
 PROGRAM = """#include <moejit/moejit_describe.h>
 #include <moejit/moejit_dispatch.h>
 #include <moejit/moejit_operation.h>
+#include <moejit/moejit_state.h>
 #include <stdio.h>
 int main(void) {
 %s
@@ -32,6 +33,7 @@ def numbers():
     by_name.update({f"MOEJIT_ROLE_{name.upper()}": number for number, name in enumerate(records.ROLES)})
     by_name.update({f"MOEJIT_USED_BY_{name.upper()}": bit for name, bit in records.USED_BY.items()})
     by_name.update({f"MOEJIT_GRADIENT_{name.upper()}": number for name, number in records.GRADIENT_MODES.items()})
+    by_name.update({f"MOEJIT_PASS_{name.upper()}": number for name, number in records.PASSES.items()})
     by_name.update({f"MOEJIT_CACHE_NETWORK_{(name or 'default').upper()}": number
                     for name, number in records.CACHE_NETWORKS.items()})
     return by_name

@@ -3,6 +3,7 @@
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit_dispatch.h"
+#include "runtime/bindings/c/moejit_state.h"
 #include "runtime/bindings/c/records.h"
 
 namespace {
@@ -16,6 +17,7 @@ using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
 using moejit::bindings::read_call;
 using moejit::compiler::GradientMode;
+using moejit::compiler::Pass;
 using moejit::runtime::CallMemory;
 using moejit::runtime::PreparedLayer;
 using moejit::runtime::Stream;
@@ -45,6 +47,15 @@ Result<GradientMode> read_mode(moejit_gradient_mode mode, const char* function) 
               fmt::format("mode of {}() is {}, wanted {} or {}", function, static_cast<int>(mode),
                           static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
                           static_cast<int>(MOEJIT_GRADIENT_ADD)));
+}
+
+Result<Pass> read_pass(moejit_pass pass, const char* function) {
+  if (pass == MOEJIT_PASS_FORWARD) return Pass::kForward;
+  if (pass == MOEJIT_PASS_BACKWARD) return Pass::kBackward;
+  return fail(
+      Stage::kLaunch, ErrorCode::kInvalidValue,
+      fmt::format("pass of {}() is {}, wanted {} or {}", function, static_cast<int>(pass),
+                  static_cast<int>(MOEJIT_PASS_FORWARD), static_cast<int>(MOEJIT_PASS_BACKWARD)));
 }
 
 // Checks the caller's record and tensors, and calls the layer's kPass with them.
@@ -96,6 +107,17 @@ moejit_error_code moejit_layer_update_weights(moejit_layer* layer, const moejit_
       layer, call, MOEJIT_USED_BY_UPDATE_WEIGHTS, "moejit_layer_update_weights",
       [](PreparedLayer& prepared, std::span<const TensorRef> tensors, const CallMemory& /*memory*/,
          Stream stream) { return prepared.update_weights(tensors, stream); });
+}
+
+moejit_error_code moejit_layer_update_scales(moejit_layer* layer, moejit_pass pass,
+                                             const moejit_call* call) {
+  constexpr const char* kFunction = "moejit_layer_update_scales";
+  return with_call(layer, call, MOEJIT_USED_BY_UPDATE_SCALES, kFunction,
+                   [&](PreparedLayer& prepared, std::span<const TensorRef> tensors,
+                       const CallMemory& /*memory*/, Stream stream) -> Result<void> {
+                     MOEJIT_TRY_ASSIGN(const Pass given, read_pass(pass, kFunction));
+                     return prepared.update_scales(given, tensors, stream);
+                   });
 }
 
 moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call) {

@@ -3,6 +3,7 @@
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit_dispatch.h"
+#include "runtime/bindings/c/moejit_state.h"
 #include "runtime/bindings/c/records.h"
 
 namespace {
@@ -26,6 +27,8 @@ CallerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& 
   constexpr auto kExperts = DispatchCall::kExperts;
   constexpr std::pair<CallPart, uint32_t> kCalls[] = {
       {{Phase::kWeights}, MOEJIT_USED_BY_UPDATE_WEIGHTS},
+      {{Phase::kForwardScales}, MOEJIT_USED_BY_UPDATE_SCALES},
+      {{Phase::kBackwardScales}, MOEJIT_USED_BY_UPDATE_SCALES},
       {{Phase::kForward}, MOEJIT_USED_BY_FORWARD},
       {{Phase::kForward, {}, kQuantize}, MOEJIT_USED_BY_QUANTIZE},
       {{Phase::kForward, {}, kExperts}, MOEJIT_USED_BY_EXPERTS},

@@ -233,10 +233,11 @@ typedef enum moejit_role {
   MOEJIT_ROLE_WEIGHT = 1,
   MOEJIT_ROLE_QUANTIZED = 2,
   MOEJIT_ROLE_OUTPUT = 3,
-  MOEJIT_ROLE_SAVED = 4,      // a slice of moejit_call::saved
-  MOEJIT_ROLE_WORKSPACE = 5,  // a slice of moejit_call::workspace
-  MOEJIT_ROLE_DEFERRED = 6,   // a slice of moejit_call::deferred
-  MOEJIT_ROLE_DISPATCHED = 7  // rows that the host moves between ranks
+  MOEJIT_ROLE_SAVED = 4,       // a slice of moejit_call::saved
+  MOEJIT_ROLE_WORKSPACE = 5,   // a slice of moejit_call::workspace
+  MOEJIT_ROLE_DEFERRED = 6,    // a slice of moejit_call::deferred
+  MOEJIT_ROLE_DISPATCHED = 7,  // rows that the host moves between ranks
+  MOEJIT_ROLE_STATE = 8        // kept from step to step: moejit_state.h
 } moejit_role;
 
 // Calls that touch a tensor, or-ed. Only layers with backward_halves have the bits of halves.
@@ -245,7 +246,7 @@ enum {
   MOEJIT_USED_BY_FORWARD = 2,
   MOEJIT_USED_BY_BACKWARD = 4,
   MOEJIT_USED_BY_BACKWARD_DATA = 8,
-  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16  // moejit_dispatch.h has more
+  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16  // moejit_dispatch.h and moejit_state.h have more
 };
 
 typedef struct moejit_tensor_info {
@@ -301,9 +302,9 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // an error allocates nothing but, in a thread's first call, its last error. (The simulator does
 // allocate, and returns when the kernels are done.)
 //
-// What a call writes (outputs, workspace, what forward saves, what a data half defers, the weights
-// that update_weights quantizes) overlaps nothing else that it uses. What it only reads may be the
-// same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
+// What a call writes (outputs, states, workspace, what forward saves, what a data half defers, the
+// weights that update_weights quantizes) overlaps nothing else that it uses. What it only reads may
+// be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
 // _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After an error of
 // launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) some of the kernels may run: what the call
 // writes is then undefined.
@@ -382,9 +383,8 @@ enum {
   MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1, or not below E where
                                     // "foreign_experts" is "report"; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4,    // a scale that is neither a power of two nor 0; not from layers,
-                                  // which make theirs
-  MOEJIT_STATUS_OTHER_TOKENS = 8  // T of a backward call is not that of its forward call
+  MOEJIT_STATUS_BAD_SCALE = 4,      // an operation's scale that is neither a power of two nor 0
+  MOEJIT_STATUS_OTHER_TOKENS = 8    // T of a backward call is not that of its forward call
 };
 
 // Returns what one bit means, or NULL for another number.

@@ -14,6 +14,7 @@
 #include <moejit/moejit_describe.h>
 #include <moejit/moejit_dispatch.h>
 #include <moejit/moejit_operation.h>
+#include <moejit/moejit_state.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -254,6 +255,10 @@ class Layer {
     check(moejit_layer_prepare(get(), engine.get(), device.get()));
   }
   void update_weights(const moejit_call& call) { check(moejit_layer_update_weights(get(), &call)); }
+  // Finds the scales of a pass for the next step, if the recipe has a history.
+  void update_scales(moejit_pass pass, const moejit_call& call) {
+    check(moejit_layer_update_scales(get(), pass, &call));
+  }
   void forward(const moejit_call& call) { check(moejit_layer_forward(get(), &call)); }
   void backward(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_backward(get(), mode, &call));

@@ -20,6 +20,7 @@ moejit_role role_of(TensorRole role) {
     case TensorRole::kQuantized: return MOEJIT_ROLE_QUANTIZED;
     case TensorRole::kDispatched: return MOEJIT_ROLE_DISPATCHED;
     case TensorRole::kOutput: return MOEJIT_ROLE_OUTPUT;
+    case TensorRole::kState: return MOEJIT_ROLE_STATE;
     case TensorRole::kSaved: return MOEJIT_ROLE_SAVED;
     case TensorRole::kDeferred: return MOEJIT_ROLE_DEFERRED;
     case TensorRole::kWorkspace: return MOEJIT_ROLE_WORKSPACE;

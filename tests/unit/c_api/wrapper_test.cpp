@@ -50,6 +50,14 @@ TEST(Wrapper, GivesWhatTheHandlesKnow) {
   EXPECT_EQ(error_of([&] { (void)layer.tensor("z"); }).code(), MOEJIT_ERROR_MISSING_TENSOR);
 }
 
+TEST(Wrapper, UpdatesTheScalesOfAPass) {
+  moejit::Layer layer(kTinyLayer, "sim");
+  const auto call = moejit::make<moejit_call>();
+  const moejit::Error error = error_of([&] { layer.update_scales(MOEJIT_PASS_FORWARD, call); });
+  EXPECT_EQ(error.code(), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_NE(error.message().find("is not prepared"), std::string::npos);
+}
+
 TEST(Wrapper, HasSingleOperations) {
   const std::string json = R"({"operation": "quantize", "max_tokens": 16, "columns": 256})";
   moejit::Operation operation(json, "sim");

@@ -13,10 +13,10 @@ from moejit.errors import Error
 from moejit.info import TensorInfo
 from moejit.tensors import Given, Lease, read_tensor
 
-# Maps each call to the role of the tensors that it writes, and to the blocks that it only reads.
+# Maps each call to the role of the tensors that it writes beside a state, and to the blocks that it only reads.
 _WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
            "backward_weights": "output", "quantize": "dispatched", "experts": "output", "quantize_grad": "dispatched",
-           "experts_grad": "output", "run": "output"}
+           "experts_grad": "output", "run": "output", "update_scales": "state"}
 _ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred"),
                "experts_grad": ("saved",)}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: a different stream in each thread
@@ -127,7 +127,7 @@ class CallRecord:
         given = read_tensor(name, value, stream)
         if info is None:
             return given  # the library reports the error
-        if info.role == _WRITES[function] and given.is_read_only:
+        if info.role in (_WRITES[function], "state") and given.is_read_only:
             raise _read_only(f"tensor {name}", function)
         dtype = given.tensor.dtype
         if info.dtype == "BF16" and (dtype.code, dtype.bits) == (_UINT, 16):

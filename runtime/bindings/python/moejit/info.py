@@ -46,7 +46,7 @@ class TensorInfo:
     symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call, for operations also "P" and "C"
     bytes: int  # with every dimension at its bound
     offset: int  # in its block; -1: the caller brings the tensor
-    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched"
+    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched", "state"
     used_by: frozenset[str]  # methods of Layer: "update_weights", "forward", ...; "run" for an Operation
     is_optional: bool  # whether calls may leave it out
     is_updated: bool  # whether calls read the old content of this output: they set more bits, or add to values
@@ -55,6 +55,11 @@ class TensorInfo:
     def is_callers(self) -> bool:
         """Whether the caller brings the memory, as a tensor of the call."""
         return self.role not in ("saved", "workspace", "deferred")
+
+    @property
+    def is_first_one(self) -> bool:
+        """Whether the caller's memory starts with ones, as scales of a state do, rather than with zeros."""
+        return self.role == "state" and self.name.endswith("_scale")
 
     def shape_of(self, tokens: int | None, rows: int | None = None, columns: int | None = None) -> tuple[int, ...]:
         """Returns the shape in a call with T tokens, P rows and C columns. None: the dimension is at its bound."""

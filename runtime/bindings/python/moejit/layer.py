@@ -2,6 +2,7 @@
 """Layers, which are described, planned, prepared and called."""
 from __future__ import annotations
 
+import array
 import os
 from ctypes import byref
 from typing import Any, Mapping
@@ -99,7 +100,9 @@ class Layer(Planned):
         return TensorPlace(place.offset, place.bytes, tuple(place.shape[:len(info.shape)]))
 
     def allocate(self, tokens: int) -> dict[str, Tensor]:
-        """Returns memory for all of the caller's tensors, filled with zeros, on the layer's device.
+        """Returns memory for all of the caller's tensors, on the layer's device.
+
+        It is filled with zeros, but for scales of role "state", which start as ones.
 
         Args:
             tokens: T of the calls that will use the memory.
@@ -109,8 +112,12 @@ class Layer(Planned):
         """
         self.sizes(tokens)
         device = self._default_device()
-        return {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
-                for tensor in self.tensors.values() if tensor.is_callers}
+        tensors = {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
+                   for tensor in self.tensors.values() if tensor.is_callers}
+        for info in self.tensors.values():
+            if info.is_first_one:
+                tensors[info.name].memory.write(array.array("f", [1.0]) * (info.bytes // 4))
+        return tensors
 
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
@@ -126,6 +133,22 @@ class Layer(Planned):
             Error: "missing_tensor", "tensor_mismatch", ...: raised before anything is launched.
         """
         self._run("update_weights", tensors, None, None, stream)
+
+    def update_scales(self, tensors: Mapping[str, Any], pass_: str = "forward", *, stream: object = None) -> None:
+        """Finds the scales of the next step from what the calls of a pass have recorded, for recipes with a history.
+
+        Call it once a step, behind the last call of the pass. Before it, `amax_history[0]` of each history may be
+        reduced over ranks, with max. With other recipes nothing happens.
+
+        Args:
+            tensors: The tensors of role "state" of that pass, as `tensors` lists them; they are written in place.
+            pass_: "forward" or "backward".
+            stream: As for forward().
+
+        Raises:
+            Error: As for forward(); "unsupported": "backward" of a layer without a backward pass.
+        """
+        self._run("update_scales", tensors, None, None, stream, _number_in(records.PASSES, "pass_", pass_))
 
     def forward(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
@@ -290,6 +313,10 @@ class Layer(Planned):
 
 
 def _number_of(mode: str) -> int:
-    if mode not in records.GRADIENT_MODES:
-        raise Error("invalid_value", "launch", f'mode is "{mode}", wanted one of {", ".join(records.GRADIENT_MODES)}')
-    return records.GRADIENT_MODES[mode]
+    return _number_in(records.GRADIENT_MODES, "mode", mode)
+
+
+def _number_in(numbers: Mapping[str, int], what: str, name: str) -> int:
+    if name not in numbers:
+        raise Error("invalid_value", "launch", f'{what} is "{name}", wanted one of {", ".join(numbers)}')
+    return numbers[name]

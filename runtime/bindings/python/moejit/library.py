@@ -57,6 +57,7 @@ FUNCTIONS = {
     "moejit_layer_get_tensor_place": (_Code, (_Handle, c_size_t, c_int64, _Record(records.TensorPlace))),
     "moejit_layer_prepare": (_Code, (_Handle, _Handle, _Handle)),
     "moejit_layer_update_weights": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_layer_update_scales": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
     "moejit_layer_forward": (_Code, (_Handle, _Record(records.Call))),
     "moejit_layer_backward": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
     "moejit_layer_backward_data": (_Code, (_Handle, _Record(records.Call))),

@@ -12,10 +12,12 @@ ABI_VERSION = 0
 ANY_AMOUNT = 2**63 - 1  # for cache_max_bytes and cache_max_files
 CURRENT_GPU = -1
 GRADIENT_MODES = {"overwrite": 0, "add": 1}
+PASSES = {"forward": 0, "backward": 1}
 CACHE_NETWORKS = {None: 0, "read": 1, "write": 2}
-ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched")  # by number
+ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched",
+         "state")  # by number
 USED_BY = {"update_weights": 1, "forward": 2, "backward": 4, "backward_data": 8, "backward_weights": 16, "quantize": 32,
-           "experts": 64, "quantize_grad": 128, "experts_grad": 256, "run": 512}
+           "experts": 64, "quantize_grad": 128, "experts_grad": 256, "run": 512, "update_scales": 1024}
 ERROR_CODES = {
     "ok": 0, "invalid_json": 1, "unknown_key": 2, "missing_key": 3, "wrong_type": 4, "invalid_value": 5,
     "unsupported": 6, "usage": 7, "file_not_found": 8, "file_read": 9, "file_write": 10, "invalid_file": 11,
