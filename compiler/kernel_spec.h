@@ -16,9 +16,11 @@
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/row_dots.h"
 #include "compiler/kernels/swizzle_scales.h"
+#include "compiler/kernels/take_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
 #include "compiler/kernels/unpermute_dprobs.h"
+#include "compiler/kernels/update_scales.h"
 
 #include <string>
 #include <variant>
@@ -33,7 +35,8 @@ using KernelSpec =
                  ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
                  MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 CombinePushSpec, CombineSumSpec, DispatchPermuteSpec, CombineRowsSpec>;
+                 CombinePushSpec, CombineSumSpec, DispatchPermuteSpec, CombineRowsSpec,
+                 TakeScalesSpec, UpdateScalesSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -23,6 +23,11 @@ bool has_backward(const Layer& layer) {
   return std::ranges::find(layer.passes, Pass::kBackward) != layer.passes.end();
 }
 
+GradientFormat gradient_format(const Layer& layer) {
+  return layer.recipe.gradients.dtype == DType::kF8E4M3 ? GradientFormat::kE4m3
+                                                        : GradientFormat::kE5m2;
+}
+
 std::vector<Gradient> all_gradients(const Layer& layer) {
   using enum Gradient;
   if (!layer.biases) return {kDx, kDprobs, kDw1, kDw2};
@@ -102,6 +107,22 @@ std::string_view to_string(TopkProbsDtype dtype) {
   return "unknown";
 }
 
+std::string_view to_string(GradientFormat format) {
+  switch (format) {
+    case GradientFormat::kE5m2: return "e5m2";
+    case GradientFormat::kE4m3: return "e4m3";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(AmaxComputeAlgo algorithm) {
+  switch (algorithm) {
+    case AmaxComputeAlgo::kMax: return "max";
+    case AmaxComputeAlgo::kMostRecent: return "most_recent";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(ForeignExperts foreign) {
   switch (foreign) {
     case ForeignExperts::kReport: return "report";
@@ -159,8 +180,15 @@ std::string to_json(const Layer& layer) {
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));
-  if (layer.recipe.tokens.rule == ScaleRule::kQuotient)
+  if (may_round_scales(layer.recipe))
     add("power_of_2_scales", layer.power_of_2_scales ? "true" : "false");
+  if (has_gradient_formats(layer.recipe))
+    add("gradient_format", json_string(to_string(gradient_format(layer))));
+  if (layer.recipe.has_history) {
+    add("margin", std::to_string(layer.margin));
+    add("amax_history_len", std::to_string(layer.amax_history_len));
+    add("amax_compute_algo", json_string(to_string(layer.amax_compute_algo)));
+  }
   add("splits_alignment", std::to_string(layer.splits_alignment));
   add("max_tokens", std::to_string(layer.max_tokens));
   add("max_permuted_rows", std::to_string(layer.max_permuted_rows));

@@ -23,6 +23,15 @@ enum class WgradDtype { kF32, kBf16 };
 enum class TopkIdsDtype { kI32, kI64 };
 enum class TopkProbsDtype { kF32, kBf16 };
 
+// The FP8 format of gradients, where a recipe has the choice.
+enum class GradientFormat { kE5m2, kE4m3 };
+
+// How delayed scaling makes one largest magnitude of a history.
+enum class AmaxComputeAlgo {
+  kMax,         // the largest of all steps
+  kMostRecent,  // that of the last step
+};
+
 // How an expert id at or above local_experts is treated.
 enum class ForeignExperts {
   kReport,  // as a mistake: the status word reports it, and the choice is not routed
@@ -63,6 +72,10 @@ struct Layer {
   int32_t block_size = 128;     // contraction elements of a scale block
   int32_t scale_sharing_k = 1;  // neighboring scale blocks along the contraction that share a scale
   bool power_of_2_scales = false;  // whether scales that are quotients become powers of two
+  int32_t margin =
+      0;  // powers of two of headroom; this and the next two for recipes with a history
+  int32_t amax_history_len = 1024;  // steps that scales follow from
+  AmaxComputeAlgo amax_compute_algo = AmaxComputeAlgo::kMax;
   int32_t splits_alignment = 128;  // each expert's rows start at a multiple of this
   int64_t max_tokens = 0;          // largest T of one call
   int64_t max_permuted_rows = 0;   // P: rows after permute and pad that memory is planned for
@@ -83,6 +96,9 @@ struct Layer {
 };
 
 bool has_backward(const Layer& layer);
+
+// Returns the format of dy and dh1, a member of the recipe that the description may change.
+GradientFormat gradient_format(const Layer& layer);
 
 // Returns every gradient that the layer has, requested or not; db1 and db2 only if it has biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
@@ -111,6 +127,8 @@ std::string_view to_string(Recompute recompute);
 std::string_view to_string(WgradDtype dtype);
 std::string_view to_string(TopkIdsDtype dtype);
 std::string_view to_string(TopkProbsDtype dtype);
+std::string_view to_string(GradientFormat format);
+std::string_view to_string(AmaxComputeAlgo algorithm);
 std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(GateUpLayout layout);
@@ -122,8 +140,8 @@ std::string_view to_string(GateUpLayout layout);
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
-// fields (`gradients` only with a backward pass, `power_of_2_scales` only with a recipe that has
-// the choice) in a stable order and ends with a newline.
+// fields (`gradients` only with a backward pass, choices of recipes only with a recipe that has
+// them) in a stable order and ends with a newline.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -90,7 +90,10 @@ struct Recipe {
   bool shares_scales = false;     // whether neighboring blocks of rows may share a scale
   bool is_fprop_fast = false;     // whether tensor cores alone add up FP8 products of fprop
   bool is_backward_fast = false;  // the same of dgrad and wgrad
-  bool has_kernels = true;        // false: the name is known but refused
+  // Whether scales follow from the largest magnitudes of the steps before, a state that calls read
+  // and write, rather than from the values at hand.
+  bool has_history = false;
+  bool has_kernels = true;  // false: the name is known but refused
 
   bool operator==(const Recipe&) const = default;
 
@@ -158,7 +161,15 @@ inline constexpr Recipe Recipe::kFp8Blockwise{.name = "fp8_blockwise",
                                               .gradients = kRoundedRows1x128,
                                               .weights_colwise = kTiles128x128,
                                               .wgrad_operands = kColumns128x1};
-inline constexpr Recipe Recipe::kFp8Delayed{.name = "fp8_delayed", .has_kernels = false};
+inline constexpr Recipe Recipe::kFp8Delayed{.name = "fp8_delayed",
+                                            .tokens = kExpertE4m3,
+                                            .activations = kExpertE4m3,
+                                            .weights = kExpertE4m3,
+                                            .gradients = kExpertE5m2,
+                                            .weights_colwise = kExpertE4m3,
+                                            .wgrad_operands = kExpertE4m3,
+                                            .is_fprop_fast = true,
+                                            .has_history = true};
 inline constexpr Recipe Recipe::kFp8Current{.name = "fp8_current",
                                             .tokens = kExpertE4m3,
                                             .activations = kExpertE4m3,
@@ -184,6 +195,18 @@ inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8",
                                        .weights_colwise = kColumns32x1,
                                        .wgrad_operands = kColumns32x1};
 inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4", .has_kernels = false};
+
+// Returns whether the scales of a recipe may be rounded down to powers of two: quotients of the
+// values at hand.
+constexpr bool may_round_scales(const Recipe& recipe) {
+  return recipe.tokens.rule == ScaleRule::kQuotient && !recipe.has_history;
+}
+
+// Returns whether gradients may have either FP8 format: one scale for all rows of an expert leaves
+// the choice between range and precision.
+constexpr bool has_gradient_formats(const Recipe& recipe) {
+  return recipe.gradients.scale == ScaleOf::kExpert;
+}
 
 // All recipes, in the order in which errors list them.
 inline constexpr std::array kRecipes = {

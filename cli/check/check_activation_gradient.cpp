@@ -131,7 +131,7 @@ void check_output(const compiler::RowChainSpec& spec, const ActivationGradients&
   if (spec.quantize == compiler::QuantizeStage::kAmax)
     return check_values_amax(rows, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::kExpert)
-    return check_values_cast(rows, spec.format, tensors, list);
+    return check_values_cast(rows, spec, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::k1x32)
     return check_group_codes(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                              "output", list);

@@ -2,6 +2,7 @@
 #include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
 #include "cli/check/kernel_checks.h"
+#include "cli/check/recorded_amax.h"
 #include "cli/check/reference_activation.h"
 #include "cli/tensors/fp8_format.h"
 #include "cli/tensors/routing_tensors.h"
@@ -72,16 +73,20 @@ void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors
   const std::vector<int64_t> experts = experts_of_rows(route);
   const std::span<const float> scales = tensors.view<float>("expert_scales");
   std::vector<uint8_t> wanted(experts.size() * static_cast<size_t>(spec.columns));
+  ExpertAmax recorded(scales.size());
   for (size_t i = 0; i < route.row_map.size(); ++i) {
     const int64_t row = route.row_map[i];
     if (row < 0 || (!probs.empty() && probs[i] == 0.0f)) continue;
-    const float scale = scales[static_cast<size_t>(experts[static_cast<size_t>(row)])];
+    const auto expert = static_cast<size_t>(experts[static_cast<size_t>(row)]);
+    const std::span<const uint16_t> values =
+        row_of(input, static_cast<int64_t>(i) / spec.top_k, spec.columns);
     const std::vector<uint8_t> codes =
-        reference::cast_bf16(row_of(input, static_cast<int64_t>(i) / spec.top_k, spec.columns),
-                             scale, fp8_format(spec.format));
+        reference::cast_bf16(values, scales[expert], fp8_format(spec.format));
     std::ranges::copy(codes, wanted.begin() + row * spec.columns);
+    recorded.raise(expert, reference::amax_of_bf16(values));
   }
   list.codes(tensors, "output", wanted);
+  check_recorded_amax(spec.amax, recorded, tensors, list);
 }
 
 void check_values_amax(const ValueRows& values, const KernelTensors& tensors, CheckList& list) {
@@ -112,23 +117,26 @@ void check_values_amax(const ValueRows& values, const KernelTensors& tensors, Ch
       name, testing::compare_f32_within({name, sets}, elements<float>(output), wanted, bounds)));
 }
 
-void check_values_cast(const ValueRows& values, compiler::DType format,
+void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& spec,
                        const KernelTensors& tensors, CheckList& list) {
   const HostTensor& output = tensors.at("output");
   const int64_t width = output.shape.back(), pitch = width / values.parts;
   const std::vector<int64_t> experts = experts_of_rows(tensors.route());
   const std::span<const float> scales = tensors.view<float>("expert_scales");
   std::vector<uint8_t> wanted(experts.size() * static_cast<size_t>(width));
+  ExpertAmax recorded(scales.size());
   for (size_t row = 0; row < experts.size(); ++row) {
     if (experts[row] < 0) continue;
-    const float scale = scales[static_cast<size_t>(experts[row])];
+    const auto expert = static_cast<size_t>(experts[row]);
+    const float scale = scales[expert];
     for (int64_t part = 0; part < values.parts; ++part)
       for (int64_t i = 0; i < values.columns; ++i) {
         const float rounded = reference::float_from_bf16(
             reference::bf16_from_float(values.at(static_cast<int64_t>(row), part, i)));
+        recorded.raise(expert, std::fabs(rounded));
         const float product = rounded * scale;
         wanted[row * static_cast<size_t>(width) + static_cast<size_t>(part * pitch + i)] =
-            reference::encode_fp8(product, fp8_format(format));
+            reference::encode_fp8(product, fp8_format(spec.format));
       }
   }
   std::vector<uint8_t> got = copy_elements<uint8_t>(output);
@@ -136,6 +144,9 @@ void check_values_cast(const ValueRows& values, compiler::DType format,
   const std::string_view name = tensors.name("output");
   list.add(check_of(name, testing::compare_e4m3_within_one_code({name, width}, got, wanted),
                     "within one code"));
+  for (size_t e = 0; e < recorded.amax.size(); ++e)
+    recorded.bound[e] = 0x1p-7 * recorded.amax[e] + 0x1p-126;
+  check_recorded_amax(spec.amax, recorded, tensors, list);
 }
 
 void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& tensors,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/kernel_checks.h"
+#include "cli/check/recorded_amax.h"
 #include "runtime/reference/expert_scale.h"
 #include "runtime/reference/gate_up_layout.h"
 
@@ -30,12 +31,16 @@ void check_known_scales(const compiler::TileChainSpec& spec, const KernelTensors
     std::vector<uint8_t> wanted;
     const std::span<const float> scales = tensors.view<float>("expert_scales");
     const size_t size = rows.size() / scales.size();
+    ExpertAmax recorded(scales.size());
     for (size_t e = 0; e < scales.size(); ++e) {
-      const std::vector<uint8_t> codes = reference::cast_bf16(
-          std::span(rows).subspan(e * size, size), scales[e], reference::Fp8Format::kE4m3);
+      const std::span<const uint16_t> matrix = std::span(rows).subspan(e * size, size);
+      const std::vector<uint8_t> codes =
+          reference::cast_bf16(matrix, scales[e], reference::Fp8Format::kE4m3);
       wanted.insert(wanted.end(), codes.begin(), codes.end());
+      recorded.raise(e, reference::amax_of_bf16(matrix));
     }
     list.codes(tensors, "output", wanted);
+    check_recorded_amax(spec.amax, recorded, tensors, list);
   }
   if (!tensors.has("output_colwise")) return;
   reference::QuantizedWeights weights{.experts = output.shape[0],

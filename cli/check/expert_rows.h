@@ -19,13 +19,14 @@ struct ValueRows {
 
 // Check kernels of rows whose experts have one scale each: the largest magnitudes of tokens' rows
 // where they go, and the cast of these, bit for bit; and both of computed values, of which a kernel
-// may round some to the other neighbor in bf16.
+// may round some to the other neighbor in bf16. Casts are checked with the magnitudes that they
+// record.
 void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
 void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
 void check_values_amax(const ValueRows& values, const KernelTensors& tensors, CheckList& list);
-void check_values_cast(const ValueRows& values, compiler::DType format,
+void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& spec,
                        const KernelTensors& tensors, CheckList& list);
 
 }  // namespace moejit::cli

@@ -40,6 +40,10 @@ void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& ten
                   CheckList& list);
 void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::TakeScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::UpdateScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,

@@ -59,6 +59,18 @@ void CheckList::add(std::vector<TensorCheck> checks) {
   for (TensorCheck& check : checks) add(std::move(check));
 }
 
+void CheckList::add_part(TensorCheck check) {
+  const auto found = std::ranges::find(checks_, check.tensor, &TensorCheck::tensor);
+  if (found == checks_.end()) return add(std::move(check));
+  found->compared += check.compared;
+  found->differing += check.differing;
+  // The verdict is that of the worst part, or of one that is not exact.
+  if (!found->has_passed || (check.has_passed && check.verdict == "exact")) return;
+  found->has_passed = check.has_passed;
+  found->verdict = std::move(check.verdict);
+  found->message = std::move(check.message);
+}
+
 namespace {
 
 int64_t columns_of(const HostTensor& tensor) {

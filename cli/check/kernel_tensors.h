@@ -61,6 +61,8 @@ class CheckList {
  public:
   void add(TensorCheck check);
   void add(std::vector<TensorCheck> checks);
+  // Adds a check of some elements of a tensor, which joins those of others.
+  void add_part(TensorCheck check);
   // Compare the tensor of a role, of so many columns, with what is wanted, bit for bit.
   void codes(const KernelTensors& tensors, std::string_view role,
              const std::vector<uint8_t>& wanted);

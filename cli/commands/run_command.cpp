@@ -19,6 +19,7 @@
 #include "runtime/measure/kernel_timer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/core.h>
 #include <optional>
@@ -53,9 +54,11 @@ std::string build_arguments(const RunCommand& command, const std::vector<compile
                                          : "");
 }
 
-// Returns whether a tensor is a result of the layer. The status word goes into the report instead.
+// Returns whether a tensor is a result of the layer: an output, or the state for the next step. The
+// status word goes into the report instead.
 bool is_result(const compiler::TensorPlan& tensor) {
-  return tensor.role == TensorRole::kOutput && tensor.name != "status";
+  return (tensor.role == TensorRole::kOutput || tensor.role == TensorRole::kState) &&
+         tensor.name != "status";
 }
 
 // Returns the results and, on request, other tensors that kernels wrote: quantized weights and
@@ -90,6 +93,25 @@ Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& 
   return write_safetensors(command.output, results);
 }
 
+// Finds the scales of the next step and returns the states after it; none if the recipe has no
+// history.
+Result<TensorMap> update_scales(const RunCommand& command, LayerSession& session,
+                                runtime::LaunchObserver& observer) {
+  TensorMap states;
+  if (!session.plan().layer.recipe.has_history) return states;
+  MOEJIT_TRY(session.update_scales(compiler::Pass::kForward, &observer));
+  if (is_backward(command)) MOEJIT_TRY(session.update_scales(compiler::Pass::kBackward, &observer));
+  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
+    if (tensor.role != TensorRole::kState) continue;
+    MOEJIT_TRY_ASSIGN(HostTensor host, session.read(tensor));
+    states.emplace(tensor.name, std::move(host));
+  }
+  return states;
+}
+
+constexpr std::array kScalePhases = {compiler::Phase::kForwardScales,
+                                     compiler::Phase::kBackwardScales};
+
 std::vector<compiler::Phase> phases_of(const RunCommand& command) {
   using enum compiler::Phase;
   if (is_backward(command)) return {kWeights, kForward, kBackward};
@@ -105,15 +127,22 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   MOEJIT_TRY(session.forward(&observer));
   if (is_backward(command))
     MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &observer));
-  MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   MOEJIT_TRY_ASSIGN(report.status, session.status());
   report.rows = count_call_rows(session.plan().layer, inputs).padded;
   MOEJIT_TRY_ASSIGN(TensorMap results, read_results(session, keeps_intermediates(command)));
   report.tokens = session.tokens();
   report.is_checked = command.check;
+  MOEJIT_TRY_ASSIGN(TensorMap states, update_scales(command, session, observer));
+  MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   progress.start(kCheckStep);
-  if (command.check)
+  if (command.check) {
     report.checks = check_plan(session.plan(), phases_of(command), inputs, results);
+    for (TensorCheck& check : check_plan(session.plan(), kScalePhases, results, states)) {
+      check.tensor += kOfNextStep;
+      report.checks.push_back(std::move(check));
+    }
+  }
+  for (auto& [name, state] : states) results[name] = std::move(state);
   return results;
 }
 

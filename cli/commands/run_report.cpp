@@ -32,8 +32,15 @@ constexpr StatusBit kStatusBits[] = {
 // Returns whether the kernel makes the tensor: it is the first that uses it, and the tensor is no
 // input. A tensor that the plan does not name belongs to a list, whose operation has one kernel.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
-  const compiler::TensorPlan* planned = compiler::find_tensor(plan, tensor);
-  return planned == nullptr || planned->first_use == static_cast<int32_t>(kernel);
+  if (tensor.ends_with(kOfNextStep))
+    return is_of_scales(plan.kernels[kernel].phase) &&
+           writes(plan.kernels[kernel], tensor.substr(0, tensor.size() - kOfNextStep.size()));
+  if (compiler::find_tensor(plan, tensor) == nullptr) return true;
+  const auto uses = [&](const compiler::KernelPlan& one) {
+    return !is_of_scales(one.phase) && touches(one, tensor);
+  };
+  return std::ranges::find_if(plan.kernels, uses) - plan.kernels.begin() ==
+         static_cast<std::ptrdiff_t>(kernel);
 }
 
 std::vector<const TensorCheck*> checks_of(const compiler::Plan& plan, const RunReport& report,

@@ -10,9 +10,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::cli {
+
+// Ends the names of checks of a state behind the update of its scales. Without it they are of what
+// casts have recorded.
+inline constexpr std::string_view kOfNextStep = " of the next step";
 
 // What `moejit run` reports at its end.
 struct RunReport {

@@ -2,6 +2,7 @@
 #include "compiler/kernels/row_chain.h"
 
 #include "compiler/call_dims.h"
+#include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
 #include "compiler/kernels/threads_per_sm.h"
@@ -125,13 +126,14 @@ std::string to_string(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={}{} store={} columns={} local_experts={} "
-      "top_k={} epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}",
+      "top_k={} epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       s.quantize == QuantizeStage::kExpert ? fmt::format(" format={}", to_string(s.format)) : "",
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, matrices, pitch,
       s.is_interleaved ? " interleaved" : "", s.tells_dprobs ? "" : " without_dprobs",
-      s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "");
+      s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "",
+      is_recorded(s.amax) ? fmt::format(" amax={}", to_string(s.amax)) : "");
 }
 
 namespace {
@@ -201,6 +203,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(RowChainParams, bias_dprobs, kRead),
     MOEJIT_POINTER(RowChainParams, expert_scales, kRead),
     MOEJIT_POINTER(RowChainParams, skip, kRead),
+    MOEJIT_POINTER(RowChainParams, amax, kReadWrite),
     MOEJIT_CALL_POINTERS(RowChainParams),
 };
 
@@ -216,6 +219,9 @@ template <>
 LaunchShape KernelKind<RowChainSpec>::shape(const RowChainSpec& spec) {
   // Two slots for each warp's largest magnitude.
   const bool exchanges = has_row_scale(spec) && row_warps(spec) > 1;
+  // A slot for each expert's largest magnitude.
+  if (is_recorded(spec.amax))
+    return {.threads = spec.threads, .shared_bytes = 4 * spec.local_experts};
   return {.threads = spec.threads, .shared_bytes = exchanges ? 8 * (spec.threads / 32) : 0};
 }
 

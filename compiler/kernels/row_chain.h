@@ -3,6 +3,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/dtype.h"
+#include "compiler/kernels/amax_columns.h"
 
 #include <cstdint>
 #include <string>
@@ -75,6 +76,7 @@ struct RowChainSpec {
   Activation activation = {};     // of the transform stage
   DType probs = DType::kF32;      // of the moved topk_probs, or of dprobs; kF32 or kBF16
   int32_t threads_per_sm = 0;     // that the compiler leaves registers for; 0: the load stage says
+  AmaxColumns amax = {};          // kExpert: the columns of a state that record largest magnitudes
   bool operator==(const RowChainSpec&) const = default;
 };
 

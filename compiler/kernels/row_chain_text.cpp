@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
 
 #include <fmt/format.h>
@@ -104,6 +105,8 @@ ComposedType permuted_cast_stage(const RowChainSpec& spec) {
       "StorePermutedCast",
       {"kColumns", "kTopK", "kLocalExperts", "kMovesProbs", std::string(cast_format(spec))}};
   if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
+  if (is_recorded(spec.amax) && !has_bf16_probs(spec)) store.arguments.emplace_back("float");
+  if (is_recorded(spec.amax)) store.arguments.emplace_back("Amax");
   return store;
 }
 
@@ -315,7 +318,12 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
     text.types_used.insert(
         text.types_used.begin() + 1,
         {"Cast", "StoreCast", {std::string(cast_format(spec)), "kLocalExperts", store.name}});
+    if (is_recorded(spec.amax)) text.types_used[1].arguments.emplace_back("Amax");
     text.types_used.back().arguments[3] = "Cast";
+  }
+  if (is_recorded(spec.amax)) {
+    text.types_used.insert(text.types_used.begin(), recorded_amax());
+    add_amax_columns(text, spec.amax);
   }
   // Adds only constants that a stage uses.
   const bool has_dprobs = spec.store == StoreStage::kRowsAndProbs;

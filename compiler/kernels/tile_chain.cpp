@@ -2,6 +2,7 @@
 #include "compiler/kernels/tile_chain.h"
 
 #include "compiler/call_dims.h"
+#include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
 #include "compiler/support/integer.h"
@@ -16,10 +17,11 @@ namespace moejit::compiler {
 std::string to_string(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "{}{}{}threads={}",
+      "{}{}{}{}threads={}",
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
       s.writes_colwise ? "writes_colwise=true " : "", s.is_interleaved ? "interleaved=true " : "",
-      s.has_expert_scale ? "expert_scale=true " : "", s.threads);
+      s.has_expert_scale ? "expert_scale=true " : "",
+      is_recorded(s.amax) ? fmt::format("amax={} ", to_string(s.amax)) : "", s.threads);
 }
 
 namespace {
@@ -35,6 +37,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(TileChainParams, output_colwise_scale_inv, kWrite),
     MOEJIT_POINTER(TileChainParams, skip, kRead),
     MOEJIT_POINTER(TileChainParams, expert_scales, kRead),
+    MOEJIT_POINTER(TileChainParams, amax, kReadWrite),
 };
 
 constexpr std::array kNumbers = {MOEJIT_NUMBER(TileChainParams, matrices)};
@@ -121,7 +124,12 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
                                            "rows of the parts alternate in the input"));
     text.types_used.back().arguments.emplace_back("kInterleaved");
   }
-  if (spec.has_expert_scale) text.types_used.back().arguments.emplace_back("ScaleOfMatrix");
+  if (is_recorded(spec.amax)) {
+    add_amax_columns(text, spec.amax);
+    text.types_used.back().arguments.emplace_back("ScaleOfMatrixRecorded<kAmaxStride, kAmaxFirst>");
+  } else if (spec.has_expert_scale) {
+    text.types_used.back().arguments.emplace_back("ScaleOfMatrix");
+  }
   return text;
 }
 

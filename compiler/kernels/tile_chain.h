@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/dtype.h"
+#include "compiler/kernels/amax_columns.h"
 
 #include <cstdint>
 #include <string>
@@ -24,6 +25,7 @@ struct TileChainSpec {
   bool writes_colwise = false;
   bool is_interleaved = false;
   bool has_expert_scale = false;
+  AmaxColumns amax = {};  // of has_expert_scale: the columns that record largest magnitudes
   int32_t threads = 256;  // with writes_colwise: 256 for each tile that shares a scale
   bool operator==(const TileChainSpec&) const = default;
 };

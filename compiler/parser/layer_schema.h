@@ -24,6 +24,10 @@ constexpr std::size_t kMaxConfigurationValues = 500'000;
 
 constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
 constexpr IntRange kScaleSharingRange{.lowest = 1, .highest = 2};
+// Margins that leave a normal number as the largest, and histories of at most 64 KiB elements a
+// column.
+constexpr IntRange kMarginRange{.lowest = 0, .highest = 64};
+constexpr IntRange kAmaxHistoryRange{.lowest = 1, .highest = 65536};
 constexpr IntRange kSplitsAlignmentRange{.lowest = 1, .highest = 4096};
 constexpr IntRange kTokensRange{.lowest = 1, .highest = kMaxTokens};
 // The range of `hidden` and `intermediate`: 16 e4m3 elements fill the 16 bytes of one vector

@@ -2,6 +2,8 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/parser/read_activation.h"
+#include "compiler/parser/read_fields.h"
+#include "compiler/parser/read_recipe_choices.h"
 #include "compiler/parser/refused_options.h"
 #include "compiler/recipe.h"
 #include "compiler/support/json_document.h"
@@ -33,6 +35,10 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "block_size",
                                                               "scale_sharing_k",
                                                               "power_of_2_scales",
+                                                              "gradient_format",
+                                                              "margin",
+                                                              "amax_history_len",
+                                                              "amax_compute_algo",
                                                               "splits_alignment",
                                                               "max_tokens",
                                                               "max_permuted_rows",
@@ -64,28 +70,6 @@ constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
 constexpr std::array kOtherDTypes =
     std::to_array<std::string_view>({"fp16", "fp32", "fp8", "float16", "float32", "bfloat16"});
 
-template <typename Enum, std::size_t kCount>
-std::array<std::string_view, kCount> names_of(const std::array<Enum, kCount>& values) {
-  std::array<std::string_view, kCount> names;
-  std::transform(values.begin(), values.end(), names.begin(),
-                 [](Enum value) { return to_string(value); });
-  return names;
-}
-
-template <typename Enum, std::size_t kCount>
-Result<Enum> read_enum(const JsonView& view, const std::array<Enum, kCount>& values) {
-  MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names_of(values)));
-  return values[index];
-}
-
-template <typename Enum, std::size_t kCount>
-Result<Enum> read_enum_at(const JsonView& root, std::string_view key,
-                          const std::array<Enum, kCount>& values, Enum default_value) {
-  const std::optional<JsonView> view = root.find(key);
-  if (!view) return default_value;
-  return read_enum(*view, values);
-}
-
 // Returns kUnsupported for one of `others`; anything else is left to the caller.
 Result<void> refuse_unsupported(const JsonView& view, std::span<const std::string_view> others,
                                 std::span<const std::string_view> supported) {
@@ -94,25 +78,6 @@ Result<void> refuse_unsupported(const JsonView& view, std::span<const std::strin
   if (std::find(others.begin(), others.end(), value.text) == others.end()) return {};
   return view.fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view.got()),
                    fmt::format("supported: {}", fmt::join(supported, ", ")));
-}
-
-// Reads a required whole number.
-Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const IntRange& range) {
-  MOEJIT_TRY_ASSIGN(const JsonView view, root.at(key));
-  MOEJIT_TRY_ASSIGN(const int64_t number, view.read_int(range));
-  return static_cast<int32_t>(number);
-}
-
-Result<int32_t> read_int_at(const JsonView& root, std::string_view key, const IntRange& range,
-                            int32_t default_value) {
-  if (!root.find(key)) return default_value;
-  return read_int_at(root, key, range);
-}
-
-Result<bool> read_bool_at(const JsonView& root, std::string_view key, bool default_value) {
-  const std::optional<JsonView> view = root.find(key);
-  if (!view) return default_value;
-  return view->read_bool();
 }
 
 Result<std::string> read_name(const JsonView& root) {
@@ -150,14 +115,6 @@ Result<std::string> read_dtype(const JsonView& root) {
   return std::string(kDTypes[index]);
 }
 
-std::string names_of_quotients() {
-  std::string names;
-  for (const Recipe& recipe : kRecipes)
-    if (recipe.tokens.rule == ScaleRule::kQuotient)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", recipe.name);
-  return names;
-}
-
 Result<int32_t> read_block_size(const JsonView& root) {
   constexpr IntRange kAnySize{.lowest = 1, .highest = kWidthRange.highest};
   MOEJIT_TRY_ASSIGN(const int32_t size, read_int_at(root, "block_size", kAnySize, kBlockSize));
@@ -175,16 +132,6 @@ Result<int32_t> read_scale_sharing(const JsonView& root, const Recipe& recipe) {
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the recipe {}, wanted 1", blocks, to_string(recipe)),
              "blocks share their scales in the recipe fp8_flow alone");
-}
-
-Result<bool> read_power_of_2_scales(const JsonView& root, const Recipe& recipe) {
-  MOEJIT_TRY_ASSIGN(const bool has_powers, read_bool_at(root, "power_of_2_scales", false));
-  if (!has_powers || recipe.tokens.rule == ScaleRule::kQuotient) return has_powers;
-  return root.find("power_of_2_scales")
-      ->fail(ErrorCode::kInvalidValue,
-             fmt::format("got true with the recipe {}, wanted false", to_string(recipe)),
-             fmt::format("the choice is for recipes whose scales are quotients: {}",
-                         names_of_quotients()));
 }
 
 // Reads the values of a list, ordered. `what` is the word for one of them.
@@ -306,7 +253,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.recipe, read_enum_at(root, "recipe", kRecipes, Recipe::kFp8Flow));
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
   MOEJIT_TRY_ASSIGN(layer.scale_sharing_k, read_scale_sharing(root, layer.recipe));
-  MOEJIT_TRY_ASSIGN(layer.power_of_2_scales, read_power_of_2_scales(root, layer.recipe));
+  MOEJIT_TRY(read_recipe_choices(root, layer));
   MOEJIT_TRY_ASSIGN(
       layer.splits_alignment,
       read_int_at(root, "splits_alignment", kSplitsAlignmentRange, layer.splits_alignment));

@@ -29,6 +29,7 @@ std::string apart_reason(const Layer& layer) {
   if (!has_scales(layer.recipe.activations))
     return "gemm_fc1 and activation stay apart: the epilogue that activates quantizes too";
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";
+  if (layer.recipe.has_history) return apart + "no epilogue casts with the scale of a row's expert";
   if (has_expert_scale(layer.recipe.activations))
     return apart + "the scale of an expert's rows is known only after all of them are activated";
   if (!layer.fuse_activation) return apart + "\"fuse_activation\" is false";

@@ -54,6 +54,7 @@ bool has_one_cast(const Recipe& recipe) {
 std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward.empty()) return "nothing needs dh1";
+  if (layer.recipe.has_history) return "no kernel for both casts with the scale of a row's expert";
   if (has_expert_scale(layer.recipe.gradients))
     return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";

@@ -33,9 +33,10 @@ void join_quantize(Operations& operations) {
 
 void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (has_expert_scale(layer.recipe.tokens)) {
-    reasons.emplace_back(
+    reasons.push_back(fmt::format(
         "rows are cast as they are permuted: each destination has the scale of its expert, which "
-        "a kernel before finds");
+        "{}",
+        layer.recipe.has_history ? "follows from the steps before" : "a kernel before finds"));
     return;
   }
   if (std::ranges::none_of(graph.operations, is_quantize)) {

@@ -33,6 +33,7 @@ void LayerGraphBuilder::backward() {
     gemm_fc1();
     activate(recipe_.activations);
   }
+  if (recipe_.has_history) take_scales("dh1", "grad_permuted");
   permute_dy(recipe_.gradients);
   if (layer_.biases) fc2_bias_grad();
   dgrad("gemm_fc2_dgrad", "w2", "grad_permuted", layer_.intermediate, layer_.hidden, "dact");

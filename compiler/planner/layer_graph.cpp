@@ -9,6 +9,7 @@ namespace moejit::compiler {
 
 void LayerGraphBuilder::quantize_weights() {
   phase_ = Phase::kWeights;
+  if (recipe_.has_history) take_scales("w1", "w2");
   quantize_weights("w1", {.sections = w1_sections(layer_),
                           .section_rows = layer_.intermediate,
                           .columns = layer_.hidden,
@@ -62,6 +63,7 @@ void LayerGraphBuilder::forward() {
   if (has_colwise_offs(layer_))
     route.writes.push_back(optional(port("colwise_offs", "colwise_offs")));
   if (has_backward(layer_)) route.writes.push_back(port("saved_tokens", "saved_tokens"));
+  if (recipe_.has_history) take_scales("permuted", "act");
   permute_x(recipe_.tokens);
   gemm_fc1();
   activate(recipe_.activations);
@@ -153,6 +155,11 @@ Graph layer_graph(const Layer& layer) { return LayerGraphBuilder(layer).build();
 std::vector<std::string> layer_outputs(const Layer& layer) {
   std::vector<std::string> outputs = {"y"};
   for (const Gradient gradient : gradients_of(layer)) outputs.emplace_back(to_string(gradient));
+  // No gradient needs the scales of the next step.
+  if (!layer.recipe.has_history) return outputs;
+  for (const Pass pass : layer.passes)
+    for (const std::string_view linear : {"fc1", "fc2"})
+      outputs.push_back(state_names(linear, pass).scale);
   return outputs;
 }
 

@@ -21,6 +21,7 @@ class LayerGraphBuilder {
 
   Graph build() {
     quantize_weights();
+    if (recipe_.has_history) update_scales();
     forward();
     if (has_backward(layer_)) backward();
     return std::move(graph_);
@@ -91,6 +92,16 @@ class LayerGraphBuilder {
   void cast_weights(std::string_view name, QuantizeWeights kind);
   Operation& cast_permuted(std::string_view input, std::string_view name, const Format& format,
                            PermutePad kind);
+  // Append what recipes with a history need instead: scales out of the state, before the casts of
+  // two operands, and their update behind a step.
+  void take_scales(std::string_view of_fc1, std::string_view of_fc2);
+  void update_scales();
+  void update_scales(Phase phase, Pass pass, const Format& format);
+  // Returns the columns of an operand whose cast records its largest magnitudes; none where this
+  // recipe or this cast records nothing.
+  AmaxColumns recorded_columns(std::string_view name) const;
+  // Adds the state that a cast raises to its writes, where it records.
+  static void record_amax(Operation& cast, std::string_view name, const AmaxColumns& columns);
   void cast_activation(const Format& format, Activate kind);
   Operation& cast_activation_backward(const Format& format, ActivationBackward kind);
 

@@ -22,6 +22,24 @@ std::string scale_name(std::string_view name) { return fmt::format("{}_scale", n
 
 std::string amax_name(std::string_view name) { return fmt::format("{}_amax", name); }
 
+StateNames state_names(std::string_view linear, Pass pass) {
+  const std::string_view part = pass == Pass::kBackward ? "_grad" : "";
+  return {.amax_history = fmt::format("{}{}_amax_history", linear, part),
+          .scale = fmt::format("{}{}_scale", linear, part)};
+}
+
+int32_t state_columns(Pass pass) { return pass == Pass::kBackward ? 2 : 3; }
+
+StateOf state_of(std::string_view name) {
+  const bool is_weight = name == "w1" || name == "w2";
+  const bool is_gradient = name == "grad_permuted" || name == "dh1";
+  const bool is_of_fc1 = name == "permuted" || name == "w1" || name == "dh1";
+  const Pass pass = is_gradient ? Pass::kBackward : Pass::kForward;
+  return {.linear = is_of_fc1 ? "fc1" : "fc2",
+          .pass = pass,
+          .columns = {.stride = state_columns(pass), .first = is_weight ? 1 : 0}};
+}
+
 DType topk_ids_dtype(const Layer& layer) {
   return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
 }
@@ -212,6 +230,18 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   status.is_optional_in_backward = has_backward(layer);
 }
 
+// Adds the states of delayed scaling of a pass.
+void add_states(ValueList& list, const Layer& layer, const LayerDims& d, Pass pass) {
+  const int32_t count = state_columns(pass);
+  const Dim columns{fmt::format("{}E", count), count * d.e.value};
+  const Dim steps{"L", layer.amax_history_len};
+  for (const std::string_view linear : {"fc1", "fc2"}) {
+    const StateNames names = state_names(linear, pass);
+    list.add(names.amax_history, kF32, kState, {steps, columns});
+    list.add(names.scale, kF32, kState, {columns});
+  }
+}
+
 // Returns the role of the rows that the host dispatches; none if the host dispatches no rows.
 std::optional<TensorRole> dispatched_role(const Layer& layer) {
   return layer.dispatch_calls ? std::optional(kDispatched) : std::nullopt;
@@ -272,6 +302,9 @@ std::vector<Value> layer_values(const Layer& layer) {
   const LayerDims dims(layer);
   ValueList list(layer.recipe, dims.e);
   add_callers(list, layer, dims);
+  if (layer.recipe.has_history) add_states(list, layer, dims, Pass::kForward);
+  if (layer.recipe.has_history && has_backward(layer))
+    add_states(list, layer, dims, Pass::kBackward);
   add_forward(list, layer, dims);
   if (has_backward(layer)) add_backward(list, layer, dims);
   return list.take();

@@ -19,6 +19,29 @@ std::string scales_name(std::string_view name, const Format& format);
 std::string scale_name(std::string_view name);
 std::string amax_name(std::string_view name);
 
+// The state of delayed scaling of one linear layer and pass: the largest magnitudes of steps and
+// the scales that follow from them, each with some columns for every expert.
+struct StateNames {
+  std::string amax_history;  // [L, columns]
+  std::string scale;         // [columns]
+};
+// Returns the names of the state of "fc1" or "fc2", of forward tensors or of gradients.
+StateNames state_names(std::string_view linear, Pass pass);
+
+// The place of an operand in the state: its linear layer, its pass, and its columns.
+struct StateOf {
+  std::string_view linear;
+  Pass pass = Pass::kForward;
+  AmaxColumns columns = {};
+};
+// Returns the place of "permuted", "act", "w1", "w2", "grad_permuted" or "dh1".
+StateOf state_of(std::string_view name);
+
+// Returns how many columns each expert has in the state of a pass. Forward has input, weight and
+// output, backward the gradients of output and input, as in Transformer Engine; no column of an
+// output of forward, or of a gradient of an input, is used here.
+int32_t state_columns(Pass pass);
+
 // Return the element types of topk_ids, and of topk_probs and dprobs.
 DType topk_ids_dtype(const Layer& layer);
 DType topk_probs_dtype(const Layer& layer);

@@ -13,6 +13,7 @@
 #include "compiler/planner/operations/quantize.h"
 #include "compiler/planner/operations/quantize_columns.h"
 #include "compiler/planner/operations/route.h"
+#include "compiler/planner/operations/stored_scales.h"
 #include "compiler/planner/operations/transpose.h"
 #include "compiler/planner/operations/unpermute.h"
 #include "compiler/planner/operations/wgrad.h"
@@ -32,7 +33,8 @@ using OperationKind =
     std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
                  Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
                  Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
-                 BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks>;
+                 BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
+                 UpdateScales>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

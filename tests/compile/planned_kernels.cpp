@@ -54,6 +54,8 @@ std::vector<compiler::Layer> layers() {
       all.push_back(training);
       training.recipe = compiler::Recipe::kFp8Current;
       all.push_back(training);
+      training.recipe = compiler::Recipe::kFp8Delayed;
+      all.push_back(training);
       training.recipe = compiler::Recipe::kFp8Rowwise;
       all.push_back(training);
     }

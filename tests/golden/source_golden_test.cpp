@@ -30,7 +30,8 @@ std::string read_file(const fs::path& path) {
 
 // A slice of DeepSeek-V3 that gets its tokens from other ranks, gpt-oss-20b, whose sizes are no
 // multiples of 128, on one rank and with the activation as a kernel of its own, the same for
-// decoding, and a training step, also with the scales of experts, and of whole rows and columns.
+// decoding, and a training step, also with the scales of experts, of this step and of the steps
+// before, and of whole rows and columns.
 std::vector<compiler::Layer> layers() {
   compiler::Layer dsv3{.name = "dsv3",
                        .experts = 256,
@@ -66,10 +67,13 @@ std::vector<compiler::Layer> layers() {
   compiler::Layer current = training;
   current.name = "current";
   current.recipe = compiler::Recipe::kFp8Current;
+  compiler::Layer delayed = training;
+  delayed.name = "delayed";
+  delayed.recipe = compiler::Recipe::kFp8Delayed;
   compiler::Layer rowwise = training;
   rowwise.name = "rowwise";
   rowwise.recipe = compiler::Recipe::kFp8Rowwise;
-  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode, training, current, rowwise};
+  std::vector<compiler::Layer> all = {dsv3, gpt_oss, decode, training, current, delayed, rowwise};
   for (compiler::Layer& layer : all) layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return all;
 }

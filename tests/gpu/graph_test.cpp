@@ -127,8 +127,53 @@ TEST_P(TrainingGraphTest, ReplaysAStepWhateverTheRouting) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, TrainingGraphTest,
-                         ::testing::Values(compiler::Recipe::kFp8Flow, compiler::Recipe::kBf16),
+                         ::testing::Values(compiler::Recipe::kFp8Flow, compiler::Recipe::kBf16,
+                                           compiler::Recipe::kFp8Delayed),
                          [](const auto& test) { return std::string(to_string(test.param)); });
+
+// Each replay of a step takes the scales that the replay before has found.
+TEST_F(GraphTest, MovesTheStateOfDelayedScalingOnInEveryReplay) {
+  ASSERT_NO_FATAL_FAILURE(make(kShape, {.max_tokens = kTokens,
+                                        .keep_intermediates = false,
+                                        .has_backward = true,
+                                        .recipe = compiler::Recipe::kFp8Delayed,
+                                        .amax_history_len = 3}));
+  const cli::TensorMap first = layer_->states();
+  const LayerInputs weights = random_inputs(kShape, kTokens, 1);
+  const auto step = [this](runtime::Stream stream) -> Result<void> {
+    const auto tensors = layer_->tensors();
+    MOEJIT_TRY(layer_->layer().update_weights(tensors, stream));
+    MOEJIT_TRY(layer_->forward(stream));
+    MOEJIT_TRY(layer_->layer().update_scales(compiler::Pass::kForward, tensors, stream));
+    MOEJIT_TRY(layer_->backward(compiler::GradientMode::kOverwrite, stream));
+    return layer_->layer().update_scales(compiler::Pass::kBackward, tensors, stream);
+  };
+  const auto steps = [&](const auto& launch) {
+    EXPECT_TRUE(succeeded(layer_->set_states(first)));
+    std::vector<std::vector<std::byte>> all;
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      EXPECT_TRUE(succeeded(layer_->set_inputs(random_inputs(kShape, kTokens, 40 + seed))));
+      EXPECT_TRUE(succeeded(
+          layer_->set_gradient(reference::random_activations(kTokens, kShape.hidden, 60 + seed))));
+      EXPECT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
+      launch();
+      EXPECT_EQ(api_->stream_synchronize(stream_), CUDA_SUCCESS);
+      for (const auto& [name, state] : first) all.push_back(layer_->read<std::byte>(name));
+      all.push_back(layer_->read<std::byte>("y"));
+    }
+    return all;
+  };
+  ASSERT_TRUE(succeeded(layer_->upload_weights(weights)));
+  ASSERT_TRUE(succeeded(layer_->set_inputs(weights)));
+  CUgraphExec graph = nullptr;
+  ASSERT_NO_FATAL_FAILURE(
+      record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph, [&] { return step(stream_); }));
+  const auto eager = steps([&] { EXPECT_TRUE(succeeded(step(stream_))); });
+  const auto replayed = steps([&] { EXPECT_EQ(api_->graph_launch(graph, stream_), CUDA_SUCCESS); });
+  EXPECT_EQ(eager, replayed);
+  EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
+  EXPECT_EQ(api_->graph_exec_destroy(graph), CUDA_SUCCESS);
+}
 
 TEST_F(GraphTest, UpdatesWeightsInTheReplaysThatAreNotToSkipIt) {
   const auto set_skip = [&](uint32_t skip) {

@@ -17,8 +17,9 @@ using compiler::Phase;
 using reference::LayerInputs;
 
 // What the layer was given, in the plan's dtypes.
-cli::TensorMap given_tensors(const compiler::LayerPlan& plan, const LayerInputs& inputs,
+cli::TensorMap given_tensors(const TestLayer& test, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy) {
+  const compiler::LayerPlan& plan = test.plan();
   const compiler::Layer& layer = plan.layer;
   const int64_t tokens = inputs.tokens, experts = layer.local_experts, hidden = layer.hidden;
   const int64_t intermediate = layer.intermediate, columns = w1_sections(layer) * intermediate;
@@ -31,6 +32,7 @@ cli::TensorMap given_tensors(const compiler::LayerPlan& plan, const LayerInputs&
       {"w1", cli::make_tensor(DType::kBF16, {experts, columns, hidden}, inputs.w1)},
       {"w2", cli::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs.w2)},
       {"dy", cli::make_tensor(DType::kBF16, {tokens, hidden}, dy)}};
+  given.insert(test.states().begin(), test.states().end());
   if (!inputs.b1.empty()) {
     given["b1"] = cli::make_tensor(DType::kBF16, {experts, columns}, inputs.b1);
     given["b2"] = cli::make_tensor(DType::kBF16, {experts, hidden}, inputs.b2);
@@ -63,8 +65,8 @@ std::set<std::string> written_tensors(const compiler::Plan& plan,
 std::size_t expect_reference(TestLayer& layer, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy, const std::vector<Pass>& passes) {
   const std::vector<Phase> phases = phases_of(passes);
-  const auto checks = cli::check_plan(layer.plan(), phases, given_tensors(layer.plan(), inputs, dy),
-                                      layer.results());
+  const auto checks =
+      cli::check_plan(layer.plan(), phases, given_tensors(layer, inputs, dy), layer.results());
   std::set<std::string> unseen = written_tensors(layer.plan(), phases);
   for (const cli::TensorCheck& check : checks) {
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.verdict << "; " << check.message;
@@ -79,7 +81,7 @@ std::vector<std::string> unseen_damage(TestLayer& layer, const LayerInputs& inpu
                                        const std::vector<uint16_t>& dy,
                                        const std::vector<Pass>& passes) {
   const std::vector<Phase> phases = phases_of(passes);
-  const cli::TensorMap given = given_tensors(layer.plan(), inputs, dy);
+  const cli::TensorMap given = given_tensors(layer, inputs, dy);
   cli::TensorMap results = layer.results();
   std::vector<std::string> unseen;
   for (const std::string& name : written_tensors(layer.plan(), phases)) {

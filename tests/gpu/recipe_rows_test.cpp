@@ -146,7 +146,7 @@ TEST_P(RecipeRows, HaveTheForwardPassOfTheirFormats) {
   const auto y = layer_->read<uint16_t>("y");
   const auto has_its_formats = [&](const Recipe& other) {
     return other.tokens == recipe.tokens && other.activations == recipe.activations &&
-           other.weights == recipe.weights;
+           other.weights == recipe.weights && other.has_history == recipe.has_history;
   };
   ASSERT_NO_FATAL_FAILURE(run(*std::ranges::find_if(compiler::kRecipes, has_its_formats)));
   EXPECT_EQ(layer_->read<uint16_t>("y"), y);
@@ -163,6 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{Recipe::kMxfp8, false, compiler::Recompute::kMoeExpert},
                       Row{fp8_flow_with_casts()},
                       Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert},
+                      Row{Recipe::kFp8Delayed},
+                      Row{Recipe::kFp8Delayed, false, compiler::Recompute::kMoeExpert},
                       Row{Recipe::kFp8Current},
                       Row{current_scaling_in_e4m3(), false, compiler::Recompute::kMoeExpert},
                       Row{current_scaling_forward()}, Row{Recipe::kFp8Rowwise},

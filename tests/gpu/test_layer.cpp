@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/test_layer.h"
 
+#include "cli/inputs/layer_states.h"
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/test_engine.h"
@@ -55,6 +56,9 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .recipe = options.recipe,
           .scale_sharing_k = static_cast<int32_t>(shape.sharing),
           .power_of_2_scales = options.power_of_2_scales,
+          .margin = options.margin,
+          .amax_history_len = options.amax_history_len,
+          .amax_compute_algo = options.amax_compute_algo,
           .splits_alignment = static_cast<int32_t>(shape.alignment),
           .max_tokens = options.max_tokens,
           .max_permuted_rows = shape.max_rows,
@@ -135,6 +139,7 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(GuardedBuffer deferred,
                     GuardedBuffer::allocate(device, test->layer_->deferred_bytes()));
   test->deferred_ = std::make_unique<GuardedBuffer>(std::move(deferred));
+  MOEJIT_TRY(test->set_states(cli::random_states(plan, 41)));
   return test;
 }
 
@@ -159,6 +164,19 @@ Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   if (!plan().layer.biases) return {};
   MOEJIT_TRY(upload("b1", inputs.b1.data(), 2 * inputs.b1.size()));
   return upload("b2", inputs.b2.data(), 2 * inputs.b2.size());
+}
+
+Result<void> TestLayer::set_states(const cli::TensorMap& states) {
+  for (const auto& [name, state] : states) {
+    MOEJIT_TRY(upload(name, state.bytes.data(), state.bytes.size()));
+    states_[name] = state;
+  }
+  return {};
+}
+
+Result<void> TestLayer::update_scales(compiler::Pass pass) {
+  MOEJIT_TRY(layer_->update_scales(pass, tensors(), nullptr));
+  return test_device().device->synchronize(nullptr);
 }
 
 Result<void> TestLayer::set_optional(std::string_view name, const void* data, std::size_t bytes) {

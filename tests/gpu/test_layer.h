@@ -76,6 +76,9 @@ class TestLayer {
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;
     bool power_of_2_scales = false;
+    int32_t margin = 0;  // this and the next two of recipes with a history
+    int32_t amax_history_len = 1024;
+    compiler::AmaxComputeAlgo amax_compute_algo = compiler::AmaxComputeAlgo::kMax;
     runtime::Device* device = nullptr;  // one that stands for the test's device, or null
   };
   static Result<std::unique_ptr<TestLayer>> create(const reference::LayerShape& shape,
@@ -84,6 +87,12 @@ class TestLayer {
   Result<void> upload_weights(const reference::LayerInputs& inputs);
   // Uploads w1 and w2 and quantises them.
   Result<void> set_weights(const reference::LayerInputs& inputs);
+  // Uploads states of delayed scaling, F32, by their names; create() has given random ones.
+  Result<void> set_states(const cli::TensorMap& states);
+  // Returns the states that were given last.
+  const cli::TensorMap& states() const { return states_; }
+  // Finds the scales of the next step, and waits.
+  Result<void> update_scales(compiler::Pass pass);
   // Gives calls an optional tensor from now on.
   Result<void> set_optional(std::string_view name, const void* data, std::size_t bytes);
   // Uploads x, and topk_ids and topk_probs in the layer's types; their T is that of the next calls.
@@ -150,6 +159,7 @@ class TestLayer {
   std::unique_ptr<runtime::PreparedLayer> layer_;
   std::vector<Tensor> tensors_;
   std::unique_ptr<GuardedBuffer> workspace_, saved_, deferred_;
+  cli::TensorMap states_;
   int64_t tokens_ = 0;
 };
 

@@ -47,7 +47,7 @@ class LayerMaker {
     else if (is_bf16_)
       add("recipe", "\"bf16\"");
     else if (has_expert_scales_)
-      add("recipe", "\"fp8_current\"");
+      choose_expert_scales();
     else if (has_whole_scales_)
       add("recipe", "\"fp8_rowwise\"");
     else if (random_.in_percent(30))
@@ -58,8 +58,23 @@ class LayerMaker {
     if (random_.in_percent(10)) add("block_size", 128);
     if (has_blocks() && !is_blockwise_ && random_.in_percent(30))
       add("scale_sharing_k", random_.between(1, 2));
-    if (has_expert_scales_ && random_.in_percent(30))
-      add("power_of_2_scales", random_.in_percent(70) ? "true" : "false");
+  }
+
+  // Chooses scales of this step or of the steps before, and what these recipes leave open.
+  void choose_expert_scales() {
+    if (random_.in_percent(30))
+      add("gradient_format", random_.in_percent(70) ? "\"e4m3\"" : "\"e5m2\"");
+    if (random_.in_percent(50)) {
+      add("recipe", "\"fp8_current\"");
+      if (random_.in_percent(30))
+        add("power_of_2_scales", random_.in_percent(70) ? "true" : "false");
+      return;
+    }
+    add("recipe", "\"fp8_delayed\"");
+    if (random_.in_percent(30)) add("margin", random_.between(0, 3));
+    if (random_.in_percent(70)) add("amax_history_len", random_.between(1, 40));
+    if (random_.in_percent(30))
+      add("amax_compute_algo", random_.in_percent(50) ? "\"max\"" : "\"most_recent\"");
   }
 
   // Returns whether rows have scales of 128 columns, which blocks may share and dispatch may send.

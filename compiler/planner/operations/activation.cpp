@@ -22,12 +22,14 @@ KernelPlan make_kernel(const Operation& operation, const Activate& activate, con
            .segments_in_flight = 2,
            .is_interleaved = activate.is_interleaved,
            .format = activate.format.dtype,
-           .activation = activate.activation}),
+           .activation = activate.activation,
+           .amax = activate.amax}),
       .reasons = {"the routing probability is applied here, so unpermute is a plain sum",
                   "a kernel of its own, which reads h1 again"},
   };
   if (activate.finds_amax) kernel.reasons = {std::string(kAmaxReason)};
-  add_arguments(kernel, operation, {"input", "probs", "counts", "offs", "output", "expert_scales"});
+  add_arguments(kernel, operation,
+                {"input", "probs", "counts", "offs", "output", "expert_scales", "amax"});
   if (activate.is_interleaved) kernel.reasons.emplace_back(kInterleavedH1Reason);
   return kernel;
 }

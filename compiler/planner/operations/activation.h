@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/recipe.h"
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct Activate {
   int32_t blocks_per_scale = 1;
   bool is_interleaved = false;  // whether columns of gate and up alternate
   bool finds_amax = false;
+  AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 
 // Explains why columns of h1 have the order of w1's rows.

@@ -61,10 +61,11 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackward& bac
   spec.epsilon = backward.format.epsilon;
   spec.pitch = is_padded ? backward.pitch : 0;
   spec.tells_dprobs = find_write(operation, "output_dprobs") != nullptr;
+  spec.amax = backward.amax;
   KernelPlan kernel{.spec = with_whole_rows(spec)};
-  add_arguments(
-      kernel, operation,
-      {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs", "expert_scales"});
+  add_arguments(kernel, operation,
+                {"input", "gradient", "probs", "counts", "offs", "output", "output_dprobs",
+                 "expert_scales", "amax"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
   if (backward.is_interleaved) kernel.reasons.emplace_back(kInterleavedH1Reason);
   if (is_padded)
@@ -82,6 +83,7 @@ void narrow(Operation& operation, const ActivationBackward&) {
   if (find_write(operation, "output") != nullptr) return;
   operation.name = "activation_dprobs";
   std::erase_if(operation.reads, [](const Port& port) { return port.role == "expert_scales"; });
+  std::erase_if(operation.writes, [](const Port& port) { return port.role == "amax"; });
 }
 
 KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/recipe.h"
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct ActivationBackward {
   Format format = {};           // of the output
   bool is_interleaved = false;  // whether columns of gate and up alternate, in input and output
   bool finds_amax = false;
+  AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 
 // Computes the gradients of a gated activation, and makes operands of wgrad from them and from the

@@ -39,7 +39,7 @@ RowChainSpec permuting_spec(const Operation& operation, const PermutePad& permut
 void add_permuted_arguments(KernelPlan& kernel, const Operation& operation) {
   add_arguments(kernel, operation,
                 {"probs", "row_map", "counts", "offs", "output", "output_probs", "row_tokens",
-                 "input", "expert_scales"});
+                 "input", "expert_scales", "amax"});
 }
 
 KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& permute,
@@ -83,6 +83,7 @@ KernelPlan cast_and_permute(const Operation& operation, const PermutePad& permut
   RowChainSpec spec = permuting_spec(operation, permute);
   spec.quantize = QuantizeStage::kExpert;
   spec.format = permute.quantize->format.dtype;
+  spec.amax = permute.amax;
   KernelPlan kernel{.spec = spec,
                     .reasons = {"a row is cast for each of its destinations, with the scale of the "
                                 "expert there"}};

@@ -23,6 +23,7 @@ struct PermutePad {
   DType probs = DType::kF32;                  // type of the probabilities that move; kF32 or kBF16
   std::optional<QuantizeRows> quantize = {};  // how rows are quantized on the way, if they are
   bool finds_amax = false;
+  AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 
 KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,

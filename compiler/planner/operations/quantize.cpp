@@ -32,13 +32,15 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                             .writes_colwise = writes_colwise,
                             .is_interleaved = weights.is_interleaved,
                             .has_expert_scale = weights.has_expert_scale,
+                            .amax = weights.amax,
                             // each thread holds as many elements for any tiles_per_scale
                             .threads = 256 * weights.tiles_per_scale},
       .reasons = {weights.has_expert_scale ? "all experts in one launch, with one scale each"
                                            : "all experts in one launch, one scale per 128x128 "
                                              "tile"},
   };
-  add_arguments(kernel, operation, {"input", "output", "skip", "output_colwise", "expert_scales"});
+  add_arguments(kernel, operation,
+                {"input", "output", "skip", "output_colwise", "expert_scales", "amax"});
   if (writes_colwise)
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
   if (weights.is_interleaved)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/planner/operations/group_columns.h"
 #include "compiler/recipe.h"
 
@@ -27,6 +28,7 @@ struct QuantizeWeights {
   bool is_interleaved = false;  // whether rows of gate and up alternate in the input only
   // Whether each expert has one scale: reads expert_scales [E] too.
   bool has_expert_scale = false;
+  AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 
 // Quantizes the rows of matrices, each with a scale of its own. Reads input [E, sections *

@@ -36,6 +36,8 @@ struct RowChainParams {
   const float* expert_scales;  // [E], stores that cast: what values are multiplied by
   const uint32_t* skip;        // [1] or null, rows of matrices: where it is not 0, nothing is
                                // written
+  float* amax;                 // [columns of a state], stores that record: not negative; is raised
+                               // to the largest magnitudes of each expert's rows
   CallTokens call;
 };
 

@@ -20,6 +20,8 @@ struct TileChainParams {
   const uint32_t* skip;             // [1] or null; where it is not 0, nothing is written
   const float* expert_scales;       // [matrices], where a matrix has one scale: what values are
                                     // multiplied by; then the scales above are not written
+  float* amax;                      // [columns of a state], chains that record: not negative; is
+                                    // raised to the largest magnitude of each matrix
 };
 
 }  // namespace moejit::device

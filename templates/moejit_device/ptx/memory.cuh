@@ -125,6 +125,11 @@ MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value) {
   atomicAdd(static_cast<int32_t*>(__cvta_shared_to_generic(pointer.address)), value);
 }
 
+// Raises a shared word to at least `value`.
+MOEJIT_DEVICE void atomic_max(SharedPtr<uint32_t> pointer, uint32_t value) {
+  atomicMax(static_cast<uint32_t*>(__cvta_shared_to_generic(pointer.address)), value);
+}
+
 MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits) {
   asm volatile("red.global.or.b32 [%0], %1;" ::"l"(pointer.address), "r"(bits) : "memory");
 }

@@ -80,6 +80,8 @@
 //   and then their codes, QuantizeNone with StorePermutedCast or with StoreCast around the store
 //   stage of the rows:
 //     StoreCast<E5m2, kLocalExperts, StoreGroupedGatedRows<kColumns, kLocalExperts>>
+//   if scales follow from the steps before, there is no pass for magnitudes: the store stage has
+//     AmaxIsRecorded<kLocalExperts, kAmaxStride, kAmaxFirst> as its last argument.
 //
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_quantize_..., RowChainParams) {
 //     Kernel::run(params);
@@ -149,6 +151,13 @@ class SegmentWalk {
   uint32_t first_;     // which one of its row that is
 };
 
+// Returns the shared memory that a store stage keeps between begin() and finish(), if it has any.
+template <typename Store>
+MOEJIT_DEVICE constexpr int32_t shared_bytes_of() {
+  if constexpr (requires { Store::kSharedBytes; }) return Store::kSharedBytes;
+  return 0;
+}
+
 template <typename Load, typename Transform, typename Quantize, typename Store, int32_t kThreads_,
           int32_t kSegments = Load::kSegmentsInFlight, int32_t kRowsPerBurst = 0>
 struct RowChain {
@@ -172,13 +181,14 @@ struct RowChain {
 
   static constexpr int32_t kColumns = Store::kColumns;
   static constexpr int32_t kThreads = kThreads_;
-  static constexpr int32_t kSharedBytes = 0;
+  static constexpr int32_t kSharedBytes = shared_bytes_of<Store>();
   // For the launch bounds: leaves a thread the registers that its loads in flight need.
   static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
     if (has_other_tokens(params.call)) return;
     typename Store::Rows rows = Store::Rows::of(params);
+    if constexpr (requires { Store::begin(); }) Store::begin();
     using Walk = SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale>;
     for (Walk walk(rows.count); walk.has_work(); walk.next()) {
       if constexpr (kRowsPerBurst > 0) Bursts<Load, Walk, kRowsPerBurst>::ask(params, walk.step());

@@ -34,4 +34,22 @@ struct ScaleOfMatrix {
   }
 };
 
+// Gives a tile the scale of its matrix, too, and raises the matrix's column of a state to the
+// tile's largest magnitude: amax [columns], for the scale of a later step.
+template <int32_t kStride, int32_t kFirst>
+struct ScaleOfMatrixRecorded {
+  static constexpr bool kIsStored = false;
+
+  template <int32_t kWarps, typename Magnitude>
+  MOEJIT_DEVICE static BlockScale of(const TileChainParams& params, int64_t matrix,
+                                     ptx::SharedPtr<float> slots, const Magnitude& magnitude) {
+    const float amax = max_of_cta<kWarps>(slots, magnitude());
+    const auto column = ptx::global(params.amax) + (matrix * kStride + kFirst);
+    if (ptx::thread_index() == 0 && amax > 0.0f) {
+      ptx::atomic_max(ptx::as<uint32_t>(column), ptx::bits_of(amax));
+    }
+    return {.scale = ptx::load(ptx::global(params.expert_scales) + matrix), .scale_inv = 0.0f};
+  }
+};
+
 }  // namespace moejit::device

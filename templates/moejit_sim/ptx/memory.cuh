@@ -122,6 +122,13 @@ MOEJIT_DEVICE void atomic_add(SharedPtr<int32_t> pointer, int32_t value, Site si
   __builtin_memcpy(counter, &sum, 4);
 }
 
+MOEJIT_DEVICE void atomic_max(SharedPtr<uint32_t> pointer, uint32_t value,
+                              Site site = Site::here()) {
+  Machine* m = machine();
+  void* word = m->calls->access_shared(m, pointer.address, 4, Access::kAtomic, site);
+  if (load_checked<uint32_t>(word) < value) __builtin_memcpy(word, &value, 4);
+}
+
 // CTAs run on several host threads: atomic here too.
 MOEJIT_DEVICE void atomic_or(GlobalPtr<uint32_t> pointer, uint32_t bits, Site site = Site::here()) {
   Machine* m = machine();

@@ -114,6 +114,12 @@ moejit_error_code SimLayer::fill(Tensor& tensor) {
   if (tensor.name == "status") {
     return moejit_device_fill(device_, tensor.dl.data, 0, tensor.bytes, nullptr);
   }
+  if (tensor.role == MOEJIT_ROLE_STATE) {
+    const bool is_scale = tensor.name.ends_with("_scale");
+    const std::vector<float> values(static_cast<std::size_t>(tensor.bytes) / sizeof(float),
+                                    is_scale ? 1.0F : 0.0F);
+    return moejit_device_copy_to_device(device_, tensor.dl.data, values.data(), tensor.bytes);
+  }
   if (tensor.role != MOEJIT_ROLE_INPUT && tensor.role != MOEJIT_ROLE_WEIGHT) return MOEJIT_OK;
   const auto values =
       input_values(tensor.name, tensor.dtype, tensor.bytes * 8 / tensor.dl.dtype.bits);

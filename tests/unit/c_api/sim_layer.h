@@ -24,8 +24,8 @@ std::vector<std::byte> input_values(std::string_view name, std::string_view dtyp
 
 // kTinyLayer, or another layer, on a simulator with one worker, through the C interface, with
 // memory for all tensors that the caller owns, and blocks for any T. Inputs and weights have the
-// values of input_values(), status is 0; the rest is uninitialised, which the simulator reports
-// where it is read.
+// values of input_values(), status is 0, a state is that of a first step; the rest is
+// uninitialised, which the simulator reports where it is read.
 class SimLayer {
  public:
   SimLayer();

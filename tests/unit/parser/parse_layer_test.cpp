@@ -3,6 +3,7 @@
 #include "compiler/parser/layer_schema.h"
 
 #include <gtest/gtest.h>
+#include <set>
 #include <string>
 
 namespace moejit::compiler {
@@ -114,6 +115,49 @@ TEST(Parser, TakesPowersOfTwoForScalesThatAreQuotients) {
   EXPECT_NE(refused.error().hint.find("fp8_current"), std::string::npos);
 }
 
+TEST(Parser, TakesTheChoicesOfDelayedScaling) {
+  const Layer usual = parsed(with(R"("recipe": "fp8_delayed")"));
+  EXPECT_EQ(usual.margin, 0);
+  EXPECT_EQ(usual.amax_history_len, 1024);
+  EXPECT_EQ(usual.amax_compute_algo, AmaxComputeAlgo::kMax);
+  EXPECT_EQ(usual.recipe, Recipe::kFp8Delayed);
+  const Layer layer = parsed(with(
+      R"("recipe": "fp8_delayed", "margin": 64, "amax_history_len": 1, "amax_compute_algo": "most_recent", "gradient_format": "e4m3")"));
+  EXPECT_EQ(layer.margin, 64);
+  EXPECT_EQ(layer.amax_history_len, 1);
+  EXPECT_EQ(layer.amax_compute_algo, AmaxComputeAlgo::kMostRecent);
+  EXPECT_EQ(layer.recipe.gradients, kExpertE4m3);
+  EXPECT_EQ(parsed(to_json(layer)), layer);
+  EXPECT_EQ(parsed(with(R"("recipe": "fp8_current", "gradient_format": "e4m3")")).recipe.gradients,
+            kExpertE4m3);
+}
+
+TEST(Parser, RefusesWrongChoicesOfRecipesByPlaceAndPossibleValues) {
+  const auto refuse = [](std::string_view fields, std::initializer_list<std::string_view> words) {
+    const Result<Layer> refused = parse_layer(with(fields), "layer.json");
+    ASSERT_FALSE(refused) << fields;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidValue) << fields;
+    const std::string text = to_string(refused.error());
+    for (const std::string_view word : words)
+      EXPECT_NE(text.find(word), std::string::npos) << text << ": " << word;
+  };
+  refuse(R"("recipe": "fp8_delayed", "gradient_format": "e3m4")",
+         {"layer.json:1: $.gradient_format: got", "e3m4", "e5m2", "e4m3"});
+  refuse(R"("recipe": "fp8_delayed", "amax_compute_algo": "mean")",
+         {"layer.json:1: $.amax_compute_algo: got", "mean", "max", "most_recent"});
+  refuse(R"("recipe": "fp8_delayed", "amax_history_len": 0)",
+         {"layer.json:1: $.amax_history_len: got", "0", "65536"});
+  refuse(R"("recipe": "fp8_delayed", "margin": 65)", {"layer.json:1: $.margin: got", "65", "64"});
+  refuse(R"("recipe": "fp8_delayed", "power_of_2_scales": true)",
+         {"layer.json:1: $.power_of_2_scales: got", "fp8_delayed", "wanted false", "fp8_current"});
+  refuse(R"("recipe": "fp8_current", "margin": 1)",
+         {"layer.json:1: $.margin: got", "got 1 with the recipe fp8_current", "fp8_delayed"});
+  refuse(R"("recipe": "fp8_flow", "amax_compute_algo": "max")",
+         {"layer.json:1: $.amax_compute_algo: got", "fp8_delayed"});
+  refuse(R"("recipe": "bf16", "gradient_format": "e5m2")",
+         {"layer.json:1: $.gradient_format: got", "bf16", "fp8_delayed, fp8_current"});
+}
+
 TEST(Parser, OrdersGradientsAndDropsAListOfAllOfThem) {
   const auto gradients = [](std::string_view more) {
     return parsed(with(R"("passes": ["forward", "backward"], )" + std::string(more))).gradients;
@@ -170,16 +214,23 @@ TEST(Parser, LetsMaxPermutedRowsReplaceAWorstCaseThatIsTooLarge) {
 }
 
 TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
-  Layer layer;
-  layer.recipe = Recipe::kFp8Current;  // the only recipe whose scales are quotients
-  layer.passes.push_back(Pass::kBackward);
-  const std::string text = to_json(layer);
-  std::size_t position = 0;
-  for (const std::string_view key : layer_keys()) {
-    position = text.find("\n  \"" + std::string(key) + "\": ", position);
-    EXPECT_NE(position, std::string::npos) << key;
+  // The recipes with choices: powers of two as scales, and histories.
+  std::set<std::string_view> written;
+  for (const Recipe& recipe : {Recipe::kFp8Current, Recipe::kFp8Delayed}) {
+    Layer layer;
+    layer.recipe = recipe;
+    layer.passes.push_back(Pass::kBackward);
+    const std::string text = to_json(layer);
+    std::size_t position = 0;
+    for (const std::string_view key : layer_keys()) {
+      const std::size_t found = text.find("\n  \"" + std::string(key) + "\": ", position);
+      if (found == std::string::npos) continue;
+      position = found;
+      written.insert(key);
+    }
   }
-  EXPECT_EQ(layer_keys().size(), 30u);
+  for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
+  EXPECT_EQ(layer_keys().size(), 34u);
 }
 
 }  // namespace

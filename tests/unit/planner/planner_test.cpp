@@ -299,7 +299,8 @@ TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
   EXPECT_EQ(plan.error().message,
             "layer \"dsv3-like\": recipe \"nvfp4\" does not run on target cuda:sm_90a");
   EXPECT_EQ(plan.error().hint,
-            "it can run: bf16, fp8_flow, fp8_blockwise, fp8_current, fp8_rowwise, mxfp8");
+            "it can run: bf16, fp8_flow, fp8_blockwise, fp8_delayed, fp8_current, fp8_rowwise, "
+            "mxfp8");
 }
 
 TEST(Planner, SaysThatASmallBoundDropsRows) {

@@ -242,12 +242,86 @@ TEST(RecipeRows, PlanScalesOfExpertsInTwoPasses) {
 }
 
 TEST(RecipeRows, RefuseWhatScalesOfExpertsCannotHave) {
-  Layer layer = layer_of(Recipe::kFp8Current);
-  layer.biases = true;
-  EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
-  layer = layer_of(Recipe::kFp8Current);
-  layer.dispatch = Dispatch::kFp8;
-  EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
+  for (const Recipe& recipe : {Recipe::kFp8Current, Recipe::kFp8Delayed}) {
+    Layer layer = layer_of(recipe);
+    layer.biases = true;
+    EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
+    layer = layer_of(recipe);
+    layer.dispatch = Dispatch::kFp8;
+    EXPECT_EQ(plan_layer(layer, Target{}).error().code, ErrorCode::kUnsupported);
+  }
+}
+
+TEST(RecipeRows, PlanScalesOfTheStepsBeforeInOnePass) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+            (Names{"take_weight_scales", "quantize_w1", "quantize_w2"}));
+  EXPECT_EQ(operations_of(plan, Phase::kForward),
+            (Names{"route", "take_scales", "quantize_permute_pad", "gemm_fc1",
+                   "activation_quantize", "gemm_fc2", "unpermute"}));
+  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+            (Names{"take_grad_scales", "quantize_permute_pad_grad", "gemm_fc2_dgrad",
+                   "transpose_grad", "transpose_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
+                   "activation_backward_quantize", "transpose_dh1", "transpose_x", "gemm_fc1_wgrad",
+                   "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+  // No gradient needs the scales of the next step, and one launch finds those of a pass.
+  EXPECT_EQ(operations_of(plan, Phase::kForwardScales), Names{"update_scales"});
+  EXPECT_EQ(operations_of(plan, Phase::kBackwardScales), Names{"update_grad_scales"});
+  EXPECT_EQ(tensors_of_role(plan, TensorRole::kState),
+            (std::set<std::string>{"fc1_amax_history", "fc1_scale", "fc2_amax_history", "fc2_scale",
+                                   "fc1_grad_amax_history", "fc1_grad_scale",
+                                   "fc2_grad_amax_history", "fc2_grad_scale"}));
+  const int64_t experts = plan.layer.local_experts;
+  EXPECT_EQ(find_tensor(plan, "fc1_amax_history")->bytes, 4 * 1024 * 3 * experts);
+  EXPECT_EQ(find_tensor(plan, "fc2_grad_scale")->bytes, 4 * 2 * experts);
+  // Backward has the scales that its forward pass had, whatever the state holds by then.
+  EXPECT_EQ(tensors_of_role(plan, TensorRole::kSaved),
+            tensors_of_role(plan_of(layer_of(Recipe::kFp8Current)), TensorRole::kSaved));
+}
+
+TEST(RecipeRows, RecordEachOperandInItsColumnsOfTheState) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  struct Wanted {
+    std::string_view kernel, state;
+    AmaxColumns columns;
+  };
+  for (const Wanted& wanted :
+       {Wanted{"quantize_permute_pad", "fc1_amax_history", {3, 0}},
+        Wanted{"activation_quantize", "fc2_amax_history", {3, 0}},
+        Wanted{"activation_backward_quantize", "fc1_grad_amax_history", {2, 0}},
+        Wanted{"quantize_permute_pad_grad", "fc2_grad_amax_history", {2, 0}}}) {
+    const KernelPlan& kernel = *find_kernel(plan, wanted.kernel);
+    EXPECT_EQ(std::get<RowChainSpec>(kernel.spec).amax, wanted.columns) << wanted.kernel;
+    EXPECT_TRUE(writes(kernel, wanted.state)) << wanted.kernel;
+  }
+  for (const std::string_view name : {"quantize_w1", "quantize_w2"}) {
+    const KernelPlan& kernel = *find_kernel(plan, name);
+    EXPECT_EQ(std::get<TileChainSpec>(kernel.spec).amax, (AmaxColumns{3, 1})) << name;
+  }
+}
+
+// What backward computes again has been recorded, and has the scales of the forward pass.
+TEST(RecipeRows, RecordNothingThatIsRecomputed) {
+  Layer layer = layer_of(Recipe::kFp8Delayed);
+  layer.recompute = Recompute::kMoeExpert;
+  const LayerPlan plan = plan_of(layer);
+  for (const KernelPlan& kernel : plan.kernels) {
+    if (kernel.phase != Phase::kBackward) continue;
+    EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
+    EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
+    EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
+  }
+  EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kSaved);
+}
+
+TEST(RecipeRows, CastNothingForTheStateAlone) {
+  Layer layer = layer_of(Recipe::kFp8Delayed);
+  layer.gradients = {Gradient::kDw2};
+  const LayerPlan plan = plan_of(layer);
+  EXPECT_EQ(find_kernel(plan, "activation_backward_quantize"), nullptr);
+  EXPECT_EQ(find_tensor(plan, "dh1_q"), nullptr);
+  layer.gradients = {Gradient::kDprobs};
+  EXPECT_FALSE(touches(*find_kernel(plan_of(layer), "activation_dprobs"), "fc1_grad_amax_history"));
 }
 
 // Layers of groups of 32 whose codes and scales no GEMM takes.

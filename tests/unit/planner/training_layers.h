@@ -47,6 +47,11 @@ inline std::vector<Layer> training_layers() {
       other.splits_alignment = 16;
       other.dispatch = Dispatch::kFp8;
       add_recipes(other);
+      if (!biases) {
+        other = layer;
+        other.recipe = Recipe::kFp8Delayed;
+        layers.push_back(other);
+      }
       other = layer;
       other.scale_sharing_k = 2;
       layers.push_back(other);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/kernels/update_scales.h"
+
+#include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/record_fields.h"
+#include "compiler/support/integer.h"
+#include "moejit_device/params/update_scales_params.h"
+
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+
+std::string to_string(const UpdateScalesSpec& s) {
+  return fmt::format(
+      "update_scales columns={} history_length={} largest={:g} algorithm={} threads={}", s.columns,
+      s.history_length, s.largest, to_string(s.algorithm), s.threads);
+}
+
+namespace {
+
+using device::UpdateScalesParams;
+using enum Access;
+
+constexpr std::array kPointers = {
+    MOEJIT_POINTER(UpdateScalesParams, fc1_amax_history, kReadWrite),
+    MOEJIT_POINTER(UpdateScalesParams, fc1_scale, kReadWrite),
+    MOEJIT_POINTER(UpdateScalesParams, fc2_amax_history, kReadWrite),
+    MOEJIT_POINTER(UpdateScalesParams, fc2_scale, kReadWrite),
+};
+
+constexpr ParamRecord kRecord{"update_scales", sizeof(UpdateScalesParams), kPointers, {}, {}};
+static_assert(is_complete(kRecord));
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<UpdateScalesSpec>::shape(const UpdateScalesSpec& spec) {
+  return {.threads = spec.threads, .shared_bytes = 4 * spec.threads};
+}
+
+template <>
+int64_t KernelKind<UpdateScalesSpec>::busy(const UpdateScalesSpec& spec, const CallBounds&,
+                                           int64_t) {
+  return 2 * ceil_div(spec.columns, 32);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<UpdateScalesSpec>::numbers(const UpdateScalesSpec&,
+                                                                const CallBounds&) {
+  return {};
+}
+
+// A step in which all columns roll.
+template <>
+Work KernelKind<UpdateScalesSpec>::work(const UpdateScalesSpec& spec, const CallBounds&,
+                                        const CallRows&) {
+  return {.min_bytes = 2 * 4 * int64_t{spec.columns} * (2 * spec.history_length + 1)};
+}
+
+template <>
+const ParamRecord& KernelKind<UpdateScalesSpec>::record(const UpdateScalesSpec&) {
+  return kRecord;
+}
+
+template <>
+KernelText KernelKind<UpdateScalesSpec>::text(const UpdateScalesSpec& spec) {
+  return {
+      .types = "f32",
+      .tile = fmt::format("{}x{}", spec.history_length, spec.columns),
+      .summary = "histories of largest magnitudes on by a step, and the scales of the next one",
+      .includes = {"cast/update_scales.cuh"},
+      .params = "UpdateScalesParams",
+      .constants = {integer_constant("kColumns", spec.columns, "of each state"),
+                    integer_constant("kLength", spec.history_length, "steps of a history"),
+                    float_bits_constant("kMaxBits", spec.largest,
+                                        "the format's largest number, less the margin"),
+                    bool_constant("kMostRecent", spec.algorithm == AmaxComputeAlgo::kMostRecent,
+                                  "scales follow from this step alone"),
+                    integer_constant("kThreads", spec.threads, "per CTA")},
+      .types_used = {{"Kernel",
+                      "UpdateScales",
+                      {"kColumns", "kLength", "kMaxBits", "kMostRecent", "kThreads"}}},
+  };
+}
+
+}  // namespace moejit::compiler

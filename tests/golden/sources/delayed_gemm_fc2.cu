@@ -1,0 +1,34 @@
+// gemm_fc2: D[P, 7168] = A[P, 2048] * B[expert]^T, one B for the rows of each expert
+// grouped_gemm operands=F8_E4M3 scales=tensor epilogue=store_bf16 local_experts=8 sections=1
+//   section_n=7168 k=2048 column_tiles=36x192+2x128 stages=4 accumulation=fast
+#include "moejit_device/gemm/accumulating_mainloop.cuh"
+#include "moejit_device/gemm/epilogue_scaled.cuh"
+#include "moejit_device/gemm/epilogue_store_bf16.cuh"
+#include "moejit_device/gemm/grouped_gemm.cuh"
+#include "moejit_device/gemm/no_scales.cuh"
+#include "moejit_device/gemm/row_group_scheduler.cuh"
+#include "moejit_device/params/grouped_gemm_params.h"
+
+using namespace moejit::device;
+
+constexpr int32_t kGroups = 8;           // groups of rows, one for each expert
+constexpr int32_t kSections = 1;         // stacked matrices in B, as gate and up
+constexpr int32_t kSectionN = 7168;      // columns of D from each
+constexpr int32_t kK = 2048;             // contraction
+constexpr int32_t kStepElements = 128;   // elements of it in a stage
+constexpr int32_t kWideColumns = 192;    // columns of a wide tile
+constexpr int32_t kWideTiles = 36;       // of a section; behind them
+constexpr int32_t kNarrowColumns = 128;  // columns of a narrow tile
+constexpr int32_t kNarrowTiles = 2;      // of a section
+constexpr int32_t kStages = 4;           // steps of the contraction in shared memory
+
+using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
+using Mainloop = AccumulatingMainloop<MultiplyE4m3>;
+using Epilogue = EpilogueScaled<TensorFactors, EpilogueStoreBf16<Problem>>;
+using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales, Epilogue>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_gemm_fc2_e4m3_bf16_128x192x128_911f1ccf,
+              GroupedGemmParams) {
+  Kernel::run(params);
+}

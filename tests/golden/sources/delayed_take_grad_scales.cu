@@ -1,0 +1,17 @@
+// take_grad_scales: the experts' scales of an operand of fc1 and of one of fc2, and their inverses
+// take_scales experts=8 columns=2e+0 threads=128
+#include "moejit_device/cast/take_scales.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kExperts = 8;    // with a scale each
+constexpr int32_t kStride = 2;     // columns of a state for each expert
+constexpr int32_t kFirst = 0;      // which of them is the operand's
+constexpr int32_t kThreads = 128;  // per CTA
+
+using Kernel = TakeScales<kExperts, kStride, kFirst, kThreads>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_take_grad_scales_f32_e8_e8022b47,
+              TakeScalesParams) {
+  Kernel::run(params);
+}
