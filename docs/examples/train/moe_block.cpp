@@ -102,7 +102,19 @@ Result<void> MoeBlock::allocate() {
   memory_.saved_bytes = layer_->saved_bytes();
   MOEJIT_TRY_ASSIGN(memory_.workspace, device_.allocate(memory_.workspace_bytes));
   MOEJIT_TRY_ASSIGN(memory_.saved, device_.allocate(memory_.saved_bytes));
+  MOEJIT_TRY(start_state());
   return device_.fill(address_of("status"), std::byte{0}, 4, nullptr);
+}
+
+// Recipes whose scales follow from the steps before start with histories of zeros, scales of ones.
+Result<void> MoeBlock::start_state() {
+  for (const moejit::compiler::TensorPlan& tensor : layer_->plan().tensors) {
+    if (tensor.role != TensorRole::kState) continue;
+    const float value = tensor.name.ends_with("_scale") ? 1.0f : 0.0f;
+    MOEJIT_TRY(write(tensor.name,
+                     std::vector<float>(static_cast<size_t>(tensor.bytes) / sizeof(float), value)));
+  }
+  return {};
 }
 
 void* MoeBlock::address_of(std::string_view tensor) const {
@@ -163,6 +175,7 @@ Result<std::vector<float>> MoeBlock::forward(const std::vector<float>& x) {
   MOEJIT_TRY(write("topk_ids", topk_ids_));
   MOEJIT_TRY(write("topk_probs", topk_probs_));
   MOEJIT_TRY(layer_->forward(tensors_, memory_, nullptr));
+  MOEJIT_TRY(layer_->update_scales(moejit::compiler::Pass::kForward, tensors_, nullptr));
   MOEJIT_TRY_ASSIGN(const std::vector<uint16_t> y,
                     read<uint16_t>("y", sizes_.tokens * sizes_.hidden));
   return floats_of(y);
@@ -171,6 +184,7 @@ Result<std::vector<float>> MoeBlock::forward(const std::vector<float>& x) {
 Result<std::vector<float>> MoeBlock::backward(const std::vector<float>& dy) {
   MOEJIT_TRY(write("dy", bf16_of(dy)));
   MOEJIT_TRY(layer_->backward(tensors_, GradientMode::kOverwrite, memory_, nullptr));
+  MOEJIT_TRY(layer_->update_scales(moejit::compiler::Pass::kBackward, tensors_, nullptr));
   MOEJIT_TRY_ASSIGN(const std::vector<uint16_t> bits,
                     read<uint16_t>("dx", sizes_.tokens * sizes_.hidden));
   MOEJIT_TRY_ASSIGN(const std::vector<float> dprobs,

@@ -54,6 +54,7 @@ class MoeBlock {
  private:
   MoeBlock(const BlockSizes& sizes, uint64_t seed, moejit::runtime::Device& device);
   Result<void> allocate();
+  Result<void> start_state();
   Result<void> upload_weights();
   void route(const std::vector<float>& x);
   // Adds what the probabilities' gradients say about x, and keeps the router's gradient.
