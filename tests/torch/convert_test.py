@@ -143,6 +143,9 @@ class Refusals(unittest.TestCase):
     def test_a_recipe_that_the_target_cannot_run(self):
         self.refuse(make(), f"moejit: module {NAMES[0]}: ", "nvfp4", "hint: ", recipe="nvfp4")
 
+    def test_a_recipe_with_a_state(self):
+        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "fp8_delayed", "state", "fp8_current", recipe="fp8_delayed")
+
     def test_a_dtype_that_no_recipe_takes(self):
         model = make().half()
         self.refuse(model, f"{NAMES[0]}: its parameters are torch.float16, wanted bfloat16")

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Callable
 
+from moejit.errors import Error
 from moejit.info import TensorInfo
 from moejit.layer import Layer
 
@@ -75,9 +76,18 @@ class Plan:
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
         fields = json.loads(self.json)
         recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
-                             fields.get("power_of_2_scales")])
+                             fields.get("power_of_2_scales"), fields.get("gradient_format")])
         return Block(tuple(tensor for tensor in self.tensors.values()
                            if tensor.role == "quantized" and is_inside(tensor)), recipe)
+
+
+def _refuse_state(layer: Layer) -> None:
+    """Refuses layers whose scales follow from the steps before: no operator and no module keeps a state for them."""
+    if any(tensor.role == "state" for tensor in layer.tensors.values()):
+        raise Error("unsupported", "plan",
+                    f'recipe "{layer.description["recipe"]}" has a state from step to step, which moejit.torch does not '
+                    "keep", 'use "fp8_current", whose scales are those of the step, or moejit.Layer, whose caller keeps '
+                    "the state")
 
 
 @functools.lru_cache(maxsize=None)
@@ -89,9 +99,10 @@ def plan(json_text: str, target: str) -> Plan:
         target: "sim" or "cuda:sm_90a".
 
     Raises:
-        moejit.Error: The description is wrong, or the target cannot run it.
+        moejit.Error: The description is wrong, the target cannot run it, or the layer has a state.
     """
     with Layer(json_text, target) as layer:
+        _refuse_state(layer)
         info = layer.info
         return Plan(target=target, digest=info.plan_digest, json=json.dumps(layer.description),
                     max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_fixed_bytes,
