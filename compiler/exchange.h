@@ -34,7 +34,7 @@ enum class ExchangeStep {
 // An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy,
 // and the choices are those of the forward call: kChoices is left out.
 struct Exchange {
-  int64_t ranks = 2;  // 2 to 8
+  int64_t ranks = 2;  // 1 to 8; 2 or more for the steps that have permuted rows
   int64_t rank = 0;
   int64_t experts = 0;     // of all ranks, a multiple of `ranks`; rank r has the r-th part of them
   int64_t top_k = 0;       // 1 to 32
@@ -77,7 +77,8 @@ struct Exchange {
 //                     topk_ids
 //
 // All of them read `epoch` [1] and add bits to `group_status` [1] of this rank, which lies in the
-// group's memory.
+// group's memory. The experts may add bits to it too: kCombineSum and kCombineRows give every rank
+// the bits of all.
 Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Target& target);
 
 std::string_view to_string(ExchangeStep step);

@@ -55,6 +55,7 @@ class Step {
         r{"R", exchange.ranks},
         s{"S", exchange.ranks * exchange.max_tokens},
         chunks{"chunks", chunks_of(shape)},
+        chunks_and_status{"chunks+1", chunks_of(shape) + 1},
         columns{"H", exchange.columns},
         blocks{"ceil(H/128)", ceil_div(exchange.columns, int64_t{128})},
         p{"P", exchange.max_permuted_rows},
@@ -62,7 +63,7 @@ class Step {
         exchange_(exchange) {}
 
   const ExchangeShape shape;
-  const Dim t, k, r, s, chunks, columns, blocks, p, one;
+  const Dim t, k, r, s, chunks, chunks_and_status, columns, blocks, p, one;
 
   void add(std::string role, DType dtype, std::vector<Dim> dims) {
     std::string name = role;
@@ -204,7 +205,7 @@ Plan combine_push(const Exchange& exchange, const Target& target) {
   step.add_of_ranks("results", DType::kBF16, {step.s, step.columns});
   if (exchange.has_dprobs)
     step.add_of_ranks("dprobs_home", DType::kF32, {{"T_max", exchange.max_tokens}, step.k});
-  step.add_of_ranks("result_flags", DType::kU32, {step.r, step.chunks});
+  step.add_of_ranks("result_flags", DType::kU32, {step.r, step.chunks_and_status});
   return std::move(step).make(
       target,
       CombinePushSpec{.exchange = step.shape,
@@ -221,7 +222,7 @@ Plan combine_sum(const Exchange& exchange, const Target& target) {
   step.add_own("results", DType::kBF16, {step.s, step.columns});
   if (exchange.has_dprobs)
     step.add_own("dprobs_home", DType::kF32, {{"T_max", exchange.max_tokens}, step.k});
-  step.add_own("result_flags", DType::kU32, {step.r, step.chunks});
+  step.add_own("result_flags", DType::kU32, {step.r, step.chunks_and_status});
   step.add("output", DType::kBF16, {step.t, step.columns});
   if (exchange.has_dprobs) step.add("dprobs", exchange.topk_probs, {step.t, step.k});
   return std::move(step).make(
@@ -243,7 +244,7 @@ Plan combine_rows(const Exchange& exchange, const Target& target) {
   step.add_of_ranks("results", DType::kBF16, {step.s, step.columns});
   if (exchange.has_dprobs)
     step.add_of_ranks("dprobs_home", DType::kF32, {{"T_max", exchange.max_tokens}, step.k});
-  step.add_of_ranks("result_flags", DType::kU32, {step.r, step.chunks});
+  step.add_of_ranks("result_flags", DType::kU32, {step.r, step.chunks_and_status});
   step.add("output", DType::kBF16, {step.t, step.columns});
   if (exchange.has_dprobs) step.add("dprobs", exchange.topk_probs, {step.t, step.k});
   return std::move(step).make(
@@ -269,7 +270,7 @@ std::string fault_of(const Exchange& exchange) {
                ? fmt::format("{} is {}, wanted {} to {}", what, got, least, most)
                : std::string();
   };
-  for (const std::string& fault : {outside("ranks", exchange.ranks, 2, device::kMostRanks),
+  for (const std::string& fault : {outside("ranks", exchange.ranks, 1, device::kMostRanks),
                                    outside("rank", exchange.rank, 0, exchange.ranks - 1),
                                    outside("top_k", exchange.top_k, 1, 32),
                                    outside("max_tokens", exchange.max_tokens, 1, 16384),
@@ -292,6 +293,8 @@ Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Ta
   if (fault.empty() && has_permuted_rows(step) && exchange.max_permuted_rows < 1)
     fault = fmt::format("max_permuted_rows is {}, wanted 1 or more for {}",
                         exchange.max_permuted_rows, to_string(step));
+  if (fault.empty() && has_permuted_rows(step) && exchange.ranks < 2)
+    fault = fmt::format("ranks is {}, wanted 2 or more for {}", exchange.ranks, to_string(step));
   if (!fault.empty())
     return fail(Stage::kPlan, ErrorCode::kUnsupported, "an exchange between ranks: " + fault);
   Plan plan = [&] {

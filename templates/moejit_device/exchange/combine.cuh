@@ -6,7 +6,7 @@
 // the ranks in ascending order, its own among them, in fp32 from 0, and rounds once to bf16.
 //
 // In a backward call the gradients of the probabilities go along: each belongs to one expert, so
-// that home puts every one where it belongs and adds nothing.
+// that home puts every one where it belongs and adds nothing. The status word goes along too.
 
 #include "moejit_device/exchange/result_rows.cuh"
 
@@ -33,7 +33,7 @@ struct CombinePush {
       const int32_t home = (group.rank() + distance) % Exchange::kRanks;
       send_chunk(params, group, home, chunk * Exchange::kChunkTokens,
                  Exchange::tokens_in_chunk(chunk, Exchange::kMaxTokens));
-      group.raise(params.result_flags[home], group.rank() * int64_t{Exchange::kChunks} + chunk);
+      raise_results<Exchange>(params.result_flags[home], group, chunk);
     }
   }
 

@@ -77,7 +77,7 @@ struct CombineRows {
     if constexpr (kHasDprobs) {
       send_dprobs<kThreads, kTopK>(params, home, slots, first, count);
     }
-    group.raise(params.result_flags[home], group.rank() * int64_t{Exchange::kChunks} + chunk);
+    raise_results<Exchange>(params.result_flags[home], group, chunk);
   }
 
   MOEJIT_DEVICE static void add_chunk(const CombineRowsParams& params, const ExchangeGroup& group,

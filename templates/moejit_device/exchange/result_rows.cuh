@@ -1,22 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the kernels of combine share: the wait for the sums of other ranks, the sum over ranks, and
-// gradients of probabilities, which go home beside the rows.
+// What the kernels of combine share: flags of results, the wait for the sums of other ranks, the
+// sum over ranks, and gradients of probabilities and status words, which go home beside the rows.
 
 #include "moejit_device/core/probability.cuh"
 #include "moejit_device/exchange/dispatch_rows.cuh"
 
 namespace moejit::device {
 
+// Return where a rank's results have their flags at home, and behind them its status word:
+// result_flags [R, chunks + 1].
+template <typename Exchange>
+MOEJIT_DEVICE int64_t flag_place(int32_t from, int64_t chunk) {
+  return from * int64_t{Exchange::kChunks + 1} + chunk;
+}
+template <typename Exchange>
+MOEJIT_DEVICE int64_t status_place(int32_t from) {
+  return flag_place<Exchange>(from, Exchange::kChunks);
+}
+
+// Raises the flag of a chunk of results at home. The status word goes before the first chunk's: the
+// thread that raises the flag stores it. Every thread calls.
+template <typename Exchange>
+MOEJIT_DEVICE void raise_results(uint32_t* flags, const ExchangeGroup& group, int64_t chunk) {
+  if (chunk == 0 && ptx::thread_index() == 0) {
+    const ptx::GlobalPtr<const uint32_t> status{group.params.status};
+    ptx::store(ptx::global(flags) + status_place<Exchange>(group.rank()),
+               ptx::load_acquire_system(status));
+  }
+  group.raise(flags, flag_place<Exchange>(group.rank(), chunk));
+}
+
 // Waits until all ranks have sent their sums of a chunk. Every thread waits for itself, the lanes
-// of a warp for different ranks: a warp's barrier passes on what they have seen.
+// of a warp for different ranks: a warp's barrier passes on what they have seen. With the first
+// chunk come the status words, so that all ranks end an exchange with the same bits: what the
+// experts of one rank had to tell is true of results that all of them get.
 template <typename Exchange>
 MOEJIT_DEVICE void await_results(const uint32_t* result_flags, const ExchangeGroup& group,
                                  int64_t chunk) {
   const int32_t from = ptx::lane_index();
   if (from < Exchange::kRanks && from != group.rank()) {
-    group.wait(ptx::global(result_flags) + (from * int64_t{Exchange::kChunks} + chunk), from);
+    const auto flags = ptx::global(result_flags);
+    group.wait(flags + flag_place<Exchange>(from, chunk), from);
+    if (chunk == 0 && ptx::thread_index() == from) {
+      const uint32_t bits = ptx::load_peer_data(flags + status_place<Exchange>(from));
+      if (bits != 0) ptx::atomic_or(ptx::global(group.params.status), bits);
+    }
   }
   ptx::sync_warp();
 }
