@@ -28,6 +28,8 @@ GradientFormat gradient_format(const Layer& layer) {
                                                         : GradientFormat::kE5m2;
 }
 
+bool is_of_group(const Layer& layer) { return layer.expert_parallel.ranks > 0; }
+
 std::vector<Gradient> all_gradients(const Layer& layer) {
   using enum Gradient;
   if (!layer.biases) return {kDx, kDprobs, kDw1, kDw2};
@@ -139,6 +141,13 @@ std::string_view to_string(Dispatch dispatch) {
   return "unknown";
 }
 
+std::string_view to_string(Combine combine) {
+  switch (combine) {
+    case Combine::kPartial: return "partial";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(GateUpLayout layout) {
   switch (layout) {
     case GateUpLayout::kConcat: return "concat";
@@ -152,7 +161,8 @@ std::string named_layer(const Layer& layer) {
 }
 
 int64_t worst_case_permuted_rows(const Layer& layer) {
-  const int64_t rows = layer.max_tokens * layer.top_k;
+  const int64_t ranks = std::max(layer.expert_parallel.ranks, 1);
+  const int64_t rows = ranks * layer.max_tokens * layer.top_k;
   const int64_t alignment = layer.splits_alignment;
   // A group without rows is not padded, so at most as many groups as rows have a padded end.
   const int64_t padded_groups = std::min<int64_t>(layer.local_experts, rows);
@@ -201,7 +211,13 @@ std::string to_json(const Layer& layer) {
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));
   add("fuse_activation", layer.fuse_activation ? "true" : "false");
   add("fuse_transpose", layer.fuse_transpose ? "true" : "false");
-  add("fuse_activation_transpose", layer.fuse_activation_transpose ? "true" : "false", true);
+  add("fuse_activation_transpose", layer.fuse_activation_transpose ? "true" : "false",
+      !is_of_group(layer));
+  if (is_of_group(layer))
+    add("expert_parallel",
+        fmt::format("{{\"ranks\": {}, \"combine\": {}}}", layer.expert_parallel.ranks,
+                    json_string(to_string(layer.expert_parallel.combine))),
+        true);
   return text + "}\n";
 }
 

@@ -46,6 +46,16 @@ enum class Gradient { kDx, kDprobs, kDw1, kDw2, kDb1, kDb2 };
 // one kernel.
 enum class Dispatch { kNone, kFp8 };
 
+// What goes home from a rank for a token that several of its experts served.
+enum class Combine { kPartial };  // one row, the sum of the experts' rows, rounded to bf16
+
+// The ranks of a group that share a layer's experts and exchange rows themselves.
+struct ExpertParallel {
+  int32_t ranks = 0;  // R; 0: the layer is that of one rank
+  Combine combine = Combine::kPartial;
+  bool operator==(const ExpertParallel&) const = default;
+};
+
 // Order of the rows of gate and up in w1 and dw1, and of their columns in tensors that have both.
 enum class GateUpLayout {
   kConcat,       // all of gate, then all of up
@@ -91,6 +101,9 @@ struct Layer {
   // Whether the kernel that makes the activation's gradient may transpose it, along with the
   // activation.
   bool fuse_activation_transpose = true;
+  // If it has ranks, topk_ids are experts of the whole model, local_experts is E of each rank, and
+  // max_tokens counts a rank's own tokens.
+  ExpertParallel expert_parallel = {};
 
   bool operator==(const Layer&) const = default;
 };
@@ -99,6 +112,9 @@ bool has_backward(const Layer& layer);
 
 // Returns the format of dy and dh1, a member of the recipe that the description may change.
 GradientFormat gradient_format(const Layer& layer);
+
+// Returns whether the layer runs on a group of ranks, which plan_group_layer() plans for.
+bool is_of_group(const Layer& layer);
 
 // Returns every gradient that the layer has, requested or not; db1 and db2 only if it has biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
@@ -131,17 +147,19 @@ std::string_view to_string(GradientFormat format);
 std::string_view to_string(AmaxComputeAlgo algorithm);
 std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);
+std::string_view to_string(Combine combine);
 std::string_view to_string(GateUpLayout layout);
 
 // Returns the largest P that any routing can need: all K choices of every token are local, and as
 // many groups as possible are padded to the alignment: [max_tokens * top_k + min(local_experts,
 // max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of splits_alignment.
-// All group starts are such multiples, and a group without rows takes no rows.
+// All group starts are such multiples, and a group without rows takes no rows. The tokens of a
+// layer of a group are those of all ranks: R * max_tokens.
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
 // fields (`gradients` only with a backward pass, choices of recipes only with a recipe that has
-// them) in a stable order and ends with a newline.
+// them, `expert_parallel` only for a group) in a stable order and ends with a newline.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

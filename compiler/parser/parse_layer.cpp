@@ -2,6 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/parser/read_activation.h"
+#include "compiler/parser/read_expert_parallel.h"
 #include "compiler/parser/read_fields.h"
 #include "compiler/parser/read_recipe_choices.h"
 #include "compiler/parser/refused_options.h"
@@ -51,7 +52,8 @@ constexpr std::array kKeys = std::to_array<std::string_view>({"name",
                                                               "wgrad_dtype",
                                                               "fuse_activation",
                                                               "fuse_transpose",
-                                                              "fuse_activation_transpose"});
+                                                              "fuse_activation_transpose",
+                                                              "expert_parallel"});
 
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
 constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::kDw1,
@@ -233,8 +235,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.name, read_name(root));
   MOEJIT_TRY_ASSIGN(layer.experts, read_int_at(root, "experts", kExpertsRange));
   const IntRange up_to_all = up_to_experts(layer.experts);
+  MOEJIT_TRY_ASSIGN(layer.expert_parallel, read_expert_parallel(root, layer.experts));
   MOEJIT_TRY_ASSIGN(layer.local_experts,
-                    read_int_at(root, "local_experts", up_to_all, layer.experts));
+                    read_int_at(root, "local_experts", up_to_all, experts_of_rank(layer)));
   MOEJIT_TRY_ASSIGN(layer.top_k, read_int_at(root, "top_k", up_to_all));
   MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
@@ -275,6 +278,7 @@ Result<Layer> read_layer(const JsonView& root) {
                     read_bool_at(root, "fuse_transpose", layer.fuse_transpose));
   MOEJIT_TRY_ASSIGN(layer.fuse_activation_transpose, read_bool_at(root, "fuse_activation_transpose",
                                                                   layer.fuse_activation_transpose));
+  MOEJIT_TRY(check_fields_of_group(root, layer));
   return layer;
 }
 
