@@ -96,6 +96,11 @@ std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bound
 }  // namespace
 
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+  if (is_of_group(layer))
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("{}: got expert_parallel with {} ranks, wanted a layer of one rank",
+                            named_layer(layer), layer.expert_parallel.ranks),
+                "run it on a group: moejit plan, moejit run --ranks, moejit_group_adopt()");
   MOEJIT_TRY(check_support(layer, target));
   LayerPlan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
                    // constructed

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group's plan tells: to people, to programs, and to its peers.
+#include "compiler/compiler.h"
+#include "compiler/group_plan.h"
+#include "compiler/support/integer.h"
+#include "compiler/support/json_text.h"
+#include "compiler/support/table.h"
+
+#include <fmt/format.h>
+#include <sstream>
+
+namespace moejit::compiler {
+namespace {
+
+// What NVLink of an H100 or H200 carries each way: 18 links of 25 GB/s (NVIDIA H100 Tensor Core GPU
+// data sheet: 900 GB/s, both ways together). Payload comes with headers, so no exchange gets there.
+constexpr double kLinkBytesPerUs = 450e3;
+
+// Returns the share of tokens that have no expert on a given rank: of all ways to draw K experts,
+// those that leave out the rank's.
+double share_without(const Layer& layer) {
+  const int32_t elsewhere = layer.experts - layer.experts / layer.expert_parallel.ranks;
+  double share = 1.0;
+  for (int32_t k = 0; k < layer.top_k; ++k)
+    share *= static_cast<double>(std::max(elsewhere - k, 0)) / (layer.experts - k);
+  return share;
+}
+
+std::string step_name(const GroupStep& step) {
+  return fmt::format("{}{}", to_string(step.step), step.phase == Phase::kBackward ? "_grad" : "");
+}
+
+// Returns the kernels of a call in order: what the experts do comes behind the rows' arrival.
+std::string order_text(const GroupPlan& plan, Phase phase) {
+  std::string text;
+  for (const GroupStep& step : plan.steps) {
+    if (step.phase != phase) continue;
+    if (step.step == ExchangeStep::kCombinePush) text += ", the experts";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", step_name(step));
+  }
+  return text;
+}
+
+}  // namespace
+
+GroupTraffic group_traffic(const Layer& layer) {
+  const int64_t columns = layer.hidden, others = layer.expert_parallel.ranks - 1;
+  GroupTraffic traffic;
+  traffic.row_bytes =
+      layer.dispatch == Dispatch::kFp8 ? columns + 4 * ceil_div(columns, 128) : 2 * columns;
+  traffic.result_bytes = 2 * columns;
+  traffic.choice_bytes = 8 * int64_t{layer.top_k};
+  traffic.remote_ranks = static_cast<double>(others) * (1.0 - share_without(layer));
+  traffic.dispatch_bytes = static_cast<double>(others * traffic.choice_bytes) +
+                           traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
+  traffic.combine_bytes = traffic.remote_ranks * static_cast<double>(traffic.result_bytes);
+  const auto tokens = static_cast<double>(layer.max_tokens);
+  traffic.dispatch_floor_us = tokens * traffic.dispatch_bytes / kLinkBytesPerUs;
+  traffic.combine_floor_us = tokens * traffic.combine_bytes / kLinkBytesPerUs;
+  return traffic;
+}
+
+std::vector<std::string> group_identity(const GroupPlan& plan) {
+  std::vector<std::string> fields = {
+      fmt::format("moejit={}", MOEJIT_VERSION),
+      fmt::format("target={}", to_string(plan.target)),
+  };
+  Layer unnamed = plan.layer;
+  unnamed.name.clear();
+  std::istringstream lines(to_json(unnamed));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t end_of_key = line.find("\": ");
+    if (end_of_key == std::string::npos) continue;  // a brace
+    std::string value = line.substr(end_of_key + 3);
+    if (value.ends_with(',')) value.pop_back();
+    fields.push_back(fmt::format("{}={}", line.substr(3, end_of_key - 3), value));
+  }
+  fields.push_back(fmt::format("plan_digest={}", plan_digest(plan.experts)));
+  return fields;
+}
+
+std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
+  const GroupTraffic traffic = group_traffic(plan.layer);
+  std::string text = fmt::format(
+      "layer \"{}\" on a group of {} ranks, combine {}: {} experts and {} of {} slots each\n",
+      plan.layer.name, plan.layer.expert_parallel.ranks,
+      to_string(plan.layer.expert_parallel.combine), plan.layer.local_experts,
+      plan.layer.max_tokens, plan.experts.layer.max_tokens);
+  text += fmt::format("forward:  {}\n", order_text(plan, Phase::kForward));
+  if (has_backward(plan.layer))
+    text += fmt::format("backward: {}\n", order_text(plan, Phase::kBackward));
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"group memory of a rank"}, {"bytes", kRight}, {"offset", kRight}});
+  for (const PlacedTensor& tensor : plan.memory.tensors)
+    table.add({tensor.name, std::to_string(tensor.bytes), std::to_string(tensor.offset)});
+  table.add({"all", std::to_string(plan.memory.bytes), ""});
+  text += "\n" + table.text(width);
+  text += fmt::format(
+      "\nworkspace {} bytes, saved for backward {} bytes, with the experts'\n"
+      "on the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to each "
+      "of {:.2f} other ranks in the mean, and {} bytes back from each\n"
+      "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
+      "us\n\n",
+      plan.workspace_bytes, plan.saved_bytes, traffic.choice_bytes, traffic.row_bytes,
+      traffic.remote_ranks, traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes,
+      plan.layer.max_tokens, traffic.dispatch_floor_us, traffic.combine_floor_us);
+  return text + print_plan(plan.experts, explain, width);
+}
+
+std::string plan_to_json(const GroupPlan& plan) {
+  const GroupTraffic traffic = group_traffic(plan.layer);
+  Json tensors = Json::array();
+  for (const PlacedTensor& tensor : plan.memory.tensors)
+    tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}, {"offset", tensor.offset}});
+  Json steps = Json::array();
+  for (const GroupStep& step : plan.steps)
+    steps.push_back({{"operation", step_name(step)},
+                     {"phase", to_string(step.phase)},
+                     {"spec", to_string(step.plan.kernels.front().spec)},
+                     {"reasons", step.plan.kernels.front().reasons}});
+  const auto parsed = [](const std::string& text) {
+    return Json(parse_json(text, {.source_name = "plan"}).value().root);
+  };
+  const Json json = {{"layer", parsed(to_json(plan.layer))},
+                     {"group",
+                      {{"ranks", plan.layer.expert_parallel.ranks},
+                       {"combine", to_string(plan.layer.expert_parallel.combine)},
+                       {"memory_bytes", plan.memory.bytes},
+                       {"memory", tensors},
+                       {"workspace_bytes", plan.workspace_bytes},
+                       {"saved_bytes", plan.saved_bytes},
+                       {"row_bytes", traffic.row_bytes},
+                       {"result_bytes", traffic.result_bytes},
+                       {"choice_bytes", traffic.choice_bytes},
+                       {"remote_ranks_of_token", json_number(traffic.remote_ranks)},
+                       {"dispatch_bytes_of_token", json_number(traffic.dispatch_bytes)},
+                       {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
+                       {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
+                       {"combine_floor_us", json_number(traffic.combine_floor_us)},
+                       {"steps", steps}}},
+                     {"experts", parsed(plan_to_json(plan.experts))}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/group_plan.h"
+
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <string>
+
+namespace moejit::compiler {
+namespace {
+
+// A description on two ranks, with `more` before the field.
+std::string with(std::string_view more,
+                 std::string_view group = R"({"ranks": 2, "combine": "partial"})") {
+  return R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64, )" +
+         std::string(more) + R"("expert_parallel": )" + std::string(group) + "}";
+}
+
+Layer parsed(const std::string& text) {
+  const Result<Layer> layer = parse_layer(text, "layer.json");
+  EXPECT_TRUE(layer) << layer.error().message;
+  return layer.value_or(Layer{});
+}
+
+GroupPlan planned(const Layer& layer, int64_t rank = 0) {
+  auto plan = plan_group_layer(layer, {}, {.rank = rank});
+  EXPECT_TRUE(plan) << plan.error().message;
+  return plan ? std::move(*plan) : GroupPlan{};
+}
+
+TEST(ExpertParallel, IsReadAndWritten) {
+  const Layer layer = parsed(with(""));
+  EXPECT_EQ(layer.expert_parallel, (ExpertParallel{.ranks = 2}));
+  EXPECT_EQ(layer.local_experts, 4);
+  EXPECT_EQ(layer.dispatch, Dispatch::kFp8);
+  // 2 * 64 tokens of 2 choices on 4 experts, whole groups of 128: 256 + 4 * 127 = 764.
+  EXPECT_EQ(layer.max_permuted_rows, 640);
+  EXPECT_EQ(parsed(to_json(layer)), layer);
+  EXPECT_EQ(parsed(with("", R"({"ranks": 2})")), layer);
+  EXPECT_EQ(parsed(with(R"("local_experts": 4, )")), layer);
+}
+
+TEST(ExpertParallel, LeavesOtherDescriptionsAlone) {
+  Layer layer = parsed(with(""));
+  layer.expert_parallel = {};
+  EXPECT_EQ(to_json(layer).find("expert_parallel"), std::string::npos);
+  EXPECT_FALSE(is_of_group(layer));
+}
+
+struct Refusal {
+  std::string text;
+  ErrorCode code;
+  std::string words;  // of the message or the hint
+};
+
+class RefusedGroups : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedGroups, AreToldWhy) {
+  const Result<Layer> layer = parse_layer(GetParam().text, "layer.json");
+  ASSERT_FALSE(layer);
+  EXPECT_EQ(layer.error().code, GetParam().code) << layer.error().message;
+  EXPECT_NE((layer.error().message + " " + layer.error().hint).find(GetParam().words),
+            std::string::npos)
+      << layer.error().message << " (" << layer.error().hint << ")";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Descriptions, RefusedGroups,
+    ::testing::Values(
+        Refusal{with("", "2"), ErrorCode::kWrongType, "$.expert_parallel"},
+        Refusal{with("", "{}"), ErrorCode::kMissingKey, "ranks"},
+        Refusal{with("", R"({"rank": 2})"), ErrorCode::kUnknownKey, "ranks"},
+        Refusal{with("", R"({"ranks": "2"})"), ErrorCode::kWrongType, "$.expert_parallel.ranks"},
+        Refusal{with("", R"({"ranks": 0})"), ErrorCode::kInvalidValue, "wanted 1 to 8"},
+        Refusal{with("", R"({"ranks": 16})"), ErrorCode::kInvalidValue, "wanted 1 to 8"},
+        Refusal{with("", R"({"ranks": 3})"), ErrorCode::kInvalidValue,
+                "got 3 with 8 experts, wanted a divisor of the experts"},
+        Refusal{with("", R"({"ranks": 2, "combine": "rows"})"), ErrorCode::kUnsupported,
+                R"(supported: "partial")"},
+        Refusal{with("", R"({"ranks": 2, "combine": "sum"})"), ErrorCode::kInvalidValue, "partial"},
+        Refusal{with(R"("local_experts": 8, )"), ErrorCode::kInvalidValue,
+                "got 8 with 8 experts on 2 ranks, wanted 4"},
+        Refusal{with(R"("dispatch_calls": true, )"), ErrorCode::kUnsupported,
+                "the ranks of a group dispatch rows themselves"},
+        Refusal{with(R"("passes": ["forward", "backward"], "backward_halves": true, )"),
+                ErrorCode::kUnsupported, "$.backward_halves"},
+        Refusal{with(R"("foreign_experts": "ignore", )"), ErrorCode::kInvalidValue,
+                "a group has all experts"},
+        Refusal{with(R"("passes": ["forward", "backward"], "gradients": ["dw1"], )"),
+                ErrorCode::kUnsupported, "got no dx"},
+        Refusal{R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128,
+                    "max_tokens": 16385, "expert_parallel": {"ranks": 2}})",
+                ErrorCode::kUnsupported, "wanted at most 16384"},
+        Refusal{R"({"experts": 64, "top_k": 33, "hidden": 256, "intermediate": 128,
+                    "max_tokens": 64, "expert_parallel": {"ranks": 2}})",
+                ErrorCode::kUnsupported, "wanted at most 32"}));
+
+TEST(GroupPlanner, RefusesWhatIsNoGroup) {
+  Layer layer = parsed(with(""));
+  layer.expert_parallel = {};
+  const auto plan = plan_group_layer(layer, {});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(plan.error().hint.find("expert_parallel"), std::string::npos);
+}
+
+TEST(GroupPlanner, RefusesSharedScalesOfDispatchedRows) {
+  const auto plan = plan_group_layer(parsed(with(R"("scale_sharing_k": 2, )")), {});
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message.find("got scale_sharing_k 2"), std::string::npos);
+}
+
+TEST(GroupPlanner, HasNoPlanOfOneRank) {
+  const auto plan = plan_layer(parsed(with("")), {});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(plan.error().hint.find("moejit run --ranks"), std::string::npos);
+}
+
+// By hand: 64 tokens of a rank are chunks of one token, S = 128 slots.
+TEST(GroupPlanner, CountsTheGroupsMemory) {
+  const GroupPlan plan = planned(parsed(with("")));
+  const auto bytes_of = [&](std::string_view name) {
+    const auto found = std::ranges::find(plan.memory.tensors, name, &PlacedTensor::name);
+    return found == plan.memory.tensors.end() ? -1 : found->bytes;
+  };
+  EXPECT_EQ(bytes_of("epoch"), 4);
+  EXPECT_EQ(bytes_of("group_status"), 4);
+  EXPECT_EQ(bytes_of("choice_ids"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("choice_probs"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("choice_flags"), 2 * 1 * 4);
+  EXPECT_EQ(bytes_of("slots"), 128 * 256);
+  EXPECT_EQ(bytes_of("slot_scales"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("row_flags"), 2 * 64 * 4);
+  EXPECT_EQ(bytes_of("results"), 128 * 256 * 2);
+  EXPECT_EQ(bytes_of("result_flags"), 2 * 65 * 4);
+  EXPECT_EQ(bytes_of("dprobs_home"), -1);
+  // Each at a multiple of 256.
+  EXPECT_EQ(plan.memory.bytes, 256 + 256 + 1024 + 1024 + 256 + 32768 + 1024 + 512 + 65536 + 768);
+  for (std::size_t i = 0; i < plan.memory.tensors.size(); ++i)
+    EXPECT_EQ(plan.memory.tensors[i].offset % 256, 0);
+}
+
+TEST(GroupPlanner, GivesAllRanksTheSameMemoryAndIdentity) {
+  const Layer layer = parsed(with(R"("passes": ["forward", "backward"], )"));
+  const GroupPlan first = planned(layer), second = planned(layer, 1);
+  EXPECT_EQ(first.memory, second.memory);
+  EXPECT_EQ(group_identity(first), group_identity(second));
+  EXPECT_EQ(first.steps.size(), 9U);
+  EXPECT_EQ(name_in_group(second, Phase::kForward, "x_q"), "slots_1");
+  EXPECT_EQ(name_in_group(second, Phase::kBackward, "x_q"), "received_x");
+}
+
+// Two ranks, 8 experts, K = 2: no expert elsewhere in 4/8 * 3/7 of all draws.
+TEST(GroupPlanner, CountsBytesOnTheWire) {
+  const GroupTraffic traffic = group_traffic(parsed(with("")));
+  EXPECT_EQ(traffic.row_bytes, 256 + 2 * 4);
+  EXPECT_EQ(traffic.result_bytes, 512);
+  EXPECT_EQ(traffic.choice_bytes, 16);
+  EXPECT_DOUBLE_EQ(traffic.remote_ranks, 1.0 - 3.0 / 14.0);
+  EXPECT_DOUBLE_EQ(traffic.dispatch_bytes, 16 + 264 * 11.0 / 14.0);
+  EXPECT_DOUBLE_EQ(traffic.combine_bytes, 512 * 11.0 / 14.0);
+  EXPECT_DOUBLE_EQ(traffic.combine_floor_us, 64 * traffic.combine_bytes / 450e3);
+}
+
+TEST(GroupPlanner, PrintsTheGroup) {
+  const GroupPlan plan = planned(parsed(with("")));
+  const std::string text = print_plan(plan, false);
+  EXPECT_NE(text.find("on a group of 2 ranks"), std::string::npos);
+  EXPECT_NE(text.find(std::to_string(plan.memory.bytes)), std::string::npos);
+  EXPECT_NE(plan_to_json(plan).find("\"memory_bytes\": " + std::to_string(plan.memory.bytes)),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
