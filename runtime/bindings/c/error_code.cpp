@@ -35,6 +35,7 @@ constexpr CodeRow kCodes[] = {
     {ErrorCode::kDriver, MOEJIT_ERROR_DRIVER},
     {ErrorCode::kStreamCapture, MOEJIT_ERROR_STREAM_CAPTURE},
     {ErrorCode::kOutOfMemory, MOEJIT_ERROR_OUT_OF_MEMORY},
+    {ErrorCode::kInvalidState, MOEJIT_ERROR_INVALID_STATE},
     {ErrorCode::kWorkspaceTooSmall, MOEJIT_ERROR_WORKSPACE_TOO_SMALL},
     {ErrorCode::kSimulatorFault, MOEJIT_ERROR_SIMULATOR_FAULT},
     {ErrorCode::kDeviceStatus, MOEJIT_ERROR_DEVICE_STATUS},

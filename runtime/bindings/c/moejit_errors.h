@@ -45,7 +45,8 @@ typedef enum moejit_error_code {
   MOEJIT_ERROR_COMPILER_FAULT = 28,
   MOEJIT_ERROR_INTERRUPTED = 29,
   MOEJIT_ERROR_STREAM_CAPTURE = 30,
-  MOEJIT_ERROR_TUNING_OUTDATED = 31  // of the command line tool alone
+  MOEJIT_ERROR_TUNING_OUTDATED = 31,  // of the command line tool alone
+  MOEJIT_ERROR_INVALID_STATE = 32
 } moejit_error_code;
 
 // Returns the name of a code: "invalid_json", ...; "ok"; "unknown" for any other number.
