@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/group_plan.h"
+#include "runtime/device.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moejit::runtime {
+
+struct GroupState;
+
+// The memory of one rank of a group, as a process reaches it.
+struct GroupMember {
+  void* base = nullptr;  // multiple of 256, the same bytes on the rank's GPU for all ranks
+  int64_t bytes = 0;     // at least compiler::GroupMemory::bytes
+  // compiler::group_identity() of the rank's plan. Empty: the caller knows that the plans agree.
+  std::vector<std::string> identity = {};
+};
+
+// Compares what ranks said of their plans, entry r by rank r. Error kTensorMismatch names the first
+// field that differs, the ranks, and their values.
+Result<void> compare_identities(std::span<const GroupMember> members);
+
+// One rank's end of a group: GPUs of one host that share the experts of layers and reach each
+// other's memory. The caller owns the memory, which must stay until all ranks are done with it:
+// torch's symmetric memory, NCCL windows and NVSHMEM give such pointers, and in one process any
+// memory after Device::reach(). Layers whose plans have the same GroupMemory may share a group.
+//
+// All calls of a group belong to one order of work, the same on all ranks: one stream, or streams
+// that wait for each other. A call of one rank without that of the others waits until the time-out
+// of its plan; then the status word tells who was silent.
+class Group {
+ public:
+  // Makes a group of the ranks' memory, members[r] that of rank r, for plan.rank on this device.
+  // Fills this rank's memory with zeros and waits for that: no rank may make a call before all have
+  // adopted. Errors: kInvalidValue for another number of members than ranks, and for memory that is
+  // null, unaligned, too small or given twice; kTensorMismatch for identities that differ.
+  static Result<std::unique_ptr<Group>> adopt(const compiler::GroupPlan& plan, Device& device,
+                                              std::span<const GroupMember> members);
+  // Layers of the group may outlive it: their calls are then the error kInvalidState.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int32_t rank() const;
+  int32_t ranks() const;
+
+  // Returns the status word after the calls before it on the default stream; wait for other streams
+  // before. It is 0, or has bits of params/status_bits.h: what the experts of any rank had to tell
+  // of calls since the last clear_status(), and ranks that were silent. After a silent rank the
+  // group is broken: calls are the error kInvalidState until reset().
+  Result<uint32_t> status();
+  // Clears the status word in the order of the stream. Only if all ranks do so between the same two
+  // calls, none of the bits comes back.
+  Result<void> clear_status(Stream stream);
+  // Makes a group work again after a silent rank or a failed launch: fills this rank's memory with
+  // zeros and waits for that. No rank may be in a call, and none may make one before all are reset.
+  Result<void> reset();
+
+  const std::shared_ptr<GroupState>& state() const { return state_; }
+
+ private:
+  explicit Group(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+  std::shared_ptr<GroupState> state_;
+};
+
+// Returns the ranks that a status word says were silent, "1" or "1, 2"; empty if none was.
+std::string silent_ranks(uint32_t status);
+
+}  // namespace moejit::runtime

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/group_plan.h"
+#include "runtime/device.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace moejit::runtime {
+
+// What a group and its layers share.
+struct GroupState {
+  Device* device = nullptr;
+  int32_t rank = 0;
+  compiler::GroupMemory memory;
+  std::vector<std::byte*> bases;  // of each rank
+  std::atomic<bool> is_destroyed = false;
+  std::atomic<bool> is_in_call = false;     // a thread binds or launches a call
+  std::atomic<bool> has_half_call = false;  // a launch failed, so peers wait for what never comes
+  std::atomic<uint32_t> silent_status = 0;  // the status word that told of a silent rank
+
+  // Returns the address of a tensor of the group in a rank's memory; null if there is none.
+  std::byte* address_of(std::string_view name, int32_t of_rank) const;
+};
+
+// Holds a group for one call. The order of the group's calls is that of its work on the stream, so
+// two threads at a time are a mistake of the caller.
+class GroupCall {
+ public:
+  explicit GroupCall(GroupState& state)
+      : state_(state), is_owner_(!state.is_in_call.exchange(true)) {}
+  ~GroupCall() {
+    if (is_owner_) state_.is_in_call = false;
+  }
+  GroupCall(const GroupCall&) = delete;
+  GroupCall& operator=(const GroupCall&) = delete;
+
+  // Returns the error kInvalidState if the group takes no call now.
+  Result<void> check() const;
+
+ private:
+  GroupState& state_;
+  bool is_owner_;
+};
+
+}  // namespace moejit::runtime
