@@ -92,12 +92,17 @@ void add_run(CLI::App& app, Action& action) {
       "  moejit run operation.json --tokens 64 --check\n"
       "  moejit run layer.json --pass backward --check\n"
       "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
+      "  moejit run layer.json --ranks 2 --check\n"
       "  moejit run layer.json --weights FOLDER --layer 3\n"
       "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
       run_run);
   CLI::App* sub = app.get_subcommand("run");
   sub->add_option("LAYER", command->layer, "Description of a layer or of an operation")->required();
   sub->add_option("--target", command->target, kRunTargetHelp)->capture_default_str();
+  sub->add_option(
+         "--ranks", command->ranks,
+         "Run all ranks of a layer with expert_parallel, a GPU or a simulated one for each")
+      ->check(CLI::Range(1, 8));
   sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
       ->check(CLI::IsMember({"forward", "backward"}))
       ->capture_default_str();

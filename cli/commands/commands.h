@@ -85,6 +85,7 @@ struct RunCommand {
   CacheOptions cache;
   TuningOptions tuning;
   InputOptions inputs;
+  int32_t ranks = 0;             // of a group in this process; 0: the layer is of one rank
   std::string pass = "forward";  // or "backward": both
   std::string output;            // empty: nothing is written
   bool dump_intermediates = false;

@@ -10,6 +10,7 @@
 #include "compiler/support/file.h"
 #include "runtime/compile_budget.h"
 #include "runtime/device.h"
+#include "runtime/gpu_links.h"
 
 #include <CLI/Version.hpp>
 #include <algorithm>
@@ -54,6 +55,13 @@ Finding find_gpu() {
   return {"GPU", true,
           fmt::format("{}, {} SMs, its driver knows CUDA {}", (*device)->name(),
                       (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
+}
+
+// Returns which GPUs reach each other, as the ranks of a group have to.
+Finding find_links() {
+  const auto links = runtime::gpu_links();
+  if (!links) return {"GPU links", false, links.error().message};
+  return {"GPU links", true, runtime::links_text(*links)};
 }
 
 // Returns remarks on a usable folder: none if it exists and can be written.
@@ -183,6 +191,7 @@ std::vector<Finding> findings() {
       find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
       find_disassembler(),
       find_gpu(),
+      find_links(),
       find_cache(),
       find_limits(),
       find_compile_jobs(),

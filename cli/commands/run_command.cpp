@@ -2,6 +2,7 @@
 #include "cli/check/check_plan.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/run_group.h"
 #include "cli/commands/run_operation.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
@@ -215,8 +216,10 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
 Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
-  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+  if (auto* const layer = std::get_if<compiler::Layer>(&description)) {
+    if (command.ranks > 0) return run_group(command, *layer, terminal);
     return run_layer(command, std::move(*layer), terminal);
+  }
   return run_operation(command, std::get<compiler::OperationDescription>(description), terminal);
 }
 

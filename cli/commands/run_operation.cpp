@@ -27,6 +27,7 @@ using compiler::OperationPlan;
 // Refuses options that only layers have.
 Result<void> check_options(const RunCommand& command, std::string_view operation) {
   const std::pair<bool, const char*> of_layers[] = {
+      {command.ranks > 0, "--ranks"},
       {command.pass == "backward", "--pass backward"},
       {command.dump_intermediates, "--dump-intermediates"},
       {!command.inputs.checkpoint.shards.empty(), "--weights"}};

@@ -127,6 +127,15 @@ class Descriptions(tool.ToolTest):
         plan = self.succeed_json("plan", TINY, "--target", "sim")
         self.assertIn("unpermute", [kernel["operation"] for kernel in plan["kernels"]])
 
+    def test_plan_of_a_group_tells_memory_and_wire(self):
+        group = TINY.parent / "tiny-ep2.json"
+        self.assertIn("group memory of a rank", self.succeed("plan", group).stdout)
+        plan = self.succeed_json("plan", group)
+        self.assertEqual(plan["group"]["ranks"], 2)
+        last = plan["group"]["memory"][-1]
+        self.assertEqual(plan["group"]["memory_bytes"], -(-(last["offset"] + last["bytes"]) // 256) * 256)
+        self.assertEqual(len(self.succeed_json("plan", group, TINY)["plans"]), 2)
+
     def test_every_example_can_be_planned(self):
         for layer in sorted((ROOT / "docs/examples/layers").glob("*.json")):
             self.succeed("plan", layer)

@@ -40,6 +40,16 @@ class CommandLineErrors(Refusal):
         self.refuse(["run", TINY, "--tokens", "4", "--input", "in"], USAGE, "--input")
         self.refuse(["plan", TINY, "--target"], USAGE, "--target")
 
+    def test_groups(self):
+        group = TINY.parent / "tiny-ep2.json"
+        self.refuse(["run", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")
+        self.refuse(["run", group, "--ranks", "4"], USAGE, "--ranks is 4", "wanted the 2 ranks")
+        self.refuse(["run", group, "--ranks", "9"], USAGE, "--ranks")
+        self.refuse(["run", group, "--ranks", "2", "--input", "in"], USAGE, "--input is for one rank")
+        self.refuse(["run", group, "--target", "sim"], USAGE, "expert_parallel with 2 ranks", "--ranks")
+        for verb in ("emit", "build", "inspect"):
+            self.refuse([verb, group], USAGE, "expert_parallel with 2 ranks", "moejit run --ranks")
+
     def test_values_out_of_range(self):
         for verb in ("plan", "emit", "build", "run", "inspect"):
             self.refuse([verb, TINY, "--target", "cuda:sm_20"], USAGE, "cuda:sm_20", "sim")

@@ -56,6 +56,16 @@ class SimulatedRuns(tool.ToolTest):
         no_gpu = self.run_tool("run", TINY, "--input", "absent", MOEJIT_CUDA_DRIVER="/nonexistent")
         self.assertRegex(no_gpu.stderr, r"^moejit: target sim, the simulator, since there is no GPU: no CUDA driver")
 
+    def test_all_ranks_of_a_group_agree_with_one_rank(self):
+        group = TINY.parent / "tiny-ep2.json"
+        report = self.succeed_json("run", group, "--ranks", "2", "--target", "sim", "--tokens", "5",
+                                   "--check", "--pass", "backward")
+        self.assertEqual((report["ranks"], report["tokens"], report["status"]), (2, [5, 5], [0, 0]))
+        self.assertTrue(report["check"]["passed"])
+        names = {check["tensor"] for check in report["check"]["tensors"]}
+        for name in ("y", "dx", "dprobs", "dw1", "dw2"):
+            self.assertLessEqual({f"{name} of rank 0", f"{name} of rank 1", f"{name} of one rank"}, names)
+
     def test_a_long_run_is_told_beforehand_and_ends_at_once(self):
         layer = TINY.parent / "deepseek-v3-ep8.json"
         run = subprocess.Popen([tool.moejit, "run", layer, "--target", "sim", "--check", "--no-cache"],

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/execution/group_session.h"
+
+#include "cli/inputs/layer_inputs.h"
+
+#include <fmt/core.h>
+
+namespace moejit::cli {
+
+using compiler::GroupPlan;
+using compiler::Phase;
+using compiler::TensorPlan;
+using runtime::DeviceMemory;
+using runtime::GroupMember;
+
+Result<std::unique_ptr<GroupSession>> GroupSession::create(const compiler::Layer& layer,
+                                                           GroupDevices& devices,
+                                                           runtime::Engine& engine,
+                                                           std::span<const TensorMap> inputs,
+                                                           int64_t timeout_ms) {
+  std::unique_ptr<GroupSession> session(new GroupSession(devices));
+  std::vector<GroupPlan> plans;
+  std::vector<GroupMember> members;
+  for (int32_t rank = 0; rank < devices.ranks(); ++rank) {
+    MOEJIT_TRY_ASSIGN(GroupPlan plan,
+                      compiler::plan_group_layer(layer, devices.device(rank).target(),
+                                                 {.rank = rank, .timeout_ms = timeout_ms}));
+    members.push_back({.base = devices.memory(rank),
+                       .bytes = plan.memory.bytes,
+                       .identity = compiler::group_identity(plan)});
+    plans.push_back(std::move(plan));
+  }
+  for (int32_t rank = 0; rank < devices.ranks(); ++rank)
+    MOEJIT_TRY(session->add_rank(plans[static_cast<std::size_t>(rank)], engine, members,
+                                 inputs[static_cast<std::size_t>(rank)]));
+  MOEJIT_TRY(devices.synchronize());
+  return session;
+}
+
+Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engine,
+                                    std::span<const GroupMember> members, const TensorMap& inputs) {
+  runtime::Device& device = devices_.device(static_cast<int32_t>(plan.rank));
+  auto rank = std::make_unique<Rank>(device);
+  MOEJIT_TRY_ASSIGN(rank->group, runtime::Group::adopt(plan, device, members));
+  MOEJIT_TRY_ASSIGN(rank->layer, runtime::GroupLayer::prepare(plan, *rank->group, engine));
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (tensor.is_optional) continue;
+    std::vector<int64_t> shape;
+    for (const compiler::Dim& dim : tensor.shape)
+      shape.push_back(dim.symbol == "T" ? token_count(inputs) : dim.value);
+    const auto content = inputs.find(tensor.name);
+    MOEJIT_TRY(rank->tensors.add(tensor.name, tensor.dtype, std::move(shape),
+                                 content == inputs.end() ? nullptr : &content->second));
+  }
+  MOEJIT_TRY_ASSIGN(rank->workspace, DeviceMemory::allocate(device, plan.workspace_bytes));
+  MOEJIT_TRY_ASSIGN(rank->saved, DeviceMemory::allocate(device, plan.saved_bytes));
+  rank->memory = {.workspace = rank->workspace.address(),
+                  .workspace_bytes = plan.workspace_bytes,
+                  .saved = rank->saved.address(),
+                  .saved_bytes = plan.saved_bytes};
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (!rank->tensors.has(tensor.name)) continue;
+    rank->refs.push_back(rank->tensors.ref(tensor.name));
+    const TensorPlan* of_experts = compiler::find_tensor(plan.experts, tensor.name);
+    if (of_experts != nullptr && compiler::is_used(plan.experts, *of_experts, {Phase::kWeights}))
+      rank->weights.push_back(rank->refs.back());
+  }
+  ranks_.push_back(std::move(rank));
+  return {};
+}
+
+Result<void> GroupSession::update_weights(int32_t rank) {
+  return at(rank).layer->update_weights(at(rank).weights, nullptr);
+}
+Result<void> GroupSession::forward(int32_t rank) {
+  return at(rank).layer->forward(at(rank).refs, at(rank).memory, nullptr);
+}
+Result<void> GroupSession::backward(int32_t rank, compiler::GradientMode mode) {
+  return at(rank).layer->backward(at(rank).refs, mode, at(rank).memory, nullptr);
+}
+
+Result<void> GroupSession::update_weights() {
+  for (int32_t rank = 0; rank < devices_.ranks(); ++rank) MOEJIT_TRY(update_weights(rank));
+  return {};
+}
+Result<void> GroupSession::forward() {
+  for (int32_t rank = 0; rank < devices_.ranks(); ++rank) MOEJIT_TRY(forward(rank));
+  return {};
+}
+Result<void> GroupSession::backward(compiler::GradientMode mode) {
+  for (int32_t rank = 0; rank < devices_.ranks(); ++rank) MOEJIT_TRY(backward(rank, mode));
+  return {};
+}
+
+Result<std::vector<uint32_t>> GroupSession::status() {
+  MOEJIT_TRY(devices_.synchronize());
+  std::vector<uint32_t> words;
+  for (int32_t rank = 0; rank < devices_.ranks(); ++rank) {
+    MOEJIT_TRY_ASSIGN(const uint32_t word, group(rank).status());
+    words.push_back(word);
+  }
+  return words;
+}
+
+Result<HostTensor> GroupSession::read(int32_t rank, std::string_view name) const {
+  return at(rank).tensors.read(name);
+}
+
+}  // namespace moejit::cli

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/group_case.h"
+
+#include "cli/execution/layer_session.h"
+#include "cli/inputs/random_layer_inputs.h"
+#include "cli/inputs/split_inputs.h"
+#include "cli/tensors/routing_tensors.h"
+#include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
+
+#include <numeric>
+
+namespace moejit::testing {
+
+using compiler::GradientMode;
+using compiler::Layer;
+using compiler::TensorPlan;
+using compiler::TensorRole;
+
+Layer group_layer(int32_t ranks) {
+  Layer layer{.name = "group",
+              .experts = 8,
+              .top_k = 2,
+              .hidden = 144,
+              .intermediate = 80,
+              .splits_alignment = 16,
+              .max_tokens = 12,
+              .dispatch = compiler::Dispatch::kFp8,
+              .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  layer.expert_parallel.ranks = ranks;
+  return layer;
+}
+
+Layer completed(Layer layer) {
+  layer.local_experts = layer.experts / layer.expert_parallel.ranks;
+  if (layer.max_permuted_rows == 0) layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64_t> tokens,
+                                           std::string& why_not, uint64_t seed,
+                                           const SetIds& set_ids, int64_t timeout_ms) {
+  std::unique_ptr<GroupCase> made(new GroupCase);
+  made->layer_ = layer;
+  const auto plan = compiler::plan_group_layer(layer, {});
+  EXPECT_TRUE(succeeded(plan));
+  if (!plan) return nullptr;
+  auto devices = cli::GroupDevices::open(std::string(tested_target()), layer.expert_parallel.ranks,
+                                         plan->memory.bytes, seed);
+  if (!devices) {
+    why_not = devices.error().message;
+    return nullptr;
+  }
+  made->devices_ = std::move(*devices);
+  const Layer one = compiler::layer_of_one_rank(layer);
+  const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
+  made->inputs_ = cli::random_tokens(one, all, seed);
+  made->inputs_.merge(cli::random_weights_of(one, one.local_experts, seed));
+  if (has_backward(layer)) made->inputs_.merge(cli::random_gradient(one, all, seed));
+  if (set_ids) {
+    std::vector<int64_t> ids(static_cast<std::size_t>(all * layer.top_k));
+    set_ids(ids);
+    cli::HostTensor& tensor = made->inputs_["topk_ids"];
+    tensor = cli::make_topk_ids(tensor.dtype, tensor.shape, ids);
+  }
+  made->tokens_ = std::move(tokens);
+  const auto of_ranks = cli::split_inputs(layer, made->inputs_, made->tokens_);
+  auto session =
+      cli::GroupSession::create(layer, *made->devices_, test_engine(), of_ranks, timeout_ms);
+  EXPECT_TRUE(succeeded(session));
+  if (!session) return nullptr;
+  made->session_ = std::move(*session);
+  EXPECT_TRUE(succeeded(made->session_->update_weights()));
+  return made;
+}
+
+std::vector<uint32_t> GroupCase::run() {
+  EXPECT_TRUE(succeeded(session_->forward()));
+  if (has_backward(layer_)) {
+    EXPECT_TRUE(succeeded(session_->backward(GradientMode::kOverwrite)));
+  }
+  const auto status = session_->status();
+  EXPECT_TRUE(succeeded(status));
+  return status.value_or(std::vector<uint32_t>{});
+}
+
+std::vector<cli::TensorMap> GroupCase::results() {
+  std::vector<cli::TensorMap> results;
+  for (int32_t rank = 0; rank < devices_->ranks(); ++rank) {
+    cli::TensorMap& own = results.emplace_back();
+    for (const TensorPlan& tensor : session_->plan(rank).tensors) {
+      if (tensor.role != TensorRole::kOutput) continue;
+      auto host = session_->read(rank, tensor.name);
+      EXPECT_TRUE(succeeded(host));
+      if (host) own.emplace(tensor.name, std::move(*host));
+    }
+  }
+  return results;
+}
+
+const cli::TensorMap& GroupCase::one_rank() {
+  if (!one_rank_.empty()) return one_rank_;
+  const auto open = [] {
+    return tested_target() == "sim" ? runtime::open_simulator() : runtime::open_cuda_device(0);
+  };
+  auto device = open();
+  EXPECT_TRUE(succeeded(device));
+  const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
+                                         {.keep_intermediates = true});
+  EXPECT_TRUE(succeeded(plan));
+  auto session = cli::LayerSession::create(*plan, test_engine(), **device, inputs_);
+  EXPECT_TRUE(succeeded(session));
+  EXPECT_TRUE(succeeded((*session)->update_weights()));
+  EXPECT_TRUE(succeeded((*session)->forward()));
+  if (has_backward(layer_)) {
+    EXPECT_TRUE(succeeded((*session)->backward(GradientMode::kOverwrite)));
+  }
+  for (const TensorPlan& tensor : plan->tensors) {
+    if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
+    auto host = (*session)->read(tensor);
+    EXPECT_TRUE(succeeded(host)) << tensor.name;
+    if (host) one_rank_.emplace(tensor.name, std::move(*host));
+  }
+  return one_rank_;
+}
+
+void GroupCase::expect_bits_of_one_rank() {
+  const std::vector<cli::TensorMap> of_ranks = results();
+  const cli::TensorMap& of_one = one_rank();
+  if (::testing::Test::HasFailure()) return;  // results are missing
+  const auto checks =
+      cli::check_group(layer_, {.inputs = inputs_, .results = of_one}, of_ranks, tokens_);
+  EXPECT_EQ(checks.size(),
+            tokens_.size() * (has_backward(layer_) ? 1 + gradients_of(layer_).size() : 1));
+  for (const cli::TensorCheck& check : checks)
+    EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.message;
+}
+
+}  // namespace moejit::testing

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/check/check_group.h"
+#include "cli/execution/group_session.h"
+#include "compiler/group_plan.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moejit::testing {
+
+// A small layer on a group of ranks: experts, top_k and max_tokens (of a rank) may be changed, then
+// completed() sets what follows from them.
+compiler::Layer group_layer(int32_t ranks);
+compiler::Layer completed(compiler::Layer layer);
+
+// Sets ids, [tokens * top_k] of all ranks in turn, before they are uploaded.
+using SetIds = std::function<void(std::vector<int64_t>& ids)>;
+
+// A layer on a group of the test's target, and the same on one rank with all tokens.
+class GroupCase {
+ public:
+  // Opens ranks, or tells `why_not` where there are not as many GPUs. `tokens` has T of each rank.
+  static std::unique_ptr<GroupCase> open(const compiler::Layer& layer, std::vector<int64_t> tokens,
+                                         std::string& why_not, uint64_t seed = 1,
+                                         const SetIds& set_ids = {}, int64_t timeout_ms = 10000);
+
+  cli::GroupSession& session() { return *session_; }
+  cli::GroupDevices& devices() { return *devices_; }
+  // Runs forward, and backward if the layer has it, on all ranks; returns their status words.
+  std::vector<uint32_t> run();
+  // Expects the results of all ranks to be what one rank makes of all tokens, bit for bit.
+  void expect_bits_of_one_rank();
+  // Returns the results of each rank.
+  std::vector<cli::TensorMap> results();
+  // Returns what one rank makes of all tokens, with its intermediates.
+  const cli::TensorMap& one_rank();
+  const cli::TensorMap& inputs() const { return inputs_; }
+
+ private:
+  GroupCase() = default;
+
+  compiler::Layer layer_;
+  std::vector<int64_t> tokens_;
+  cli::TensorMap inputs_, one_rank_;
+  std::unique_ptr<cli::GroupDevices> devices_;
+  std::unique_ptr<cli::GroupSession> session_;
+};
+
+}  // namespace moejit::testing

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group refuses, and what becomes of it: wrong memory, wrong order, a silent rank.
+#include "moejit_device/params/status_bits.h"
+#include "runtime/group_layer.h"
+#include "tests/gpu/group_case.h"
+#include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::testing {
+namespace {
+
+using compiler::GradientMode;
+using compiler::GroupPlan;
+using compiler::Layer;
+using runtime::Group;
+using runtime::GroupLayer;
+using runtime::GroupMember;
+
+::testing::AssertionResult is_refused(const Result<void>& result, ErrorCode code,
+                                      std::string_view words) {
+  if (result) return ::testing::AssertionFailure() << "nothing is refused";
+  const Error& error = result.error();
+  if (error.code != code || (error.message + " " + error.hint).find(words) == std::string::npos)
+    return ::testing::AssertionFailure()
+           << to_string(error.code) << ": " << error.message << " (" << error.hint << ")";
+  return ::testing::AssertionSuccess();
+}
+
+// Memory of two ranks, for what adopt() refuses.
+class GroupMemories : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plan = compiler::plan_group_layer(completed(group_layer(2)), target());
+    ASSERT_TRUE(succeeded(plan));
+    plan_ = std::move(*plan);
+    auto devices =
+        cli::GroupDevices::open(std::string(tested_target()), 2, 2 * plan_.memory.bytes, 1);
+    if (!devices) GTEST_SKIP() << devices.error().message;
+    devices_ = std::move(*devices);
+    for (int32_t rank = 0; rank < 2; ++rank)
+      members_.push_back({.base = devices_->memory(rank),
+                          .bytes = plan_.memory.bytes,
+                          .identity = group_identity(plan_)});
+  }
+  static compiler::Target target() {
+    if (tested_target() == "sim") return {.kind = compiler::TargetKind::kSim, .arch = "host"};
+    return {};
+  }
+  Result<void> adopt() {
+    auto group = Group::adopt(plan_, devices_->device(0), members_);
+    if (!group) return tl::make_unexpected(group.error());
+    return {};
+  }
+  void expect_refused(std::string_view words, ErrorCode code = ErrorCode::kInvalidValue) {
+    EXPECT_TRUE(is_refused(adopt(), code, words));
+  }
+
+  GroupPlan plan_;
+  std::unique_ptr<cli::GroupDevices> devices_;
+  std::vector<GroupMember> members_;
+};
+
+TEST_F(GroupMemories, AreAdopted) { EXPECT_TRUE(succeeded(adopt())); }
+
+TEST_F(GroupMemories, OfFewerRanksAreRefused) {
+  members_.pop_back();
+  expect_refused("got memory of 1 ranks, wanted that of the 2 of the layer group");
+}
+
+TEST_F(GroupMemories, ThatAreNullAreRefused) {
+  members_[1].base = nullptr;
+  expect_refused("the memory of rank 1 is null, wanted ");
+}
+
+TEST_F(GroupMemories, ThatAreUnalignedAreRefused) {
+  members_[1].base = static_cast<std::byte*>(members_[1].base) + 64;
+  expect_refused("wanted a multiple of 256");
+}
+
+TEST_F(GroupMemories, ThatAreTooSmallAreRefused) {
+  members_[0].bytes -= 1;
+  expect_refused("the memory of rank 0 has ");
+}
+
+TEST_F(GroupMemories, ThatAreEqualAreRefused) {
+  members_[1].base = members_[0].base;
+  expect_refused("ranks 0 and 1 have the same memory");
+}
+
+TEST_F(GroupMemories, ThatOverlapAreRefused) {
+  members_[1].base = static_cast<std::byte*>(members_[0].base) + 256;
+  expect_refused("ranks 0 and 1 have the same memory");
+}
+
+TEST_F(GroupMemories, OfAnotherLayerAreRefused) {
+  Layer other = completed(group_layer(2));
+  other.intermediate = 96;
+  auto plan = compiler::plan_group_layer(other, target(), {.rank = 1});
+  ASSERT_TRUE(succeeded(plan));
+  members_[1].identity = group_identity(*plan);
+  expect_refused("ranks 0 and 1 of a group differ in intermediate: 80 and 96",
+                 ErrorCode::kTensorMismatch);
+}
+
+TEST_F(GroupMemories, OfAnotherVersionAreRefused) {
+  members_[1].identity[0] = "moejit=0.0.1";
+  expect_refused("differ in moejit", ErrorCode::kTensorMismatch);
+}
+
+TEST_F(GroupMemories, OfARankThatTellsNothingAreRefused) {
+  members_[1].identity.clear();
+  expect_refused("and nothing, wanted the same", ErrorCode::kTensorMismatch);
+}
+
+TEST_F(GroupMemories, OfAnotherShapeAreNoLayers) {
+  auto group = Group::adopt(plan_, devices_->device(0), members_);
+  ASSERT_TRUE(succeeded(group));
+  Layer other = group_layer(2);
+  other.max_tokens = 13;
+  auto plan = compiler::plan_group_layer(completed(other), target());
+  ASSERT_TRUE(succeeded(plan));
+  const auto layer = GroupLayer::prepare(*plan, **group, test_engine());
+  ASSERT_FALSE(layer);
+  EXPECT_EQ(layer.error().code, ErrorCode::kInvalidValue);
+  EXPECT_NE(layer.error().hint.find("max_tokens"), std::string::npos);
+}
+
+TEST(GroupOrder, HasNoBackwardBeforeForward) {
+  std::string why_not;
+  const auto group = GroupCase::open(completed(group_layer(2)), {3, 3}, why_not);
+  if (group == nullptr) GTEST_SKIP() << why_not;
+  EXPECT_TRUE(is_refused(group->session().backward(GradientMode::kOverwrite),
+                         ErrorCode::kInvalidState, "backward of the layer group comes before"));
+  EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));  // nothing was launched
+}
+
+TEST(GroupOrder, AddsNothingToBf16Gradients) {
+  std::string why_not;
+  Layer layer = group_layer(1);
+  layer.wgrad_dtype = compiler::WgradDtype::kBf16;
+  const auto group = GroupCase::open(completed(layer), {3}, why_not);
+  if (group == nullptr) GTEST_SKIP() << why_not;
+  EXPECT_TRUE(succeeded(group->session().forward()));
+  EXPECT_TRUE(is_refused(group->session().backward(GradientMode::kAdd), ErrorCode::kUnsupported,
+                         "in bf16"));
+}
+
+// The tensors of a call of one rank, whose exchange needs nobody else.
+class GroupTensors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Layer layer = group_layer(1);
+    layer.passes = {compiler::Pass::kForward};
+    auto plan = compiler::plan_group_layer(completed(layer), GroupTarget());
+    ASSERT_TRUE(succeeded(plan));
+    auto devices = cli::GroupDevices::open(std::string(tested_target()), 1, plan->memory.bytes, 1);
+    if (!devices) GTEST_SKIP() << devices.error().message;
+    devices_ = std::move(*devices);
+    const GroupMember member{.base = devices_->memory(0), .bytes = plan->memory.bytes};
+    auto group = Group::adopt(*plan, devices_->device(0), {&member, 1});
+    ASSERT_TRUE(succeeded(group));
+    group_ = std::move(*group);
+    auto made = GroupLayer::prepare(*plan, *group_, test_engine());
+    ASSERT_TRUE(succeeded(made));
+    layer_ = std::move(*made);
+    auto workspace = runtime::DeviceMemory::allocate(devices_->device(0), plan->workspace_bytes);
+    ASSERT_TRUE(succeeded(workspace));
+    workspace_ = std::move(*workspace);
+    memory_ = {.workspace = workspace_.address(), .workspace_bytes = plan->workspace_bytes};
+    shapes_.reserve(plan->tensors.size());
+    for (const compiler::TensorPlan& tensor : layer_->plan().tensors) {
+      if (tensor.is_optional) continue;
+      auto memory = runtime::DeviceMemory::allocate(devices_->device(0), tensor.bytes);
+      ASSERT_TRUE(succeeded(memory));
+      std::vector<int64_t>& shape = shapes_.emplace_back();
+      for (const compiler::Dim& dim : tensor.shape) shape.push_back(dim.value);
+      tensors_.push_back({tensor.name, tensor.dtype, shape, memory->address()});
+      owned_.push_back(std::move(*memory));
+    }
+  }
+  static compiler::Target GroupTarget() {
+    if (tested_target() == "sim") return {.kind = compiler::TargetKind::kSim, .arch = "host"};
+    return {};
+  }
+  runtime::TensorRef& at(std::string_view name) {
+    return *std::ranges::find(tensors_, name, &runtime::TensorRef::name);
+  }
+  Result<void> forward() { return layer_->forward(tensors_, memory_, nullptr); }
+
+  std::unique_ptr<cli::GroupDevices> devices_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<GroupLayer> layer_;
+  runtime::DeviceMemory workspace_;
+  runtime::CallMemory memory_;
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<runtime::TensorRef> tensors_;
+  std::vector<runtime::DeviceMemory> owned_;
+};
+
+TEST_F(GroupTensors, MustBeThere) {
+  std::erase_if(tensors_, [](const runtime::TensorRef& tensor) { return tensor.name == "x"; });
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kMissingTensor, "x"));
+}
+
+TEST_F(GroupTensors, MustBeOfTheLayer) {
+  tensors_.push_back({"x_q", compiler::DType::kU8, {}, nullptr});
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kTensorMismatch, "has no caller's tensor"));
+}
+
+TEST_F(GroupTensors, MustBeGivenOnce) {
+  tensors_.push_back(at("y"));
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kTensorMismatch, "tensor y: it is given twice"));
+}
+
+TEST_F(GroupTensors, MustHaveTheirTypes) {
+  at("topk_ids").dtype = compiler::DType::kI64;
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kTensorMismatch, "tensor topk_ids: its dtype is"));
+}
+
+TEST_F(GroupTensors, MustHaveTheSameTokens) {
+  const std::vector<int64_t> shape = {11, 144};
+  at("y").shape = shape;
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kTensorMismatch, "tensor y: it has 11 tokens"));
+}
+
+TEST_F(GroupTensors, NeedTheWholeWorkspace) {
+  memory_.workspace_bytes -= 256;
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kWorkspaceTooSmall, "the workspace has"));
+}
+
+TEST_F(GroupTensors, NeedAnAlignedWorkspace) {
+  memory_.workspace = static_cast<std::byte*>(memory_.workspace) + 16;
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kTensorMismatch, "is not a multiple of"));
+}
+
+TEST_F(GroupTensors, NeedAGroupThatIsAlive) {
+  group_.reset();
+  EXPECT_TRUE(
+      is_refused(forward(), ErrorCode::kInvalidState, "the group of the layer was destroyed"));
+}
+
+TEST_F(GroupTensors, HaveNoBackwardPass) {
+  EXPECT_TRUE(is_refused(layer_->backward(tensors_, GradientMode::kOverwrite, memory_, nullptr),
+                         ErrorCode::kUnsupported, "has no backward pass"));
+}
+
+// Rank 1 makes no call: rank 0 ends by itself, is told who was silent, and works again after
+// resets.
+TEST(GroupSilence, EndsInTheStatusWordAndAReset) {
+  std::string why_not;
+  const auto group = GroupCase::open(completed(group_layer(2)), {5, 4}, why_not, 1, {}, 1000);
+  if (group == nullptr) GTEST_SKIP() << why_not;
+  cli::GroupSession& session = group->session();
+  ASSERT_TRUE(succeeded(session.forward(0)));
+  const auto status = session.status();
+  ASSERT_TRUE(succeeded(status));
+  EXPECT_EQ((*status)[0] & device::kStatusSilentRank, device::kStatusSilentRank);
+  EXPECT_EQ(runtime::silent_ranks((*status)[0]), "1");
+  EXPECT_TRUE(is_refused(session.forward(0), ErrorCode::kInvalidState, "rank 1 of the group"));
+  for (int32_t rank = 0; rank < 2; ++rank) ASSERT_TRUE(succeeded(session.group(rank).reset()));
+  EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));
+  group->expect_bits_of_one_rank();
+}
+
+}  // namespace
+}  // namespace moejit::testing
