@@ -15,6 +15,7 @@ HEADERS = sorted(path for path in (ROOT / "runtime/bindings/c").glob("moejit*.h"
 DECLARED = re.compile(r"^MOEJIT_API\s([^;]*?)(\w+)\(([^;]*?)\);", re.MULTILINE)
 PROGRAM = """#include <moejit/moejit_describe.h>
 #include <moejit/moejit_dispatch.h>
+#include <moejit/moejit_group.h>
 #include <moejit/moejit_operation.h>
 #include <moejit/moejit_state.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "moejit_device/params/status_bits.h"
 #include "runtime/bindings/c/last_error.h"
-#include "runtime/bindings/c/moejit.h"
+#include "runtime/bindings/c/moejit_group.h"
 
 #include <fmt/core.h>
 
@@ -14,6 +14,8 @@ static_assert(MOEJIT_STATUS_BAD_EXPERT_ID == moejit::device::kStatusBadExpertId)
 static_assert(MOEJIT_STATUS_ROW_OVERFLOW == moejit::device::kStatusRowOverflow);
 static_assert(MOEJIT_STATUS_BAD_SCALE == moejit::device::kStatusBadScale);
 static_assert(MOEJIT_STATUS_OTHER_TOKENS == moejit::device::kStatusOtherTokens);
+static_assert(MOEJIT_STATUS_SILENT_RANK == moejit::device::kStatusSilentRank);
+static_assert(MOEJIT_STATUS_FIRST_RANK == moejit::device::kStatusFirstRank);
 
 std::string sentence(uint32_t status) {
   std::string text = fmt::format("the status word is {}", status);
@@ -41,6 +43,7 @@ const char* moejit_status_text(uint32_t bit) {
     case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
     case MOEJIT_STATUS_OTHER_TOKENS:
       return "a backward call with another number of tokens than its forward call, not computed";
+    case MOEJIT_STATUS_SILENT_RANK: return "a rank of the group was not heard of in time";
     default: return nullptr;
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <moejit/moejit_describe.h>
+#include <moejit/moejit_group.h>
 #include <moejit/moejit_operation.h>
 #include <moejit/moejit_state.h>
 

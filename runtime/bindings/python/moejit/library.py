@@ -9,7 +9,7 @@ import ctypes
 import functools
 import os
 import pathlib
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import TypeVar
 
 from moejit import nvrtc, records
@@ -66,6 +66,21 @@ FUNCTIONS = {
     "moejit_layer_experts": (_Code, (_Handle, _Record(records.Call))),
     "moejit_layer_quantize_grad": (_Code, (_Handle, _Record(records.Call))),
     "moejit_layer_experts_grad": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
+    "moejit_group_layer_create": (_Code, (c_char_p, c_size_t, c_char_p, c_int64, _Record(records.GroupLayerOptions),
+                                          _Result)),
+    "moejit_group_layer_destroy": (None, (_Handle,)),
+    "moejit_group_layer_get_info": (_Code, (_Handle, _Record(records.GroupLayerInfo))),
+    "moejit_group_layer_get_tensor": (_Code, (_Handle, c_size_t, _Record(records.TensorInfo))),
+    "moejit_group_adopt": (_Code, (_Handle, _Handle, _Record(records.GroupMember), c_size_t, _Result)),
+    "moejit_group_destroy": (None, (_Handle,)),
+    "moejit_group_status": (_Code, (_Handle, POINTER(c_uint32))),
+    "moejit_group_clear_status": (_Code, (_Handle, c_void_p)),
+    "moejit_group_reset": (_Code, (_Handle,)),
+    "moejit_group_layer_prepare": (_Code, (_Handle, _Handle, _Handle)),
+    "moejit_group_layer_update_weights": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_group_layer_forward": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_group_layer_backward": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
+    "moejit_device_open_simulator_group": (_Code, (c_size_t, c_int64, c_uint64, _Result, _Result)),
     "moejit_operation_create": (_Code, (c_char_p, c_size_t, c_char_p, _Record(records.OperationOptions), _Result)),
     "moejit_operation_destroy": (None, (_Handle,)),
     "moejit_operation_get_info": (_Code, (_Handle, _Record(records.OperationInfo))),

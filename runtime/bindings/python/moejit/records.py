@@ -26,6 +26,7 @@ ERROR_CODES = {
     "workspace_too_small": 23, "simulator_fault": 24, "device_status": 25, "check_failed": 26, "internal": 27,
     "compiler_fault": 28, "interrupted": 29, "stream_capture": 30,
     "tuning_outdated": 31,
+    "invalid_state": 32,
 }
 
 WarnFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
@@ -235,6 +236,28 @@ class Call(Record):
     ]
 
 
+class GroupLayerOptions(Record):
+    _fields_ = [("struct_size", c_size_t), ("timeout_ms", c_int64)]
+
+
+class GroupLayerInfo(Record):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("identity", c_char_p),
+        ("ranks", c_int64),
+        ("rank", c_int64),
+        ("max_tokens", c_int64),
+        ("memory_bytes", c_int64),
+        ("workspace_bytes", c_int64),
+        ("saved_bytes", c_int64),
+        ("tensor_count", c_size_t),
+    ]
+
+
+class GroupMember(ctypes.Structure):
+    _fields_ = [("base", c_void_p), ("bytes", c_int64), ("identity", c_char_p)]
+
+
 class HuggingFaceOptions(Record):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -278,6 +301,9 @@ RECORDS = {
     "moejit_tensor_place": TensorPlace,
     "moejit_tensor": NamedTensor,
     "moejit_call": Call,
+    "moejit_group_layer_options": GroupLayerOptions,
+    "moejit_group_layer_info": GroupLayerInfo,
+    "moejit_group_member": GroupMember,
     "moejit_hugging_face_options": HuggingFaceOptions,
     "moejit_description_info": DescriptionInfo,
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The part of the C interface for layers whose experts a group of ranks shares, GPUs of one host
+// that reach each other's memory: docs/expert-parallelism.md. <moejit/moejit.h> says what holds for
+// all functions and records.
+
+// NOLINTBEGIN: C, not C++
+
+#include "moejit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// One rank's part of a layer, and one rank's end of a group.
+typedef struct moejit_group_layer moejit_group_layer;
+typedef struct moejit_group moejit_group;
+
+typedef struct moejit_group_layer_options {
+  size_t struct_size;
+  int64_t timeout_ms;  // of each wait for a peer; 0: 10000
+} moejit_group_layer_options;
+
+// Plans rank `rank` of the layer that `json` [json_bytes] describes, which has "expert_parallel",
+// for a target ("cuda", "sim"). Needs no device. `options` may be NULL. Errors: those of
+// moejit_layer_create(); MOEJIT_ERROR_UNSUPPORTED also for a layer without "expert_parallel", or a
+// rank that it does not have.
+MOEJIT_API moejit_error_code moejit_group_layer_create(const char* json, size_t json_bytes,
+                                                       const char* target, int64_t rank,
+                                                       const moejit_group_layer_options* options,
+                                                       moejit_group_layer** layer);
+MOEJIT_API void moejit_group_layer_destroy(moejit_group_layer* layer);
+
+typedef struct moejit_group_layer_info {
+  size_t struct_size;
+  // What all ranks of a group have to agree on, a line "name=value" for each field. Valid as long
+  // as the layer.
+  const char* identity;
+  int64_t ranks;
+  int64_t rank;
+  int64_t max_tokens;       // of a rank
+  int64_t memory_bytes;     // that each rank gives to the group
+  int64_t workspace_bytes;  // of a call, whatever its T
+  int64_t saved_bytes;      // that forward leaves for backward; 0 without backward
+  size_t tensor_count;      // of the caller's tensors
+} moejit_group_layer_info;
+MOEJIT_API moejit_error_code moejit_group_layer_get_info(const moejit_group_layer* layer,
+                                                         moejit_group_layer_info* info);
+
+// Tells about a caller's tensor by its index, below tensor_count: "x", "topk_ids", ..., and the
+// weights and gradients of this rank's experts.
+MOEJIT_API moejit_error_code moejit_group_layer_get_tensor(const moejit_group_layer* layer,
+                                                           size_t index, moejit_tensor_info* info);
+
+// The memory of one rank, as this process reaches it: peer pointers of torch's symmetric memory, of
+// NCCL windows, of NVSHMEM, or of another GPU of this process.
+typedef struct moejit_group_member {
+  void* base;     // a multiple of 256
+  int64_t bytes;  // at least memory_bytes
+  const char*
+      identity;  // of the rank's layer; NULL in all members: the caller compares them itself
+} moejit_group_member;
+
+// Makes this rank's end of a group on a device: members[r] is the memory of rank r, which stays the
+// caller's and must live until all ranks are done with it. Fills this rank's memory with zeros and
+// waits for that: no rank may make a call before all have adopted. Layers whose exchanges are equal
+// may share a group. Errors: MOEJIT_ERROR_INVALID_VALUE for another number of members than ranks,
+// and for memory that is null, unaligned, too small, or given twice; _TENSOR_MISMATCH, with the
+// field and the ranks, for identities that differ.
+MOEJIT_API moejit_error_code moejit_group_adopt(const moejit_group_layer* layer,
+                                                moejit_device* device,
+                                                const moejit_group_member* members,
+                                                size_t member_count, moejit_group** group);
+// Destroys a group. Calls of layers that still have it are MOEJIT_ERROR_INVALID_STATE.
+MOEJIT_API void moejit_group_destroy(moejit_group* group);
+
+// Bits of the status word of a group, beside those of moejit.h: a rank was not heard of in time,
+// and which; rank r has the bit MOEJIT_STATUS_FIRST_RANK << r.
+enum { MOEJIT_STATUS_SILENT_RANK = 256, MOEJIT_STATUS_FIRST_RANK = 65536 };
+
+// Returns the status word after the calls before it on the default stream; wait for other streams
+// before. All ranks have the same word after a call, but for silent ranks. After a silent rank
+// calls are MOEJIT_ERROR_INVALID_STATE until moejit_group_reset().
+MOEJIT_API moejit_error_code moejit_group_status(moejit_group* group, uint32_t* status);
+// Clears the word in the order of the stream; all ranks do so between the same two calls.
+MOEJIT_API moejit_error_code moejit_group_clear_status(moejit_group* group, void* stream);
+// Makes a group work again after a silent rank or a call that failed in the middle. No rank may be
+// in a call, and none may make one before all are reset.
+MOEJIT_API moejit_error_code moejit_group_reset(moejit_group* group);
+
+// Compiles and loads the layer's kernels for the group's device, as moejit_layer_prepare() does.
+// MOEJIT_ERROR_INVALID_VALUE: the group was adopted for another rank or another exchange.
+MOEJIT_API moejit_error_code moejit_group_layer_prepare(moejit_group_layer* layer,
+                                                        moejit_engine* engine, moejit_group* group);
+
+// Run the calls of a prepared layer, as those of moejit_layer_... do: all ranks make the same calls
+// of a group in the same order, each with a T of its own from 0 to max_tokens, on one stream or
+// streams that wait for each other. "topk_ids" are ids of all experts; backward takes those of its
+// forward call again. Bits go to the group's word instead of a tensor "status". Errors: those of
+// moejit_layer_..., and MOEJIT_ERROR_INVALID_STATE for backward before any forward and for a group
+// that is destroyed, was left by a rank, or is in a call of another thread.
+MOEJIT_API moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* layer,
+                                                               const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_group_layer_forward(moejit_group_layer* layer,
+                                                        const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_group_layer_backward(moejit_group_layer* layer,
+                                                         moejit_gradient_mode mode,
+                                                         const moejit_call* call);
+
+// Opens 1 to 8 simulated GPUs that reach each other's memory, and tells the memory of each, of so
+// many bytes. Kernels run when somebody waits for a device: make the calls of all ranks before. The
+// memory lives as long as one of the devices. `seed` decides every order.
+MOEJIT_API moejit_error_code moejit_device_open_simulator_group(size_t ranks, int64_t memory_bytes,
+                                                                uint64_t seed,
+                                                                moejit_device** devices,
+                                                                void** memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+// NOLINTEND
