@@ -13,11 +13,17 @@ struct DTypeRow {
 };
 
 constexpr std::array kDTypes = {
-    DTypeRow{DType::kBF16, "BF16", 2},      DTypeRow{DType::kF16, "F16", 2},
-    DTypeRow{DType::kF32, "F32", 4},        DTypeRow{DType::kF8E4M3, "F8_E4M3", 1},
-    DTypeRow{DType::kF8E5M2, "F8_E5M2", 1}, DTypeRow{DType::kI32, "I32", 4},
-    DTypeRow{DType::kI64, "I64", 8},        DTypeRow{DType::kU8, "U8", 1},
-    DTypeRow{DType::kU32, "U32", 4},        DTypeRow{DType::kF8E8M0, "F8_E8M0", 1},
+    DTypeRow{DType::kBF16, "BF16", 2},
+    DTypeRow{DType::kF16, "F16", 2},
+    DTypeRow{DType::kF32, "F32", 4},
+    DTypeRow{DType::kF8E4M3, "F8_E4M3", 1},
+    DTypeRow{DType::kF8E5M2, "F8_E5M2", 1},
+    DTypeRow{DType::kI32, "I32", 4},
+    DTypeRow{DType::kI64, "I64", 8},
+    DTypeRow{DType::kU8, "U8", 1},
+    DTypeRow{DType::kU32, "U32", 4},
+    DTypeRow{DType::kF8E8M0, "F8_E8M0", 1},
+    DTypeRow{DType::kF4E2M1x2, "F4_E2M1X2", 1},
 };
 
 const DTypeRow& row_of(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }

@@ -19,6 +19,7 @@
 #include "compiler/kernels/take_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
+#include "compiler/kernels/two_level_cast.h"
 #include "compiler/kernels/unpermute_dprobs.h"
 #include "compiler/kernels/update_scales.h"
 
@@ -36,7 +37,7 @@ using KernelSpec =
                  MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
                  CombinePushSpec, CombineSumSpec, DispatchPermuteSpec, CombineRowsSpec,
-                 TakeScalesSpec, UpdateScalesSpec>;
+                 TakeScalesSpec, UpdateScalesSpec, TwoLevelCastSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -41,7 +41,8 @@ enum class Layout {
   kScalesCompact,   // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
   kScalesTiles,     // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
   kScalesColumns,   // scale_inv [blocks of 128 tokens, columns], those of a block contiguous
-  kScalesGroups,    // E8M0 [rows, 4 ceil(columns / 128)], or [blocks of 32 tokens, columns]
+  kScalesGroups,    // E8M0 [rows, 4 ceil(columns / 128)], or [blocks of 32 tokens, columns];
+                    // E4M3 [rows, 8 ceil(columns / 128)], or [columns, blocks of 16 tokens]
   kScalesSwizzled,  // tiles of 128 rows by 4 scales in the order of Blackwell's GEMMs
 };
 

@@ -2,6 +2,7 @@
 #include "cli/check/gathered_rows.h"
 #include "cli/check/kernel_checks.h"
 #include "runtime/reference/microscaling.h"
+#include "runtime/reference/two_level.h"
 
 #include <fmt/core.h>
 
@@ -67,6 +68,16 @@ void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& 
                         .cols = spec.columns,
                         .q = {},
                         .scale = copy_elements<uint8_t>(tensors.at("input"))};
+  if (spec.group == 16) {
+    const HostTensor& input = tensors.at("input");
+    const std::span<const uint8_t> given = elements<uint8_t>(input);
+    const std::vector<uint8_t> wanted =
+        spec.of_columns
+            ? reference::swizzled_column_scales(
+                  given, spec.columns, reference::kTwoLevelBlock * input.shape.back(), groups)
+            : reference::swizzled_row_scales(given, spec.columns, groups);
+    return check_bytes("output", wanted, 512, tensors, list);
+  }
   const int64_t rows = groups.output_offs.back();
   check_bytes("output",
               spec.of_columns ? reference::swizzle_column_scales(scales, groups, rows, 0)

@@ -8,6 +8,7 @@
 #include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/activation_gradient.h"
+#include "runtime/reference/two_level.h"
 
 #include <algorithm>
 #include <cmath>
@@ -61,6 +62,22 @@ void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors
         amax_of_sets(row_of(input, static_cast<int64_t>(i) / spec.top_k, spec.columns));
     if (!probs.empty() && probs[i] == 0.0f) std::ranges::fill(amax, 0.0f);
     std::ranges::copy(amax, wanted.begin() + row_map[i] * sets);
+  }
+  list.floats(tensors, "output", wanted);
+}
+
+void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                     CheckList& list) {
+  const std::span<const uint16_t> input = tensors.view<uint16_t>("input");
+  const std::vector<int64_t> experts = experts_of_rows(tensors.route());
+  // Rows of no group are never written.
+  std::vector<float> wanted = copy_elements<float>(tensors.at("output"));
+  const int64_t sets = (spec.columns + kSet - 1) / kSet;
+  for (size_t row = 0; row < experts.size(); ++row) {
+    const auto at = static_cast<int64_t>(row);
+    std::vector<float> amax = amax_of_sets(row_of(input, at, spec.columns));
+    if (experts[row] < 0) std::ranges::fill(amax, 0.0f);
+    std::ranges::copy(amax, wanted.begin() + at * sets);
   }
   list.floats(tensors, "output", wanted);
 }
@@ -179,7 +196,9 @@ void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& t
          i < std::min((first + count) * static_cast<size_t>(spec.magnitudes), amax.size()); ++i)
       largest = std::max(largest, amax[i]);
     const reference::ExpertScale scale =
-        reference::expert_scale(largest, fp8_format(spec.format), spec.is_power_of_two);
+        spec.format == compiler::DType::kF4E2M1x2
+            ? reference::two_level_expert_scale(largest)
+            : reference::expert_scale(largest, fp8_format(spec.format), spec.is_power_of_two);
     scales.push_back(scale.scale);
     inverses.push_back(scale.scale_inv);
   }

@@ -78,7 +78,9 @@ QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTen
 
 void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has("input")) return;
-  if (spec.quantize == QuantizeStage::kAmax) return check_permuted_amax(spec, tensors, list);
+  if (spec.quantize == QuantizeStage::kAmax)
+    return spec.store == StoreStage::kGroupedRows ? check_rows_amax(spec, tensors, list)
+                                                  : check_permuted_amax(spec, tensors, list);
   if (spec.quantize == QuantizeStage::kExpert) {
     check_permuted_cast(spec, tensors, list);
     return check_what_moves_along(spec, tensors, tensors.route(), probs_of(tensors), list);

@@ -23,6 +23,9 @@ struct ValueRows {
 // record.
 void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
+// Checks the largest magnitudes of bf16 rows in the order of experts; those of pad rows are 0.
+void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                     CheckList& list);
 void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
 void check_values_amax(const ValueRows& values, const KernelTensors& tensors, CheckList& list);

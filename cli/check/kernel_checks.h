@@ -23,6 +23,8 @@ void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& ten
                   CheckList& list);
 void check_kernel(const compiler::BlockCastSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::TwoLevelCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::GroupColumnsSpec& spec, const KernelTensors& tensors,

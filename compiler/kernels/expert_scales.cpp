@@ -38,7 +38,16 @@ constexpr std::array kNumbers = {MOEJIT_NUMBER(ExpertScalesParams, rows),
 constexpr ParamRecord kRecord{"expert_scales", sizeof(ExpertScalesParams), kPointers, {}, kNumbers};
 static_assert(is_complete(kRecord));
 
-float largest_number(DType format) { return format == DType::kF8E5M2 ? 57344.0f : 448.0f; }
+// Returns the largest number of the format; of E2M1, times the largest scale of a block.
+float largest_number(DType format) {
+  if (format == DType::kF4E2M1x2) return 6.0f * 448.0f;
+  return format == DType::kF8E5M2 ? 57344.0f : 448.0f;
+}
+
+std::string_view format_text(DType format) {
+  if (format == DType::kF4E2M1x2) return "e2m1";
+  return format == DType::kF8E5M2 ? "e5m2" : "e4m3";
+}
 
 }  // namespace
 
@@ -75,7 +84,7 @@ const ParamRecord& KernelKind<ExpertScalesSpec>::record(const ExpertScalesSpec&)
 template <>
 KernelText KernelKind<ExpertScalesSpec>::text(const ExpertScalesSpec& spec) {
   return {
-      .types = spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3",
+      .types = std::string(format_text(spec.format)),
       .tile = fmt::format("m{}", spec.magnitudes),
       .summary = fmt::format("largest magnitudes of {} to one scale for each expert, {}",
                              spec.has_rows ? "rows" : "matrices",
@@ -87,7 +96,9 @@ KernelText KernelKind<ExpertScalesSpec>::text(const ExpertScalesSpec& spec) {
               integer_constant("kMagnitudes", static_cast<int32_t>(spec.magnitudes),
                                spec.has_rows ? "of a row" : "of a matrix"),
               float_bits_constant("kMaxBits", largest_number(spec.format),
-                                  "the largest number of the format"),
+                                  spec.format == DType::kF4E2M1x2
+                                      ? "the largest number times the largest of E4M3"
+                                      : "the largest number of the format"),
               bool_constant("kPowerOfTwo", spec.is_power_of_two,
                             "scales are rounded down to powers of two"),
               integer_constant("kThreads", spec.threads, "per CTA"),

@@ -11,7 +11,7 @@ namespace moejit::compiler {
 // Finds one scale for each expert from the largest magnitudes of its rows, or of its matrix:
 // the format's largest number over the largest of them (docs/recipes.md). A CTA takes an expert.
 struct ExpertScalesSpec {
-  DType format = DType::kF8E4M3;  // or kF8E5M2
+  DType format = DType::kF8E4M3;  // or kF8E5M2, or kF4E2M1x2 below scales of blocks
   int64_t magnitudes = 0;         // of a row, or of a matrix
   bool has_rows = true;           // whether counts and offs say which rows an expert has
   bool is_power_of_two = false;   // whether scales are rounded down to powers of two

@@ -279,6 +279,8 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
     case LoadStage::kQuantizedRows: break;
   }
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
+  if (spec.store == StoreStage::kGroupedRows)
+    return {.min_bytes = rows.routed * input_row + rows.padded * row_bytes};
   const int64_t permuted = permuted_bytes(spec, rows, choices);
   if (spec.store == StoreStage::kPermuted)
     return {.min_bytes = rows.routed_tokens * input_row + permuted};

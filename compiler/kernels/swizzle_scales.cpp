@@ -4,6 +4,7 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/two_level_cast.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/swizzle_scales_params.h"
 
@@ -13,8 +14,10 @@
 namespace moejit::compiler {
 
 std::string to_string(const SwizzleScalesSpec& s) {
-  return fmt::format("swizzle_scales of={} local_experts={} columns={}",
-                     s.of_columns ? "columns" : "rows", s.local_experts, s.columns);
+  return fmt::format("swizzle_scales of={} {}local_experts={} columns={}",
+                     s.of_columns ? "columns" : "rows",
+                     s.group == 32 ? std::string() : fmt::format("group={} ", s.group),
+                     s.local_experts, s.columns);
 }
 
 namespace {
@@ -31,9 +34,9 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(SwizzleScalesParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(SwizzleScalesParams, rows),
-                                 MOEJIT_NUMBER(SwizzleScalesParams, output_columns),
-                                 MOEJIT_NUMBER(SwizzleScalesParams, call.tokens)};
+constexpr std::array kNumbers = {
+    MOEJIT_NUMBER(SwizzleScalesParams, rows), MOEJIT_NUMBER(SwizzleScalesParams, output_columns),
+    MOEJIT_NUMBER(SwizzleScalesParams, pitch), MOEJIT_NUMBER(SwizzleScalesParams, call.tokens)};
 
 constexpr ParamRecord kRecord{
     "swizzle_scales", sizeof(SwizzleScalesParams), kPointers, {}, kNumbers};
@@ -41,7 +44,19 @@ static_assert(is_complete(kRecord));
 
 constexpr int64_t kTile = 128, kBandTiles = 8;
 
-int64_t tiles_of(const SwizzleScalesSpec& spec) { return ceil_div(spec.columns, kTile); }
+// Returns the tiles of 128 tokens.
+int64_t tiles_of(const SwizzleScalesSpec& spec) {
+  return ceil_div(spec.columns, kTile) * (32 / spec.group);
+}
+
+bool is_transposed(const SwizzleScalesSpec& spec) { return spec.of_columns && spec.group == 16; }
+
+std::string scales_type(const SwizzleScalesSpec& spec) {
+  if (is_transposed(spec)) return "ScalesOfTransposedColumns<kColumns>";
+  if (spec.of_columns) return "ScalesOfColumns<kColumns>";
+  return spec.group == 32 ? "ScalesOfRows<kColumns>"
+                          : fmt::format("ScalesOfRows<kColumns, {}>", spec.group);
+}
 
 }  // namespace
 
@@ -58,9 +73,10 @@ int64_t KernelKind<SwizzleScalesSpec>::busy(const SwizzleScalesSpec& spec, const
 
 template <>
 std::vector<KernelNumber> KernelKind<SwizzleScalesSpec>::numbers(const SwizzleScalesSpec&,
-                                                                 const CallBounds&) {
+                                                                 const CallBounds& bounds) {
   return {{.role = "rows", .dim = CallDim::kRows},
           {.role = "output_columns", .dim = CallDim::kColumns},
+          {.role = "pitch", .dim = {}, .value = two_level_pitch(bounds.max_permuted_rows)},
           kCallTokens};
 }
 
@@ -79,18 +95,16 @@ const ParamRecord& KernelKind<SwizzleScalesSpec>::record(const SwizzleScalesSpec
 template <>
 KernelText KernelKind<SwizzleScalesSpec>::text(const SwizzleScalesSpec& spec) {
   return {
-      .types = "e8m0",
+      .types = spec.group == 32 ? "e8m0" : "e4m3",
       .tile = "128x4",
-      .summary = fmt::format("E8M0 scales of {} to tiles of 128x4 of their experts",
-                             spec.of_columns ? "32 tokens of a column" : "32 columns of a row"),
+      .summary = fmt::format("{} scales of {} {} to tiles of 128x4 of their experts",
+                             spec.group == 32 ? "E8M0" : "E4M3", spec.group,
+                             spec.of_columns ? "tokens of a column" : "columns of a row"),
       .includes = {"cast/swizzle_scales.cuh"},
       .params = "SwizzleScalesParams",
       .constants = {integer_constant("kGroups", spec.local_experts, "groups of rows"),
                     integer_constant("kColumns", spec.columns, "of the rows that were cast")},
-      .types_used = {{"Kernel",
-                      "SwizzleScales",
-                      {"kGroups", "kColumns",
-                       spec.of_columns ? "ScalesOfColumns<kColumns>" : "ScalesOfRows<kColumns>"}}},
+      .types_used = {{"Kernel", "SwizzleScales", {"kGroups", "kColumns", scales_type(spec)}}},
   };
 }
 

@@ -21,6 +21,7 @@ CUtensorMapDataType data_type_of(compiler::DType dtype) {
     case compiler::DType::kF8E4M3:
     case compiler::DType::kF8E5M2:
     case compiler::DType::kF8E8M0:
+    case compiler::DType::kF4E2M1x2:
     case compiler::DType::kU8: break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;

@@ -62,9 +62,25 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
                                                    .matrix_rows = is_matrix ? 4096 : 0,
                                                    .columns = 2880});
   }
+  for (const CastResult result : {CastResult::kCodes, CastResult::kValues}) {
+    for (const RowSource source :
+         {RowSource::kInOrder, RowSource::kGathered, RowSource::kGatheredAll})
+      add("quantize_columns",
+          compiler::TwoLevelCastSpec{
+              .source = source, .result = result, .local_experts = 33, .columns = 7168});
+    for (const bool is_matrix : {false, true})
+      add("quantize_both", compiler::TwoLevelCastSpec{.result = result,
+                                                      .has_tiles = is_matrix,
+                                                      .casts_rows = true,
+                                                      .local_experts = 8,
+                                                      .matrix_rows = is_matrix ? 4096 : 0,
+                                                      .columns = 2880});
+  }
   for (const bool of_columns : {false, true})
-    add("swizzle_scales", compiler::SwizzleScalesSpec{
-                              .of_columns = of_columns, .local_experts = 33, .columns = 2880});
+    for (const int32_t group : {32, 16})
+      add("swizzle_scales",
+          compiler::SwizzleScalesSpec{
+              .of_columns = of_columns, .group = group, .local_experts = 33, .columns = 2880});
   for (const int32_t columns : {2048, 768, 2880}) {
     for (const bool is_whole : {true, false})
       add("activation_backward_quantize_both",

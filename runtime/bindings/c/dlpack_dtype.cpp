@@ -8,11 +8,12 @@ namespace {
 
 using compiler::DType;
 
-// kDLFloat8_e4m3fn, kDLFloat8_e5m2 and kDLFloat8_e8m0fnu of DLPack 1.1; older headers lack the
-// names.
+// kDLFloat8_e4m3fn, kDLFloat8_e5m2, kDLFloat8_e8m0fnu and kDLFloat4_e2m1fn of DLPack 1.1; older
+// headers lack the names.
 constexpr uint8_t kFloat8E4M3Fn = 10;
 constexpr uint8_t kFloat8E5M2 = 12;
 constexpr uint8_t kFloat8E8M0Fnu = 14;
+constexpr uint8_t kFloat4E2M1Fn = 17;
 
 bool is_equal(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
@@ -30,6 +31,7 @@ std::string element_name(DLDataType dtype) {
     case kFloat8E4M3Fn: return "float8_e4m3fn";
     case kFloat8E5M2: return "float8_e5m2";
     case kFloat8E8M0Fnu: return "float8_e8m0fnu";
+    case kFloat4E2M1Fn: return "float4_e2m1fn";
     default: return fmt::format("DLPack's dtype of code {} and {} bits", dtype.code, dtype.bits);
   }
 }
@@ -48,6 +50,7 @@ DLDataType dl_data_type(DType dtype) {
     case DType::kU8: return one_lane(kDLUInt, 8);
     case DType::kU32: return one_lane(kDLUInt, 32);
     case DType::kF8E8M0: return one_lane(kFloat8E8M0Fnu, 8);
+    case DType::kF4E2M1x2: return {.code = kFloat4E2M1Fn, .bits = 4, .lanes = 2};
   }
   return {};
 }
@@ -57,7 +60,8 @@ bool stands_for(DLDataType given, DType wanted) {
   switch (wanted) {
     case DType::kF8E4M3:
     case DType::kF8E5M2:
-    case DType::kF8E8M0: return is_equal(given, one_lane(kDLUInt, 8));
+    case DType::kF8E8M0:
+    case DType::kF4E2M1x2: return is_equal(given, one_lane(kDLUInt, 8));
     case DType::kU32: return is_equal(given, one_lane(kDLInt, 32));
     default: return false;
   }

@@ -33,10 +33,10 @@ struct ScaleTiles {
   int32_t count;  // of these
 };
 
-// A row of a tile is a token, with the scales of 128 of its columns.
-template <int32_t kColumns>
+// A row of a tile is a token, with the scales of four groups of its columns.
+template <int32_t kColumns, int32_t kGroup = 32>
 struct ScalesOfRows {
-  static constexpr int32_t kTiles = ceil_div(kColumns, int32_t{128});
+  static constexpr int32_t kTiles = ceil_div(kColumns, int32_t{128}) * (32 / kGroup);
 
   MOEJIT_DEVICE static uint32_t load(const SwizzleScalesParams& params, const ScaleTiles& tiles,
                                      int32_t row, int32_t tile) {
@@ -69,6 +69,30 @@ struct ScalesOfColumns {
   }
   MOEJIT_DEVICE static int64_t place(const ScaleTiles& tiles, int32_t tile) {
     return tiles.first * kTiles + int64_t{tile} * tiles.count + tiles.index;
+  }
+};
+
+// A row of a tile is a column, with its scales for 64 tokens, groups of 16, which lie side by side.
+template <int32_t kColumns>
+struct ScalesOfTransposedColumns {
+  static constexpr int32_t kTiles = 2 * ceil_div(kColumns, int32_t{128});
+
+  MOEJIT_DEVICE static uint32_t load(const SwizzleScalesParams& params, const ScaleTiles& tiles,
+                                     int32_t row, int32_t tile) {
+    const int32_t column = tile / 2 * 128 + row, first = tile % 2 * 64;
+    const auto scales = ptx::global(params.input) +
+                        (column * (params.pitch / 16) + (tiles.rows.first + first) / 16);
+    uint32_t word = 0;
+#pragma unroll
+    for (int32_t i = 0; i < 4; ++i) {
+      if (column < kColumns && first + 16 * i < tiles.rows.count) {
+        word |= static_cast<uint32_t>(ptx::load(scales + i)) << (8 * i);
+      }
+    }
+    return word;
+  }
+  MOEJIT_DEVICE static int64_t place(const ScaleTiles& tiles, int32_t tile) {
+    return tiles.first * kTiles + 2 * (int64_t{tile / 2} * tiles.count + tiles.index) + tile % 2;
   }
 };
 
