@@ -125,6 +125,19 @@ class RowOperand {
   const HostTensor& tensor_;
 };
 
+// An operand in bf16 with a scale for each expert, which complete sums meet.
+class ScaledRowOperand : public RowOperand {
+ public:
+  ScaledRowOperand(const KernelTensors& tensors, std::string_view role,
+                   std::string_view scales_role)
+      : RowOperand(tensors, role), scales_(tensors.view<float>(scales_role)) {}
+
+  float scale(size_t expert) const { return scales_[expert]; }
+
+ private:
+  std::span<const float> scales_;
+};
+
 // Maps rows of A to rows of the gradient. A's rows come in sections, each padded with rows that the
 // gradient lacks.
 class RowSections {
@@ -183,6 +196,17 @@ std::vector<float> gradient_of(const RowOperand& a, const std::vector<int64_t>& 
   return reference::bf16_weight_gradient(a.part(of_a, first, count), std::ssize(of_a),
                                          b.part(of_b, first, count), std::ssize(of_b),
                                          {.counts = {count}, .offs = {0, count}, .row_map = {}});
+}
+
+std::vector<float> gradient_of(const ScaledRowOperand& a, const std::vector<int64_t>& of_a,
+                               const ScaledRowOperand& b, const std::vector<int64_t>& of_b,
+                               size_t expert, int64_t first, int32_t count) {
+  const RowOperand &a_rows = a, &b_rows = b;
+  std::vector<float> sums = gradient_of(a_rows, of_a, b_rows, of_b, expert, first, count);
+  if (count == 0) return sums;  // whatever the scales
+  const float factor = a.scale(expert) * b.scale(expert);
+  for (float& sum : sums) sum *= factor;
+  return sums;
 }
 
 // Chosen elements of the gradient, with their wanted values.
@@ -253,6 +277,10 @@ void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& t
   if (adds && tensors.before("d") == nullptr) return;
   if (spec.scales == GradientScales::kNone) {
     const RowOperand a(tensors, "a"), b(tensors, "b");
+    return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+  }
+  if (has_bf16_end_scales(spec)) {
+    const ScaledRowOperand a(tensors, "a", "a_scale_inv"), b(tensors, "b", "b_scale_inv");
     return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
   }
   if (has_end_scales(spec)) {

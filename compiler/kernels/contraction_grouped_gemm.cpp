@@ -15,11 +15,16 @@
 namespace moejit::compiler {
 
 DType operands_of(const ContractionGroupedGemmSpec& spec) {
-  return spec.scales == GradientScales::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const bool is_bf16 = spec.scales == GradientScales::kNone || spec.has_bf16_operands;
+  return is_bf16 ? DType::kBF16 : DType::kF8E4M3;
 }
 
 DType a_format(const ContractionGroupedGemmSpec& spec) {
   return spec.is_a_e5m2 ? DType::kF8E5M2 : operands_of(spec);
+}
+
+bool has_bf16_end_scales(const ContractionGroupedGemmSpec& spec) {
+  return has_end_scales(spec) && operands_of(spec) == DType::kBF16;
 }
 
 bool has_end_scales(const ContractionGroupedGemmSpec& spec) {
@@ -62,7 +67,10 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
   return fmt::format(
       "contraction_grouped_gemm {}scales={} {}output={} local_experts={} rows={} {}n={} "
       "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}",
-      s.is_a_e5m2 ? "a=F8_E5M2 " : "", to_string(s.scales),
+      s.is_a_e5m2              ? "a=F8_E5M2 "
+      : has_bf16_end_scales(s) ? "operands=BF16 "
+                               : "",
+      to_string(s.scales),
       has_end_scales(s) ? fmt::format("accumulation={} ", to_string(s.accumulation))
                         : std::string(),
       to_string(s.output), s.local_experts, s.rows, sections, s.n, s.wide_tiles, s.wide_columns,

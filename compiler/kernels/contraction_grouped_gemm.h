@@ -34,7 +34,8 @@ struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;  // kFast only with complete sums scaled
-  bool is_a_e5m2 = false;  // whether A has gradients in e5m2, beside an e4m3 B
+  bool is_a_e5m2 = false;          // whether A has gradients in e5m2, beside an e4m3 B
+  bool has_bf16_operands = false;  // kTensor: read as with kNone, which has them anyway
   int32_t local_experts = 0;
   int32_t rows = 0;      // rows of A, in sections of whole tiles
   int32_t sections = 1;  // if more than 1, D has the first section_rows rows of each section
@@ -58,6 +59,9 @@ DType a_format(const ContractionGroupedGemmSpec& spec);
 
 // Returns whether scales do not change along the contraction, so that complete sums meet them.
 bool has_end_scales(const ContractionGroupedGemmSpec& spec);
+
+// Returns whether complete sums of bf16 products, which are one chain, meet scales.
+bool has_bf16_end_scales(const ContractionGroupedGemmSpec& spec);
 
 // Returns the rows of D in each section.
 int32_t result_rows(const ContractionGroupedGemmSpec& spec);

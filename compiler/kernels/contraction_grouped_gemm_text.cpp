@@ -24,7 +24,7 @@ ScalingText end_scaling_of(const ContractionGroupedGemmSpec& spec, const std::st
       .includes = {"gemm/epilogue_scaled.cuh", "gemm/no_scales.cuh"},
       .scales = "NoScales",
       .mainloop = {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}}};
-  if (spec.accumulation == GemmAccumulation::kFast) {
+  if (spec.accumulation == GemmAccumulation::kFast || has_bf16_end_scales(spec)) {
     scaling.includes.emplace_back("gemm/accumulating_mainloop.cuh");
     scaling.mainloop = {"Mainloop", "AccumulatingMainloop", {multiply}};
   }
@@ -32,7 +32,10 @@ ScalingText end_scaling_of(const ContractionGroupedGemmSpec& spec, const std::st
 }
 
 ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
-  const std::string multiply = spec.is_a_e5m2 ? "MultiplyBlockedE5m2E4m3" : "MultiplyBlockedE4m3";
+  const std::string multiply = operands_of(spec) == DType::kBF16
+                                   ? "MultiplyBf16<ptx::Major::kMn, ptx::Major::kMn>"
+                               : spec.is_a_e5m2 ? "MultiplyBlockedE5m2E4m3"
+                                                : "MultiplyBlockedE4m3";
   switch (spec.scales) {
     case GradientScales::kTile:
       return {.includes = {"gemm/tile_scales.cuh"},
@@ -47,9 +50,7 @@ ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
     case GradientScales::kNone:
       return {.includes = {"gemm/accumulating_mainloop.cuh", "gemm/no_scales.cuh"},
               .scales = "NoScales",
-              .mainloop = {"Mainloop",
-                           "AccumulatingMainloop",
-                           {"MultiplyBf16<ptx::Major::kMn, ptx::Major::kMn>"}}};
+              .mainloop = {"Mainloop", "AccumulatingMainloop", {multiply}}};
   }
   return {};
 }
@@ -85,7 +86,8 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
     constants.insert(
         constants.end() - 2,
         integer_constant("kBlocksPerPromotion", 1, "steps added up before they are scaled"));
-  } else if (has_end_scales(spec) && spec.accumulation == GemmAccumulation::kFp32) {
+  } else if (has_end_scales(spec) && !has_bf16_end_scales(spec) &&
+             spec.accumulation == GemmAccumulation::kFp32) {
     constants.insert(constants.end() - 2,
                      integer_constant("kBlocksPerPromotion", 1, "steps that are one partial sum"));
   }

@@ -16,9 +16,11 @@ tl::unexpected<Error> refuse(std::string_view part, std::string_view got, std::s
 
 Result<void> check_grouped_gemm(const GroupedGemmSpec& problem) {
   const std::string_view scales = to_string(problem.scales);
-  if (problem.operands == DType::kBF16 && problem.scales != GemmScales::kNone)
+  if (problem.operands == DType::kBF16 && problem.scales != GemmScales::kNone &&
+      problem.scales != GemmScales::kTensor)
     return refuse("scales", scales, "operands in BF16",
-                  "bf16 operands have none; scales belong to e4m3 operands");
+                  "bf16 operands have none, or one for each expert: tensor; other scales belong to "
+                  "e4m3 operands");
   if (problem.operands != DType::kBF16 && problem.scales == GemmScales::kNone)
     return refuse("scales", scales, fmt::format("operands in {}", to_string(problem.operands)),
                   "without scales operands are bf16");

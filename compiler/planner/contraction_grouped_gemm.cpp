@@ -93,6 +93,13 @@ Result<void> check(const ContractionGroupedGemmSpec& problem) {
     return refuse("accumulation", to_string(problem.accumulation),
                   "only sums that meet their scales when they are complete may be one chain: "
                   "tensor, row_column");
+  if (problem.has_bf16_operands && problem.scales != GradientScales::kTensor &&
+      problem.scales != GradientScales::kNone)
+    return refuse("a", to_string(DType::kBF16),
+                  "bf16 operands have no scales, or one for each expert: none, tensor");
+  if (problem.accumulation == GemmAccumulation::kFast && has_bf16_end_scales(problem))
+    return refuse("accumulation", to_string(problem.accumulation),
+                  "the tensor cores add bf16 products in fp32 at full speed");
   if (problem.is_a_e5m2 && !has_end_scales(problem))
     return refuse("a", to_string(a_format(problem)),
                   "gradients in e5m2 have the scales tensor or row_column");
@@ -115,7 +122,7 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   if (spec.is_interleaved)
     reasons.emplace_back(
         "rows of gate and up alternate in the gradient: tensor copies put them so");
-  if (spec.scales == GradientScales::kNone)
+  if (operands_of(spec) == DType::kBF16)
     reasons.emplace_back(
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");
   if (has_end_scales(spec))

@@ -48,7 +48,10 @@ std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean
   return fmt::format(
       "contraction_grouped_gemm {}scales={} {}output={} local_experts={} sections={} rows={} "
       "{}n={} columns={}",
-      problem.is_a_e5m2 ? "a=F8_E5M2 " : "", to_string(problem.scales),
+      problem.is_a_e5m2              ? "a=F8_E5M2 "
+      : has_bf16_end_scales(problem) ? "operands=BF16 "
+                                     : "",
+      to_string(problem.scales),
       problem.accumulation == GemmAccumulation::kFast ? "accumulation=fast " : "",
       to_string(problem.output), problem.local_experts, problem.sections, problem.rows,
       problem.is_interleaved ? "interleaved=true " : "", problem.n,

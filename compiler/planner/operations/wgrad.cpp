@@ -15,8 +15,8 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
                        const KernelContext& context) {
   const CallBounds& bounds = context.bounds;
   const Port &a = read_of(operation, "a"), &b = read_of(operation, "b");
-  const int64_t padded = wgrad.problem.scales == GradientScales::kNone ? bounds.max_permuted_rows
-                                                                       : gradient_columns(bounds);
+  const int64_t padded = operands_of(wgrad.problem) == DType::kBF16 ? bounds.max_permuted_rows
+                                                                    : gradient_columns(bounds);
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(mean_rows(bounds), padded) / bounds.groups);
   KernelPlan kernel = contraction_grouped_gemm_kernel(

@@ -136,6 +136,9 @@ std::vector<EndScaledKind> kinds() {
       {.scales = GemmScales::kNone},
       {.scales = GemmScales::kNone, .is_swapped = true},
       {.scales = GemmScales::kNone, .b_major = compiler::Major::kMn},
+      {.scales = GemmScales::kTensor, .is_bf16 = true},
+      {.scales = GemmScales::kTensor, .is_swapped = true, .is_bf16 = true},
+      {.scales = GemmScales::kTensor, .b_major = compiler::Major::kMn, .is_bf16 = true},
   };
   if (!kOnGpu) return all;
   for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn}) {
@@ -173,7 +176,9 @@ std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
                      kind.param.is_swapped ? "_swapped" : "",
                      kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
-                     kind.param.is_a_e5m2 ? "_e5m2" : "");
+                     kind.param.is_a_e5m2 ? "_e5m2"
+                     : kind.param.is_bf16 ? "_bf16"
+                                          : "");
 }
 
 std::vector<EndScaledKind> kinds_with_scales() {
@@ -184,8 +189,9 @@ std::vector<EndScaledKind> kinds_with_scales() {
 
 std::vector<EndScaledKind> kinds_with_short_chains() {
   std::vector<EndScaledKind> all = kinds_with_scales();
-  std::erase_if(
-      all, [](const EndScaledKind& kind) { return kind.accumulation == GemmAccumulation::kFast; });
+  std::erase_if(all, [](const EndScaledKind& kind) {
+    return kind.is_bf16 || kind.accumulation == GemmAccumulation::kFast;
+  });
   return all;
 }
 

@@ -223,17 +223,17 @@ EndScaledOperands random_operands(const GroupedGemmSpec& spec, const Route& rout
 GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t experts,
                                            int32_t sections, int32_t section_n, int32_t k,
                                            int64_t largest_group) {
-  const GroupedGemmSpec problem{.operands = kind.scales == GemmScales::kNone
-                                                ? compiler::DType::kBF16
-                                                : compiler::DType::kF8E4M3,
-                                .is_a_e5m2 = kind.is_a_e5m2,
-                                .scales = kind.scales,
-                                .accumulation = kind.accumulation,
-                                .b_major = kind.b_major,
-                                .local_experts = experts,
-                                .sections = sections,
-                                .section_n = section_n,
-                                .k = k};
+  const bool is_bf16 = kind.scales == GemmScales::kNone || kind.is_bf16;
+  const GroupedGemmSpec problem{
+      .operands = is_bf16 ? compiler::DType::kBF16 : compiler::DType::kF8E4M3,
+      .is_a_e5m2 = kind.is_a_e5m2,
+      .scales = kind.scales,
+      .accumulation = kind.accumulation,
+      .b_major = kind.b_major,
+      .local_experts = experts,
+      .sections = sections,
+      .section_n = section_n,
+      .k = k};
   EXPECT_TRUE(succeeded(compiler::check_grouped_gemm(problem)));
   return kind.is_swapped ? compiler::choose_swapped_tiles(problem, largest_group)
                          : compiler::choose_tiles(problem);

@@ -33,6 +33,7 @@ struct EndScaledKind {
   bool is_swapped = false;
   compiler::Major b_major = compiler::Major::kK;
   bool is_a_e5m2 = false;
+  bool is_bf16 = false;  // kTensor: whether operands are bf16
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

@@ -341,8 +341,12 @@ std::vector<Refused> refused_problems() {
   const auto add = [&](const GroupedGemmSpec& problem, const char* message) {
     all.push_back({problem, std::string("grouped GEMM: ") + message});
   };
-  add({.operands = DType::kBF16, .scales = GemmScales::kTensor},
-      "scales \"tensor\" with operands in BF16");
+  add({.operands = DType::kBF16, .scales = GemmScales::kRowColumn},
+      "scales \"row_column\" with operands in BF16");
+  add({.operands = DType::kBF16,
+       .scales = GemmScales::kTensor,
+       .accumulation = GemmAccumulation::kFast},
+      "accumulation \"fast\" with operands in BF16");
   add({.operands = DType::kF8E4M3, .scales = GemmScales::kNone},
       "scales \"none\" with operands in F8_E4M3");
   add({.scales = GemmScales::kTensor, .epilogue = GemmEpilogue::kActivationQuantize},
