@@ -21,6 +21,9 @@ enum class ScaleOf {
   k32x1,     // 32 elements of a column, which are tokens of one expert or rows of one matrix
   kRow,      // all elements of a row
   kColumn,   // all elements of a column, which are tokens of one expert
+  k1x16,     // 16 elements of a row
+  k16x1,     // 16 elements of a column, which are tokens of one expert
+  k16x16,    // a tile of a matrix; each of its rows and columns has the same scale
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
@@ -28,6 +31,7 @@ enum class ScaleRule {
   kPowerOfTwo,  // the largest power of two that keeps the elements in range (docs/recipes.md)
   kQuotient,    // the format's largest number over the largest magnitude, rounded to fp32
   kE8m0,        // the same as a byte of E8M0; 0 where all elements are 0
+  kE4m3,        // a number of E4M3, below a scale in fp32 of the expert's rows or of its matrix
 };
 
 // The number format of a class of tensors, with its scales.
@@ -54,6 +58,16 @@ constexpr bool has_scales(const Format& format) {
 // at all of them.
 constexpr bool has_expert_scale(const Format& format) { return format.scale == ScaleOf::kExpert; }
 
+// Returns whether scales of blocks lie below one of all of an expert's rows, or of its matrix. Of
+// recovered values, those of codes and scales of blocks, the latter is a factor of complete sums.
+constexpr bool has_two_levels(const Format& format) { return format.rule == ScaleRule::kE4m3; }
+// Returns whether complete sums of products meet a factor of the expert's rows, or of its matrix.
+constexpr bool has_expert_factor(const Format& format) {
+  return has_expert_scale(format) || has_two_levels(format);
+}
+// Returns whether recovered matrices are the same values along either dimension.
+constexpr bool has_square_blocks(const Format& format) { return format.scale == ScaleOf::k16x16; }
+
 // Returns the format of the codes whose values a recovered format stores.
 constexpr Format codes_of(Format format) {
   format.is_recovered = false;
@@ -69,7 +83,7 @@ constexpr DType stored_dtype(const Format& format) {
 // that are quantized already, or are rows as they are.
 constexpr bool is_cast_from_values(const Format& format) {
   return format.scale == ScaleOf::k128x1 || format.scale == ScaleOf::k32x1 ||
-         format.scale == ScaleOf::kColumn;
+         format.scale == ScaleOf::kColumn || format.scale == ScaleOf::k16x1;
 }
 
 // Returns whether a row has one scale. Columns of matrices in such a format are cast from values.
@@ -133,6 +147,24 @@ inline constexpr Format kColumns32x1{.dtype = DType::kF8E4M3,
                                      .rounds_to_bf16 = true,
                                      .is_recovered = true};
 
+// The formats of NVFP4 as Transformer Engine has them: an E4M3 scale for 16 elements along the
+// contraction, of weights for tiles of 16x16, below one of each expert.
+inline constexpr Format kRows1x16{.dtype = DType::kF4E2M1x2,
+                                  .scale = ScaleOf::k1x16,
+                                  .rule = ScaleRule::kE4m3,
+                                  .rounds_to_bf16 = true,
+                                  .is_recovered = true};
+inline constexpr Format kColumns16x1{.dtype = DType::kF4E2M1x2,
+                                     .scale = ScaleOf::k16x1,
+                                     .rule = ScaleRule::kE4m3,
+                                     .rounds_to_bf16 = true,
+                                     .is_recovered = true};
+inline constexpr Format kTiles16x16{.dtype = DType::kF4E2M1x2,
+                                    .scale = ScaleOf::k16x16,
+                                    .rule = ScaleRule::kE4m3,
+                                    .rounds_to_bf16 = true,
+                                    .is_recovered = true};
+
 // The smallest amax that torchao's row-wise casts compute a scale for: zeros get the scale 2^-48.
 inline constexpr float kRowEpsilon = 1e-12f;
 
@@ -194,7 +226,13 @@ inline constexpr Recipe Recipe::kMxfp8{.name = "mxfp8",
                                        .gradients = kRows1x32,
                                        .weights_colwise = kColumns32x1,
                                        .wgrad_operands = kColumns32x1};
-inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4", .has_kernels = false};
+inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4",
+                                       .tokens = kRows1x16,
+                                       .activations = kRows1x16,
+                                       .weights = kTiles16x16,
+                                       .gradients = kRows1x16,
+                                       .weights_colwise = kTiles16x16,
+                                       .wgrad_operands = kColumns16x1};
 
 // Returns whether the scales of a recipe may be rounded down to powers of two: quotients of the
 // values at hand.

@@ -6,11 +6,12 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns whether the operation casts rows of experts in their order, and nobody wants columns.
+// Returns whether the operation casts rows of experts in their order, nobody wants columns, and the
+// scales depend on nothing else.
 bool casts_rows_alone(const Operation& operation) {
   const auto* const cast = kind_of<CastBlocks>(operation);
-  return cast != nullptr && cast->matrix_rows == 0 && cast->source == RowSource::kInOrder &&
-         find_write(operation, "output_colwise") == nullptr;
+  return cast != nullptr && !has_two_levels(cast->format) && cast->matrix_rows == 0 &&
+         cast->source == RowSource::kInOrder && find_write(operation, "output_colwise") == nullptr;
 }
 
 // Returns whether a kernel that computes gradients can cast them on the way: all columns of a group

@@ -39,6 +39,12 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
         layer.recipe.has_history ? "follows from the steps before" : "a kernel before finds"));
     return;
   }
+  if (has_two_levels(layer.recipe.tokens)) {
+    reasons.emplace_back(
+        "permute_pad moves rows of x and dy as they are, and others cast them: the scale of an "
+        "expert, below which blocks have theirs, is known only after a look at all of its rows");
+    return;
+  }
   if (std::ranges::none_of(graph.operations, is_quantize)) {
     reasons.emplace_back("nothing is quantized: permute_pad moves rows of x and dy as they are");
     return;
@@ -139,11 +145,12 @@ void permute_again(Graph& graph) {
 std::string gathered_values_reason(const Layer& layer, bool of_x, bool of_dy) {
   return fmt::format(
       "permute and quantize_columns are one kernel: wgrad's operands are cast from {} [T, {}], "
-      "gathered, and bf16 rows are not permuted{}",
+      "gathered, and bf16 rows are not {}{}",
       of_x && of_dy ? "x and dy"
       : of_x        ? "x"
                     : "dy",
-      layer.hidden, of_x ? ": backward reads x again, which is not saved" : "");
+      layer.hidden, has_two_levels(layer.recipe.tokens) ? "read again" : "permuted",
+      of_x ? ": backward reads x again, which is not saved" : "");
 }
 
 std::string gathered_reason(const Layer& layer, bool of_x, bool of_dy, bool saves_x) {
@@ -178,6 +185,7 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
   graph.gathers_tokens = may_gather(layer);
   bool of_x = false, of_dy = false;
   for (Operation& operation : graph.operations) {
+    if (operation.phase == Phase::kForward) continue;  // which makes rows, no operands
     const Operation* const permute = find_permute(graph, operation);
     if (permute == nullptr) continue;
     (permutes_x(*permute) ? of_x : of_dy) = true;
@@ -193,7 +201,8 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
     reasons.push_back(is_cast_from_values(layer.recipe.wgrad_operands)
                           ? gathered_values_reason(layer, of_x, of_dy)
                           : gathered_reason(layer, of_x, of_dy, of_x || makes_again));
-  if (!makes_again) return;
+  // Rows in blocks below an expert's scale are saved as they were cast.
+  if (!makes_again || has_two_levels(layer.recipe.tokens)) return;
   permute_again(graph);
   reasons.push_back(fmt::format(
       "{} again for the recomputed gemm_fc1",

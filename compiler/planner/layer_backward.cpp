@@ -8,6 +8,7 @@ namespace moejit::compiler {
 namespace {
 
 GradientScales gradient_scales(const Format& operands) {
+  if (has_two_levels(operands)) return GradientScales::kTensor;
   if (!has_scales(operands)) return GradientScales::kNone;
   switch (operands.scale) {
     case ScaleOf::kNone: return GradientScales::kNone;
@@ -18,7 +19,10 @@ GradientScales gradient_scales(const Format& operands) {
     case ScaleOf::k1x128:
     case ScaleOf::k128x128:
     case ScaleOf::k1x32:
-    case ScaleOf::k32x1: break;
+    case ScaleOf::k32x1:
+    case ScaleOf::k1x16:
+    case ScaleOf::k16x1:
+    case ScaleOf::k16x16: break;
   }
   return GradientScales::kTile;
 }
@@ -66,6 +70,11 @@ void LayerGraphBuilder::permute_dy(const Format& format) {
     cast.writes.front().is_optional = true;
     return;
   }
+  if (has_two_levels(format)) {
+    permute_dy(Format{});
+    cast_operand("grad_permuted", "grad_colwise", "grad", layer_.hidden);
+    return;
+  }
   if (is_quantized(format) && !writes(data_name("dy", format)))
     append("quantize_dy",
            QuantizeRows{.columns = layer_.hidden,
@@ -78,7 +87,7 @@ void LayerGraphBuilder::permute_dy(const Format& format) {
 }
 
 // Appends dA = dD * B[e], which contracts along the rows of the forward GEMM's B: it reads a
-// transposed copy of B, or in bf16 B itself.
+// transposed copy of B, or in bf16, and of values in square blocks, B itself.
 void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                               std::string_view gradients, int32_t columns, int32_t k,
                               std::string_view output) {
@@ -89,7 +98,8 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                           .k = k};
   set_formats(problem, recipe_.gradients, format);
   if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
-  Port b = port("b", fmt::format("{}{}", weights, is_quantized(format) ? "_colwise" : ""), format);
+  const bool has_copy = is_quantized(format) && !has_square_blocks(format);
+  Port b = port("b", fmt::format("{}{}", weights, has_copy ? "_colwise" : ""), format);
   if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
   append(std::string(name), GroupedGemm{problem},
          with_groups({port("a", gradients, recipe_.gradients), std::move(b)}), {port("d", output)});
@@ -133,19 +143,22 @@ Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
 }
 
 // Returns an operand of wgrad whose values are recovered: a cast by columns of bf16 rows, which
-// stay where they are. Of dh1 the cast by rows is made with it.
+// stay where they are. Of gradients that nobody has cast by rows yet, that cast is made with it.
 Port LayerGraphBuilder::cast_operand(std::string_view rows_name, std::string_view name,
                                      std::string_view what, int32_t columns) {
   const Format& format = recipe_.wgrad_operands;
-  Port operand = port("", name, format);
+  Port operand = codes("", name, format);
+  operand.scale_inv = scales_name(rows_name, format);
   if (writes(operand.tensor)) return operand;
-  Port input = rows(rows_name, Format{});
+  std::vector<Port> reads = with_groups({rows(rows_name, Format{})});
+  if (has_two_levels(format)) reads.push_back(row_scales(rows_name, columns, format));
   std::vector<Port> casts;
-  if (rows_name == "dh1") casts.push_back(optional(port("output", rows_name, recipe_.gradients)));
-  casts.push_back(optional(port("output_colwise", name, format)));
+  if (const Port by_rows = codes("output", rows_name, recipe_.gradients); !writes(by_rows.tensor))
+    casts.push_back(optional(by_rows));
+  casts.push_back(optional(codes("output_colwise", name, format)));
   append(fmt::format("quantize_columns_{}", what),
          CastBlocks{.local_experts = layer_.local_experts, .columns = columns, .format = format},
-         with_groups({std::move(input)}), std::move(casts));
+         std::move(reads), std::move(casts));
   return operand;
 }
 
@@ -205,6 +218,8 @@ void LayerGraphBuilder::for_each_mode(const Append& append_in) {
 void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
                               const Port& a, const Port& b, std::string_view output) {
   problem.scales = gradient_scales(recipe_.wgrad_operands);
+  problem.has_bf16_operands = problem.scales == GradientScales::kTensor &&
+                              stored_dtype(recipe_.wgrad_operands) == DType::kBF16;
   problem.is_a_e5m2 =
       problem.scales == GradientScales::kTensor && recipe_.gradients.dtype == DType::kF8E5M2;
   if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;

@@ -33,10 +33,15 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
 }
 
-// Weights are cast as they lie, along either contraction.
+// Weights are cast as they lie, along either contraction, or in square blocks once for both.
 void LayerGraphBuilder::recover_weights(std::string_view name, const QuantizeWeights& kind) {
-  std::vector<Port> writes = {port("output", name, recipe_.weights)};
-  if (has_backward(layer_))
+  std::vector<Port> reads = {port("input", name), port("skip", "skip_update")};
+  if (has_two_levels(recipe_.weights)) {
+    find_weight_scales(name, kind);
+    reads.push_back(expert_scales(name));
+  }
+  std::vector<Port> writes = {codes("output", name, recipe_.weights)};
+  if (has_backward(layer_) && !has_square_blocks(recipe_.weights_colwise))
     writes.push_back(
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
   append(fmt::format("quantize_{}", name),
@@ -44,7 +49,7 @@ void LayerGraphBuilder::recover_weights(std::string_view name, const QuantizeWei
                     .matrix_rows = kind.sections * kind.section_rows,
                     .columns = kind.columns,
                     .format = recipe_.weights},
-         {port("input", name), port("skip", "skip_update")}, std::move(writes));
+         std::move(reads), std::move(writes));
 }
 
 void LayerGraphBuilder::forward() {
@@ -73,7 +78,7 @@ void LayerGraphBuilder::forward() {
 }
 
 void LayerGraphBuilder::quantize_x() {
-  if (!is_quantized(recipe_.tokens) || has_expert_scale(recipe_.tokens)) return;
+  if (!is_quantized(recipe_.tokens) || has_expert_factor(recipe_.tokens)) return;
   append("quantize",
          QuantizeRows{.columns = layer_.hidden,
                       .format = recipe_.tokens,
@@ -91,6 +96,10 @@ void LayerGraphBuilder::permute_x(const Format& format) {
   if (has_expert_scale(format)) {
     cast_permuted("x", "permuted", format, std::move(kind));
     return;
+  }
+  if (has_two_levels(format)) {
+    permute_x(Format{});
+    return cast_rows("permuted", layer_.hidden, format);
   }
   Operation& permute =
       append("permute_pad", std::move(kind),
@@ -120,6 +129,10 @@ void LayerGraphBuilder::gemm_fc1() {
 }
 
 void LayerGraphBuilder::activate(const Format& format) {
+  if (has_two_levels(format)) {
+    activate(Format{});
+    return cast_rows("act", layer_.intermediate, format);
+  }
   Activate kind{.local_experts = layer_.local_experts,
                 .columns = layer_.intermediate,
                 .activation = layer_.activation,

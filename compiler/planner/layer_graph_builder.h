@@ -88,6 +88,11 @@ class LayerGraphBuilder {
   void find_row_scales(std::string_view name, const Format& format, int32_t columns);
   void find_weight_scales(std::string_view name, const QuantizeWeights& kind);
   ExpertScales expert_scales_of(const Format& format, int64_t magnitudes) const;
+  // Returns the port of the scales that bf16 rows of that name are cast with, and appends what
+  // finds them if nothing has.
+  Port row_scales(std::string_view name, int32_t columns, const Format& format);
+  // Appends the cast of bf16 rows in blocks of a row, below such scales.
+  void cast_rows(std::string_view name, int32_t columns, const Format& format);
   // Append the casts of operations with such scales, and what finds the scales before.
   void cast_weights(std::string_view name, QuantizeWeights kind);
   Operation& cast_permuted(std::string_view input, std::string_view name, const Format& format,

@@ -15,7 +15,8 @@ std::string data_name(std::string_view name, const Format& format) {
 }
 
 std::string scales_name(std::string_view name, const Format& format) {
-  return has_scales(format) ? fmt::format("{}_scale_inv", name) : std::string();
+  return has_scales(format) || has_two_levels(format) ? fmt::format("{}_scale_inv", name)
+                                                      : std::string();
 }
 
 std::string scale_name(std::string_view name) { return fmt::format("{}_scale", name); }
@@ -129,10 +130,11 @@ class ValueList {
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
-  // Adds the scales of the experts' matrices or rows, and the magnitudes that they come from.
+  // Adds the scales of the experts' matrices or rows, if the format has such, and the magnitudes
+  // that they come from.
   void add_expert_scales(std::string_view name, const Format& format, std::vector<Dim> magnitudes,
                          std::optional<TensorRole> role = {}) {
-    if (!has_expert_scale(format)) return;
+    if (!has_expert_factor(format)) return;
     add(amax_name(name), kF32, std::move(magnitudes)).role = role;
     add(scale_name(name), kF32, {experts_}).role = role;
     add(scales_name(name, format), kF32, {experts_}).role = role;
@@ -140,12 +142,13 @@ class ValueList {
   // Adds rows [rows, columns] of a format in which an expert's rows share a scale.
   void add_expert_rows(std::string_view name, const Format& format, const Dim& rows,
                        const Dim& columns, const Dim& magnitudes) {
-    add(data_name(name, format), format.dtype, {rows, columns});
+    add(data_name(name, format), stored_dtype(format), {rows, columns});
     add_expert_scales(name, format, {rows, magnitudes});
   }
   // Adds rows [rows, columns] with a scale for each block of a row, or for all of it.
   void add_rows(std::string_view name, const Format& format, const Dim& rows, const Dim& columns,
                 const Dim& blocks, std::optional<TensorRole> role = {}) {
+    if (has_two_levels(format)) return;  // rows are cast where their expert is known
     add(fmt::format("{}_q", name), format.is_recovered ? kBF16 : kF8E4M3, {rows, columns}).role =
         role;
     if (format.is_recovered) return;
@@ -160,8 +163,9 @@ class ValueList {
   void add_rows_and_bf16(std::string_view name, const Format& format, const Dim& rows,
                          const Dim& columns, const Dim& blocks, const Dim& part,
                          const Dim& bf16_columns) {
-    if (has_expert_scale(format)) {
-      add_expert_rows(name, format, rows, columns, sets_of(part));
+    if (has_expert_factor(format)) {
+      const Dim& looked_at = has_two_levels(format) ? bf16_columns : part;
+      add_expert_rows(name, format, rows, columns, sets_of(looked_at));
     } else {
       add_rows(name, format, rows, columns, blocks);
     }
@@ -269,12 +273,14 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   const Format& weights = layer.recipe.weights_colwise;
   // Values stay as they lie, since dgrad reads bf16 along either dimension.
   const bool stays = weights.is_recovered;
-  list.add_tiles("w1_colwise", weights,
-                 stays ? std::vector{d.e, d.h1, d.h} : std::vector{d.e, d.h, d.padded_h1},
-                 {d.e, d.hb, d.h1b});
-  list.add_tiles("w2_colwise", weights,
-                 stays ? std::vector{d.e, d.h, d.i} : std::vector{d.e, d.i, d.h},
-                 {d.e, d.ib, d.hb});
+  if (!has_square_blocks(weights)) {
+    list.add_tiles("w1_colwise", weights,
+                   stays ? std::vector{d.e, d.h1, d.h} : std::vector{d.e, d.h, d.padded_h1},
+                   {d.e, d.hb, d.h1b});
+    list.add_tiles("w2_colwise", weights,
+                   stays ? std::vector{d.e, d.h, d.i} : std::vector{d.e, d.i, d.h},
+                   {d.e, d.ib, d.hb});
+  }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
   list.add("dprobs", topk_probs_dtype(layer), kOutput, {d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;

@@ -34,7 +34,7 @@ using OperationKind =
                  Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
                  Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
                  BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
-                 UpdateScales>;
+                 UpdateScales, RowAmax>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -48,7 +48,12 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
                     "to scale half "
                     "as often, and a block quieter than its neighbor is quantized more coarsely",
                     layer.scale_sharing_k));
-  if (layer.recipe.tokens.is_recovered)
+  if (has_two_levels(layer.recipe.tokens))
+    reasons.emplace_back(
+        "GEMMs multiply in bf16: the tensor cores of sm_90a take no E2M1 and no scale for each 16 "
+        "products. E2M1 times E4M3 is a number of bf16, and complete sums meet the scales of "
+        "experts in fp32, so operands are those of nvfp4 exactly, at the speed and size of bf16");
+  else if (layer.recipe.tokens.is_recovered)
     reasons.emplace_back(
         "GEMMs multiply in bf16: the tensor cores of sm_90a take no scale for each 32 products, "
         "and e4m3 times a power of two is a number of bf16, so operands are those of mxfp8 "

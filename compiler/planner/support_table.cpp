@@ -44,7 +44,7 @@ bool has_weights(const Recipe& recipe) {
 
 // Returns whether scales of rows in this format meet complete sums of products.
 bool has_end_scales(const Format& format) {
-  return has_expert_scale(format) || has_row_scale(format);
+  return has_expert_factor(format) || has_row_scale(format);
 }
 
 // Returns whether each GEMM of a recipe has a kernel: fprop, dgrad and wgrad.
@@ -102,6 +102,11 @@ Result<void> check_support(const Layer& layer, const Target& target) {
       if (width % 32 != 0)
         return refuse(layer, target, fmt::format("recipe {} with {}", recipe.name, name),
                       std::to_string(width), "multiples of 32, the elements that share a scale");
+  // Blocks of 16 tokens and tiles of 16x16 restart at every group.
+  if (has_two_levels(recipe.tokens) && layer.splits_alignment % 16 != 0)
+    return refuse(layer, target, fmt::format("recipe {} with splits_alignment", recipe.name),
+                  std::to_string(layer.splits_alignment),
+                  "multiples of 16, the rows of a block; of 64 with a backward pass");
   // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
   if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
     return refuse(layer, target,

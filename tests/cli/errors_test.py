@@ -108,7 +108,7 @@ class LayerErrors(Refusal):
         self.refuse(["plan", self.layer(activation="swigul")], USAGE, "swiglu")
 
     def test_what_the_target_cannot_run(self):
-        self.refuse(["plan", self.layer(recipe="nvfp4")], USAGE, "nvfp4", "fp8_flow")
+        self.refuse(["plan", self.layer(recipe="nvfp4", biases=True)], USAGE, "recipe nvfp4 with biases", "biases false")
         self.refuse(["plan", self.layer(recipe="bf16", passes=["forward", "backward"],
                                         splits_alignment=16)], USAGE,
                     "splits_alignment \"16\"", "multiples of 64")

@@ -161,6 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{Recipe::kFp8Blockwise, false, compiler::Recompute::kMoeExpert},
                       Row{Recipe::kMxfp8}, Row{Recipe::kMxfp8, true},
                       Row{Recipe::kMxfp8, false, compiler::Recompute::kMoeExpert},
+                      Row{Recipe::kNvfp4},
+                      Row{Recipe::kNvfp4, false, compiler::Recompute::kMoeExpert},
                       Row{fp8_flow_with_casts()},
                       Row{fp8_flow_with_casts(), false, compiler::Recompute::kMoeExpert},
                       Row{Recipe::kFp8Delayed},

@@ -54,8 +54,8 @@ class Provoked(PackageTest):
         for code, description in cases.items():
             with self.raises(code, "my.json"):
                 moejit.Layer(description, "sim", name="my.json")
-        with self.raises("unsupported", "nvfp4", "hint: it can run: bf16"):
-            moejit.Layer({**SMALL, "recipe": "nvfp4"}, "sim")
+        with self.raises("unsupported", "recipe nvfp4 with biases", "hint: it can run: biases false"):
+            moejit.Layer({**SMALL, "recipe": "nvfp4", "biases": True}, "sim")
         with self.raises("unknown_key", "hint: did you mean hidden?"):
             moejit.Layer({**SMALL, "hiden": 1}, "sim")
         with self.assertRaises(FileNotFoundError):

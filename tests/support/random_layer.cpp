@@ -37,7 +37,7 @@ class LayerMaker {
   void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
 
   void choose_recipe() {
-    constexpr const char* kWithoutKernels[] = {"nvfp4"};
+    constexpr const char* kWithoutKernels[] = {"fp8_delayed"};
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
     has_expert_scales_ = !is_bf16_ && random_.in_percent(20);
@@ -79,18 +79,20 @@ class LayerMaker {
 
   // Returns whether rows have scales of 128 columns, which blocks may share and dispatch may send.
   bool has_blocks() const { return !multiplies_bf16() && !has_end_scales(); }
-  bool has_end_scales() const { return has_expert_scales_ || has_whole_scales_; }
+  bool has_end_scales() const { return has_expert_scales_ || has_whole_scales_ || is_nv_; }
 
   // Chooses among the recipes that cast operands of wgrad from values, and the default.
   void choose_casts() {
     is_blockwise_ = random_.in_percent(50);
-    is_mx_ = !is_blockwise_ && random_.in_percent(60);
+    is_mx_ = !is_blockwise_ && random_.in_percent(50);
+    is_nv_ = !is_blockwise_ && !is_mx_ && random_.in_percent(60);
     if (is_blockwise_) add("recipe", "\"fp8_blockwise\"");
     if (is_mx_) add("recipe", "\"mxfp8\"");
+    if (is_nv_) add("recipe", "\"nvfp4\"");
   }
 
   // Returns whether GEMMs multiply bf16.
-  bool multiplies_bf16() const { return is_bf16_ || is_mx_; }
+  bool multiplies_bf16() const { return is_bf16_ || is_mx_ || is_nv_; }
 
   int64_t most_of_width() const {
     return size_ == LayerSize::kAny ? 65536 : size_ == LayerSize::kMedium ? 4096 : 640;
@@ -200,6 +202,8 @@ class LayerMaker {
       if (size_ != LayerSize::kAny) alignment = std::min<int64_t>(alignment, 512);
       if (multiplies_bf16() && is_training_ && !random_.in_percent(2))
         alignment = 64 * random_.between(1, 4);
+      else if (is_nv_ && !random_.in_percent(2))
+        alignment = 16 * random_.between(1, 16);
       add("splits_alignment", alignment);
     }
     const int64_t tokens_of_call = tokens();
@@ -252,6 +256,7 @@ class LayerMaker {
   bool is_blockwise_ = false;
   bool has_expert_scales_ = false;
   bool is_mx_ = false;
+  bool is_nv_ = false;
   bool has_whole_scales_ = false;
   bool is_training_ = false;
   bool has_biases_ = false;

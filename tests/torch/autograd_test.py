@@ -71,17 +71,20 @@ class Recomputation(unittest.TestCase):
 class EveryRecipe(unittest.TestCase):
     # An e4m3 value is off by 2.6 % in the mean square, an e5m2 one by 5.2 %. The longest way, to dw1, takes six casts:
     # sqrt(6) * 5.2 % = 12.7 %, with bf16 in between.
+    # A value of nvfp4 is off by 9.5 %: sqrt(6) * 9.5 % = 23 %.
     BOUND = 0.13
+    NVFP4_BOUND = 0.24
 
     def test_results_and_gradients_are_those_of_float32(self):
         inputs = Inputs()
         want = inputs.results(inputs.reference)
         for fields in ({"recipe": "fp8_current"}, {"recipe": "fp8_current", "power_of_2_scales": True},
-                       {"recipe": "fp8_rowwise"}, {"recipe": "mxfp8"}):
+                       {"recipe": "fp8_rowwise"}, {"recipe": "mxfp8"}, {"recipe": "nvfp4"}):
             got = inputs.results(lambda: inputs.run(**fields))
             for name, one, other in zip(("y", "dx", "dprobs", "dw1", "dw2"), got, want):
                 with self.subTest(**fields, tensor=name):
-                    self.assertLessEqual(relative_error(one, other), self.BOUND)
+                    bound = self.NVFP4_BOUND if fields["recipe"] == "nvfp4" else self.BOUND
+                    self.assertLessEqual(relative_error(one, other), bound)
 
 
 class Module(unittest.TestCase):

@@ -141,7 +141,7 @@ class Refusals(unittest.TestCase):
         self.refuse(model, f"moejit: module {NAMES[1]}: unsupported: Qwen3MoeExperts has a norm behind each expert")
 
     def test_a_recipe_that_the_target_cannot_run(self):
-        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "nvfp4", "hint: ", recipe="nvfp4")
+        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "nvfp4", "hint: ", recipe="nvfp4", splits_alignment=8)
 
     def test_a_recipe_with_a_state(self):
         self.refuse(make(), f"moejit: module {NAMES[0]}: ", "fp8_delayed", "state", "fp8_current", recipe="fp8_delayed")

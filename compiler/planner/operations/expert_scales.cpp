@@ -22,6 +22,16 @@ KernelPlan make_kernel(const Operation& operation, const MatrixAmax& amax, const
   return kernel;
 }
 
+KernelPlan make_kernel(const Operation& operation, const RowAmax& amax, const KernelContext&) {
+  KernelPlan kernel{.spec = RowChainSpec{.quantize = QuantizeStage::kAmax,
+                                         .store = StoreStage::kGroupedRows,
+                                         .columns = amax.columns,
+                                         .local_experts = amax.local_experts},
+                    .reasons = {std::string(kAmaxReason)}};
+  add_arguments(kernel, operation, {"input", "counts", "offs", "output"});
+  return kernel;
+}
+
 KernelPlan make_kernel(const Operation& operation, const ExpertScales& scales,
                        const KernelContext&) {
   KernelPlan kernel{

@@ -24,6 +24,13 @@ struct MatrixAmax {
   int32_t columns = 0;
 };
 
+// Finds the largest magnitudes of bf16 rows. Reads input [P, columns], counts and offs. Writes
+// output [P, ceil(columns / 512)].
+struct RowAmax {
+  int32_t local_experts = 0;
+  int32_t columns = 0;
+};
+
 // Returns how many magnitudes an expert's matrix has.
 int64_t pieces_of(const MatrixAmax& amax);
 
@@ -36,9 +43,12 @@ struct ExpertScales {
 
 KernelPlan make_kernel(const Operation& operation, const MatrixAmax& amax,
                        const KernelContext& context);
+KernelPlan make_kernel(const Operation& operation, const RowAmax& amax,
+                       const KernelContext& context);
 KernelPlan make_kernel(const Operation& operation, const ExpertScales& scales,
                        const KernelContext& context);
 inline void narrow(Operation&, const MatrixAmax&) {}
+inline void narrow(Operation&, const RowAmax&) {}
 inline void narrow(Operation&, const ExpertScales&) {}
 
 }  // namespace moejit::compiler

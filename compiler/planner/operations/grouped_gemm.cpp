@@ -43,10 +43,10 @@ GemmTensors gemm_tensors(const Operation& operation) {
 void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
   problem.operands = stored_dtype(b);
   problem.is_a_e5m2 = a.dtype == DType::kF8E5M2;
-  problem.scales = has_expert_scale(a) ? GemmScales::kTensor
-                   : has_row_scale(a)  ? GemmScales::kRowColumn
-                   : has_scales(a)     ? GemmScales::kRowBlock
-                                       : GemmScales::kNone;
+  problem.scales = has_expert_factor(a) ? GemmScales::kTensor
+                   : has_row_scale(a)   ? GemmScales::kRowColumn
+                   : has_scales(a)      ? GemmScales::kRowBlock
+                                        : GemmScales::kNone;
 }
 
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,

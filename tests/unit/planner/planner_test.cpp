@@ -292,15 +292,15 @@ TEST(Planner, IsAPureFunction) {
 
 TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
   Layer layer = dsv3_like_layer();
-  layer.recipe = Recipe::kNvfp4;
+  layer.recipe = {.name = "fp3", .has_kernels = false};
   const Result<LayerPlan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(plan.error().message,
-            "layer \"dsv3-like\": recipe \"nvfp4\" does not run on target cuda:sm_90a");
+            "layer \"dsv3-like\": recipe \"fp3\" does not run on target cuda:sm_90a");
   EXPECT_EQ(plan.error().hint,
             "it can run: bf16, fp8_flow, fp8_blockwise, fp8_delayed, fp8_current, fp8_rowwise, "
-            "mxfp8");
+            "mxfp8, nvfp4");
 }
 
 TEST(Planner, SaysThatASmallBoundDropsRows) {

@@ -59,7 +59,7 @@ def _call_of_delayed() -> Callable[..., torch.Tensor]:
 
 def splits_alignment_of(recipe: str) -> int:
     """Returns the smallest alignment of experts' rows that every pass of the recipe accepts."""
-    return {"bf16": 64, "mxfp8": 64}.get(recipe, 16)
+    return {"bf16": 64, "mxfp8": 64, "nvfp4": 64}.get(recipe, 16)
 
 
 class Experts(torch.nn.Module):
