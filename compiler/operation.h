@@ -19,7 +19,7 @@ namespace moejit::compiler {
 // parse_operation() guarantees the ranges stated there.
 
 // Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns, or,
-// of fp8_rowwise, for each row.
+// of fp8_rowwise, for each row; of nvfp4 to E2M1, below one scale of all rows.
 struct QuantizeOperation {
   int64_t max_tokens = 0;
   int64_t columns = 0;
@@ -121,6 +121,31 @@ struct TransposeOperation {
   bool operator==(const TransposeOperation&) const = default;
 };
 
+// Finds the largest magnitudes of bf16 rows, of 512 columns each.
+struct AmaxRowsOperation {
+  int64_t local_experts = 0;
+  int64_t max_permuted_rows = 0;
+  int64_t columns = 0;
+  bool operator==(const AmaxRowsOperation&) const = default;
+};
+
+// Finds the largest magnitudes of the experts' bf16 matrices, of each in pieces.
+struct AmaxWeightsOperation {
+  int64_t local_experts = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool operator==(const AmaxWeightsOperation&) const = default;
+};
+
+// Finds one scale for each expert, from the largest magnitudes of its rows or of its matrix.
+struct ScaleExpertsOperation {
+  int64_t local_experts = 0;
+  int64_t max_permuted_rows = 0;   // 0: an expert has a matrix
+  int64_t magnitudes = 0;          // of a row, or of a matrix
+  DType dtype = DType::kF4E2M1x2;  // or kF8E4M3, kF8E5M2: what is cast with the scales
+  bool operator==(const ScaleExpertsOperation&) const = default;
+};
+
 // Finds the power-of-two scales of columns of bf16 rows, one for all of an expert's rows.
 struct ScaleColumnsOperation {
   int64_t local_experts = 0;
@@ -130,22 +155,26 @@ struct ScaleColumnsOperation {
 };
 
 // Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 or 32 tokens of
-// each column, or, of fp8_rowwise, with the scales that ScaleColumnsOperation finds.
+// each column, or, of fp8_rowwise, with the scales that ScaleColumnsOperation finds; of nvfp4 with
+// an E4M3 scale for 16 tokens, below those that ScaleExpertsOperation finds.
 struct QuantizeColumnsOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
   int64_t columns = 0;
   Recipe recipe = Recipe::kFp8Blockwise;  // whose operand this is
-  bool rowwise = false;  // mxfp8: whether the rows are quantized by rows too, from the same read
+  // mxfp8, nvfp4: whether the rows are quantized by rows too, from the same read
+  bool rowwise = false;
   bool operator==(const QuantizeColumnsOperation&) const = default;
 };
 
-// Puts E8M0 scales in the order in which Blackwell's GEMMs read them, expert by expert.
+// Puts scales of mxfp8 or nvfp4 in the order in which Blackwell's GEMMs read them, expert by
+// expert.
 struct SwizzleScalesOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;
-  int64_t columns = 0;      // of the rows that were cast
-  bool of_columns = false;  // whether a scale belongs to 32 tokens of a column
+  int64_t columns = 0;             // of the rows that were cast
+  bool of_columns = false;         // whether a scale belongs to tokens of a column
+  Recipe recipe = Recipe::kMxfp8;  // whose scales these are
   bool operator==(const SwizzleScalesOperation&) const = default;
 };
 
@@ -169,7 +198,7 @@ struct GroupedGemmOperation {
   int64_t scale_sharing_k = 1;
   Major b_major = Major::kK;
   GemmBias bias = GemmBias::kNone;
-  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3
+  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3. tensor: or kBF16, as B
   bool operator==(const GroupedGemmOperation&) const = default;
 };
 
@@ -182,7 +211,7 @@ struct ContractionGroupedGemmOperation {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
-  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3
+  DType a_dtype = DType::kF8E4M3;  // or kF8E5M2; of FP8 operands, B is e4m3. tensor: or kBF16, as B
   bool operator==(const ContractionGroupedGemmOperation&) const = default;
 };
 
@@ -190,7 +219,8 @@ using OperationDescription =
     std::variant<QuantizeOperation, QuantizeWeightsOperation, RouteOperation, PermutePadOperation,
                  UnpermuteOperation, ActivationOperation, TransposeOperation, ScaleColumnsOperation,
                  QuantizeColumnsOperation, SwizzleScalesOperation, MultiCastTransposeOperation,
-                 GroupedGemmOperation, ContractionGroupedGemmOperation>;
+                 GroupedGemmOperation, ContractionGroupedGemmOperation, AmaxRowsOperation,
+                 AmaxWeightsOperation, ScaleExpertsOperation>;
 
 // A plan that was made for an operation.
 struct OperationPlan : Plan {

@@ -86,6 +86,8 @@ class RandomCall {
       put(tensor, groups_.column_starts);
     } else if (name == "probs") {
       call_.inputs[name] = make_topk_probs(tensor.dtype, shape_of(tensor), probs_of(tensor));
+    } else if (name == "expert_scales" || name == "amax") {
+      put(tensor, positive_floats(tensor));
     } else if (name == "status" || name == "flushed") {
       put(tensor, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)));
     } else {
@@ -107,6 +109,8 @@ class RandomCall {
   void add_numbers(const TensorPlan& tensor) {
     if (tensor.dtype == DType::kF32) return put(tensor, normal_floats(tensor));
     if (tensor.dtype == DType::kF8E8M0) return put(tensor, random_bytes(tensor));
+    if (tensor.layout == compiler::Layout::kScalesGroups)
+      return put(tensor, positive_codes(tensor));
     const TensorPlan* const scales =
         compiler::find_tensor(plan_, fmt::format("{}_scale_inv", tensor.name));
     if (tensor.dtype == DType::kBF16) return add_bf16(tensor, scales);
@@ -122,6 +126,20 @@ class RandomCall {
     std::vector<float> values(static_cast<size_t>(element_count(shape_of(tensor))));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.normal(i));
     return values;
+  }
+
+  // Returns scales that cast normal numbers, and magnitudes.
+  std::vector<float> positive_floats(const TensorPlan& tensor) const {
+    std::vector<float> values = normal_floats(tensor);
+    for (float& value : values) value = 512.0f * std::fabs(value) + 0x1p-20f;
+    return values;
+  }
+
+  // Returns any scales of E4M3 that are not negative, and no NaN.
+  std::vector<uint8_t> positive_codes(const TensorPlan& tensor) const {
+    std::vector<uint8_t> codes = random_bytes(tensor);
+    for (uint8_t& code : codes) code %= 0x7f;
+    return codes;
   }
 
   // Returns any scales of E8M0 but 255, which is none.

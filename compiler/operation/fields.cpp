@@ -10,6 +10,7 @@ constexpr IntRange kRowsRange{.lowest = 1, .highest = kMaxPermutedRows};
 constexpr IntRange kTopKRange{.lowest = 1, .highest = kMaxExperts};
 constexpr IntRange kSectionsRange{.lowest = 1, .highest = 16};
 constexpr IntRange kColumnsRange{.lowest = 16, .highest = 131072, .multiple_of = 16};
+constexpr IntRange kMagnitudesRange{.lowest = 1, .highest = 1 << 24};
 constexpr IntRange kBlocksRange{.lowest = 1, .highest = kColumnsRange.highest / 128};
 constexpr std::array kTopkIds = {TopkIdsDtype::kI32, TopkIdsDtype::kI64};
 constexpr std::array kTopkProbs = {TopkProbsDtype::kF32, TopkProbsDtype::kBf16};
@@ -36,8 +37,13 @@ IntRange multiple_of_sections(int64_t sections, int64_t unit) {
 
 constexpr std::array kRowRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise, Recipe::kFp8Rowwise,
                                     Recipe::kMxfp8};
-constexpr std::array kWeightRecipes = {Recipe::kFp8Flow, Recipe::kMxfp8};
-constexpr std::array kColumnRecipes = {Recipe::kFp8Blockwise, Recipe::kFp8Rowwise, Recipe::kMxfp8};
+// Rows of nvfp4 alone need a scale that is known before.
+constexpr std::array kQuantizeRecipes = {Recipe::kFp8Flow, Recipe::kFp8Blockwise,
+                                         Recipe::kFp8Rowwise, Recipe::kMxfp8, Recipe::kNvfp4};
+constexpr std::array kWeightRecipes = {Recipe::kFp8Flow, Recipe::kMxfp8, Recipe::kNvfp4};
+constexpr std::array kColumnRecipes = {Recipe::kFp8Blockwise, Recipe::kFp8Rowwise, Recipe::kMxfp8,
+                                       Recipe::kNvfp4};
+constexpr std::array kSwizzleRecipes = {Recipe::kMxfp8, Recipe::kNvfp4};
 
 // Visits the recipe whose rows an operation makes, and the number of blocks that share a scale.
 void visit_rows(Recipe& recipe, int64_t& blocks, FieldVisitor& visitor) {
@@ -65,7 +71,8 @@ void visit(RoutedTokens& tokens, FieldVisitor& visitor) {
 void visit(QuantizeOperation& operation, FieldVisitor& visitor) {
   visitor.required("max_tokens", operation.max_tokens, kTokensRange);
   visitor.required("columns", operation.columns, kWidthRange);
-  visit_rows(operation.recipe, operation.scale_sharing_k, visitor);
+  visitor.choice("recipe", operation.recipe, kQuantizeRecipes);
+  visit_scale_sharing(operation.scale_sharing_k, visitor);
 }
 
 void visit(QuantizeWeightsOperation& operation, FieldVisitor& visitor) {
@@ -156,6 +163,29 @@ void visit(SwizzleScalesOperation& operation, FieldVisitor& visitor) {
   visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
   visitor.required("columns", operation.columns, kColumnsRange);
   visitor.boolean("of_columns", operation.of_columns);
+  visitor.choice("recipe", operation.recipe, kSwizzleRecipes);
+}
+
+void visit(AmaxRowsOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.required("max_permuted_rows", operation.max_permuted_rows, kRowsRange);
+  visitor.required("columns", operation.columns, kColumnsRange);
+}
+
+void visit(AmaxWeightsOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.required("rows", operation.rows, multiple_of_sections(1, 16));
+  visitor.required("columns", operation.columns, kColumnsRange);
+}
+
+void visit(ScaleExpertsOperation& operation, FieldVisitor& visitor) {
+  visitor.required("local_experts", operation.local_experts, kExpertsRange);
+  visitor.integer("max_permuted_rows", operation.max_permuted_rows,
+                  {.lowest = 0, .highest = kMaxPermutedRows});
+  visitor.required("magnitudes", operation.magnitudes, kMagnitudesRange);
+  visitor.choice("dtype", operation.dtype,
+                 std::array{DType::kF4E2M1x2, DType::kF8E4M3, DType::kF8E5M2},
+                 {"f4_e2m1", "f8_e4m3", "f8_e5m2"});
 }
 
 void visit(MultiCastTransposeOperation& operation, FieldVisitor& visitor) {
@@ -166,10 +196,11 @@ void visit(MultiCastTransposeOperation& operation, FieldVisitor& visitor) {
   visitor.sizes("sizes", operation.sizes);
 }
 
-// Visits the format of an FP8 A. Which scales it goes with is the planner's to say.
+// Visits the format of A, if scales leave a choice. Which scales it goes with is the planner's to
+// say.
 void visit_a_dtype(DType& dtype, FieldVisitor& visitor) {
-  visitor.choice("a_dtype", dtype, std::array{DType::kF8E4M3, DType::kF8E5M2},
-                 {"f8_e4m3", "f8_e5m2"});
+  visitor.choice("a_dtype", dtype, std::array{DType::kF8E4M3, DType::kF8E5M2, DType::kBF16},
+                 {"f8_e4m3", "f8_e5m2", "bf16"});
 }
 
 void visit(GroupedGemmOperation& operation, FieldVisitor& visitor) {
@@ -218,6 +249,9 @@ std::string_view name_of(const TransposeOperation&) { return "transpose"; }
 std::string_view name_of(const ScaleColumnsOperation&) { return "scale_columns"; }
 std::string_view name_of(const QuantizeColumnsOperation&) { return "quantize_columns"; }
 std::string_view name_of(const SwizzleScalesOperation&) { return "swizzle_scales"; }
+std::string_view name_of(const AmaxRowsOperation&) { return "amax_rows"; }
+std::string_view name_of(const AmaxWeightsOperation&) { return "amax_weights"; }
+std::string_view name_of(const ScaleExpertsOperation&) { return "scale_experts"; }
 std::string_view name_of(const MultiCastTransposeOperation&) { return "multi_cast_transpose"; }
 std::string_view name_of(const GroupedGemmOperation&) { return "grouped_gemm"; }
 std::string_view name_of(const ContractionGroupedGemmOperation&) {
@@ -247,7 +281,10 @@ std::vector<OperationDescription> default_operations() {
           SwizzleScalesOperation{},
           MultiCastTransposeOperation{},
           GroupedGemmOperation{},
-          ContractionGroupedGemmOperation{}};
+          ContractionGroupedGemmOperation{},
+          AmaxRowsOperation{},
+          AmaxWeightsOperation{},
+          ScaleExpertsOperation{}};
 }
 
 std::vector<std::string_view> operation_names() {

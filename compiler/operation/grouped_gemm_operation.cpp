@@ -61,7 +61,8 @@ void add_scales(PartsBuilder& parts, const ContractionGroupedGemmOperation& oper
 }  // namespace
 
 Result<OperationParts> parts_of(const GroupedGemmOperation& operation, const PlanContext& context) {
-  const DType operands = operation.scales == GemmScales::kNone ? DType::kBF16 : DType::kF8E4M3;
+  const bool is_bf16 = operation.scales == GemmScales::kNone || operation.a_dtype == DType::kBF16;
+  const DType operands = is_bf16 ? DType::kBF16 : DType::kF8E4M3;
   const GroupedGemmSpec problem{
       .operands = operands,
       .is_a_e5m2 = operation.a_dtype == DType::kF8E5M2,
@@ -97,14 +98,14 @@ Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation
   const Dim rows{"rows", operation.rows}, n{"n", operation.n};
   const Dim columns{"C", operation.max_columns}, blocks{"C/128", operation.max_columns / 128};
   PartsBuilder parts;
-  if (operation.scales == GradientScales::kNone) {
+  if (operation.scales == GradientScales::kNone || operation.a_dtype == DType::kBF16) {
     parts.read("a", DType::kBF16, {columns, rows});
     parts.read("b", DType::kBF16, {columns, n});
   } else {
     parts.read("a", operation.a_dtype, {blocks, rows, fixed(128)});
     parts.read("b", DType::kF8E4M3, {blocks, n, fixed(128)});
-    add_scales(parts, operation, rows, n, blocks);
   }
+  add_scales(parts, operation, rows, n, blocks);
   read_groups(parts, operation.local_experts);
   parts.write("d", dtype_of(operation.output), {e, rows, n});
   parts.write_optional("elapsed", DType::kI64, {fixed(2)});
@@ -114,6 +115,7 @@ Result<OperationParts> parts_of(const ContractionGroupedGemmOperation& operation
                                      .output = operation.output,
                                      .accumulation = operation.accumulation,
                                      .is_a_e5m2 = operation.a_dtype == DType::kF8E5M2,
+                                     .has_bf16_operands = operation.a_dtype == DType::kBF16,
                                      .local_experts = static_cast<int32_t>(operation.local_experts),
                                      .rows = static_cast<int32_t>(operation.rows),
                                      .n = static_cast<int32_t>(operation.n)},

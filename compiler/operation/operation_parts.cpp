@@ -98,6 +98,46 @@ PartsBuilder::Scaled scaled_rows(std::string role, const Dim& rows, const Dim& c
           .scales_shape = {rows, blocks_of(columns)}};
 }
 
+namespace {
+
+// Returns the dimension of so many parts of another one, which they fill up.
+Dim parts_of_dim(const Dim& dim, int64_t size, int64_t value) {
+  return {fmt::format("{}/{}", dim.symbol, size), value / size};
+}
+
+}  // namespace
+
+PartsBuilder::Scaled two_level_rows(std::string role, const Dim& rows, const Dim& columns,
+                                    std::vector<Dim> before) {
+  const Dim blocks = blocks_of(columns);
+  PartsBuilder::Scaled tensor{.role = std::move(role),
+                              .shape = before,
+                              .scales_shape = std::move(before),
+                              .scales = Layout::kScalesGroups,
+                              .dtype = DType::kF4E2M1x2,
+                              .scales_dtype = DType::kF8E4M3};
+  tensor.shape.insert(tensor.shape.end(), {rows, parts_of_dim(columns, 2, columns.value)});
+  tensor.scales_shape.insert(tensor.scales_shape.end(),
+                             {rows, {fmt::format("8*{}", blocks.symbol), 8 * blocks.value}});
+  return tensor;
+}
+
+PartsBuilder::Scaled two_level_columns(std::string role, const Dim& rows, const Dim& columns,
+                                       std::vector<Dim> before) {
+  const int64_t pitch = two_level_pitch(rows.value);
+  // P of the description: transposed columns lie as far apart in every call.
+  const Dim filled{rows.symbol == "P" ? "P'" : rows.symbol, pitch};
+  PartsBuilder::Scaled tensor{.role = std::move(role),
+                              .shape = before,
+                              .scales_shape = std::move(before),
+                              .scales = Layout::kScalesGroups,
+                              .dtype = DType::kF4E2M1x2,
+                              .scales_dtype = DType::kF8E4M3};
+  tensor.shape.insert(tensor.shape.end(), {columns, parts_of_dim(filled, 2, pitch)});
+  tensor.scales_shape.insert(tensor.scales_shape.end(), {columns, parts_of_dim(filled, 16, pitch)});
+  return tensor;
+}
+
 void read_groups(PartsBuilder& parts, int64_t local_experts) {
   parts.read("counts", DType::kI32, {{"E", local_experts}});
   parts.read("offs", DType::kI32, {{"E+1", local_experts + 1}});

@@ -33,6 +33,9 @@ Result<OperationParts> parts_of(const UnpermuteOperation& operation, const PlanC
 Result<OperationParts> parts_of(const ActivationOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const TransposeOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const ScaleColumnsOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const AmaxRowsOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const AmaxWeightsOperation& operation, const PlanContext& context);
+Result<OperationParts> parts_of(const ScaleExpertsOperation& operation, const PlanContext& context);
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context);
 Result<OperationParts> parts_of(const SwizzleScalesOperation& operation,
@@ -84,6 +87,15 @@ class PartsBuilder {
   std::vector<TensorPlan> tensors_;
   Operation operation_;
 };
+
+// Return codes of E2M1 with scales on two levels. By rows: [rows, columns / 2] with scales [rows, 8
+// * ceil(columns / 128)]; by columns, transposed: [columns, rows / 2] with scales [columns, rows /
+// 16], where rows are at most `rows` and filled up to a multiple of 16. `before` are dimensions in
+// front of these.
+PartsBuilder::Scaled two_level_rows(std::string role, const Dim& rows, const Dim& columns,
+                                    std::vector<Dim> before = {});
+PartsBuilder::Scaled two_level_columns(std::string role, const Dim& rows, const Dim& columns,
+                                       std::vector<Dim> before = {});
 
 // Return dimensions with the symbols that the listing of a plan shows.
 Dim fixed(int64_t size);

@@ -171,9 +171,9 @@ Result<void> finish(QuantizeWeightsOperation& operation, const JsonView& root) {
                 "rows alternate where there are two sections, gate and up");
 }
 Result<void> finish(QuantizeColumnsOperation& operation, const JsonView& root) {
-  if (!operation.rowwise || operation.recipe.wgrad_operands.scale == ScaleOf::k32x1) return {};
+  if (!operation.rowwise || operation.recipe.wgrad_operands.is_recovered) return {};
   return refuse(root, "rowwise", fmt::format("with the recipe {}", operation.recipe.name), "false",
-                "casts by rows and columns of one read are those of mxfp8");
+                "casts by rows and columns of one read are those of mxfp8 and nvfp4");
 }
 Result<void> finish(ActivationOperation& operation, const JsonView& root) {
   MOEJIT_TRY(check_sharing(operation.recipe, operation.scale_sharing_k, root));

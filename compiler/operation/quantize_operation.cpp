@@ -5,7 +5,25 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+// Quantizes rows to E2M1 below one scale of all rows.
+Result<OperationParts> rows_on_two_levels(const QuantizeOperation& operation,
+                                          const PlanContext& context) {
+  const Dim rows{"T", operation.max_tokens}, columns = columns_of(operation.columns);
+  PartsBuilder parts;
+  parts.read("input", DType::kBF16, {rows, columns});
+  parts.read("expert_scales", DType::kF32, {fixed(1)});
+  parts.write(two_level_rows("output", rows, columns));
+  return std::move(parts).make(CastBlocks{.columns = static_cast<int32_t>(operation.columns),
+                                          .format = codes_of(operation.recipe.tokens)},
+                               {.max_tokens = operation.max_tokens}, context);
+}
+
+}  // namespace
+
 Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanContext& context) {
+  if (has_two_levels(operation.recipe.tokens)) return rows_on_two_levels(operation, context);
   const Dim rows{"T", operation.max_tokens}, columns = columns_of(operation.columns);
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {rows, columns});
@@ -24,27 +42,36 @@ Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanCo
 
 namespace {
 
-// Quantizes matrices with a scale for 32 elements along the contraction: of fprop by rows, of dgrad
-// by columns.
+// Quantizes matrices with a scale for 32 elements along the contraction, of fprop by rows and of
+// dgrad by columns, or with one for tiles of 16x16.
 Result<OperationParts> weights_in_groups(const QuantizeWeightsOperation& operation,
                                          const PlanContext& context) {
-  if (operation.rows % 32 != 0 || operation.sections != 1 || operation.scale_sharing_k != 1)
+  const bool has_levels = has_two_levels(operation.recipe.weights);
+  const int64_t group = has_levels ? 16 : 32;
+  if (operation.rows % group != 0 || operation.sections != 1 || operation.scale_sharing_k != 1)
     return fail(Stage::kPlan, ErrorCode::kUnsupported,
                 fmt::format("quantize_weights: got {} rows in {} sections with scale_sharing_k {}, "
-                            "wanted a multiple of 32 in one section with scale_sharing_k 1",
-                            operation.rows, operation.sections, operation.scale_sharing_k),
-                "the groups of 32 of the recipe mxfp8 run over gate and up as they lie, and share "
-                "no scales");
+                            "wanted a multiple of {} in one section with scale_sharing_k 1",
+                            operation.rows, operation.sections, operation.scale_sharing_k, group),
+                fmt::format("the groups of {} of the recipe {} run over gate and up as they lie, "
+                            "and share no scales",
+                            group, operation.recipe.name));
   const Dim e{"E", operation.local_experts}, rows{"rows", operation.rows};
   const Dim columns = columns_of(operation.columns);
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {e, rows, columns});
-  parts.write({.role = "output",
-               .shape = {e, rows, columns},
-               .scales_shape = {e, rows, groups_of(columns)},
-               .scales = Layout::kScalesGroups,
-               .scales_dtype = DType::kF8E8M0});
-  if (operation.colwise)
+  if (has_levels) {
+    parts.read("expert_scales", DType::kF32, {e});
+    parts.write(two_level_rows("output", rows, columns, {e}));
+    if (operation.colwise) parts.write(two_level_columns("output_colwise", rows, columns, {e}));
+  } else {
+    parts.write({.role = "output",
+                 .shape = {e, rows, columns},
+                 .scales_shape = {e, rows, groups_of(columns)},
+                 .scales = Layout::kScalesGroups,
+                 .scales_dtype = DType::kF8E8M0});
+  }
+  if (operation.colwise && !has_levels)
     parts.write({.role = "output_colwise",
                  .shape = {e, rows, columns},
                  .scales_shape = {e, {"rows/32", operation.rows / 32}, columns},
@@ -63,8 +90,7 @@ Result<OperationParts> weights_in_groups(const QuantizeWeightsOperation& operati
 
 Result<OperationParts> parts_of(const QuantizeWeightsOperation& operation,
                                 const PlanContext& context) {
-  if (operation.recipe.weights.scale == ScaleOf::k1x32)
-    return weights_in_groups(operation, context);
+  if (operation.recipe.weights.is_recovered) return weights_in_groups(operation, context);
   const int64_t section_rows = operation.rows / operation.sections;
   const int64_t tile_rows = operation.sections * ((section_rows + 127) / 128);
   const Dim e{"E", operation.local_experts}, rows{"rows", operation.rows};

@@ -47,30 +47,38 @@ namespace {
 // Returns groups of 32 rows.
 Dim row_groups(const Dim& rows) { return {"ceil(P/32)", (rows.value + 31) / 32}; }
 
-// Returns bounds of experts' rows that begin where groups of 32 rows do.
-CallBounds bounds_in_groups(int64_t rows, int64_t local_experts) {
-  return bounds_of_rows(rows, local_experts, 32);
+// Returns bounds of experts' rows that begin where groups of 32 or 16 rows do.
+CallBounds bounds_in_groups(int64_t rows, int64_t local_experts, const Recipe& recipe) {
+  return bounds_of_rows(rows, local_experts, has_two_levels(recipe.wgrad_operands) ? 16 : 32);
 }
 
-// Quantizes rows with a scale for 32 tokens of a column, which stay where they are; if wanted, also
-// with one for 32 columns of a row.
+// Quantizes rows with a scale for 32 tokens of a column, which stay where they are, or for 16
+// tokens, which are transposed; if wanted, also with one for as many columns of a row.
 Result<OperationParts> columns_in_groups(const QuantizeColumnsOperation& operation,
                                          const PlanContext& context) {
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   PartsBuilder parts;
   parts.read("input", DType::kBF16, {p, columns});
   read_groups(parts, operation.local_experts);
-  if (operation.rowwise) parts.write(scaled_rows("output", p, columns, operation.recipe.gradients));
-  parts.write({.role = "output_colwise",
-               .shape = {p, columns},
-               .scales_shape = {row_groups(p), columns},
-               .scales = Layout::kScalesGroups,
-               .scales_dtype = DType::kF8E8M0});
+  if (has_two_levels(operation.recipe.wgrad_operands)) {
+    parts.read("expert_scales", DType::kF32, {{"E", operation.local_experts}});
+    if (operation.rowwise) parts.write(two_level_rows("output", p, columns));
+    parts.write(two_level_columns("output_colwise", p, columns));
+  } else {
+    if (operation.rowwise)
+      parts.write(scaled_rows("output", p, columns, operation.recipe.gradients));
+    parts.write({.role = "output_colwise",
+                 .shape = {p, columns},
+                 .scales_shape = {row_groups(p), columns},
+                 .scales = Layout::kScalesGroups,
+                 .scales_dtype = DType::kF8E8M0});
+  }
   return std::move(parts).make(
       CastBlocks{.local_experts = static_cast<int32_t>(operation.local_experts),
                  .columns = static_cast<int32_t>(operation.columns),
                  .format = codes_of(operation.recipe.wgrad_operands)},
-      bounds_in_groups(operation.max_permuted_rows, operation.local_experts), context);
+      bounds_in_groups(operation.max_permuted_rows, operation.local_experts, operation.recipe),
+      context);
 }
 
 }  // namespace
@@ -90,8 +98,7 @@ Result<OperationParts> parts_of(const ScaleColumnsOperation& operation,
 
 Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
                                 const PlanContext& context) {
-  if (operation.recipe.wgrad_operands.scale == ScaleOf::k32x1)
-    return columns_in_groups(operation, context);
+  if (operation.recipe.wgrad_operands.is_recovered) return columns_in_groups(operation, context);
   const CallBounds bounds = bounds_of_rows(operation.max_permuted_rows, operation.local_experts);
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
@@ -122,20 +129,27 @@ Result<OperationParts> parts_of(const QuantizeColumnsOperation& operation,
 
 Result<OperationParts> parts_of(const SwizzleScalesOperation& operation,
                                 const PlanContext& /*context*/) {
-  const CallBounds bounds = bounds_in_groups(operation.max_permuted_rows, operation.local_experts);
+  const CallBounds bounds =
+      bounds_in_groups(operation.max_permuted_rows, operation.local_experts, operation.recipe);
+  const bool has_levels = has_two_levels(operation.recipe.wgrad_operands);
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);
   const Dim column_blocks{"C/128", gradient_columns(bounds) / 128};
   PartsBuilder parts;
-  parts.read("input", DType::kF8E8M0,
-             operation.of_columns ? std::vector{row_groups(p), columns}
-                                  : std::vector{p, groups_of(columns)},
-             Layout::kScalesGroups);
+  const DType dtype = has_levels ? DType::kF8E4M3 : DType::kF8E8M0;
+  const std::vector<Dim> by_columns = has_levels ? two_level_columns("", p, columns).scales_shape
+                                                 : std::vector{row_groups(p), columns};
+  const std::vector<Dim> by_rows =
+      has_levels ? two_level_rows("", p, columns).scales_shape : std::vector{p, groups_of(columns)};
+  parts.read("input", dtype, operation.of_columns ? by_columns : by_rows, Layout::kScalesGroups);
   read_groups(parts, operation.local_experts);
   parts.read("output_offs", DType::kI32, {{"E+1", operation.local_experts + 1}});
-  parts.write("output", DType::kF8E8M0, {column_blocks, blocks_of(columns), fixed(512)},
+  // Groups of 16 have twice as many scales as groups of 32, and so tiles.
+  parts.write("output", dtype,
+              {column_blocks, blocks_of(columns), fixed(has_levels ? 2 * 512 : 512)},
               Layout::kScalesSwizzled);
   KernelPlan kernel{
       .spec = SwizzleScalesSpec{.of_columns = operation.of_columns,
+                                .group = has_levels ? 16 : 32,
                                 .local_experts = static_cast<int32_t>(operation.local_experts),
                                 .columns = static_cast<int32_t>(operation.columns)},
       .reasons = {"tiles of 128 by 4 that restart at every expert, as Blackwell's GEMMs read them"},

@@ -31,7 +31,10 @@ class OperationMaker {
                                                     &OperationMaker::multi_cast_transpose,
                                                     &OperationMaker::grouped_gemm,
                                                     &OperationMaker::grouped_gemm,
-                                                    &OperationMaker::contraction_grouped_gemm};
+                                                    &OperationMaker::contraction_grouped_gemm,
+                                                    &OperationMaker::amax_rows,
+                                                    &OperationMaker::amax_weights,
+                                                    &OperationMaker::scale_experts};
     (this->*random_.pick(kKinds))();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
@@ -71,6 +74,7 @@ class OperationMaker {
     name("quantize");
     add("max_tokens", random_.between(1, 150));
     add("columns", width());
+    if (random_.in_percent(20)) return add("recipe", "\"nvfp4\"");
     add_recipe(true);
   }
 
@@ -95,9 +99,10 @@ class OperationMaker {
   }
 
   void quantize_weights_in_groups() {
-    add("recipe", "\"mxfp8\"");
+    const bool is_mx = random_.in_percent(50);
+    add("recipe", is_mx ? "\"mxfp8\"" : "\"nvfp4\"");
     add("local_experts", random_.between(1, 3));
-    add("rows", 32 * random_.between(1, 10));
+    add("rows", (is_mx ? 32 : 16) * random_.between(1, 10));
     add("columns", width());
     add_flag("colwise");
   }
@@ -163,7 +168,7 @@ class OperationMaker {
     add("max_permuted_rows", rows());
     add("columns", width());
     if (random_.in_percent(50)) return add_choice("recipe", {"fp8_blockwise", "fp8_rowwise"});
-    add("recipe", "\"mxfp8\"");
+    add_choice("recipe", {"mxfp8", "nvfp4"});
     add_flag("rowwise");
   }
 
@@ -173,6 +178,29 @@ class OperationMaker {
     add("max_permuted_rows", rows());
     add("columns", width());
     add_flag("of_columns");
+    add_choice("recipe", {"mxfp8", "nvfp4"});
+  }
+
+  void amax_rows() {
+    name("amax_rows");
+    add_experts();
+    add("max_permuted_rows", rows());
+    add("columns", width());
+  }
+
+  void amax_weights() {
+    name("amax_weights");
+    add("local_experts", random_.between(1, 3));
+    add("rows", 16 * random_.between(1, 40));
+    add("columns", width());
+  }
+
+  void scale_experts() {
+    name("scale_experts");
+    add_experts();
+    if (random_.in_percent(50)) add("max_permuted_rows", rows());
+    add("magnitudes", random_.between(1, 20));
+    add_choice("dtype", {"f4_e2m1", "f8_e4m3", "f8_e5m2"});
   }
 
   void transpose() {
@@ -209,9 +237,16 @@ class OperationMaker {
     add("n", sections * 16 * random_.between(1, 20));
     add("k", 64 * random_.between(1, 6));
     if (scales == 0) add("scale_sharing_k", random_.between(1, 2));
-    if (scales == 1 && random_.in_percent(50)) add("accumulation", "\"fast\"");
+    const bool is_fast = scales == 1 && random_.in_percent(40);
+    if (is_fast) add("accumulation", "\"fast\"");
     if (scales == 3) add_choice("b_major", {"k", "mn"});
-    if (scales == 1 || scales == 2) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
+    if (scales == 2) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
+    if (is_fast) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
+    if (scales == 1 && !is_fast) {
+      const bool is_bf16 = random_.in_percent(40);
+      add("a_dtype", is_bf16 ? "\"bf16\"" : "\"f8_e5m2\"");
+      if (is_bf16) add_choice("b_major", {"k", "mn"});
+    }
     if (scales == 0 || scales == 3) add_choice("bias", {"none", "columns", "columns_times_prob"});
   }
 
@@ -225,6 +260,7 @@ class OperationMaker {
     const int64_t scales = random_.between(0, 4);
     add("scales", fmt::format("\"{}\"", kScales[scales]));
     add_choice("output", {"f32", "f32_add", "bf16"});
+    if (scales == 2 && random_.in_percent(30)) return add("a_dtype", "\"bf16\"");
     if (scales == 2 || scales == 3) add_choice("accumulation", {"fp32", "fast"});
     if (scales == 2 || scales == 3) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
   }

@@ -99,6 +99,38 @@ TEST(OperationKernels, MakeCodesOfGroupsWithTheirScales) {
   EXPECT_EQ(find_tensor(columns, "output_offs"), nullptr);
 }
 
+// Codes are packed along the contraction, which by columns runs along the rows.
+TEST(OperationKernels, MakePackedCodesBelowOneScaleOfEachExpert) {
+  const std::string_view recipe = R"(, "recipe": "nvfp4")";
+  const auto sizes = [](const Plan& plan, std::string_view tensor) {
+    std::vector<int64_t> all;
+    for (const Dim& dim : find_tensor(plan, tensor)->shape) all.push_back(dim.value);
+    return all;
+  };
+  using Sizes = std::vector<int64_t>;
+  const Plan rows_of = plan_of(operation_of(
+      fmt::format(R"({{"operation": "quantize", "max_tokens": 64, "columns": 160{}}})", recipe)));
+  EXPECT_EQ(find_tensor(rows_of, "output")->dtype, DType::kF4E2M1x2);
+  EXPECT_EQ(find_tensor(rows_of, "output_scale_inv")->dtype, DType::kF8E4M3);
+  EXPECT_EQ(sizes(rows_of, "output"), (Sizes{64, 80}));
+  EXPECT_EQ(sizes(rows_of, "output_scale_inv"), (Sizes{64, 16}));  // ten blocks, in two words
+  EXPECT_EQ(sizes(rows_of, "expert_scales"), (Sizes{1}));
+  const Plan columns = plan_of(operation_of(rows(
+      "quantize_columns", 200, fmt::format(R"(, "columns": 160, "rowwise": true{})", recipe))));
+  EXPECT_EQ(sizes(columns, "output_colwise"), (Sizes{160, 104}));  // of 208 rows
+  EXPECT_EQ(sizes(columns, "output_colwise_scale_inv"), (Sizes{160, 13}));
+  const auto& cast = std::get<TwoLevelCastSpec>(columns.kernels.front().spec);
+  EXPECT_TRUE(cast.casts_rows && cast.casts_columns && !cast.has_tiles);
+  const Plan weights = plan_of(
+      operation_of(fmt::format(R"({{"operation": "quantize_weights", "local_experts": 2, "rows": 48,
+                       "columns": 64, "colwise": true{}}})",
+                               recipe)));
+  EXPECT_EQ(sizes(weights, "output"), (Sizes{2, 48, 32}));
+  EXPECT_EQ(sizes(weights, "output_colwise"), (Sizes{2, 64, 24}));
+  EXPECT_EQ(sizes(weights, "output_colwise_scale_inv"), (Sizes{2, 64, 3}));
+  EXPECT_TRUE(std::get<TwoLevelCastSpec>(weights.kernels.front().spec).has_tiles);
+}
+
 TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
   const auto refusal = [](const std::string& json) {
     const auto plan = plan_operation(operation_of(json), Target{});
@@ -107,6 +139,14 @@ TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
   EXPECT_NE(refusal(R"({"operation": "quantize_weights", "local_experts": 2, "rows": 48,
                         "columns": 64, "recipe": "mxfp8"})")
                 .find("got 48 rows in 1 sections"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"operation": "quantize_weights", "local_experts": 2, "rows": 64,
+                        "sections": 2, "columns": 64, "recipe": "nvfp4"})")
+                .find("wanted a multiple of 16 in one section"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"operation": "contraction_grouped_gemm", "local_experts": 2, "rows": 64,
+                        "n": 64, "max_columns": 128, "scales": "tile", "a_dtype": "bf16"})")
+                .find("a \"BF16\" with the scales tile"),
             std::string::npos);
 }
 
