@@ -16,19 +16,21 @@ namespace {
 constexpr uint8_t kFloat8E4m3 = 10;
 constexpr uint8_t kFloat8E5m2 = 12;
 constexpr uint8_t kFloat8E8m0 = 14;
+constexpr uint8_t kFloat4E2m1 = 17;
 constexpr uint8_t kBool = 6;
 
-// ScalarType::Float8_e8m0fnu of torch/headeronly/core/ScalarType.h. No function of the stable
-// interface tells it.
+// ScalarType::Float8_e8m0fnu and Float4_e2m1fn_x2 of torch/headeronly/core/ScalarType.h. No
+// function of the stable interface tells them.
 constexpr int32_t kTorchFloat8E8m0 = 44;
+constexpr int32_t kTorchFloat4E2m1x2 = 45;
 
 struct DtypePair {
   int32_t torchs;
   DLDataType dl;
 };
 
-const std::array<DtypePair, 13>& dtypes() {
-  static const std::array<DtypePair, 13> pairs = {{
+const std::array<DtypePair, 14>& dtypes() {
+  static const std::array<DtypePair, 14> pairs = {{
       {aoti_torch_dtype_bfloat16(), {kDLBfloat, 16, 1}},
       {aoti_torch_dtype_uint8(), {kDLUInt, 8, 1}},
       {aoti_torch_dtype_float32(), {kDLFloat, 32, 1}},
@@ -42,6 +44,7 @@ const std::array<DtypePair, 13>& dtypes() {
       {aoti_torch_dtype_float8_e4m3fn(), {kFloat8E4m3, 8, 1}},
       {aoti_torch_dtype_float8_e5m2(), {kFloat8E5m2, 8, 1}},
       {kTorchFloat8E8m0, {kFloat8E8m0, 8, 1}},
+      {kTorchFloat4E2m1x2, {kFloat4E2m1, 4, 2}},
   }};
   return pairs;
 }
@@ -51,9 +54,11 @@ bool is_equal(DLDataType a, DLDataType b) {
 }
 
 // Returns torch's dtype with the same bytes as the library's. An unsigned word becomes a signed
-// one, since torch has no arithmetic for unsigned words.
+// one, since torch has no arithmetic for unsigned words; two numbers of E2M1 become a byte, since
+// it fills no tensors of these.
 int32_t torch_dtype(DLDataType dtype) {
   if (dtype.code == kDLUInt && dtype.bits == 32) dtype.code = kDLInt;
+  if (dtype.code == kFloat4E2m1) dtype = {kDLUInt, 8, 1};
   for (const DtypePair& pair : dtypes())
     if (is_equal(pair.dl, dtype)) return pair.torchs;
   fail(MOEJIT_ERROR_INTERNAL, "the plan has a tensor whose dtype torch lacks");

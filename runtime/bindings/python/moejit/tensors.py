@@ -18,6 +18,7 @@ _INT, _UINT, _FLOAT, _BFLOAT, _FLOAT8_E4M3FN, _FLOAT8_E5M2, _FLOAT8_E8M0FNU = 0,
 _DTYPES = {
     "BF16": (_BFLOAT, 16), "F16": (_FLOAT, 16), "F32": (_FLOAT, 32), "F64": (_FLOAT, 64),
     "F8_E4M3": (_FLOAT8_E4M3FN, 8), "F8_E5M2": (_FLOAT8_E5M2, 8), "F8_E8M0": (_FLOAT8_E8M0FNU, 8), "I8": (_INT, 8), "I16": (_INT, 16), "I32": (_INT, 32), "I64": (_INT, 64),
+    "F4_E2M1X2": (_UINT, 8),  # bytes of two numbers
     "U8": (_UINT, 8), "U16": (_UINT, 16), "U32": (_UINT, 32), "U64": (_UINT, 64),
 }
 _NUMPY_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}  # names in ml_dtypes
