@@ -165,7 +165,8 @@ void add_cast_transpose(std::map<std::string, std::string>& sources) {
   if (source) sources["multi_cast_transpose.cu"] = source->text;
 }
 
-// Emits the casts to codes with E8M0 scales, and their swizzle, that operations alone have.
+// Emits the casts to codes with E8M0 scales, or with scales on two levels, and their swizzle, that
+// operations alone have.
 void add_group_casts(std::map<std::string, std::string>& sources) {
   const auto add = [&](std::string_view operation, const compiler::KernelSpec& spec) {
     const auto source = compiler::emit_kernel({.operation = std::string(operation), .spec = spec},
@@ -178,6 +179,13 @@ void add_group_casts(std::map<std::string, std::string>& sources) {
   add("quantize_columns",
       compiler::BlockCastSpec{.casts_rows = true, .local_experts = 8, .columns = 7168});
   add("swizzle_scales", compiler::SwizzleScalesSpec{.local_experts = 8, .columns = 7168});
+  add("two_level_quantize",
+      compiler::TwoLevelCastSpec{.casts_rows = true, .casts_columns = false, .columns = 7168});
+  add("two_level_quantize_columns",
+      compiler::TwoLevelCastSpec{.casts_rows = true, .local_experts = 8, .columns = 7168});
+  add("two_level_swizzle_scales",
+      compiler::SwizzleScalesSpec{
+          .of_columns = true, .group = 16, .local_experts = 8, .columns = 7168});
 }
 
 // Of experts that are built otherwise, the kernels that differ.
@@ -246,6 +254,11 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(mx, "mxfp8",
       {"quantize_w1", "quantize_permute_pad", "activation_quantize", "permute_quantize_columns_x",
        "quantize_columns_dh1"});
+  compiler::Layer nv = layer;
+  nv.recipe = compiler::Recipe::kNvfp4;
+  add(nv, "nvfp4",
+      {"scale_w1", "quantize_w1", "amax_permuted", "scale_permuted", "gemm_fc1",
+       "quantize_columns_dh1", "permute_quantize_columns_x", "gemm_fc1_wgrad"});
   add(biased, "biases",
       {"gemm_fc1", "gemm_fc2", "bias_dprobs", "fc2_bias_grad", "fc1_bias_grad_add",
        "unpermute_grad"});
