@@ -37,14 +37,11 @@ class LayerMaker {
   void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
 
   void choose_recipe() {
-    constexpr const char* kWithoutKernels[] = {"fp8_delayed"};
     is_bf16_ = random_.in_percent(35);
     is_training_ = random_.in_percent(60);
     has_expert_scales_ = !is_bf16_ && random_.in_percent(20);
     has_whole_scales_ = !is_bf16_ && !has_expert_scales_ && random_.in_percent(25);
-    if (random_.in_percent(1))
-      add("recipe", fmt::format("\"{}\"", random_.pick(kWithoutKernels)));
-    else if (is_bf16_)
+    if (is_bf16_)
       add("recipe", "\"bf16\"");
     else if (has_expert_scales_)
       choose_expert_scales();

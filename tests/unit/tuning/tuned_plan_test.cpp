@@ -153,8 +153,11 @@ TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
 }
 
 // An operation of the same GEMM has the same problem, so that one record serves both.
+// Of a layer whose experts are all on this rank: an operation knows of no others.
 TEST(TunedPlan, OfAnOperationTakesTheRecordOfALayer) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  Layer layer = training_layer();
+  layer.experts = layer.local_experts;
+  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   const GroupedGemmOperation operation{
       .local_experts = 8, .max_permuted_rows = 4096 * 8, .n = 7168, .k = 2048};
