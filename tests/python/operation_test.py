@@ -38,7 +38,7 @@ class OperationTest(PackageTest):
 
     def test_every_example_is_planned(self):
         names = sorted(path.stem for path in EXAMPLES.glob("*.json"))
-        self.assertEqual(len(names), 20)
+        self.assertGreaterEqual(len(names), 20)
         for name in names:
             operation = moejit.Operation(EXAMPLES / f"{name}.json", "cuda:sm_90a")
             self.assertEqual(operation.info.name, name)
