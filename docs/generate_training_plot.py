@@ -48,12 +48,14 @@ def grid(steps, low, high, x, y):
 
 def labels(ends):
     """The heights of labels at the ends of lines, moved apart where lines end together."""
-    heights = {}
-    last = float("-inf")
-    for name, height in sorted(ends.items(), key=lambda end: end[1]):
-        last = max(height, last + 18)
-        heights[name] = round(last + 5, 1)
-    return heights
+    ordered = sorted(ends.items(), key=lambda end: end[1])
+    heights, last = {}, float("-inf")
+    for name, height in ordered:
+        heights[name] = last = max(height + 5, last + 18)
+    last = HEIGHT - BOTTOM + 18
+    for name, _ in reversed(ordered):
+        heights[name] = last = min(heights[name], last - 18)
+    return {name: round(height, 1) for name, height in heights.items()}
 
 
 def svg(result):

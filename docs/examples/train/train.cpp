@@ -37,8 +37,8 @@ struct Run {
   int64_t steps = 500;
   float rate = 1e-3f;
   double limit = 0.25;  // of the mean deviation, in percent
-  std::vector<std::string> recipes{"fp8_flow", "fp8_blockwise", "fp8_current", "fp8_rowwise",
-                                   "mxfp8"};
+  std::vector<std::string> recipes{"fp8_flow",    "fp8_blockwise", "fp8_current",
+                                   "fp8_delayed", "fp8_rowwise",   "mxfp8"};
 };
 
 using Losses = std::vector<double>;  // of each step
