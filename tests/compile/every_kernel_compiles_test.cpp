@@ -60,6 +60,10 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
   if (const auto* block = std::get_if<compiler::BlockCastSpec>(&spec))
     return block->casts_rows && block->casts_columns ? 168 : 128;
+  if (const auto* cast = std::get_if<compiler::TwoLevelCastSpec>(&spec)) {
+    if (!cast->casts_rows || !cast->casts_columns) return cast->casts_columns ? 128 : 64;
+    return cast->has_tiles ? 255 : 168;
+  }
   if (const auto* cast = std::get_if<compiler::MultiCastTransposeSpec>(&spec))
     return cast->input == compiler::DType::kF32 ? 128 : 64;
   if (const auto* rows = std::get_if<compiler::RowChainSpec>(&spec))

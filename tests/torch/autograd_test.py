@@ -71,9 +71,11 @@ class Recomputation(unittest.TestCase):
 class EveryRecipe(unittest.TestCase):
     # An e4m3 value is off by 2.6 % in the mean square, an e5m2 one by 5.2 %. The longest way, to dw1, takes six casts:
     # sqrt(6) * 5.2 % = 12.7 %, with bf16 in between.
-    # A value of nvfp4 is off by 9.5 %: sqrt(6) * 9.5 % = 23 %.
+    # A value of nvfp4 is off by 9.5 %. Gate and up are sums over two casts each, so their product is off by 2 of these, and
+    # a gradient of it by as much again; with the four other casts of the longest ways that makes
+    # sqrt(2^2 + 2^2 + 4) * 9.5 % = 33 %.
     BOUND = 0.13
-    NVFP4_BOUND = 0.24
+    NVFP4_BOUND = 0.33
 
     def test_results_and_gradients_are_those_of_float32(self):
         inputs = Inputs()

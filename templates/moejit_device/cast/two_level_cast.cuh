@@ -128,11 +128,11 @@ struct TwoLevelCast {
   static constexpr int32_t kWarps = kThreads / 32;
   static constexpr int32_t kSharedBytes = 0;
   // For the launch bounds: leaves a thread the registers that its stripe, which takes 32, and its
-  // work need. With less, casts by columns spill, and so do both casts to codes.
-  static constexpr int32_t kThreadsPerSm = !kCastsColumns                      ? 1024
-                                           : !kCastsRows || !Store::kHasScales ? 512
-                                           : Scales::kAreSquare                ? 256
-                                                                               : 384;
+  // work need. With less, casts by columns spill, and so do both casts.
+  static constexpr int32_t kThreadsPerSm = !kCastsColumns       ? 1024
+                                           : !kCastsRows        ? 512
+                                           : Scales::kAreSquare ? 256
+                                                                : 384;
   static constexpr int32_t kCtasPerSm = larger(kThreadsPerSm / kThreads, int32_t{1});
 
   // The grid has at least one warp for every stripe that the call may fill.
