@@ -87,7 +87,7 @@ struct BlockCast {
                   static_cast<uint32_t>(ceil_div(params.rows, int64_t{kBlockRows})));
     if (!place.exists()) return;
     const int64_t first = place.row * kBlockRows;
-    const BlockRows rows = find_block_rows<kGroups>(params, first);
+    const BlockOfGroup rows = find_block_rows<kGroups>(params, first);
     if (rows.stored == 0) return;
     const int32_t column = place.column * kBlockColumns + kBlockLaneColumns * ptx::lane_index();
     const bool has_column = kColumns % kBlockColumns == 0 || column < kColumns;

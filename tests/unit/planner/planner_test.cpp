@@ -176,7 +176,7 @@ TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
   EXPECT_EQ(spec_of("gemm_fc2").tile_rows, 32);
 }
 
-// Of a layer whose experts are spread over eight ranks, a rank has an eighth of the rows.
+// A rank of eight has an eighth of the rows.
 TEST(Planner, ChoosesTilesForTheRowsThatARankOfSeveralHasInTheMean) {
   Layer layer = dsv3_like_layer();
   layer.passes = {Pass::kForward, Pass::kBackward};

@@ -153,7 +153,7 @@ TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
 }
 
 // An operation of the same GEMM has the same problem, so that one record serves both.
-// Of a layer whose experts are all on this rank: an operation knows of no others.
+// The layer has all experts on this rank, since an operation knows of no others.
 TEST(TunedPlan, OfAnOperationTakesTheRecordOfALayer) {
   Layer layer = training_layer();
   layer.experts = layer.local_experts;

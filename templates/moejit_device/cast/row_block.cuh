@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Blocks of rows that a warp holds in registers, 4 columns of bf16 a lane: where their rows come
+// from, and which of them are real. Rows are those of groups, at whose first row blocks begin anew.
+//
+//   RowBlocksInOrder    rows lie side by side
+//   GatheredRowBlocks   each is the row of its token, which row_tokens names; rows that were
+//                       permuted as zeros, whose tokens it gives as ~token, are zeros here too,
+//                       unless kZeroes is false
+//
+// kBandTiles: see transpose/row_source.cuh. Params: records with input, row_tokens, counts, offs
+// and rows.
+
+#include "moejit_device/core/integer.cuh"
+#include "moejit_device/ptx/memory.cuh"
+#include "moejit_device/ptx/warp.cuh"
+
+namespace moejit::device {
+
+inline constexpr int32_t kRowBlockLaneColumns = 4;
+inline constexpr int32_t kRowBlockColumns = 32 * kRowBlockLaneColumns;  // that a warp holds
+
+// kRows rows from a multiple of kRows on.
+struct BlockOfGroup {
+  int32_t group;   // 0 where nothing is stored: the rows are behind all groups
+  int32_t real;    // that have values
+  int32_t stored;  // that are written; the others belong to nobody
+};
+
+// Returns the rows of the block that begins at row `first` < P. All lanes of a warp: each looks at
+// one group of 32.
+template <int32_t kGroups, int32_t kRows, typename Params>
+MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
+  const auto left = static_cast<int32_t>(smaller(params.rows - first, int64_t{kRows}));
+  const auto ends = ptx::global(params.offs) + 1;
+  int32_t group = 0;  // those that end at or before the block
+#pragma unroll
+  for (int32_t base = 0; base < kGroups; base += 32) {
+    const int32_t own = base + ptx::lane_index();
+    const bool is_before = own < kGroups && ptx::load(ends + own) <= first;
+    group += ptx::population_count(ptx::ballot(is_before));
+  }
+  if (group == kGroups) return {.group = 0, .real = 0, .stored = 0};
+  const int64_t end = int64_t{ptx::load(ptx::global(params.offs) + group)} +
+                      ptx::load(ptx::global(params.counts) + group);
+  const int64_t real = larger(smaller(end - first, int64_t{left}), int64_t{0});
+  return {.group = group, .real = static_cast<int32_t>(real), .stored = left};
+}
+
+// kRows rows of 4 columns in the registers of a lane.
+template <int32_t kRows>
+struct RowBlock {
+  Bytes8 row[kRows];
+};
+
+template <int32_t kColumns, int32_t kRows>
+struct RowBlocksInOrder {
+  static constexpr int32_t kBandTiles = ceil_div(kColumns, kRowBlockColumns);
+
+  template <typename Params>
+  MOEJIT_DEVICE static RowBlock<kRows> fetch(const Params& params, int64_t first, int32_t column,
+                                             int32_t count) {
+    const auto source = ptx::global(params.input) + 2 * (first * kColumns + column);
+    RowBlock<kRows> block;
+#pragma unroll
+    for (int32_t i = 0; i < kRows; ++i) {
+      const auto run = ptx::as<const Bytes8>(source + 2 * i * kColumns);
+      block.row[i] = i < count ? ptx::load_streaming(run) : Bytes8{};
+    }
+    return block;
+  }
+};
+
+template <int32_t kColumns, int32_t kRows, bool kZeroes>
+struct GatheredRowBlocks {
+  static constexpr int32_t kBandTiles = 4;
+
+  template <typename Params>
+  MOEJIT_DEVICE static RowBlock<kRows> fetch(const Params& params, int64_t first, int32_t column,
+                                             int32_t count) {
+    constexpr int32_t kNone = -0x7fffffff - 1;  // there is no such row
+    const int32_t lane = ptx::lane_index();
+    const auto tokens = ptx::global(params.row_tokens) + first;
+    // Lanes without columns lend their token all the same.
+    const int32_t real = ptx::shuffle(count, 0);
+    const int32_t own = lane < real ? ptx::load(tokens + lane) : kNone;
+    const auto source = ptx::global(params.input) + 2 * int64_t{column};
+    RowBlock<kRows> block;
+#pragma unroll
+    for (int32_t i = 0; i < kRows; ++i) {
+      int32_t token = ptx::shuffle(own, i);
+      if (!kZeroes && token < 0 && token != kNone) token = ~token;
+      const auto run = ptx::as<const Bytes8>(source + 2 * int64_t{token} * kColumns);
+      block.row[i] = i < count && token >= 0 ? ptx::load(run) : Bytes8{};
+    }
+    return block;
+  }
+};
+
+}  // namespace moejit::device
