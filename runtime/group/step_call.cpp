@@ -69,7 +69,7 @@ Result<void> StepCall::bind(std::span<const TensorRef> tensors, const CallMemory
     if (source.place == Place::kSaved)
       ref.data = static_cast<std::byte*>(memory.saved) + source.offset;
     if (source.place == Place::kCaller) {
-      // What is not given is left out, so that binding says what is missing.
+      // Leaves out what is not given, so that binding says what is missing.
       const auto given = std::ranges::find(tensors, names_[i], &TensorRef::name);
       if (given == tensors.end()) continue;
       ref = *given;
