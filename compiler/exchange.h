@@ -14,27 +14,24 @@ namespace moejit::compiler {
 // The steps of an exchange of rows between the GPUs of one host, each of which has a part of the
 // experts. A call of an exchange runs on each rank
 //
-//   kChoices, kDispatch, kAwait, the experts, kCombinePush, kCombineSum
-//
-// where the R * T_max slots are the tokens of the experts, or, so that memory and wire are busy at
-// the same time,
-//
 //   kChoices, the route of the slots, kDispatchPermute, kAwait, the experts without their permute
 //   and unpermute, kCombineRows
+//
+// where the R * T_max slots are the tokens of the experts; or kDispatch instead of
+// kDispatchPermute, if the experts permute rows themselves.
 enum class ExchangeStep {
   kChoices,          // every rank learns the choices of all ranks
   kDispatch,         // rows go to the ranks of their experts
-  kDispatchPermute,  // the same, and from the slots to the permuted rows
+  kDispatchPermute,  // the same, and from the slots to the permuted rows, while others are on the
+                     // wire
   kAwait,            // waits until all rows have come
-  kCombinePush,      // results go home
-  kCombineSum,       // home adds them
-  kCombineRows,      // both, from the experts' rows on
+  kCombineRows,      // the experts' rows of each token are added, sums go home and are added there
 };
 
 // An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy,
 // and the choices are those of the forward call: kChoices is left out.
 struct Exchange {
-  int64_t ranks = 2;  // 1 to 8; 2 or more for the steps that have permuted rows
+  int64_t ranks = 2;  // 2 to 8
   int64_t rank = 0;
   int64_t experts = 0;     // of all ranks, a multiple of `ranks`; rank r has the r-th part of them
   int64_t top_k = 0;       // 1 to 32
@@ -44,12 +41,14 @@ struct Exchange {
   DType format = DType::kF8E4M3;   // of dispatched rows: kBF16 only of a bf16 input
   float epsilon = 0.0f;            // if dispatch quantizes: the smallest amax of a scale
   bool has_dprobs = false;         // whether gradients of probabilities go home too
+  bool sends_rows = false;         // whether each row goes home, instead of a rank's sum of a token
   DType topk_ids = DType::kI32;    // or kI64
   DType topk_probs = DType::kF32;  // or kBF16
   int64_t timeout_ms = 10000;      // of each wait for a peer
   int64_t max_permuted_rows = 0;   // P, of the steps that have permuted rows
   bool moves_probs = true;         // whether kDispatchPermute writes their probabilities: forward
   bool tells_tokens = false;       // whether it writes which slot each row is of
+  bool keeps_rows = false;         // whether it writes the rows of all slots a second time
   bool operator==(const Exchange&) const = default;
 };
 
@@ -60,25 +59,22 @@ struct Exchange {
 //
 //   step              reads                            writes
 //   kChoices          topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],
-//                                                      choice_flags_r; slot_ids, slot_probs [S, K]
+//                                                      choice_flags_r; slot_ids, slot_probs [S, K];
+//                                                      saved_tokens [1]
 //   kDispatch         input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r
 //                     topk_ids
 //   kDispatchPermute  those of kDispatch; row_map      those of kDispatch; permuted [P, H],
 //                     [S, K], slot_probs, counts [E],  permuted_scale_inv, permuted_probs [P],
-//                     offs [E + 1]                     row_tokens [P]
+//                     offs [E + 1]                     row_tokens [P]; kept_rows [S, H],
+//                                                      kept_rows_scale_inv
 //   kAwait            row_flags of this rank           epoch
-//   kCombinePush      slot_results [S, H] bf16,        results_r [S, H], dprobs_home_r [T_max, K],
-//                     slot_dprobs, slot_ids            result_flags_r
-//   kCombineSum       slot_results, slot_dprobs,       output [T, H] bf16, dprobs [T, K]
-//                     topk_ids; results, dprobs_home,
-//                     result_flags of this rank
-//   kCombineRows      expert_rows [P, H] bf16,         those of kCombinePush and kCombineSum
-//                     row_map, slot_ids, slot_dprobs,
-//                     topk_ids
+//   kCombineRows      expert_rows [P, H] bf16,         results_r [S, H] or [T_max, K, H],
+//                     row_map, slot_ids, slot_dprobs,  dprobs_home_r [T_max, K], result_flags_r;
+//                     topk_ids                         output [T, H] bf16, dprobs [T, K]
 //
 // All of them read `epoch` [1] and add bits to `group_status` [1] of this rank, which lies in the
-// group's memory. The experts may add bits to it too: kCombineSum and kCombineRows give every rank
-// the bits of all.
+// group's memory. The experts may add bits to it too: kCombineRows gives every rank the bits of
+// all.
 Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Target& target);
 
 std::string_view to_string(ExchangeStep step);

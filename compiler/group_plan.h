@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/exchange.h"
 #include "compiler/layer.h"
 #include "compiler/plan.h"
 
@@ -20,66 +19,41 @@ struct PlacedTensor {
   bool operator==(const PlacedTensor&) const = default;
 };
 
-// The memory that each rank of a group gives, and that all ranks reach. The tensor "slots_2" of a
-// step is "slots" here, in the memory of rank 2. `epoch` is touched by its own rank alone.
+// The memory that each rank of a group gives, and that all ranks reach. A plan's tensor "slots_2"
+// is "slots" here, in the memory of rank 2. `epoch` is touched by its own rank alone.
 struct GroupMemory {
   std::vector<PlacedTensor> tensors;
   int64_t bytes = 0;
   bool operator==(const GroupMemory&) const = default;
 };
 
-// A step of an exchange, as the forward or the backward call of a layer runs it.
-struct GroupStep {
-  ExchangeStep step = ExchangeStep::kChoices;
-  Phase phase = Phase::kForward;
-  Plan plan;
-};
-
-// What one rank of a group runs for a layer: the steps of an exchange, and between them the experts
-// of this rank, for which the S = R * max_tokens slots are the tokens.
-struct GroupPlan {
-  Layer layer;  // as described
+// What one rank of a group runs for a layer: choices and rows go to the ranks of their experts, the
+// experts of this rank run, for which the S = R * max_tokens slots of all ranks are the tokens, and
+// sums of a token's rows come home. Dispatch and combine are kernels among the others.
+struct GroupPlan : LayerPlan {
   int64_t rank = 0;
-  Target target;
-  LayerPlan experts;             // of this rank
-  std::vector<GroupStep> steps;  // in the order of a forward call, then of a backward call
   GroupMemory memory;
-  // The tensors of callers, with their roles: those of tokens [T, ...] and of this rank's experts.
-  std::vector<TensorPlan> tensors;
-  // What steps and experts hand to each other, behind the experts' own part of the block:
-  // slot_ids, slot_probs [S, K], slot_results [S, H], slot_dprobs [S, K], and for backward the rows
-  // that came, received_x and received_x_scale_inv.
-  std::vector<PlacedTensor> in_workspace, in_saved;
-  int64_t workspace_bytes = 0;
-  int64_t saved_bytes = 0;  // 0 without backward
 };
 
-// What the caller decides about a rank of a group.
-struct GroupPlanOptions {
-  int64_t rank = 0;
-  int64_t timeout_ms = 10000;  // of each wait for a peer
-  PlanOptions experts = {};
-};
-
-// Plans one rank's part of a layer with expert_parallel. Is pure, and equal on all ranks but for
-// the numbers of ranks. Errors: those of plan_layer() and plan_exchange(); kUnsupported for a layer
-// without expert_parallel, and for scale_sharing_k 2 with the dispatch fp8.
+// Plans one rank's part of a layer with expert_parallel, of the rank that the options name. Is
+// pure, and equal on all ranks but for the numbers of ranks. Errors: those of plan_layer();
+// kUnsupported for a layer without expert_parallel.
 Result<GroupPlan> plan_group_layer(const Layer& layer, const Target& target,
-                                   const GroupPlanOptions& options = {});
+                                   const PlanOptions& options = {});
+
+// Error kUnsupported: a layer of a group, where one of a single rank is wanted.
+Result<void> check_is_of_one_rank(const Layer& layer);
+
+// Returns the layer of a rank's experts: all slots are tokens, choices are i32 and f32 for any
+// description, and experts are known by their place among the rank's own.
+Layer layer_of_experts(const Layer& layer);
 
 // Returns the layer that one rank would run with all tokens of the group and all experts: R *
 // max_tokens tokens. Its results are what a group's are compared with.
 Layer layer_of_one_rank(const Layer& layer);
 
-// Returns the part of a pass that the experts of a rank do: all of it, or what follows dispatch.
-CallPart experts_part(const GroupPlan& plan, Phase phase);
-
-// Returns the name in the group's plan of what a tensor of the experts is in a call of this phase:
-// "slots_0" for x_q, "slot_results" for y. Other tensors keep their names.
-std::string name_in_group(const GroupPlan& plan, Phase phase, std::string_view name);
-
 // Returns what all ranks of a group have to agree on, as fields "name=value": version, ranks, the
-// description without its name, and the digest of the experts' plan.
+// description without its name, and the plan's digest.
 std::vector<std::string> group_identity(const GroupPlan& plan);
 
 // What a call moves between ranks.
@@ -89,6 +63,7 @@ struct GroupTraffic {
   int64_t choice_bytes = 0;   // of a token's ids and probabilities, to each other rank
   double remote_ranks = 0.0;  // that a token's row goes to in the mean, if its K experts are drawn
                               // uniformly and differ
+  double results = 0.0;       // rows that come home from other ranks for a token, in the mean
   double dispatch_bytes = 0.0;     // that a rank sends for a token in a forward call, in the mean
   double combine_bytes = 0.0;      // that come back for it
   double dispatch_floor_us = 0.0;  // of max_tokens tokens, at the rate of a link
@@ -96,8 +71,8 @@ struct GroupTraffic {
 };
 GroupTraffic group_traffic(const Layer& layer);
 
-// Returns the plan as text for people or as JSON, as print_plan() and plan_to_json() of a layer: a
-// section about the group and the steps of its exchange, then the plan of the experts.
+// Returns the plan as text for people or as JSON, as print_plan() and plan_to_json() of a layer,
+// with a section about the group.
 std::string print_plan(const GroupPlan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const GroupPlan& plan);
 

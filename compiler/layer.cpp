@@ -144,6 +144,7 @@ std::string_view to_string(Dispatch dispatch) {
 std::string_view to_string(Combine combine) {
   switch (combine) {
     case Combine::kPartial: return "partial";
+    case Combine::kRows: return "rows";
   }
   return "unknown";
 }

@@ -47,7 +47,10 @@ enum class Gradient { kDx, kDprobs, kDw1, kDw2, kDb1, kDb2 };
 enum class Dispatch { kNone, kFp8 };
 
 // What goes home from a rank for a token that several of its experts served.
-enum class Combine { kPartial };  // one row, the sum of the experts' rows, rounded to bf16
+enum class Combine {
+  kPartial,  // one row, the sum of the experts' rows, rounded to bf16
+  kRows,     // the row of each expert
+};
 
 // The ranks of a group that share a layer's experts and exchange rows themselves.
 struct ExpertParallel {

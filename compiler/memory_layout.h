@@ -14,7 +14,7 @@
 namespace moejit::compiler {
 
 // Upper bound on the tensors of any plan, so that the layout of a call fits on the stack.
-inline constexpr std::size_t kMostTensors = 96;
+inline constexpr std::size_t kMostTensors = 144;
 
 // Alignment of tensors in their block. TMA descriptors want 128 bytes, cudaMalloc gives 256.
 inline constexpr int64_t kOffsetAlignment = 256;

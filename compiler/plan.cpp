@@ -91,7 +91,7 @@ std::string dtype_hint(std::string_view tensor, DType got) {
 
 bool is_callers(TensorRole role) {
   return role != TensorRole::kSaved && role != TensorRole::kDeferred &&
-         role != TensorRole::kWorkspace;
+         role != TensorRole::kWorkspace && role != TensorRole::kGroup;
 }
 
 std::string_view to_string(TensorRole role) {
@@ -105,6 +105,7 @@ std::string_view to_string(TensorRole role) {
     case TensorRole::kSaved: return "saved";
     case TensorRole::kDeferred: return "deferred";
     case TensorRole::kWorkspace: return "workspace";
+    case TensorRole::kGroup: return "group";
   }
   return "unknown";
 }

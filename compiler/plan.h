@@ -33,6 +33,7 @@ enum class TensorRole {
   kSaved,       // a slice of the block that the caller keeps from a forward to its backward call
   kDeferred,    // a slice of the block that the caller keeps from the data half to the weights half
   kWorkspace,   // a slice of the workspace handed to every call
+  kGroup,       // in the memory that a rank gives to its group: "slots_2" in that of rank 2
 };
 
 // Order of a tensor's elements in memory; part of the tensor's type, never inferred.
@@ -168,6 +169,9 @@ struct KernelPlan {
   std::optional<GradientMode> gradient_mode;       // if only backward calls of this mode launch it
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch the kernel
+  // Whether its tokens are the slots of a group, bounds.max_tokens in every call, instead of the
+  // call's.
+  bool has_slots = false;
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
   std::vector<TensorMapPlan> tensor_maps;
@@ -218,6 +222,10 @@ struct PlanOptions {
   const Tuning* tuning = nullptr;
   // Whether KernelPlan::candidates are listed.
   bool list_candidates = false;
+  // Which rank's part of a group's layer is planned, and how long each wait for a peer lasts at
+  // most. The kernels of all ranks are the same.
+  int64_t rank = 0;
+  int64_t timeout_ms = 10000;
 };
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
@@ -260,7 +268,8 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 // description that plans it with `got`. Empty if there is no such field.
 std::string dtype_hint(std::string_view tensor, DType got);
 
-// Returns whether tensors of this role are in the caller's memory, not in a slice of a block.
+// Returns whether callers give tensors of this role to each call: they are neither in a slice of a
+// block nor in the memory of a group.
 bool is_callers(TensorRole role);
 
 std::string_view to_string(TensorRole role);

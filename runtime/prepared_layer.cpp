@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/prepared_layer.h"
 
+#include "compiler/group_plan.h"
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/saved_tokens.h"
 
@@ -29,6 +30,7 @@ bool has_kernels(const LayerPlan& plan, const CallPart& part) {
 Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const LayerPlan& plan, Engine& engine,
                                                               Device& device,
                                                               const PrepareOptions& options) {
+  MOEJIT_TRY(check_is_of_one_rank(plan.layer));
   std::unique_ptr<PreparedLayer> layer(new PreparedLayer);
   layer->plan_ = std::make_shared<const LayerPlan>(plan);
   MOEJIT_TRY_ASSIGN(layer->prepared_, PreparedPlan::prepare(layer->plan_, engine, device, options));

@@ -16,8 +16,8 @@ namespace moejit::runtime {
 // PreparedPlan, whose comments hold for every call.
 class PreparedLayer {
  public:
-  // Prepares the layer's plan, with the errors of PreparedPlan::prepare(). The device has to
-  // outlive the layer.
+  // Prepares the layer's plan, with the errors of PreparedPlan::prepare(), and kUnsupported for a
+  // layer of a group, which GroupLayer runs. The device has to outlive the layer.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::LayerPlan& plan,
                                                         Engine& engine, Device& device,
                                                         const PrepareOptions& options = {});

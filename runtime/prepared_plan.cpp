@@ -134,7 +134,8 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
                                           .shapes = tensors_of_shape(*impl->plan, part)};
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
-    MOEJIT_TRY_ASSIGN(KernelCall call, KernelCall::resolve(*impl->plan, i, std::move(loaded)));
+    MOEJIT_TRY_ASSIGN(KernelCall call,
+                      KernelCall::resolve(*impl->plan, i, std::move(loaded), options.group));
     impl->calls.push_back(std::move(call));
   }
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));

@@ -22,6 +22,8 @@ struct PrepareOptions {
   ObtainOptions patience;  // deadline, and a request to stop
   // Is called on the preparing thread with the number of kernels that are ready, from 0 to all.
   std::function<void(std::size_t)> progress;
+  // The tensors that the plan has in the memory of a group, which must stay as long as its calls.
+  std::span<const GroupTensor> group = {};
 };
 
 // A list of kernels that are compiled, loaded and ready: a layer's, or an operation's. After

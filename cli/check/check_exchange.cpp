@@ -8,8 +8,6 @@ void check_kernel(const compiler::ExchangeChoicesSpec&, const KernelTensors&, Ch
 void check_kernel(const compiler::DispatchRowsSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchPermuteSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::AwaitRowsSpec&, const KernelTensors&, CheckList&) {}
-void check_kernel(const compiler::CombinePushSpec&, const KernelTensors&, CheckList&) {}
-void check_kernel(const compiler::CombineSumSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::CombineRowsSpec&, const KernelTensors&, CheckList&) {}
 
 }  // namespace moejit::cli

@@ -54,10 +54,6 @@ void check_kernel(const compiler::DispatchPermuteSpec& spec, const KernelTensors
                   CheckList& list);
 void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
-void check_kernel(const compiler::CombinePushSpec& spec, const KernelTensors& tensors,
-                  CheckList& list);
-void check_kernel(const compiler::CombineSumSpec& spec, const KernelTensors& tensors,
-                  CheckList& list);
 void check_kernel(const compiler::CombineRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 

@@ -11,6 +11,7 @@
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/report/bench_page.h"
 #include "cli/terminal/shell_word.h"
+#include "compiler/group_plan.h"
 #include "runtime/measure/measure_layer.h"
 
 #include <algorithm>
@@ -47,6 +48,7 @@ Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& 
 }
 
 Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Terminal& terminal) {
+  MOEJIT_TRY(check_is_of_one_rank(layer));
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY(check_bench_options(command));

@@ -19,7 +19,7 @@ Result<std::optional<compiler::GroupPlan>> read_group_plan(const std::string& pa
   const auto* const layer = std::get_if<compiler::Layer>(&description);
   if (layer == nullptr || !compiler::is_of_group(*layer)) return std::nullopt;
   MOEJIT_TRY_ASSIGN(compiler::GroupPlan plan,
-                    compiler::plan_group_layer(*layer, parsed, {.experts = {.tuning = tuning}}));
+                    compiler::plan_group_layer(*layer, parsed, {.tuning = tuning}));
   return plan;
 }
 

@@ -16,6 +16,7 @@
 #include "cli/tensors/colwise_slices.h"
 #include "cli/tensors/padded_halves.h"
 #include "cli/terminal/shell_word.h"
+#include "compiler/group_plan.h"
 #include "runtime/compile_budget.h"
 #include "runtime/measure/kernel_timer.h"
 
@@ -179,6 +180,7 @@ Result<std::optional<SimulatedTime>> estimate(const RunCommand& command,
 }
 
 Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Terminal& terminal) {
+  MOEJIT_TRY(check_is_of_one_rank(layer));
   const std::vector<compiler::Pass> described = layer.passes;
   layer.passes = {compiler::Pass::kForward};
   if (is_backward(command)) layer.passes.push_back(compiler::Pass::kBackward);

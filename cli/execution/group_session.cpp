@@ -44,7 +44,7 @@ Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engi
   MOEJIT_TRY_ASSIGN(rank->group, runtime::Group::adopt(plan, device, members));
   MOEJIT_TRY_ASSIGN(rank->layer, runtime::GroupLayer::prepare(plan, *rank->group, engine));
   for (const TensorPlan& tensor : plan.tensors) {
-    if (tensor.is_optional) continue;
+    if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
     for (const compiler::Dim& dim : tensor.shape)
       shape.push_back(dim.symbol == "T" ? token_count(inputs) : dim.value);
@@ -61,8 +61,7 @@ Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engi
   for (const TensorPlan& tensor : plan.tensors) {
     if (!rank->tensors.has(tensor.name)) continue;
     rank->refs.push_back(rank->tensors.ref(tensor.name));
-    const TensorPlan* of_experts = compiler::find_tensor(plan.experts, tensor.name);
-    if (of_experts != nullptr && compiler::is_used(plan.experts, *of_experts, {Phase::kWeights}))
+    if (compiler::is_used(plan, tensor, {Phase::kWeights}))
       rank->weights.push_back(rank->refs.back());
   }
   ranks_.push_back(std::move(rank));

@@ -25,6 +25,7 @@ class GroupSession {
                                                       int64_t timeout_ms = 10000);
 
   const compiler::GroupPlan& plan(int32_t rank) const { return at(rank).layer->plan(); }
+  const runtime::CallMemory& memory(int32_t rank) const { return at(rank).memory; }
   runtime::Group& group(int32_t rank) { return *ranks_[static_cast<std::size_t>(rank)]->group; }
   Result<void> update_weights();
   Result<void> forward();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/tune_problem.h"
 #include "compiler/compiler.h"
+#include "compiler/group_plan.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -91,6 +92,7 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
                                              const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened) {
   const Layer& layer = tuned.layer;
+  MOEJIT_TRY(check_is_of_one_rank(layer));
   MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
   std::vector<TuneProblem> problems;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {

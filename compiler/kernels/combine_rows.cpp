@@ -30,16 +30,16 @@ static_assert(is_complete(kRecord));
 }  // namespace
 
 std::string to_string(const CombineRowsSpec& s) {
-  return fmt::format("combine_rows {} columns={}{}{} threads={}", shape_text(s.exchange), s.columns,
-                     s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
-                     s.threads);
+  return fmt::format("combine_rows {}{} columns={}{}{} threads={}", shape_text(s.exchange),
+                     s.sends_rows ? " sends_rows" : "", s.columns, s.has_dprobs ? " dprobs" : "",
+                     s.probs == DType::kBF16 ? " bf16_probs" : "", s.threads);
 }
 
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
 template <>
 LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
-  return {.threads = spec.threads,
-          .ctas_per_sm = (spec.exchange.top_k <= 8 ? 1024 : 768) / spec.threads};
+  const int32_t threads = spec.exchange.top_k <= 8 && !spec.sends_rows ? 1024 : 768;  // of an SM
+  return {.threads = spec.threads, .ctas_per_sm = threads / spec.threads};
 }
 
 template <>
@@ -56,9 +56,12 @@ std::vector<KernelNumber> KernelKind<CombineRowsSpec>::numbers(const CombineRows
 template <>
 Work KernelKind<CombineRowsSpec>::work(const CombineRowsSpec& spec, const CallBounds&,
                                        const CallRows& rows) {
-  // Each row of the experts is read once. Sums are written at home and read there, for as many
-  // tokens of others here as own ones elsewhere; own tokens are written.
-  const double others = static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
+  // Each row of the experts is read once. Sums, or rows, are written at home and read there, for as
+  // many tokens of others here as own ones elsewhere; own tokens are written.
+  const double ranks = spec.exchange.ranks;
+  const double others = spec.sends_rows
+                            ? static_cast<double>(rows.routed) * (ranks - 1.0) / ranks
+                            : static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
   return {.min_bytes =
               (rows.routed + 2 * static_cast<int64_t>(others) + rows.tokens) * 2 * spec.columns};
 }
@@ -72,8 +75,11 @@ template <>
 KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
   KernelText text = chunked_text(spec.exchange);
   text.types = "bf16";
-  text.summary = "rows of the experts, added for each token, to the tokens' ranks and added there";
-  text.includes = {"exchange/combine_rows.cuh"};
+  text.summary =
+      spec.sends_rows
+          ? "rows of the experts to the tokens' ranks, added there for each token"
+          : "rows of the experts, added for each token, to the tokens' ranks and added there";
+  text.includes = {spec.sends_rows ? "exchange/combine_each_row.cuh" : "exchange/combine_rows.cuh"};
   text.params = "CombineRowsParams";
   add_columns(text, spec.columns);
   text.constants.push_back(
@@ -81,7 +87,7 @@ KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
   add_threads(text, spec.threads, 0);
   text.types_used.push_back(
       {"Kernel",
-       "CombineRows",
+       spec.sends_rows ? "CombineEachRow" : "CombineRows",
        {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kThreads"}});
   return text;
 }

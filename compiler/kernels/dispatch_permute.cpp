@@ -25,6 +25,9 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(Params, output_scale_inv, kWrite),
     MOEJIT_POINTER(Params, output_probs, kWrite),
     MOEJIT_POINTER(Params, row_tokens, kWrite),
+    MOEJIT_POINTER(Params, kept_output, kWrite),
+    MOEJIT_POINTER(Params, kept_scale_inv, kWrite),
+    MOEJIT_POINTER(Params, saved_tokens, kRead),
     MOEJIT_GROUP_POINTERS(Params),
 };
 constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
@@ -35,11 +38,11 @@ static_assert(is_complete(kRecord));
 
 std::string to_string(const DispatchPermuteSpec& s) {
   return fmt::format(
-      "dispatch_permute {} columns={} input={} output={} epsilon={:g}{}{} threads={} "
+      "dispatch_permute {} columns={} input={} output={} epsilon={:g}{}{}{} threads={} "
       "segments_in_flight={}",
       shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
-      s.moves_probs ? " moves_probs" : "", s.tells_tokens ? " tells_tokens" : "", s.threads,
-      s.segments_in_flight);
+      s.moves_probs ? " moves_probs" : "", s.tells_tokens ? " tells_tokens" : "",
+      s.keeps_rows ? " keeps_rows" : "", s.threads, s.segments_in_flight);
 }
 
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
@@ -65,9 +68,10 @@ Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, cons
                                            const CallRows& rows) {
   const double tokens = static_cast<double>(rows.tokens);
   // Own rows are read, and written to all ranks that want them; those of others are read, and each
-  // is written to its permuted rows.
+  // is written to its permuted rows, and once more if it is kept.
+  const double slots = ranks_of_token(spec.exchange);
   const auto moved = static_cast<int64_t>(
-      tokens * (ranks_of_token(spec.exchange) + others_of_token(spec.exchange)));
+      tokens * (slots + others_of_token(spec.exchange) + (spec.keeps_rows ? slots : 0.0)));
   return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
                        (moved + rows.padded) * exchanged_row_bytes(spec.output, spec.columns)};
 }
@@ -94,7 +98,7 @@ KernelText KernelKind<DispatchPermuteSpec>::text(const DispatchPermuteSpec& spec
       bool_constant("kMovesProbs", spec.moves_probs, "probabilities go to the permuted rows"));
   add_threads(text, spec.threads, spec.segments_in_flight);
   text.types_used.push_back({"Store",
-                             "StorePermuted",
+                             spec.keeps_rows ? "StoreRowsAndPermuted" : "StorePermuted",
                              {"kColumns", "kTopK", "kRankExperts", "kMovesProbs",
                               spec.output == DType::kBF16 ? "Bf16" : "E4m3"}});
   if (spec.tells_tokens) text.types_used.back().arguments.push_back("true");

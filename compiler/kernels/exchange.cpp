@@ -38,8 +38,6 @@ using enum Access;
 using ChoicesParams = device::ExchangeChoicesParams;
 using DispatchParams = device::DispatchRowsParams;
 using AwaitParams = device::AwaitRowsParams;
-using PushParams = device::CombinePushParams;
-using SumParams = device::CombineSumParams;
 
 constexpr std::array kChoicesPointers = {
     MOEJIT_POINTER(ChoicesParams, topk_ids, kRead),
@@ -49,6 +47,7 @@ constexpr std::array kChoicesPointers = {
     MOEJIT_RANK_POINTERS(ChoicesParams, choice_flags, kReadWrite),
     MOEJIT_POINTER(ChoicesParams, slot_ids, kWrite),
     MOEJIT_POINTER(ChoicesParams, slot_probs, kWrite),
+    MOEJIT_POINTER(ChoicesParams, saved_tokens, kWrite),
     MOEJIT_GROUP_POINTERS(ChoicesParams),
 };
 constexpr std::array kChoicesNumbers = {MOEJIT_GROUP_NUMBERS(ChoicesParams),
@@ -64,6 +63,7 @@ constexpr std::array kDispatchPointers = {
     MOEJIT_RANK_POINTERS(DispatchParams, slots, kWrite),
     MOEJIT_RANK_POINTERS(DispatchParams, slot_scales, kWrite),
     MOEJIT_RANK_POINTERS(DispatchParams, row_flags, kReadWrite),
+    MOEJIT_POINTER(DispatchParams, saved_tokens, kRead),
     MOEJIT_GROUP_POINTERS(DispatchParams),
 };
 constexpr std::array kDispatchNumbers = {MOEJIT_GROUP_NUMBERS(DispatchParams),
@@ -80,35 +80,6 @@ constexpr std::array kAwaitNumbers = {MOEJIT_GROUP_NUMBERS(AwaitParams)};
 constexpr ParamRecord kAwait{"await_rows", sizeof(AwaitParams), kAwaitPointers, {}, kAwaitNumbers};
 static_assert(is_complete(kAwait));
 
-constexpr std::array kPushPointers = {
-    MOEJIT_POINTER(PushParams, slot_results, kRead),
-    MOEJIT_POINTER(PushParams, slot_dprobs, kRead),
-    MOEJIT_POINTER(PushParams, slot_ids, kRead),
-    MOEJIT_RANK_POINTERS(PushParams, results, kWrite),
-    MOEJIT_RANK_POINTERS(PushParams, dprobs_home, kWrite),
-    MOEJIT_RANK_POINTERS(PushParams, result_flags, kWrite),
-    MOEJIT_GROUP_POINTERS(PushParams),
-};
-constexpr std::array kPushNumbers = {MOEJIT_GROUP_NUMBERS(PushParams)};
-constexpr ParamRecord kPush{"combine_push", sizeof(PushParams), kPushPointers, {}, kPushNumbers};
-static_assert(is_complete(kPush));
-
-constexpr std::array kSumPointers = {
-    MOEJIT_POINTER(SumParams, slot_results, kRead),
-    MOEJIT_POINTER(SumParams, slot_dprobs, kRead),
-    MOEJIT_POINTER(SumParams, topk_ids, kRead),
-    MOEJIT_POINTER(SumParams, results, kRead),
-    MOEJIT_POINTER(SumParams, dprobs_home, kRead),
-    MOEJIT_POINTER(SumParams, result_flags, kRead),
-    MOEJIT_POINTER(SumParams, output, kWrite),
-    MOEJIT_POINTER(SumParams, dprobs, kWrite),
-    MOEJIT_GROUP_POINTERS(SumParams),
-};
-constexpr std::array kSumNumbers = {MOEJIT_GROUP_NUMBERS(SumParams),
-                                    MOEJIT_NUMBER(SumParams, tokens)};
-constexpr ParamRecord kSum{"combine_sum", sizeof(SumParams), kSumPointers, {}, kSumNumbers};
-static_assert(is_complete(kSum));
-
 }  // namespace
 
 // CTAs that wait for peers have to be resident: they are as many as an SM holds of them.
@@ -123,14 +94,6 @@ LaunchShape KernelKind<DispatchRowsSpec>::shape(const DispatchRowsSpec& spec) {
 template <>
 LaunchShape KernelKind<AwaitRowsSpec>::shape(const AwaitRowsSpec& spec) {
   return {.threads = spec.threads, .ctas_per_sm = 1};
-}
-template <>
-LaunchShape KernelKind<CombinePushSpec>::shape(const CombinePushSpec& spec) {
-  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
-}
-template <>
-LaunchShape KernelKind<CombineSumSpec>::shape(const CombineSumSpec& spec) {
-  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
 }
 
 template <>
@@ -147,14 +110,6 @@ template <>
 int64_t KernelKind<AwaitRowsSpec>::busy(const AwaitRowsSpec&, const CallBounds&, int64_t) {
   return 1;
 }
-template <>
-int64_t KernelKind<CombinePushSpec>::busy(const CombinePushSpec& spec, const CallBounds&, int64_t) {
-  return int64_t{spec.exchange.ranks - 1} * chunks_of(spec.exchange);
-}
-template <>
-int64_t KernelKind<CombineSumSpec>::busy(const CombineSumSpec& spec, const CallBounds&, int64_t) {
-  return chunks_of(spec.exchange);
-}
 
 template <>
 std::vector<KernelNumber> KernelKind<ExchangeChoicesSpec>::numbers(const ExchangeChoicesSpec&,
@@ -170,16 +125,6 @@ template <>
 std::vector<KernelNumber> KernelKind<AwaitRowsSpec>::numbers(const AwaitRowsSpec&,
                                                              const CallBounds&) {
   return {kRankNumber, kTimeoutNumber};
-}
-template <>
-std::vector<KernelNumber> KernelKind<CombinePushSpec>::numbers(const CombinePushSpec&,
-                                                               const CallBounds&) {
-  return {kRankNumber, kTimeoutNumber};
-}
-template <>
-std::vector<KernelNumber> KernelKind<CombineSumSpec>::numbers(const CombineSumSpec&,
-                                                              const CallBounds&) {
-  return {kRankNumber, kTimeoutNumber, kTokensNumber};
 }
 
 template <>
@@ -204,20 +149,6 @@ Work KernelKind<AwaitRowsSpec>::work(const AwaitRowsSpec& spec, const CallBounds
                                      const CallRows&) {
   return {.min_bytes = int64_t{8} * spec.exchange.ranks * chunks_of(spec.exchange)};
 }
-template <>
-Work KernelKind<CombinePushSpec>::work(const CombinePushSpec& spec, const CallBounds&,
-                                       const CallRows& rows) {
-  // As many tokens of other ranks have experts here as own tokens have experts there.
-  const double others = static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
-  return {.min_bytes = static_cast<int64_t>(others) * 4 * spec.columns};
-}
-template <>
-Work KernelKind<CombineSumSpec>::work(const CombineSumSpec& spec, const CallBounds&,
-                                      const CallRows& rows) {
-  const double read = ranks_of_token(spec.exchange);
-  return {.min_bytes = static_cast<int64_t>(static_cast<double>(rows.tokens) * (read + 1.0)) * 2 *
-                       spec.columns};
-}
 
 template <>
 const ParamRecord& KernelKind<ExchangeChoicesSpec>::record(const ExchangeChoicesSpec&) {
@@ -230,14 +161,6 @@ const ParamRecord& KernelKind<DispatchRowsSpec>::record(const DispatchRowsSpec&)
 template <>
 const ParamRecord& KernelKind<AwaitRowsSpec>::record(const AwaitRowsSpec&) {
   return kAwait;
-}
-template <>
-const ParamRecord& KernelKind<CombinePushSpec>::record(const CombinePushSpec&) {
-  return kPush;
-}
-template <>
-const ParamRecord& KernelKind<CombineSumSpec>::record(const CombineSumSpec&) {
-  return kSum;
 }
 
 }  // namespace moejit::compiler

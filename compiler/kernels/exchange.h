@@ -53,26 +53,6 @@ struct AwaitRowsSpec {
   bool operator==(const AwaitRowsSpec&) const = default;
 };
 
-// Sends the results of other ranks' tokens home.
-struct CombinePushSpec {
-  ExchangeShape exchange;
-  int32_t columns = 0;
-  bool has_dprobs = false;
-  int32_t threads = 256;
-  int32_t segments_in_flight = 2;
-  bool operator==(const CombinePushSpec&) const = default;
-};
-
-// Adds the results of a token's ranks.
-struct CombineSumSpec {
-  ExchangeShape exchange;
-  int32_t columns = 0;
-  bool has_dprobs = false;
-  DType probs = DType::kF32;  // of dprobs; or kBF16
-  int32_t threads = 256;
-  bool operator==(const CombineSumSpec&) const = default;
-};
-
 // Sends each token's row to the ranks of its experts, and the rows of all slots to their permuted
 // rows, with pad rows: as kPermuted stores of a row chain do.
 struct DispatchPermuteSpec {
@@ -83,15 +63,18 @@ struct DispatchPermuteSpec {
   float epsilon = 0.0f;           // if it quantizes: the smallest amax of a scale
   bool moves_probs = true;
   bool tells_tokens = false;  // whether it writes which slot each row is of
+  bool keeps_rows = false;    // whether it writes the rows of all slots too
   int32_t threads = 256;
   int32_t segments_in_flight = 2;
   bool operator==(const DispatchPermuteSpec&) const = default;
 };
 
 // Adds the rows that experts made of each token, sends the sums of other ranks' tokens home, and
-// adds those that come to the own ones.
+// adds those that come to the own ones. With `sends_rows` it sends each row as it is, and home adds
+// all rows of a token in the order of one rank with all experts.
 struct CombineRowsSpec {
   ExchangeShape exchange;
+  bool sends_rows = false;
   int32_t columns = 0;
   bool has_dprobs = false;
   DType probs = DType::kF32;  // of dprobs; or kBF16
@@ -103,8 +86,6 @@ std::string to_string(const ExchangeChoicesSpec& spec);
 std::string to_string(const DispatchRowsSpec& spec);
 std::string to_string(const DispatchPermuteSpec& spec);
 std::string to_string(const AwaitRowsSpec& spec);
-std::string to_string(const CombinePushSpec& spec);
-std::string to_string(const CombineSumSpec& spec);
 std::string to_string(const CombineRowsSpec& spec);
 
 }  // namespace moejit::compiler

@@ -94,18 +94,6 @@ std::string to_string(const AwaitRowsSpec& s) {
   return fmt::format("await_rows {} threads={}", shape_text(s.exchange), s.threads);
 }
 
-std::string to_string(const CombinePushSpec& s) {
-  return fmt::format("combine_push {} columns={}{} threads={} segments_in_flight={}",
-                     shape_text(s.exchange), s.columns, s.has_dprobs ? " dprobs" : "", s.threads,
-                     s.segments_in_flight);
-}
-
-std::string to_string(const CombineSumSpec& s) {
-  return fmt::format("combine_sum {} columns={}{}{} threads={}", shape_text(s.exchange), s.columns,
-                     s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
-                     s.threads);
-}
-
 template <>
 KernelText KernelKind<ExchangeChoicesSpec>::text(const ExchangeChoicesSpec& spec) {
   KernelText text{
@@ -155,42 +143,6 @@ KernelText KernelKind<AwaitRowsSpec>::text(const AwaitRowsSpec& spec) {
   text.params = "AwaitRowsParams";
   add_threads(text, spec.threads, 0);
   text.types_used.push_back({"Kernel", "AwaitRows", {"Exchange", "kThreads"}});
-  return text;
-}
-
-template <>
-KernelText KernelKind<CombinePushSpec>::text(const CombinePushSpec& spec) {
-  KernelText text = chunked_text(spec.exchange);
-  text.types = "bf16";
-  text.summary = "results of other ranks' tokens to these ranks";
-  text.includes = {"exchange/combine.cuh"};
-  text.params = "CombinePushParams";
-  add_columns(text, spec.columns);
-  text.constants.push_back(
-      bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities go along"));
-  add_threads(text, spec.threads, spec.segments_in_flight);
-  text.types_used.push_back(
-      {"Kernel",
-       "CombinePush",
-       {"Exchange", "kColumns", "kHasDprobs", "kThreads", "kSegmentsInFlight"}});
-  return text;
-}
-
-template <>
-KernelText KernelKind<CombineSumSpec>::text(const CombineSumSpec& spec) {
-  KernelText text = chunked_text(spec.exchange);
-  text.types = "bf16";
-  text.summary = "the sum of a token's results from all ranks";
-  text.includes = {"exchange/combine.cuh"};
-  text.params = "CombineSumParams";
-  add_columns(text, spec.columns);
-  text.constants.push_back(
-      bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities came along"));
-  add_threads(text, spec.threads, 0);
-  text.types_used.push_back(
-      {"Kernel",
-       "CombineSum",
-       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kThreads"}});
   return text;
 }
 

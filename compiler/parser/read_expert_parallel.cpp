@@ -8,7 +8,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::array kKeys = std::to_array<std::string_view>({"ranks", "combine"});
-constexpr std::array<std::string_view, 1> kCombines = {"partial"};
+constexpr std::array kCombines = std::to_array<std::string_view>({"partial", "rows"});
 
 // The limits of an exchange: the parameter records have a place for each of 8 ranks, and a token's
 // choices and the flags of a rank's chunks fit into what one CTA looks at.
@@ -19,12 +19,8 @@ constexpr int64_t kMostChoices = 32;
 Result<Combine> read_combine(const JsonView& group) {
   const std::optional<JsonView> view = group.find("combine");
   if (!view) return Combine::kPartial;
-  if (view->value().kind == JsonKind::kString && view->value().text == "rows")
-    return view->fail(ErrorCode::kUnsupported, R"(got "rows", not supported)",
-                      R"(supported: "partial": each rank adds what its experts made of a token, )"
-                      "rounds once to bf16, and home adds these rows in fp32");
-  MOEJIT_TRY(view->read_choice(kCombines));
-  return Combine::kPartial;
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kCombines));
+  return index == 0 ? Combine::kPartial : Combine::kRows;
 }
 
 Result<void> refuse_more(const JsonView& root, std::string_view key, int64_t got, int64_t most) {

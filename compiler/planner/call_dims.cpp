@@ -44,7 +44,7 @@ int64_t most_permuted_rows(const CallBounds& bounds, int64_t tokens) {
 
 int64_t gradient_columns(const CallBounds& bounds) {
   if (bounds.splits_alignment % 128 == 0) return bounds.max_permuted_rows;
-  return most_gradient_columns(bounds, bounds.max_tokens);
+  return most_gradient_columns(bounds, bounds.slots > 0 ? bounds.slots : bounds.max_tokens);
 }
 
 int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens) {
@@ -55,12 +55,14 @@ int64_t most_gradient_columns(const CallBounds& bounds, int64_t tokens) {
 }
 
 CallBounds call_bounds(const Layer& layer) {
+  const int64_t ranks = layer.expert_parallel.ranks;
   return {.max_tokens = layer.max_tokens,
           .top_k = layer.top_k,
           .groups = layer.local_experts,
           .splits_alignment = layer.splits_alignment,
           .max_permuted_rows = layer.max_permuted_rows,
-          .experts = layer.experts};
+          .experts = layer.experts,
+          .slots = ranks > 1 ? ranks * layer.max_tokens : 0};
 }
 
 int64_t CallDims::size(CallDim dim) const {
@@ -74,7 +76,7 @@ int64_t CallDims::size(CallDim dim) const {
 }
 
 CallDims call_dims(const CallBounds& bounds, int64_t tokens) {
-  if (tokens == bounds.max_tokens)
+  if (tokens == bounds.max_tokens || bounds.slots > 0)
     return {
         .tokens = tokens, .rows = bounds.max_permuted_rows, .columns = gradient_columns(bounds)};
   // Tensor maps cannot be empty, and some kernels run in calls without tokens too.

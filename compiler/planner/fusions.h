@@ -30,4 +30,10 @@ void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& 
 void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons);
 
+// Makes the graph of a rank's experts, for which the slots of all ranks are tokens, that of a rank
+// of a group: rows come from the ranks of their tokens, and sums go home. Dispatch is joined with
+// permute, and combine with unpermute. The status word is the group's.
+void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
+                     std::vector<std::string>& reasons);
+
 }  // namespace moejit::compiler

@@ -26,21 +26,6 @@ double share_without(const Layer& layer) {
   return share;
 }
 
-std::string step_name(const GroupStep& step) {
-  return fmt::format("{}{}", to_string(step.step), step.phase == Phase::kBackward ? "_grad" : "");
-}
-
-// Returns the kernels of a call in order: what the experts do comes behind the rows' arrival.
-std::string order_text(const GroupPlan& plan, Phase phase) {
-  std::string text;
-  for (const GroupStep& step : plan.steps) {
-    if (step.phase != phase) continue;
-    if (step.step == ExchangeStep::kCombinePush) text += ", the experts";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", step_name(step));
-  }
-  return text;
-}
-
 }  // namespace
 
 GroupTraffic group_traffic(const Layer& layer) {
@@ -49,11 +34,15 @@ GroupTraffic group_traffic(const Layer& layer) {
   traffic.row_bytes =
       layer.dispatch == Dispatch::kFp8 ? columns + 4 * ceil_div(columns, 128) : 2 * columns;
   traffic.result_bytes = 2 * columns;
+  const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
   traffic.choice_bytes = 8 * int64_t{layer.top_k};
   traffic.remote_ranks = static_cast<double>(others) * (1.0 - share_without(layer));
   traffic.dispatch_bytes = static_cast<double>(others * traffic.choice_bytes) +
                            traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
-  traffic.combine_bytes = traffic.remote_ranks * static_cast<double>(traffic.result_bytes);
+  traffic.results = sends_rows
+                        ? static_cast<double>(layer.top_k * others) / layer.expert_parallel.ranks
+                        : traffic.remote_ranks;
+  traffic.combine_bytes = traffic.results * static_cast<double>(traffic.result_bytes);
   const auto tokens = static_cast<double>(layer.max_tokens);
   traffic.dispatch_floor_us = tokens * traffic.dispatch_bytes / kLinkBytesPerUs;
   traffic.combine_floor_us = tokens * traffic.combine_bytes / kLinkBytesPerUs;
@@ -75,7 +64,7 @@ std::vector<std::string> group_identity(const GroupPlan& plan) {
     if (value.ends_with(',')) value.pop_back();
     fields.push_back(fmt::format("{}={}", line.substr(3, end_of_key - 3), value));
   }
-  fields.push_back(fmt::format("plan_digest={}", plan_digest(plan.experts)));
+  fields.push_back(fmt::format("plan_digest={}", plan_digest(plan)));
   return fields;
 }
 
@@ -85,10 +74,7 @@ std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
       "layer \"{}\" on a group of {} ranks, combine {}: {} experts and {} of {} slots each\n",
       plan.layer.name, plan.layer.expert_parallel.ranks,
       to_string(plan.layer.expert_parallel.combine), plan.layer.local_experts,
-      plan.layer.max_tokens, plan.experts.layer.max_tokens);
-  text += fmt::format("forward:  {}\n", order_text(plan, Phase::kForward));
-  if (has_backward(plan.layer))
-    text += fmt::format("backward: {}\n", order_text(plan, Phase::kBackward));
+      plan.layer.max_tokens, plan.layer.expert_parallel.ranks * plan.layer.max_tokens);
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"group memory of a rank"}, {"bytes", kRight}, {"offset", kRight}});
   for (const PlacedTensor& tensor : plan.memory.tensors)
@@ -96,15 +82,15 @@ std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
   table.add({"all", std::to_string(plan.memory.bytes), ""});
   text += "\n" + table.text(width);
   text += fmt::format(
-      "\nworkspace {} bytes, saved for backward {} bytes, with the experts'\n"
-      "on the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to each "
-      "of {:.2f} other ranks in the mean, and {} bytes back from each\n"
+      "\non the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to "
+      "each "
+      "of {:.2f} other ranks in the mean, and {:.2f} rows of {} bytes back\n"
       "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
       "us\n\n",
-      plan.workspace_bytes, plan.saved_bytes, traffic.choice_bytes, traffic.row_bytes,
-      traffic.remote_ranks, traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes,
-      plan.layer.max_tokens, traffic.dispatch_floor_us, traffic.combine_floor_us);
-  return text + print_plan(plan.experts, explain, width);
+      traffic.choice_bytes, traffic.row_bytes, traffic.remote_ranks, traffic.results,
+      traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer.max_tokens,
+      traffic.dispatch_floor_us, traffic.combine_floor_us);
+  return text + print_plan(static_cast<const LayerPlan&>(plan), explain, width);
 }
 
 std::string plan_to_json(const GroupPlan& plan) {
@@ -112,33 +98,21 @@ std::string plan_to_json(const GroupPlan& plan) {
   Json tensors = Json::array();
   for (const PlacedTensor& tensor : plan.memory.tensors)
     tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}, {"offset", tensor.offset}});
-  Json steps = Json::array();
-  for (const GroupStep& step : plan.steps)
-    steps.push_back({{"operation", step_name(step)},
-                     {"phase", to_string(step.phase)},
-                     {"spec", to_string(step.plan.kernels.front().spec)},
-                     {"reasons", step.plan.kernels.front().reasons}});
-  const auto parsed = [](const std::string& text) {
-    return Json(parse_json(text, {.source_name = "plan"}).value().root);
-  };
-  const Json json = {{"layer", parsed(to_json(plan.layer))},
-                     {"group",
-                      {{"ranks", plan.layer.expert_parallel.ranks},
-                       {"combine", to_string(plan.layer.expert_parallel.combine)},
-                       {"memory_bytes", plan.memory.bytes},
-                       {"memory", tensors},
-                       {"workspace_bytes", plan.workspace_bytes},
-                       {"saved_bytes", plan.saved_bytes},
-                       {"row_bytes", traffic.row_bytes},
-                       {"result_bytes", traffic.result_bytes},
-                       {"choice_bytes", traffic.choice_bytes},
-                       {"remote_ranks_of_token", json_number(traffic.remote_ranks)},
-                       {"dispatch_bytes_of_token", json_number(traffic.dispatch_bytes)},
-                       {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
-                       {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
-                       {"combine_floor_us", json_number(traffic.combine_floor_us)},
-                       {"steps", steps}}},
-                     {"experts", parsed(plan_to_json(plan.experts))}};
+  const std::string text = plan_to_json(static_cast<const LayerPlan&>(plan));
+  Json json = Json(parse_json(text, {.source_name = "plan"}).value().root);
+  json["group"] = {{"ranks", plan.layer.expert_parallel.ranks},
+                   {"combine", to_string(plan.layer.expert_parallel.combine)},
+                   {"memory_bytes", plan.memory.bytes},
+                   {"memory", tensors},
+                   {"row_bytes", traffic.row_bytes},
+                   {"result_bytes", traffic.result_bytes},
+                   {"choice_bytes", traffic.choice_bytes},
+                   {"remote_ranks_of_token", json_number(traffic.remote_ranks)},
+                   {"results_of_token", json_number(traffic.results)},
+                   {"dispatch_bytes_of_token", json_number(traffic.dispatch_bytes)},
+                   {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
+                   {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
+                   {"combine_floor_us", json_number(traffic.combine_floor_us)}};
   return json.dump(2) + "\n";
 }
 

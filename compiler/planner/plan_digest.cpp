@@ -12,8 +12,11 @@ constexpr int kSchema = 1;
 
 constexpr std::size_t kDigits = 32;
 
+// Ranks of a group call its memory by other names, and have the same digest.
+bool is_named(const TensorPlan& tensor) { return tensor.role != TensorRole::kGroup; }
+
 void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
-  hasher.add("tensor", tensor.name)
+  hasher.add("tensor", is_named(tensor) ? tensor.name : "")
       .add("dtype", to_string(tensor.dtype))
       .add("layout", to_string(tensor.layout))
       .add("role", to_string(tensor.role))
@@ -26,14 +29,16 @@ void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
 }
 
 // Adds the spec of a kernel instead of its text, because the spec decides the text.
-void add_kernel(FieldHasher& hasher, const KernelPlan& kernel) {
+void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel) {
   hasher.add("kernel", kernel.operation)
       .add("phase", to_string(kernel.phase))
       .add("gradient_mode", kernel.gradient_mode ? to_string(*kernel.gradient_mode) : "")
       .add("spec", to_string(kernel.spec))
       .add("arguments", std::ssize(kernel.arguments));
-  for (const KernelArgument& argument : kernel.arguments)
-    hasher.add(argument.role, argument.tensor);
+  for (const KernelArgument& argument : kernel.arguments) {
+    const TensorPlan* const tensor = find_tensor(plan, argument.tensor);
+    hasher.add(argument.role, tensor == nullptr || is_named(*tensor) ? argument.tensor : "");
+  }
   hasher.add("tensor_maps", std::ssize(kernel.tensor_maps));
   for (const TensorMapPlan& map : kernel.tensor_maps) hasher.add(map.role, map.tensor);
 }
@@ -50,7 +55,7 @@ std::string digest_of(const Plan& plan, std::string_view kind, std::string_view 
       .add("tensors", std::ssize(plan.tensors));
   for (const TensorPlan& tensor : plan.tensors) add_tensor(hasher, tensor);
   hasher.add("kernels", std::ssize(plan.kernels));
-  for (const KernelPlan& kernel : plan.kernels) add_kernel(hasher, kernel);
+  for (const KernelPlan& kernel : plan.kernels) add_kernel(hasher, plan, kernel);
   for (const templates::EmbeddedFile& file : templates::embedded_files())
     hasher.add(file.include_name, file.sha256);
   return hasher.digest().hex().substr(0, kDigits);

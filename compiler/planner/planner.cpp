@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/group_plan.h"
 #include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/plan_workspace.h"
@@ -63,60 +65,96 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
 }
 
 // Returns the operations of a layer in order, fused where that pays, without operations that nobody
-// needs.
-Graph fused_graph(const Layer& layer, const PlanOptions& options,
+// needs. `of_experts` is the layer itself, or what layer_of_experts() makes of a group's.
+Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions& options,
                   std::vector<std::string>& reasons) {
   const std::vector<std::string> outputs = layer_outputs(layer);
-  Graph graph = layer_graph(layer);
+  Graph graph = layer_graph(of_experts);
   prune(graph, outputs, true);
-  fuse_quantize(graph, layer, reasons);
-  fuse_transpose(graph, layer, reasons);
-  fuse_activation_transpose(graph, layer, reasons);
-  fuse_activation(graph, layer, options, reasons);
+  fuse_quantize(graph, of_experts, reasons);
+  fuse_transpose(graph, of_experts, reasons);
+  fuse_activation_transpose(graph, of_experts, reasons);
+  fuse_activation(graph, of_experts, options, reasons);
   prune(graph, outputs, true);  // gathered rows need not be permuted too
-  fuse_cast_rows(graph, layer, reasons);
+  fuse_cast_rows(graph, of_experts, reasons);
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
-  add_token_checks(graph);
+  if (layer.expert_parallel.ranks < 2) add_token_checks(graph);
+  if (is_of_group(layer)) {
+    exchange_tokens(graph, layer, options.rank, reasons);
+    prune(graph, outputs, options.keep_intermediates);
+  }
   if (options.measure_gemms) add_elapsed(graph);
   name_recomputed(graph);
   return graph;
 }
 
+// Makes the tokens of a kernel the slots of its group.
+void fix_tokens(KernelPlan& kernel) {
+  kernel.has_slots = true;
+  for (KernelNumber& number : kernel.numbers)
+    if (number.dim == CallDim::kTokens) {
+      number.dim.reset();
+      number.value = kernel.bounds.max_tokens;
+    }
+}
+
 // Returns a complete kernel for each operation.
-std::vector<KernelPlan> make_kernels(const Graph& graph, const CallBounds& bounds,
-                                     const Target& target, const PlanOptions& options) {
+std::vector<KernelPlan> make_kernels(const Graph& graph, const Layer& layer,
+                                     const Layer& of_experts, const Target& target,
+                                     const PlanOptions& options) {
+  const CallBounds of_call = call_bounds(layer), of_slots = call_bounds(of_experts);
   std::vector<KernelPlan> kernels;
   for (const Operation& operation : graph.operations) {
+    const bool is_of_call = kind_of<ExchangeKernel>(operation) != nullptr;
+    const CallBounds& bounds = is_of_call ? of_call : of_slots;
     KernelPlan kernel =
         make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
     explain_tuning(kernel, target, options.tuning);
+    if (is_of_call) set_rank(kernel, options.rank, options.timeout_ms);
+    const bool runs_in_passes =
+        operation.phase == Phase::kForward || operation.phase == Phase::kBackward;
+    if (of_call.slots > 0 && !is_of_call && runs_in_passes) fix_tokens(kernel);
     kernels.push_back(std::move(kernel));
   }
   return kernels;
 }
 
+// Returns what a group cannot run, beyond what the parser refuses.
+Result<void> check_group(const Layer& layer, const PlanOptions& options) {
+  const auto refuse = [&](std::string what, std::string hint = {}) {
+    return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                fmt::format("{}: {}", named_layer(layer), what), std::move(hint));
+  };
+  const int64_t ranks = layer.expert_parallel.ranks;
+  if (options.rank < 0 || options.rank >= ranks)
+    return refuse(fmt::format("got rank {}, wanted 0 to {}", options.rank, ranks - 1));
+  if (layer.dispatch == Dispatch::kFp8 && layer.scale_sharing_k != 1)
+    return refuse(fmt::format("got scale_sharing_k {} with expert_parallel and the dispatch fp8, "
+                              "wanted 1",
+                              layer.scale_sharing_k),
+                  R"(dispatch casts 128 columns at a time; or say "dispatch": "none")");
+  return {};
+}
+
 }  // namespace
 
 Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
-  if (is_of_group(layer))
-    return fail(Stage::kPlan, ErrorCode::kUnsupported,
-                fmt::format("{}: got expert_parallel with {} ranks, wanted a layer of one rank",
-                            named_layer(layer), layer.expert_parallel.ranks),
-                "run it on a group: moejit plan, moejit run --ranks, moejit_group_adopt()");
-  MOEJIT_TRY(check_support(layer, target));
+  if (is_of_group(layer)) MOEJIT_TRY(check_group(layer, options));
+  const Layer of_experts = is_of_group(layer) ? layer_of_experts(layer) : layer;
+  MOEJIT_TRY(check_support(of_experts, target));
   LayerPlan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
                    // constructed
   plan.subject = named_layer(layer);
   plan.target = target;
   plan.bounds = call_bounds(layer);
-  plan.reasons = layer_reasons(layer);
+  plan.reasons = layer_reasons(of_experts);
   plan.layer = layer;
-  const Graph graph = fused_graph(layer, options, plan.reasons);
+  const Graph graph = fused_graph(layer, of_experts, options, plan.reasons);
   MOEJIT_TRY(validate(graph));
-  plan.kernels = make_kernels(graph, plan.bounds, target, options);
+  plan.kernels = make_kernels(graph, layer, of_experts, target, options);
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.tensors = make_tensors(graph);
   plan.workspace_bytes = plan_workspace(plan, options);

@@ -16,7 +16,7 @@ tl::unexpected<Error> refuse(const Operation& operation, std::string_view verb,
 
 bool is_given(const Value& value) {
   return value.role == TensorRole::kInput || value.role == TensorRole::kWeight ||
-         value.role == TensorRole::kState;
+         value.role == TensorRole::kState || value.role == TensorRole::kGroup;
 }
 
 }  // namespace

@@ -245,7 +245,7 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
   }
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorRole role = plan.tensors[slot].role;
-    if (is_callers(role) || !has_block(part, role)) continue;
+    if (is_callers(role) || role == TensorRole::kGroup || !has_block(part, role)) continue;
     bound.address[slot] =
         static_cast<std::byte*>(bound.blocks[block_of(role)].address) + call.offset[slot];
     bound.bytes[slot] = call.bytes[slot];

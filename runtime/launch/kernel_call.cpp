@@ -44,7 +44,8 @@ const Place* find_role(std::span<const Place> places, std::string_view role) {
 }  // namespace
 
 Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
-                                       std::unique_ptr<LoadedKernel> loaded) {
+                                       std::unique_ptr<LoadedKernel> loaded,
+                                       std::span<const GroupTensor> group) {
   const KernelPlan& kernel = plan.kernels[index];
   const compiler::ParamRecord& record = compiler::param_record(kernel.spec);
   KernelCall call;
@@ -73,12 +74,19 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
       return wrong_plan(kernel, "too many arguments, from", role);
     const auto tensor = std::ranges::find(plan.tensors, name, &TensorPlan::name);
     if (tensor == plan.tensors.end()) return wrong_plan(kernel, "no tensor", name);
+    BoundMemory in_group;
+    if (tensor->role == compiler::TensorRole::kGroup) {
+      const auto placed = std::ranges::find(group, name, &GroupTensor::name);
+      if (placed == group.end()) return wrong_plan(kernel, "no memory of a group for", name);
+      in_group = {placed->address, tensor->bytes};
+    }
     call.arguments_.push_back({.name = tensor->name,
                                .slot = static_cast<std::size_t>(tensor - plan.tensors.begin()),
                                .offset = place->offset,
                                .is_written = writes(access),
                                .box = box,
-                               .dim = call_dim(*tensor)});
+                               .dim = call_dim(*tensor),
+                               .in_group = in_group});
     return {};
   };
   for (const KernelArgument& argument : kernel.arguments)
@@ -102,7 +110,7 @@ const void* KernelCall::any_address(const BoundTensors& tensors) const {
 Result<void> KernelCall::put_argument(const Argument& argument, const Device& device,
                                       const BoundTensors& tensors,
                                       std::span<std::byte> record) const {
-  const void* address = tensors.address[argument.slot];
+  const void* address = memory_of(argument, tensors).address;
   if (argument.box == nullptr) {
     put(record, argument.offset, address);
     return {};
@@ -127,9 +135,10 @@ Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Str
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
     MOEJIT_TRY(put_argument(argument, device, tensors, record));
+    const BoundMemory memory = memory_of(argument, tensors);
     regions[i] = {.name = argument.name,
-                  .address = tensors.address[argument.slot],
-                  .bytes = tensors.bytes[argument.slot],
+                  .address = memory.address,
+                  .bytes = memory.bytes,
                   .writable = argument.is_written};
   }
   LaunchRequest request{.kernel = loaded_.get(),

@@ -15,16 +15,18 @@
 
 namespace moejit::runtime {
 
-inline constexpr std::size_t kMostArguments = 40;  // includes tensor maps
+inline constexpr std::size_t kMostArguments = 48;  // includes tensor maps
 inline constexpr std::size_t kMostParamBytes = 1024;
 
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
-  // Resolves plan.kernels[index]. Error kInternal: the plan names a role or tensor that does not
-  // exist, or the machine code takes a record of another size.
+  // Resolves plan.kernels[index]. `group` has the plan's tensors in the memory of a group. Error
+  // kInternal: the plan names a role or tensor that does not exist, or the machine code takes a
+  // record of another size.
   static Result<KernelCall> resolve(const compiler::Plan& plan, std::size_t index,
-                                    std::unique_ptr<LoadedKernel> loaded);
+                                    std::unique_ptr<LoadedKernel> loaded,
+                                    std::span<const GroupTensor> group);
 
   // Fills the parameter record for these tensors and launches. Allocates nothing.
   Result<void> launch(Device& device, const BoundTensors& tensors, Stream stream) const;
@@ -44,6 +46,7 @@ class KernelCall {
     bool is_written = false;
     const compiler::TensorBox* box = nullptr;  // in the plan; null: the place gets an address
     std::optional<compiler::CallDim> dim;      // of the tensor; the box follows it
+    BoundMemory in_group;                      // where the tensor is in all calls, if it is there
   };
   // A place of the record that gets a number of the call.
   struct Number {
@@ -54,6 +57,11 @@ class KernelCall {
 
   Result<void> put_argument(const Argument& argument, const Device& device,
                             const BoundTensors& tensors, std::span<std::byte> record) const;
+  // Returns where an argument's tensor is in a call.
+  static BoundMemory memory_of(const Argument& argument, const BoundTensors& tensors) {
+    if (argument.in_group.address != nullptr) return argument.in_group;
+    return {tensors.address[argument.slot], tensors.bytes[argument.slot]};
+  }
   // Returns an address for the tensor map of a tensor without elements: the tensor's may be null,
   // but the map's may not. It is any other tensor's, since nothing is read or written through the
   // map.

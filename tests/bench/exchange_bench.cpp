@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times an exchange between GPUs of this machine, step by step: from bf16 tokens to permuted,
-// padded rows of e4m3, and from the experts' rows back to tokens. Once with a kernel for each step
-// (parted), and once with steps that move rows in memory while others are on the wire (whole). One
-// process, rounds without a pause, the medians of the slower rank. Prints JSON and judges nothing.
+// padded rows of e4m3, and from the experts' rows back to tokens. One process, rounds without a
+// pause, the medians of the slower rank. Prints JSON and judges nothing.
 //
 //   exchange_bench RANKS TOKENS HIDDEN TOP_K EXPERTS [ROUNDS]
 #include "compiler/exchange.h"
@@ -122,11 +121,8 @@ Exchange exchange(const Sizes& sizes, int32_t rank) {
           .max_permuted_rows = permuted_rows(sizes)};
 }
 
-constexpr std::array kExchange{ExchangeStep::kChoices, ExchangeStep::kDispatch,
-                               ExchangeStep::kAwait, ExchangeStep::kCombinePush,
-                               ExchangeStep::kCombineSum};
-
-enum class Form { kParted, kWhole };
+constexpr std::array kExchange{ExchangeStep::kChoices, ExchangeStep::kDispatchPermute,
+                               ExchangeStep::kAwait, ExchangeStep::kCombineRows};
 
 // Returns where the tensors lie that peers reach, and behind them the end.
 std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
@@ -142,36 +138,19 @@ std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
 }
 
 // Adds the steps of a rank. Returns how many of them are dispatch; the others are combine.
-std::size_t add_steps(Rank& rank, const Sizes& sizes, int32_t number, Form form) {
+std::size_t add_steps(Rank& rank, const Sizes& sizes, int32_t number) {
   const RoutedTokens slots{.max_tokens = sizes.ranks * sizes.tokens,
                            .top_k = sizes.top_k,
                            .local_experts = sizes.experts / sizes.ranks,
                            .splits_alignment = 16,
                            .max_permuted_rows = permuted_rows(sizes)};
   const Exchange steps = exchange(sizes, number);
-  const std::string own = fmt::format("_{}", number);
-  const Names of_slots{{"topk_ids", "slot_ids"}};
   rank.add(ExchangeStep::kChoices, steps);
-  if (form == Form::kWhole) {
-    rank.add(RouteOperation{.tokens = slots}, of_slots);
-    rank.add(ExchangeStep::kDispatchPermute, steps);
-    rank.add(ExchangeStep::kAwait, steps);
-    rank.add(ExchangeStep::kCombineRows, steps, {{"expert_rows", "h2"}, {"output", "y"}});
-    return 4;
-  }
-  rank.add(ExchangeStep::kDispatch, steps);
-  rank.add(RouteOperation{.tokens = slots}, of_slots);
+  rank.add(RouteOperation{.tokens = slots}, {{"topk_ids", "slot_ids"}});
+  rank.add(ExchangeStep::kDispatchPermute, steps);
   rank.add(ExchangeStep::kAwait, steps);
-  rank.add(PermutePadOperation{.tokens = slots, .columns = sizes.hidden, .experts = sizes.experts},
-           {{"input", "slots" + own},
-            {"input_scale_inv", "slot_scales" + own},
-            {"probs", "slot_probs"},
-            {"output", "permuted"}});
-  rank.add(UnpermuteOperation{.tokens = slots, .columns = sizes.hidden},
-           {{"input", "h2"}, {"output", "slot_results"}});
-  rank.add(ExchangeStep::kCombinePush, steps);
-  rank.add(ExchangeStep::kCombineSum, steps, {{"output", "y"}});
-  return 5;
+  rank.add(ExchangeStep::kCombineRows, steps, {{"expert_rows", "h2"}, {"output", "y"}});
+  return 4;
 }
 
 void set_inputs(Rank& rank, const Sizes& sizes, int32_t number) {
@@ -199,7 +178,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int run(const Sizes& sizes, int rounds, Form form) {
+int run(const Sizes& sizes, int rounds) {
   const auto offsets = heap_of(sizes);
   std::string why_not;
   const auto ranks = Ranks::open(sizes.ranks, offsets.at(""), 0, why_not);
@@ -212,7 +191,7 @@ int run(const Sizes& sizes, int rounds, Form form) {
   std::size_t dispatch = 0;  // steps
   for (int32_t number = 0; number < sizes.ranks; ++number) {
     each.push_back(std::make_unique<Rank>(*ranks, number, offsets, *engine));
-    dispatch = add_steps(*each.back(), sizes, number, form);
+    dispatch = add_steps(*each.back(), sizes, number);
     set_inputs(*each.back(), sizes, number);
   }
   const std::size_t steps = each[0]->steps().size();
@@ -230,11 +209,10 @@ int run(const Sizes& sizes, int rounds, Form form) {
   }
   must(ranks->synchronize());
   fmt::print(
-      "{{\"form\": \"{}\", \"ranks\": {}, \"tokens\": {}, \"hidden\": {}, \"top_k\": {}, "
+      "{{\"ranks\": {}, \"tokens\": {}, \"hidden\": {}, \"top_k\": {}, "
       "\"experts\": {}, "
       "\"heap_bytes\": {}",
-      form == Form::kWhole ? "whole" : "parted", sizes.ranks, sizes.tokens, sizes.hidden,
-      sizes.top_k, sizes.experts, offsets.at(""));
+      sizes.ranks, sizes.tokens, sizes.hidden, sizes.top_k, sizes.experts, offsets.at(""));
   const auto time = [&](std::size_t from, std::size_t to) {
     double slowest = 0.0;
     for (std::size_t r = 0; r < each.size(); ++r) {
@@ -263,7 +241,5 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   const Sizes sizes{static_cast<int32_t>(number(1)), number(2), number(3), number(4), number(5)};
   const int rounds = argc > 6 ? std::atoi(argv[6]) : 40;
-  for (const Form form : {Form::kParted, Form::kWhole})
-    if (const int status = run(sizes, rounds, form); status != 0) return status;
-  return 0;
+  return run(sizes, rounds);
 }

@@ -3,7 +3,6 @@
 // machine code than runtime/kernel_entry.h says, and still tell every field of their keys.
 #include "cache/entry.h"
 #include "compiler/compiler.h"
-#include "compiler/group_plan.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/file.h"
 #include "runtime/fold_headers.h"
@@ -31,18 +30,7 @@ std::vector<std::string> compiler_of(const compiler::Target& target) {
           "builtins_build_id=" + std::string(40, '2')};
 }
 
-void add_exchange(const compiler::Layer& layer, const compiler::Target& target, Sources& sources) {
-  const auto plan = compiler::plan_group_layer(layer, target);
-  ASSERT_TRUE(succeeded(plan));
-  for (const compiler::GroupStep& step : plan->steps) {
-    auto source = compiler::emit_kernel(step.plan.kernels.front(), target);
-    ASSERT_TRUE(succeeded(source));
-    sources.emplace(source->text, std::move(*source));
-  }
-}
-
 void add_kernels(const compiler::Layer& layer, const compiler::Target& target, Sources& sources) {
-  if (compiler::is_of_group(layer)) return add_exchange(layer, target, sources);
   for (const bool keeps : {false, true}) {
     const auto plan = compiler::plan_layer(layer, target, {.keep_intermediates = keeps});
     if (!plan) continue;  // what the target does not run

@@ -5,7 +5,6 @@
 // every user miss, so that it needs a reason; `key_golden_test --update` writes the file anew.
 
 #include "compiler/compiler.h"
-#include "compiler/group_plan.h"
 #include "compiler/kernel_key.h"
 #include "tests/support/matchers.h"
 
@@ -37,20 +36,6 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the kernels of a layer, on a group those of its exchange and of a rank's experts.
-Result<std::vector<compiler::KernelPlan>> kernels_of(const compiler::Layer& layer,
-                                                     const compiler::Target& target) {
-  if (!compiler::is_of_group(layer)) {
-    MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan, compiler::plan_layer(layer, target));
-    return std::move(plan.kernels);
-  }
-  MOEJIT_TRY_ASSIGN(compiler::GroupPlan plan, compiler::plan_group_layer(layer, target));
-  std::vector<compiler::KernelPlan> kernels;
-  for (const compiler::GroupStep& step : plan.steps) kernels.push_back(step.plan.kernels.front());
-  kernels.insert(kernels.end(), plan.experts.kernels.begin(), plan.experts.kernels.end());
-  return kernels;
-}
-
 // "<layer> <passes> <target> <kernels> <digest of their keys in the order of the plan>", or why
 // there is no plan.
 std::string line_of(const compiler::Layer& layer, const std::string& name,
@@ -58,15 +43,15 @@ std::string line_of(const compiler::Layer& layer, const std::string& name,
   const std::string head =
       fmt::format("{} {} {}", name, layer.passes.size() > 1 ? "training" : "forward", target);
   const compiler::Target parsed = compiler::parse_target(target).value();
-  const auto kernels = kernels_of(layer, parsed);
-  if (!kernels) return fmt::format("{} {}\n", head, to_string(kernels.error().code));
+  const auto plan = compiler::plan_layer(layer, parsed);
+  if (!plan) return fmt::format("{} {}\n", head, to_string(plan.error().code));
   std::string keys;
-  for (const compiler::KernelPlan& kernel : *kernels) {
+  for (const compiler::KernelPlan& kernel : plan->kernels) {
     const auto source = compiler::emit_kernel(kernel, parsed);
     EXPECT_TRUE(succeeded(source));
     if (source) keys += compiler::kernel_key(*source, kToolchain).digest.hex();
   }
-  return fmt::format("{} {} {}\n", head, kernels->size(), sha256(keys).hex());
+  return fmt::format("{} {} {}\n", head, plan->kernels.size(), sha256(keys).hex());
 }
 
 std::vector<std::string> lines() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges between ranks, dispatch and combine, against loops over tokens: bit for bit, several
-// epochs in a row with other routings and other numbers of tokens on each rank.
-#include "runtime/reference/number_formats.h"
+// Dispatch of rows to the slots of ranks, against loops over tokens: bit for bit, several epochs in
+// a row with other routings and other numbers of tokens on each rank.
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/exchanged_rank.h"
@@ -16,8 +15,6 @@ namespace {
 
 using compiler::DType;
 using compiler::ExchangeStep;
-using reference::bf16_from_float;
-using reference::float_from_bf16;
 using reference::RandomStream;
 
 compiler::Exchange at_rank(compiler::Exchange exchange, int32_t rank) {
@@ -25,32 +22,19 @@ compiler::Exchange at_rank(compiler::Exchange exchange, int32_t rank) {
   return exchange;
 }
 
-int64_t slots_of(const compiler::Exchange& exchange) {
-  return exchange.ranks * exchange.max_tokens;
-}
-
 // The inputs of one rank in one epoch.
 struct RankInputs {
   int64_t tokens = 0;
-  std::vector<uint16_t> x;             // [T, H]
-  std::vector<int32_t> ids;            // [T, K]
-  std::vector<float> probs;            // [T, K]
-  std::vector<uint16_t> slot_results;  // [S, H]
-  std::vector<float> slot_dprobs;      // [S, K]
+  std::vector<uint16_t> x;   // [T, H]
+  std::vector<int32_t> ids;  // [T, K]
+  std::vector<float> probs;  // [T, K]
 };
 
 RankInputs random_rank(const compiler::Exchange& shape, int64_t tokens, uint64_t seed) {
-  const RandomStream random(seed, 9);
-  RankInputs rank{
-      .tokens = tokens,
-      .x = reference::random_activations(tokens, shape.columns, seed),
-      .ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed),
-      .probs = reference::random_probs(tokens, shape.top_k, seed),
-      .slot_results = reference::random_activations(slots_of(shape), shape.columns, seed + 1),
-      .slot_dprobs = {}};
-  for (int64_t i = 0; i < slots_of(shape) * shape.top_k; ++i)
-    rank.slot_dprobs.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
-  return rank;
+  return {.tokens = tokens,
+          .x = reference::random_activations(tokens, shape.columns, seed),
+          .ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed),
+          .probs = reference::random_probs(tokens, shape.top_k, seed)};
 }
 
 // The shape of most tests.
@@ -152,56 +136,6 @@ class Exchanges : public ::testing::Test {
     EXPECT_EQ(wrong, 0) << "rows of rank " << source << " at rank " << rank;
   }
 
-  void combine(const std::vector<RankInputs>& inputs) {
-    for (size_t r = 0; r < each_.size(); ++r) {
-      each_[r]->set("slot_results", inputs[r].slot_results);
-      if (shape_.has_dprobs) each_[r]->set("slot_dprobs", inputs[r].slot_dprobs);
-      each_[r]->run(ExchangeStep::kCombinePush, inputs[r].tokens);
-      each_[r]->run(ExchangeStep::kCombineSum, inputs[r].tokens);
-    }
-    ASSERT_TRUE(succeeded(ranks_->synchronize()));
-  }
-
-  // y is the sum of the ranks' rows in ascending order, from 0 in fp32, rounded once.
-  void expect_combined(const std::vector<RankInputs>& inputs) {
-    for (int32_t home = 0; home < shape_.ranks; ++home) {
-      const RankInputs& own = inputs[static_cast<size_t>(home)];
-      const auto output = each_[static_cast<size_t>(home)]->get<uint16_t>("output");
-      int64_t wrong = 0;
-      for (int64_t token = 0; token < own.tokens; ++token)
-        for (int64_t column = 0; column < shape_.columns; ++column) {
-          float sum = 0.0f;
-          for (int32_t rank = 0; rank < shape_.ranks; ++rank) {
-            if (!has_expert(own, token, rank)) continue;
-            const int64_t slot = home * int64_t{shape_.max_tokens} + token;
-            sum += float_from_bf16(
-                inputs[static_cast<size_t>(rank)]
-                    .slot_results[static_cast<size_t>(slot * shape_.columns + column)]);
-          }
-          wrong +=
-              output[static_cast<size_t>(token * shape_.columns + column)] != bf16_from_float(sum);
-        }
-      EXPECT_EQ(wrong, 0) << "results of rank " << home;
-      if (shape_.has_dprobs) expect_dprobs(inputs, home);
-    }
-  }
-
-  void expect_dprobs(const std::vector<RankInputs>& inputs, int32_t home) {
-    const RankInputs& own = inputs[static_cast<size_t>(home)];
-    const auto dprobs = each_[static_cast<size_t>(home)]->get<float>("dprobs");
-    int64_t wrong = 0;
-    for (int64_t choice = 0; choice < own.tokens * shape_.top_k; ++choice) {
-      const int32_t rank = rank_of(own.ids[static_cast<size_t>(choice)]);
-      const int64_t slots = home * int64_t{shape_.max_tokens} * shape_.top_k;
-      const float wanted =
-          rank < 0
-              ? 0.0f
-              : inputs[static_cast<size_t>(rank)].slot_dprobs[static_cast<size_t>(slots + choice)];
-      wrong += dprobs[static_cast<size_t>(choice)] != wanted;
-    }
-    EXPECT_EQ(wrong, 0) << "gradients of the probabilities of rank " << home;
-  }
-
   // Runs epochs of exchanges, each rank with a number of tokens of its own, now and then none.
   void run_epochs(const compiler::Exchange& shape, uint64_t seed, int32_t epochs = 3) {
     open(shape, seed);
@@ -218,8 +152,6 @@ class Exchanges : public ::testing::Test {
       }
       dispatch(inputs);
       expect_arrived(inputs);
-      combine(inputs);
-      expect_combined(inputs);
       if (HasFailure()) return;
     }
     for (const auto& rank : each_) {
@@ -239,14 +171,6 @@ TEST_F(Exchanges, MoveBf16Rows) {
   compiler::Exchange shape = small();
   shape.format = DType::kBF16;
   run_epochs(shape, 2);
-}
-
-TEST_F(Exchanges, BringGradientsOfProbabilitiesHome) {
-  compiler::Exchange shape = small();
-  shape.top_k = 3;
-  shape.columns = 144;
-  shape.has_dprobs = true;
-  run_epochs(shape, 3);
 }
 
 TEST_F(Exchanges, TakeManyChoicesAndWideIds) {
@@ -284,7 +208,6 @@ TEST_P(ManyRanks, ExchangeRows) {
   shape.top_k = 4;
   shape.max_tokens = 10;
   shape.columns = 144;
-  shape.has_dprobs = true;
   for (uint64_t seed = 10; seed < 14; ++seed) {
     run_epochs(shape, seed, 2);
     if (HasFailure()) return;

@@ -73,6 +73,31 @@ TEST_P(GroupChoices, OfAnyNumberComeHome) {
 }
 INSTANTIATE_TEST_SUITE_P(TopK, GroupChoices, ::testing::Values(1, 2, 6, 8));
 
+// With "rows" y and dx too have the bits of one rank.
+class GroupsThatSendRows : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(GroupsThatSendRows, GiveAllBitsOfOneRank) {
+  Layer layer = group_layer(GetParam());
+  layer.expert_parallel.combine = compiler::Combine::kRows;
+  layer.experts = 16;
+  layer.top_k = 5;
+  std::vector<int64_t> tokens;
+  for (int64_t rank = 0; rank < GetParam(); ++rank) tokens.push_back(12 - (rank * 5) % 12);
+  expect_bits_of_one_rank(layer, tokens);
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, GroupsThatSendRows, ::testing::Values(1, 2, 4, 8));
+
+TEST(GroupEdges, RowsThatOneExpertMadeTwiceGoHome) {
+  Layer layer = group_layer(2);
+  layer.expert_parallel.combine = compiler::Combine::kRows;
+  layer.top_k = 3;
+  layer.hidden = 272;
+  expect_bits_of_one_rank(layer, {9, 12}, [](std::vector<int64_t>& ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = i % 3 == 0 ? static_cast<int64_t>(i * 5 % 8) : i % 7 == 1 ? -1 : ids[i - 1];
+  });
+}
+
 TEST(GroupEdges, ARankMayHaveNoTokens) { expect_bits_of_one_rank(group_layer(2), {0, 9}); }
 
 TEST(GroupEdges, NoRankNeedsTokens) { expect_bits_of_one_rank(group_layer(2), {0, 0}); }

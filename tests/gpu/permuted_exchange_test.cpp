@@ -155,7 +155,34 @@ class PermutedExchanges : public ::testing::Test {
                        "probabilities", r);
       }
       if (shape_.tells_tokens) expect_tokens(all, rank.get<int32_t>("row_tokens"), r);
+      if (shape_.keeps_rows) expect_kept(all, r);
+      EXPECT_EQ(rank.get<int64_t>("saved_tokens"),
+                std::vector<int64_t>{inputs[static_cast<size_t>(r)].tokens});
     }
+  }
+
+  // Rows that experts of the rank want are kept at their slots.
+  void expect_kept(const Arrived& all, int32_t r) {
+    ExchangedRank& rank = *each_[static_cast<size_t>(r)];
+    const bool is_fp8 = shape_.format != DType::kBF16;
+    const auto quantized = reference::quantize_1x128(all.x, slots(), shape_.columns);
+    const auto kept = rank.get<uint8_t>("kept_rows");
+    const auto scales = is_fp8 ? rank.get<float>("kept_rows_scale_inv") : std::vector<float>();
+    const auto* const wanted =
+        is_fp8 ? quantized.q.data() : reinterpret_cast<const uint8_t*>(all.x.data());
+    const int64_t bytes = shape_.columns * (is_fp8 ? 1 : 2), blocks = (shape_.columns + 127) / 128;
+    int64_t wrong = 0;
+    for (int64_t slot = 0; slot < slots(); ++slot) {
+      const auto first = all.ids.begin() + slot * shape_.top_k;
+      if (std::all_of(first, first + shape_.top_k, [](int32_t id) { return id < 0; })) continue;
+      wrong += !std::equal(wanted + slot * bytes, wanted + (slot + 1) * bytes,
+                           kept.begin() + slot * bytes);
+      if (is_fp8)
+        wrong += !std::equal(quantized.scale_inv.begin() + slot * blocks,
+                             quantized.scale_inv.begin() + (slot + 1) * blocks,
+                             scales.begin() + slot * blocks);
+    }
+    EXPECT_EQ(wrong, 0) << "kept rows of rank " << r;
   }
 
   template <typename T>
@@ -266,6 +293,7 @@ class PermutedExchanges : public ::testing::Test {
 TEST_F(PermutedExchanges, QuantizeRowsOnTheWay) {
   Exchange shape = small();
   shape.tells_tokens = true;
+  shape.keeps_rows = true;
   run_epochs(shape, 21);
 }
 
@@ -273,6 +301,7 @@ TEST_F(PermutedExchanges, MoveBf16RowsWithoutProbabilities) {
   Exchange shape = small();
   shape.format = DType::kBF16;
   shape.moves_probs = false;
+  shape.keeps_rows = true;
   run_epochs(shape, 22);
 }
 

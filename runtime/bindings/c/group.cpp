@@ -42,13 +42,9 @@ using moejit::compiler::Phase;
 using moejit::runtime::GroupLayer;
 using moejit::runtime::GroupMember;
 
-// Returns whether calls of a phase take a caller's tensor: a step, or the experts.
 bool is_used_in(const GroupPlan& plan, Phase phase, const std::string& name) {
-  for (const moejit::compiler::GroupStep& step : plan.steps)
-    if (step.phase == phase && find_tensor(step.plan, name) != nullptr) return true;
-  const auto* const tensor = find_tensor(plan.experts, name);
-  return tensor != nullptr && name_in_group(plan, phase, name) == name &&
-         is_used(plan.experts, *tensor, experts_part(plan, phase));
+  const auto* const tensor = find_tensor(plan, name);
+  return tensor != nullptr && is_used(plan, *tensor, {phase});
 }
 
 uint32_t used_by(const GroupPlan& plan, const std::string& name) {
@@ -122,15 +118,15 @@ moejit_error_code moejit_group_layer_create(const char* json, size_t json_bytes,
     MOEJIT_TRY_ASSIGN(const auto parsed, moejit::compiler::parse_target(target));
     constexpr int64_t kDefaultTimeout = 10000;
     auto handle = std::make_unique<moejit_group_layer>();
-    MOEJIT_TRY_ASSIGN(
-        handle->plan,
-        plan_group_layer(described, parsed,
-                         {.rank = rank,
-                          .timeout_ms = given.timeout_ms == 0 ? kDefaultTimeout : given.timeout_ms,
-                          .experts = {}}));
+    MOEJIT_TRY_ASSIGN(handle->plan,
+                      plan_group_layer(described, parsed,
+                                       {.rank = rank,
+                                        .timeout_ms = given.timeout_ms == 0 ? kDefaultTimeout
+                                                                            : given.timeout_ms}));
     handle->callers.subject = named_layer(described);
     handle->callers.target = parsed;
-    handle->callers.tensors = handle->plan.tensors;
+    std::ranges::copy_if(handle->plan.tensors, std::back_inserter(handle->callers.tensors),
+                         [](const auto& tensor) { return is_callers(tensor.role); });
     handle->identity = text_of(group_identity(handle->plan));
     for (const auto& tensor : handle->callers.tensors) {
       moejit::bindings::CallerTensor caller = moejit::bindings::caller_tensor(tensor);
@@ -159,7 +155,7 @@ moejit_error_code moejit_group_layer_get_info(const moejit_group_layer* layer,
                                            .memory_bytes = plan.memory.bytes,
                                            .workspace_bytes = plan.workspace_bytes,
                                            .saved_bytes = plan.saved_bytes,
-                                           .tensor_count = plan.tensors.size()},
+                                           .tensor_count = layer->callers.tensors.size()},
                                           info, "moejit_group_layer_info");
   });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
+#include "compiler/group_plan.h"
 #include "runtime/bindings/c/handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit_dispatch.h"
@@ -47,6 +48,7 @@ Result<LayerPlan> plan_of(std::string_view json, const char* target,
                           const moejit_layer_options& options) {
   const char* const source_name = options.source_name == nullptr ? "layer" : options.source_name;
   MOEJIT_TRY_ASSIGN(const auto layer, moejit::compiler::parse_layer(json, source_name));
+  MOEJIT_TRY(check_is_of_one_rank(layer));
   MOEJIT_TRY_ASSIGN(const auto parsed_target, moejit::compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(const auto tuning, moejit::bindings::read_tuning(options.tuning));
   return plan_layer(layer, parsed_target,

@@ -23,7 +23,8 @@ moejit_role role_of(TensorRole role) {
     case TensorRole::kState: return MOEJIT_ROLE_STATE;
     case TensorRole::kSaved: return MOEJIT_ROLE_SAVED;
     case TensorRole::kDeferred: return MOEJIT_ROLE_DEFERRED;
-    case TensorRole::kWorkspace: return MOEJIT_ROLE_WORKSPACE;
+    case TensorRole::kGroup:  // no caller gives it
+    case TensorRole::kWorkspace: break;
   }
   return MOEJIT_ROLE_WORKSPACE;
 }

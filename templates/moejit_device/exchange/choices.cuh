@@ -48,6 +48,7 @@ struct ExchangeChoices {
 
   MOEJIT_DEVICE static void run(const ExchangeChoicesParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
+    save_tokens(params);
     for (int64_t part = ptx::cta_index(); part < kParts; part += ptx::cta_count()) {
       send(params, group, begin_of(part), begin_of(part + 1));
       group.raise_everywhere<kRanks>(params.choice_flags, group.rank() * kParts + part);
@@ -60,6 +61,12 @@ struct ExchangeChoices {
   }
 
  private:
+  MOEJIT_DEVICE static void save_tokens(const ExchangeChoicesParams& params) {
+    const auto saved = ptx::global(params.saved_tokens);
+    if (saved && ptx::cta_index() == 0 && ptx::thread_index() == 0)
+      ptx::store(saved, params.tokens);
+  }
+
   MOEJIT_DEVICE static int64_t begin_of(int64_t part) { return smaller(part * kPart, kChoices); }
 
   MOEJIT_DEVICE static void send(const ExchangeChoicesParams& params, const ExchangeGroup& group,

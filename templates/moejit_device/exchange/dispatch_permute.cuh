@@ -4,7 +4,8 @@
 // The whole dispatch in one kernel: each token's row goes once to every rank that has one of its
 // experts, into the slot of the token there, and each row that is in a slot goes to its permuted
 // rows, with zeros in the pad rows of the experts' groups. Own rows go there while they are sent.
-// bf16 rows are quantized on the way.
+// bf16 rows are quantized on the way. With StoreRowsAndPermuted the rows of all slots are kept too:
+// the next exchange overwrites the slots.
 //
 // The routing of all slots is known before: row_map says where a choice's row goes. Chunks of own
 // tokens are sent, chunks of other ranks' tokens received: unit_order.cuh.
@@ -44,6 +45,7 @@ struct DispatchPermute {
 
   MOEJIT_DEVICE static void run(const DispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
+    group.check_tokens(params.saved_tokens, params.tokens);
     const RowChainParams rows{.input = params.input,
                               .input_scale_inv = params.input_scale_inv,
                               .probs = params.slot_probs,
@@ -53,7 +55,9 @@ struct DispatchPermute {
                               .output = params.output,
                               .output_scale_inv = params.output_scale_inv,
                               .output_probs = params.output_probs,
-                              .row_tokens = params.row_tokens};
+                              .row_tokens = params.row_tokens,
+                              .kept_output = params.kept_output,
+                              .kept_scale_inv = params.kept_scale_inv};
     const Order order(ptx::cta_count());
     for (int64_t i = ptx::cta_index(); i < Order::kUnits; i += ptx::cta_count()) {
       const ExchangeUnit unit = order.unit(i);
@@ -67,6 +71,12 @@ struct DispatchPermute {
   }
 
  private:
+  // Returns the position, absent if no expert of this rank wants its row. All lanes call.
+  MOEJIT_DEVICE static Position wanted(Position at, const typename Store::Fetched& where) {
+    if (!Store::has_destination(where)) at.kind = RowKind::kAbsent;
+    return at;
+  }
+
   MOEJIT_DEVICE static void send_chunk(const DispatchPermuteParams& params,
                                        const ExchangeGroup& group, const RowChainParams& rows,
                                        int64_t chunk) {
@@ -103,7 +113,7 @@ struct DispatchPermute {
         if (((ranks[s] >> to) & 1u) == 0) there.kind = RowKind::kAbsent;
         store_slot(params.slots[to], params.slot_scales[to], there, stored);
       }
-      Store::store(rows, slot[s], where[s], stored);
+      Store::store(rows, wanted(slot[s], where[s]), where[s], stored);
     }
   }
 
@@ -123,17 +133,17 @@ struct DispatchPermute {
         [&](const Position(&at)[kSegments]) {
           typename Store::Fetched where[kSegments];
           Stored arrived[kSegments];
+          Position to[kSegments];
 #pragma unroll
           for (int32_t s = 0; s < kSegments; ++s) where[s] = Store::fetch(rows, at[s]);
 #pragma unroll
           for (int32_t s = 0; s < kSegments; ++s) {
-            // All lanes look for destinations, which is a ballot.
-            const bool is_wanted = Store::has_destination(where[s]);
-            fetch_slot(params.slots[own], params.slot_scales[own], at[s],
-                       is_wanted && at[s].is_real(), arrived[s]);
+            to[s] = wanted(at[s], where[s]);
+            fetch_slot(params.slots[own], params.slot_scales[own], to[s], to[s].is_real(),
+                       arrived[s]);
           }
 #pragma unroll
-          for (int32_t s = 0; s < kSegments; ++s) Store::store(rows, at[s], where[s], arrived[s]);
+          for (int32_t s = 0; s < kSegments; ++s) Store::store(rows, to[s], where[s], arrived[s]);
         });
   }
 };

@@ -62,6 +62,7 @@ struct DispatchRows {
 
   MOEJIT_DEVICE static void run(const DispatchRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
+    group.check_tokens(params.saved_tokens, params.tokens);
     const RowChainParams rows{.input = params.input, .input_scale_inv = params.input_scale_inv};
     for (int64_t chunk = ptx::cta_index(); chunk < Exchange::kChunks; chunk += ptx::cta_count()) {
       for_each_segment<kColumns, kThreads, kSegments>(

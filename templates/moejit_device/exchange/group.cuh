@@ -64,6 +64,14 @@ struct ExchangeGroup {
     ptx::atomic_or(ptx::global(params.status), kStatusSilentRank | (kStatusFirstRank << from));
   }
 
+  // Tells of a backward call that has another T than its forward call. The call goes on, so that no
+  // peer waits: it touches nothing beyond its tensors, and what it computes means nothing.
+  MOEJIT_DEVICE void check_tokens(const int64_t* saved_tokens, int64_t tokens) const {
+    const auto saved = ptx::global(saved_tokens);
+    if (!saved || ptx::cta_index() != 0 || ptx::thread_index() != 0) return;
+    if (ptx::load(saved) != tokens) ptx::atomic_or(ptx::global(params.status), kStatusOtherTokens);
+  }
+
  private:
   MOEJIT_DEVICE void raise_one(uint32_t* flags, int64_t index) const {
     ptx::fence_system();

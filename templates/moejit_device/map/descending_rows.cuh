@@ -13,11 +13,15 @@ namespace moejit::device {
 template <int32_t kTopK>
 class SortedRows {
  public:
-  MOEJIT_DEVICE SortedRows(ptx::GlobalPtr<const int32_t> rows, bool exists) {
+  MOEJIT_DEVICE SortedRows(ptx::GlobalPtr<const int32_t> rows, bool exists)
+      : SortedRows([&](int32_t i) { return exists ? ptx::load(rows + i) : -1; }) {}
+  // Takes row_of(i) for row i.
+  template <typename RowOf>
+  MOEJIT_DEVICE explicit SortedRows(RowOf row_of) {
 #pragma unroll
     for (int32_t r = 0; r < kRegisters; ++r) {
       const int32_t i = r * kSegmentLanes + segment_lane();
-      row_[r] = exists && i < kTopK ? ptx::load(rows + i) : -1;
+      row_[r] = i < kTopK ? row_of(i) : -1;
     }
     sort();
   }

@@ -27,6 +27,7 @@ struct ExchangeChoicesParams {
   uint32_t* choice_flags[kMostRanks];  // [R, parts]
   int32_t* slot_ids;                   // [S, K] experts of this rank, or -1
   float* slot_probs;                   // [S, K], 0 where there is no expert of this rank
+  int64_t* saved_tokens;               // [1] gets T, for a backward call to compare, or null
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -39,6 +40,7 @@ struct DispatchRowsParams {
   void* slots[kMostRanks];          // [S, H]
   float* slot_scales[kMostRanks];   // [S, ceil(H / 128)] of e4m3
   uint32_t* row_flags[kMostRanks];  // [R, chunks]
+  const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -59,6 +61,9 @@ struct DispatchPermuteParams {
   float* output_scale_inv;          // [P, ceil(H / 128)] of e4m3
   float* output_probs;              // [P] where probabilities move
   int32_t* row_tokens;              // [P] the slot of a row, or null
+  void* kept_output;                // [S, H] the rows that slots have, or null
+  float* kept_scale_inv;            // [S, ceil(H / 128)] of e4m3, or null
+  const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -69,31 +74,6 @@ struct AwaitRowsParams {
   GroupParams group;
 };
 
-// Arguments of combine_push.
-struct CombinePushParams {
-  const void* slot_results;   // [S, H] bf16: the sum of what this rank's experts made of a token
-  const float* slot_dprobs;   // [S, K], or null
-  const int32_t* slot_ids;    // [S, K]
-  void* results[kMostRanks];  // [S, H] bf16 at home, by the rank of the experts and token
-  float* dprobs_home[kMostRanks];      // [T_max, K] at home
-  uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
-  GroupParams group;
-};
-
-// Arguments of combine_sum.
-struct CombineSumParams {
-  const void* slot_results;      // [S, H] bf16, own
-  const float* slot_dprobs;      // [S, K], own, or null
-  const void* topk_ids;          // [T, K] int32 or int64
-  const void* results;           // [S, H] bf16, from the other ranks
-  const float* dprobs_home;      // [T_max, K], from the other ranks
-  const uint32_t* result_flags;  // [R, chunks]
-  void* output;                  // [T, H] bf16
-  void* dprobs;                  // [T, K] f32 or bf16, or null
-  GroupParams group;
-  int64_t tokens;  // T
-};
-
 // Arguments of combine_rows.
 struct CombineRowsParams {
   const void* expert_rows;             // [P, H] bf16: what this rank's experts made of their rows
@@ -101,7 +81,8 @@ struct CombineRowsParams {
   const int32_t* slot_ids;             // [S, K]
   const float* slot_dprobs;            // [S, K], or null
   const void* topk_ids;                // [T, K] int32 or int64
-  void* results[kMostRanks];           // [S, H] bf16 at home, by the rank of the experts and token
+  void* results[kMostRanks];           // bf16 at home: [S, H] sums, by the rank of the experts and
+                                       // token, or [T_max, K, H] rows, by choice
   float* dprobs_home[kMostRanks];      // [T_max, K] at home
   uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
   void* output;                        // [T, H] bf16

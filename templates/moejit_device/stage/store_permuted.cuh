@@ -168,6 +168,9 @@ struct StoreRowsAndPermuted {
                                      const SegmentPosition<kColumns>& at) {
     return Permuted::fetch(params, at);
   }
+  MOEJIT_DEVICE static bool has_destination(const Fetched& first) {
+    return Permuted::has_destination(first);
+  }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const QuantizedSegment& segment) {
     store_quantized(params.kept_output, params.kept_scale_inv, at, segment);

@@ -38,6 +38,9 @@ TEST(ExpertParallel, IsReadAndWritten) {
   EXPECT_EQ(layer.max_permuted_rows, 640);
   EXPECT_EQ(parsed(to_json(layer)), layer);
   EXPECT_EQ(parsed(with("", R"({"ranks": 2})")), layer);
+  const Layer of_rows = parsed(with("", R"({"ranks": 2, "combine": "rows"})"));
+  EXPECT_EQ(of_rows.expert_parallel.combine, Combine::kRows);
+  EXPECT_EQ(parsed(to_json(of_rows)), of_rows);
   EXPECT_EQ(parsed(with(R"("local_experts": 4, )")), layer);
 }
 
@@ -76,8 +79,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{with("", R"({"ranks": 16})"), ErrorCode::kInvalidValue, "wanted 1 to 8"},
         Refusal{with("", R"({"ranks": 3})"), ErrorCode::kInvalidValue,
                 "got 3 with 8 experts, wanted a divisor of the experts"},
-        Refusal{with("", R"({"ranks": 2, "combine": "rows"})"), ErrorCode::kUnsupported,
-                R"(supported: "partial")"},
         Refusal{with("", R"({"ranks": 2, "combine": "sum"})"), ErrorCode::kInvalidValue, "partial"},
         Refusal{with(R"("local_experts": 8, )"), ErrorCode::kInvalidValue,
                 "got 8 with 8 experts on 2 ranks, wanted 4"},
@@ -111,11 +112,84 @@ TEST(GroupPlanner, RefusesSharedScalesOfDispatchedRows) {
   EXPECT_NE(plan.error().message.find("got scale_sharing_k 2"), std::string::npos);
 }
 
-TEST(GroupPlanner, HasNoPlanOfOneRank) {
-  const auto plan = plan_layer(parsed(with("")), {});
+TEST(GroupPlanner, RefusesOtherRanks) {
+  const auto plan = plan_group_layer(parsed(with("")), {}, {.rank = 2});
   ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(plan.error().hint.find("moejit run --ranks"), std::string::npos);
+  EXPECT_NE(plan.error().message.find("got rank 2, wanted 0 to 1"), std::string::npos);
+}
+
+TEST(GroupPlanner, TellsWhatNeedsAGroup) {
+  const auto refused = check_is_of_one_rank(parsed(with("")));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().hint.find("moejit run --ranks"), std::string::npos);
+  EXPECT_TRUE(check_is_of_one_rank(layer_of_one_rank(parsed(with("")))));
+}
+
+std::vector<std::string> operations_of(const GroupPlan& plan, Phase phase) {
+  std::vector<std::string> names;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (kernel.phase == phase && !kernel.gradient_mode) names.push_back(kernel.operation);
+  return names;
+}
+
+TEST(GroupPlanner, JoinsDispatchWithPermuteAndCombineWithUnpermute) {
+  const GroupPlan plan = planned(parsed(with(R"("passes": ["forward", "backward"], )")));
+  const auto forward = operations_of(plan, Phase::kForward);
+  ASSERT_GE(forward.size(), 6U);
+  EXPECT_EQ(
+      std::vector(forward.begin(), forward.begin() + 4),
+      (std::vector<std::string>{"exchange_choices", "route", "dispatch_permute", "await_rows"}));
+  EXPECT_EQ(forward.back(), "combine_rows");
+  const auto backward = operations_of(plan, Phase::kBackward);
+  EXPECT_EQ(std::vector(backward.begin(), backward.begin() + 2),
+            (std::vector<std::string>{"dispatch_permute_grad", "await_rows_grad"}));
+  EXPECT_EQ(std::vector(backward.end() - 2, backward.end()),
+            (std::vector<std::string>{"unpermute_dprobs", "combine_rows_grad"}));
+  for (const auto* const names : {&forward, &backward})
+    for (const std::string& name : *names) {
+      EXPECT_EQ(name.find("permute_pad"), std::string::npos) << name;
+      EXPECT_NE(name, "quantize");
+    }
+  // Rows that peers overwrite are kept for the backward call.
+  const TensorPlan* const kept = find_tensor(plan, "x_q");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->role, TensorRole::kSaved);
+  EXPECT_EQ(kept->shape.front(), (Dim{"S", 128}));
+}
+
+// The experts' kernels see all slots, whatever T is.
+TEST(GroupPlanner, GivesExpertsAllSlots) {
+  const GroupPlan plan = planned(parsed(with("")));
+  const auto kernel_of = [&](std::string_view name) {
+    return *std::ranges::find(plan.kernels, name, &KernelPlan::operation);
+  };
+  const KernelPlan route = kernel_of("route"), dispatch = kernel_of("dispatch_permute");
+  EXPECT_TRUE(route.has_slots);
+  EXPECT_EQ(route.bounds.max_tokens, 128);
+  EXPECT_FALSE(dispatch.has_slots);
+  EXPECT_EQ(dispatch.bounds.max_tokens, 64);
+  EXPECT_EQ(call_dims(plan.bounds, 1).rows, plan.layer.max_permuted_rows);
+  EXPECT_EQ(find_tensor(plan, "y")->shape.front(), (Dim{"T", 64}));
+}
+
+TEST(GroupPlanner, LetsExpertsPermuteRowsThatTheyCast) {
+  const Layer layer = parsed(
+      with(R"("recipe": "fp8_rowwise", "dispatch": "none", "passes": ["forward", "backward"], )"));
+  const GroupPlan plan = planned(layer);
+  const auto forward = operations_of(plan, Phase::kForward);
+  EXPECT_NE(std::ranges::find(forward, "dispatch_rows"), forward.end());
+  EXPECT_NE(std::ranges::find(forward, "keep_x"), forward.end());
+  EXPECT_EQ(find_tensor(plan, "received_x")->role, TensorRole::kSaved);
+}
+
+// A group of one rank has nobody to exchange with.
+TEST(GroupPlanner, ExchangesNothingWithOneRank) {
+  const GroupPlan plan = planned(parsed(with("", R"({"ranks": 1})")));
+  for (const KernelPlan& kernel : plan.kernels)
+    EXPECT_EQ(kernel.operation.find("dispatch"), std::string::npos);
+  ASSERT_EQ(plan.memory.tensors.size(), 1U);
+  EXPECT_EQ(plan.memory.tensors.front().name, "group_status");
 }
 
 // By hand: 64 tokens of a rank are chunks of one token, S = 128 slots.
@@ -147,9 +221,7 @@ TEST(GroupPlanner, GivesAllRanksTheSameMemoryAndIdentity) {
   const GroupPlan first = planned(layer), second = planned(layer, 1);
   EXPECT_EQ(first.memory, second.memory);
   EXPECT_EQ(group_identity(first), group_identity(second));
-  EXPECT_EQ(first.steps.size(), 9U);
-  EXPECT_EQ(name_in_group(second, Phase::kForward, "x_q"), "slots_1");
-  EXPECT_EQ(name_in_group(second, Phase::kBackward, "x_q"), "received_x");
+  EXPECT_EQ(first.tensors.size(), second.tensors.size());
 }
 
 // Two ranks, 8 experts, K = 2: no expert elsewhere in 4/8 * 3/7 of all draws.
@@ -162,6 +234,16 @@ TEST(GroupPlanner, CountsBytesOnTheWire) {
   EXPECT_DOUBLE_EQ(traffic.dispatch_bytes, 16 + 264 * 11.0 / 14.0);
   EXPECT_DOUBLE_EQ(traffic.combine_bytes, 512 * 11.0 / 14.0);
   EXPECT_DOUBLE_EQ(traffic.combine_floor_us, 64 * traffic.combine_bytes / 450e3);
+}
+
+// With "rows" each of the K rows goes home, half of them from the other rank, and has a place
+// there.
+TEST(GroupPlanner, CountsRowsOnTheirWayHome) {
+  const GroupPlan plan = planned(parsed(with("", R"({"ranks": 2, "combine": "rows"})")));
+  EXPECT_DOUBLE_EQ(group_traffic(plan.layer).combine_bytes, 512.0);
+  const auto results = std::ranges::find(plan.memory.tensors, "results", &PlacedTensor::name);
+  ASSERT_NE(results, plan.memory.tensors.end());
+  EXPECT_EQ(results->bytes, 64 * 2 * 256 * 2);
 }
 
 TEST(GroupPlanner, PrintsTheGroup) {

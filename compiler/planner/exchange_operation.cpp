@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/exchange_operation.h"
+
+#include "compiler/support/integer.h"
+#include "moejit_device/params/exchange_params.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+// Returns the numbers that all steps share. They follow from members that do not differ between
+// steps, so that kernels planned apart agree.
+ExchangeShape shape_of(const Exchange& exchange) {
+  // A chunk is sent by one CTA, and what waits for it waits for all of it: few tokens are cut into
+  // small chunks so that all SMs send, many into chunks that make a flag cheap.
+  constexpr int64_t kWantedChunks = 1024, kMostTokens = 16;
+  const int64_t chunk = std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostTokens);
+  return {.ranks = static_cast<int32_t>(exchange.ranks),
+          .rank_experts = static_cast<int32_t>(exchange.experts / exchange.ranks),
+          .top_k = static_cast<int32_t>(exchange.top_k),
+          .max_tokens = static_cast<int32_t>(exchange.max_tokens),
+          .chunk_tokens = static_cast<int32_t>(chunk),
+          .topk_ids = exchange.topk_ids};
+}
+
+constexpr const char* kSentOnce = "a row goes once to each rank that has experts of its token";
+
+// Collects what a step reads and writes.
+class Step {
+ public:
+  explicit Step(const Exchange& exchange)
+      : shape(shape_of(exchange)),
+        t{"T", exchange.max_tokens},
+        k{"K", exchange.top_k},
+        r{"R", exchange.ranks},
+        s{"S", exchange.ranks * exchange.max_tokens},
+        e{"E", shape.rank_experts},
+        starts{"E+1", e.value + 1},
+        chunks{"chunks", chunks_of(shape)},
+        columns{"H", exchange.columns},
+        blocks{"ceil(H/128)", ceil_div(exchange.columns, int64_t{128})},
+        p{"P", exchange.max_permuted_rows},
+        one{"1", 1},
+        exchange_(exchange) {}
+
+  const ExchangeShape shape;
+  const Dim t, k, r, s, e, starts, chunks, columns, blocks, p, one;
+
+  void read(const std::string& role, DType dtype, std::vector<Dim> dims) {
+    made_.operation.reads.push_back({.role = role, .tensor = role});
+    add(role, dtype, std::move(dims));
+  }
+  Port& write(std::string role, const std::string& name, DType dtype, std::vector<Dim> dims) {
+    add(name, dtype, std::move(dims));
+    return made_.operation.writes.emplace_back(Port{.role = std::move(role), .tensor = name});
+  }
+  // Adds a tensor in the memory of each rank: "slots_0" for the field slots[0], and so on.
+  void write_to_ranks(std::string_view field, DType dtype, const std::vector<Dim>& dims) {
+    for (int64_t rank = 0; rank < exchange_.ranks; ++rank)
+      write(fmt::format("{}[{}]", field, rank), fmt::format("{}_{}", field, rank), dtype, dims);
+  }
+  // Adds the tensor of that name in this rank's memory.
+  void read_own(const std::string& field, DType dtype, std::vector<Dim> dims) {
+    const std::string name = of_this_rank(field);
+    made_.operation.reads.push_back({.role = field, .tensor = name});
+    add(name, dtype, std::move(dims));
+  }
+  // Adds rows with scales unless they are bf16.
+  void read_rows(const std::string& role, DType dtype, const Dim& rows) {
+    made_.operation.reads.push_back(
+        {.role = role, .tensor = role, .scale_inv = add_rows(role, dtype, rows)});
+  }
+  Port& write_rows(std::string role, const std::string& name, DType dtype, const Dim& rows) {
+    std::string scales = add_rows(name, dtype, rows);
+    return made_.operation.writes.emplace_back(
+        Port{.role = std::move(role), .tensor = name, .scale_inv = std::move(scales)});
+  }
+
+  ExchangeOperation make(ExchangeStep step, ExchangeKernel kernel) && {
+    const bool counts_epoch = step == ExchangeStep::kAwait;
+    auto& ports = counts_epoch ? made_.operation.writes : made_.operation.reads;
+    ports.push_back({.role = "group.epoch", .tensor = "epoch"});
+    add("epoch", DType::kU32, {one});
+    write("group.status", of_this_rank("group_status"), DType::kU32, {one}).is_repeated = true;
+    made_.operation.name = to_string(step);
+    made_.operation.kind = std::move(kernel);
+    return std::move(made_);
+  }
+
+ private:
+  std::string of_this_rank(std::string_view field) const {
+    return fmt::format("{}_{}", field, exchange_.rank);
+  }
+  void add(std::string name, DType dtype, std::vector<Dim> dims) {
+    made_.values.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(dims)});
+  }
+  // Returns the name of the scales, or nothing.
+  std::string add_rows(const std::string& name, DType dtype, const Dim& rows) {
+    add(name, dtype, {rows, columns});
+    if (dtype == DType::kBF16) return {};
+    add(name + "_scale_inv", DType::kF32, {rows, blocks});
+    made_.values.back().layout = Layout::kScalesCompact;
+    return name + "_scale_inv";
+  }
+
+  const Exchange& exchange_;
+  ExchangeOperation made_;
+};
+
+ExchangeOperation choices(const Exchange& exchange) {
+  // All CTAs wait for peers, so they are few, and leave SMs to kernels on other streams.
+  constexpr int64_t kMostParts = 32, kChoicesOfPart = 512;
+  const int64_t count = exchange.max_tokens * exchange.top_k;
+  const int64_t parts = std::clamp<int64_t>(ceil_div(count, kChoicesOfPart), 1, kMostParts);
+  Step step(exchange);
+  step.read("topk_ids", exchange.topk_ids, {step.t, step.k});
+  step.read("topk_probs", exchange.topk_probs, {step.t, step.k});
+  step.write_to_ranks("choice_ids", DType::kI32, {step.s, step.k});
+  step.write_to_ranks("choice_probs", DType::kF32, {step.s, step.k});
+  step.write_to_ranks("choice_flags", DType::kU32, {step.r, {"parts", parts}});
+  step.write("slot_ids", "slot_ids", DType::kI32, {step.s, step.k});
+  step.write("slot_probs", "slot_probs", DType::kF32, {step.s, step.k});
+  step.write("saved_tokens", "saved_tokens", DType::kI64, {step.one}).is_optional = true;
+  const ExchangeChoicesSpec spec{
+      .exchange = step.shape, .probs = exchange.topk_probs, .parts = static_cast<int32_t>(parts)};
+  return std::move(step).make(
+      ExchangeStep::kChoices,
+      {spec,
+       {fmt::format(
+           "{} CTAs, each with a part of the choices: it waits for the same part of every rank",
+           parts)}});
+}
+
+// Adds what a rank sends, and the slots that it sends to.
+void add_sent_rows(Step& step, const Exchange& exchange) {
+  step.read_rows("input", exchange.input, step.t);
+  step.read("topk_ids", exchange.topk_ids, {step.t, step.k});
+  step.write_to_ranks("slots", exchange.format, {step.s, step.columns});
+  if (exchange.format != DType::kBF16)
+    step.write_to_ranks("slot_scales", DType::kF32, {step.s, step.blocks});
+  step.write_to_ranks("row_flags", DType::kU32, {step.r, step.chunks});
+}
+
+float epsilon_of(const Exchange& exchange) {
+  const bool quantizes = exchange.input == DType::kBF16 && exchange.format != DType::kBF16;
+  return quantizes ? exchange.epsilon : 0.0f;
+}
+
+std::string chunk_reason(const Step& step) {
+  return fmt::format("{} neighboring tokens share a flag", step.shape.chunk_tokens);
+}
+
+ExchangeOperation dispatch(const Exchange& exchange) {
+  Step step(exchange);
+  add_sent_rows(step, exchange);
+  const DispatchRowsSpec spec{.exchange = step.shape,
+                              .columns = static_cast<int32_t>(exchange.columns),
+                              .input = exchange.input,
+                              .output = exchange.format,
+                              .epsilon = epsilon_of(exchange)};
+  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step)};
+  return std::move(step).make(ExchangeStep::kDispatch, {spec, std::move(reasons)});
+}
+
+ExchangeOperation dispatch_permute(const Exchange& exchange) {
+  Step step(exchange);
+  add_sent_rows(step, exchange);
+  step.read("row_map", DType::kI32, {step.s, step.k});
+  if (exchange.moves_probs) step.read("slot_probs", DType::kF32, {step.s, step.k});
+  step.read("counts", DType::kI32, {step.e});
+  step.read("offs", DType::kI32, {step.starts});
+  step.write_rows("output", "permuted", exchange.format, step.p);
+  if (exchange.moves_probs) step.write("output_probs", "permuted_probs", DType::kF32, {step.p});
+  if (exchange.tells_tokens)
+    step.write("row_tokens", "row_tokens", DType::kI32, {step.p}).is_optional = true;
+  if (exchange.keeps_rows)
+    step.write_rows("kept_output", "kept_rows", exchange.format, step.s).is_optional = true;
+  const DispatchPermuteSpec spec{.exchange = step.shape,
+                                 .columns = static_cast<int32_t>(exchange.columns),
+                                 .input = exchange.input,
+                                 .output = exchange.format,
+                                 .epsilon = epsilon_of(exchange),
+                                 .moves_probs = exchange.moves_probs};
+  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step),
+                                      "rows are permuted while others are on the wire"};
+  if (exchange.keeps_rows)
+    reasons.emplace_back("rows of slots are written too: the next call overwrites the slots");
+  return std::move(step).make(ExchangeStep::kDispatchPermute, {spec, std::move(reasons)});
+}
+
+ExchangeOperation await(const Exchange& exchange) {
+  Step step(exchange);
+  step.read_own("row_flags", DType::kU32, {step.r, step.chunks});
+  const AwaitRowsSpec spec{.exchange = step.shape};
+  return std::move(step).make(ExchangeStep::kAwait, {spec, {"one CTA looks at all flags"}});
+}
+
+ExchangeOperation combine_rows(const Exchange& exchange) {
+  Step step(exchange);
+  const Dim flags{"chunks+1", step.chunks.value + 1}, most{"T_max", exchange.max_tokens};
+  step.read("expert_rows", DType::kBF16, {step.p, step.columns});
+  step.read("row_map", DType::kI32, {step.s, step.k});
+  step.read("slot_ids", DType::kI32, {step.s, step.k});
+  if (exchange.has_dprobs) step.read("slot_dprobs", DType::kF32, {step.s, step.k});
+  step.read("topk_ids", exchange.topk_ids, {step.t, step.k});
+  step.write_to_ranks("results", DType::kBF16,
+                      exchange.sends_rows ? std::vector{most, step.k, step.columns}
+                                          : std::vector{step.s, step.columns});
+  if (exchange.has_dprobs) step.write_to_ranks("dprobs_home", DType::kF32, {most, step.k});
+  step.write_to_ranks("result_flags", DType::kU32, {step.r, flags});
+  step.write("output", "output", DType::kBF16, {step.t, step.columns});
+  if (exchange.has_dprobs) step.write("dprobs", "dprobs", exchange.topk_probs, {step.t, step.k});
+  const CombineRowsSpec spec{.exchange = step.shape,
+                             .sends_rows = exchange.sends_rows,
+                             .columns = static_cast<int32_t>(exchange.columns),
+                             .has_dprobs = exchange.has_dprobs,
+                             .probs = exchange.topk_probs};
+  std::vector<std::string> reasons = {
+      "a rank sends one row of a token, the sum of what its experts made",
+      "ranks are added in ascending order, so that no timing changes a bit",
+      "own rows are added while others are on the wire"};
+  if (exchange.sends_rows)
+    reasons = {
+        "every row goes home as it is, and is added in the order of one rank with all "
+        "experts: the bits of that rank, for as many rows on the wire as a token has experts "
+        "elsewhere"};
+  return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
+}
+
+// Returns what is wrong with an exchange, or nothing.
+std::string fault_of(const Exchange& exchange) {
+  const auto outside = [](std::string_view what, int64_t got, int64_t least, int64_t most) {
+    return got < least || got > most
+               ? fmt::format("{} is {}, wanted {} to {}", what, got, least, most)
+               : std::string();
+  };
+  for (const std::string& fault : {outside("ranks", exchange.ranks, 2, device::kMostRanks),
+                                   outside("rank", exchange.rank, 0, exchange.ranks - 1),
+                                   outside("top_k", exchange.top_k, 1, 32),
+                                   outside("max_tokens", exchange.max_tokens, 1, 16384),
+                                   outside("columns", exchange.columns, 16, 65536)})
+    if (!fault.empty()) return fault;
+  if (exchange.experts < exchange.ranks || exchange.experts % exchange.ranks != 0)
+    return fmt::format("experts is {}, wanted a multiple of the {} ranks", exchange.experts,
+                       exchange.ranks);
+  if (exchange.columns % 16 != 0)
+    return fmt::format("columns is {}, wanted a multiple of 16", exchange.columns);
+  if (exchange.format == DType::kBF16 && exchange.input != DType::kBF16)
+    return "rows that are quantized already travel as they are, wanted format F8_E4M3";
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_exchange(ExchangeStep step, const Exchange& exchange) {
+  std::string fault = fault_of(exchange);
+  const bool has_permuted_rows =
+      step == ExchangeStep::kDispatchPermute || step == ExchangeStep::kCombineRows;
+  if (fault.empty() && has_permuted_rows && exchange.max_permuted_rows < 1)
+    fault = fmt::format("max_permuted_rows is {}, wanted 1 or more for {}",
+                        exchange.max_permuted_rows, to_string(step));
+  if (fault.empty()) return {};
+  return fail(Stage::kPlan, ErrorCode::kUnsupported, "an exchange between ranks: " + fault);
+}
+
+ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange) {
+  switch (step) {
+    case ExchangeStep::kChoices: return choices(exchange);
+    case ExchangeStep::kDispatch: return dispatch(exchange);
+    case ExchangeStep::kDispatchPermute: return dispatch_permute(exchange);
+    case ExchangeStep::kAwait: return await(exchange);
+    case ExchangeStep::kCombineRows: break;
+  }
+  return combine_rows(exchange);
+}
+
+void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms) {
+  constexpr int64_t kNanoseconds = 1'000'000;  // of a millisecond
+  for (KernelNumber& number : kernel.numbers) {
+    if (number.role == "group.rank") number.value = rank;
+    if (number.role == "group.timeout_ns") number.value = timeout_ms * kNanoseconds;
+  }
+}
+
+}  // namespace moejit::compiler

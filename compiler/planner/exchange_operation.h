@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/exchange.h"
+#include "compiler/planner/graph.h"
+
+#include <vector>
+
+namespace moejit::compiler {
+
+// A step of an exchange as an operation of a graph, and the values that it touches, with the names
+// that plan_exchange() tells. A value "slots_0" lies in the memory of rank 0. No value has a role.
+struct ExchangeOperation {
+  Operation operation;
+  std::vector<Value> values;
+};
+
+// Makes the operation of a step. `exchange` is one that check_exchange() lets pass.
+ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange);
+
+// Error kUnsupported: there are no kernels for the step of such an exchange.
+Result<void> check_exchange(ExchangeStep step, const Exchange& exchange);
+
+// Sets what a kernel of an exchange knows of its rank. Comes behind complete_kernel().
+void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms);
+
+}  // namespace moejit::compiler
