@@ -44,17 +44,18 @@ struct GroupLayer::Impl {
   std::atomic<bool> has_run = false;  // whether a forward call was made
 
   Result<void> run(Phase phase, std::optional<GradientMode> mode,
-                   std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream);
+                   std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                   LaunchObserver* observer);
 };
 
 Result<void> GroupLayer::Impl::run(Phase phase, std::optional<GradientMode> mode,
                                    std::span<const TensorRef> tensors, const CallMemory& memory,
-                                   Stream stream) {
+                                   Stream stream, LaunchObserver* observer) {
   const GroupCall call(*group);
   MOEJIT_TRY(call.check());
   BoundTensors bound;
   MOEJIT_TRY(prepared->bind({phase}, tensors, memory, bound));
-  const Result<void> launched = prepared->run({phase}, mode, bound, stream, nullptr);
+  const Result<void> launched = prepared->run({phase}, mode, bound, stream, observer);
   if (!launched) group->has_half_call = true;  // peers wait for what this rank never sends
   return launched;
 }
@@ -93,14 +94,15 @@ Result<void> GroupLayer::update_weights(std::span<const TensorRef> tensors, Stre
 }
 
 Result<void> GroupLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
-                                 Stream stream) {
-  MOEJIT_TRY(impl_->run(Phase::kForward, std::nullopt, tensors, memory, stream));
+                                 Stream stream, LaunchObserver* observer) {
+  MOEJIT_TRY(impl_->run(Phase::kForward, std::nullopt, tensors, memory, stream, observer));
   impl_->has_run = true;
   return {};
 }
 
 Result<void> GroupLayer::backward(std::span<const TensorRef> tensors, GradientMode mode,
-                                  const CallMemory& memory, Stream stream) {
+                                  const CallMemory& memory, Stream stream,
+                                  LaunchObserver* observer) {
   const compiler::Layer& layer = impl_->plan->layer;
   if (!has_backward(layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
@@ -116,7 +118,7 @@ Result<void> GroupLayer::backward(std::span<const TensorRef> tensors, GradientMo
                 fmt::format("backward of {} comes before any forward, wanted a forward call that "
                             "fills the saved block",
                             compiler::named_layer(layer)));
-  return impl_->run(Phase::kBackward, mode, tensors, memory, stream);
+  return impl_->run(Phase::kBackward, mode, tensors, memory, stream, observer);
 }
 
 }  // namespace moejit::runtime

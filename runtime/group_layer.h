@@ -42,7 +42,8 @@ class GroupLayer {
   // come before anything is launched: kMissingTensor, kTensorMismatch, kWorkspaceTooSmall, and
   // kInvalidState if the group takes no call. If the driver fails in the middle, the group is
   // broken until it is reset.
-  Result<void> forward(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream);
+  Result<void> forward(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
+                       LaunchObserver* observer = nullptr);
 
   // Computes the gradients of the forward call that filled memory.saved: dx [T, H] and dprobs [T,
   // K] of this rank's tokens, dw1, dw2 (and db1, db2) of its experts from the tokens of all ranks.
@@ -50,7 +51,8 @@ class GroupLayer {
   // forward(); kInvalidState before any forward call; kUnsupported without a backward pass, or for
   // kAdd of bf16 gradients.
   Result<void> backward(std::span<const TensorRef> tensors, compiler::GradientMode mode,
-                        const CallMemory& memory, Stream stream);
+                        const CallMemory& memory, Stream stream,
+                        LaunchObserver* observer = nullptr);
 
  private:
   struct Impl;

@@ -136,6 +136,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       "  moejit bench operation.json\n"
       "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
       "  moejit bench layer.json --pass training\n"
+      "  moejit bench layer.json --ranks 2\n"
       "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
       run_bench);
   command->command_line = command_line;
@@ -153,6 +154,8 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->excludes(gemms)
       ->capture_default_str();
   sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
+  sub->add_option("--ranks", command->ranks, "Time all ranks of a layer with expert_parallel")
+      ->excludes(gemms);
   sub->add_option("--repeat", command->repeat, "Cool launches, of which the median is reported")
       ->capture_default_str();
   sub->add_option("--hot-seconds", command->hot_seconds,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_gemms.h"
+#include "cli/commands/bench_group.h"
 #include "cli/commands/bench_operation.h"
 #include "cli/commands/bench_report.h"
 #include "cli/commands/commands.h"
@@ -84,7 +85,11 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
                 "moejit bench LAYER.json, or moejit bench --gemms GEMMS.json");
   if (!command.gemms.empty()) return bench_gemms(command, terminal);
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
-  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+  auto* const layer = std::get_if<compiler::Layer>(&description);
+  if (layer == nullptr && command.ranks > 0)
+    return fail(Stage::kCommand, ErrorCode::kUsage, "--ranks is for layers, not for operations");
+  if (layer != nullptr && command.ranks > 0) return bench_group(command, *layer, terminal);
+  if (layer != nullptr)
     return bench_layer(command, std::move(*layer), terminal);
   return bench_operation(command, std::get<compiler::OperationDescription>(description), terminal);
 }

@@ -104,6 +104,7 @@ struct BenchCommand {
   TuningOptions tuning;
   std::string pass = "forward";   // or "training": forward and backward
   std::optional<int64_t> tokens;  // default: max_tokens
+  int32_t ranks = 0;              // of a layer with expert_parallel; 0: the layer is of one rank
   int32_t repeat = 20;
   double hot_seconds = 0.35;
   uint64_t seed = 0;

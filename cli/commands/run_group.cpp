@@ -29,15 +29,7 @@ Result<void> check_options(const RunCommand& command, const Layer& layer) {
   const auto usage = [](std::string message, std::string hint) {
     return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
   };
-  if (!compiler::is_of_group(layer))
-    return usage(
-        fmt::format("--ranks is {}, and {} describes a layer without expert_parallel",
-                    command.ranks, command.layer),
-        "leave --ranks out, or add \"expert_parallel\": {\"ranks\": R} to the description");
-  if (command.ranks != layer.expert_parallel.ranks)
-    return usage(fmt::format("--ranks is {}, wanted the {} ranks of {}", command.ranks,
-                             layer.expert_parallel.ranks, command.layer),
-                 fmt::format("--ranks {}", layer.expert_parallel.ranks));
+  MOEJIT_TRY(check_ranks(command.ranks, layer, command.layer));
   const std::pair<bool, const char*> of_one_rank[] = {
       {!command.inputs.input_path.empty(), "--input"},
       {!command.inputs.checkpoint.shards.empty(), "--weights"},
@@ -165,6 +157,20 @@ Result<void> judge(const RunCommand& command, const GroupReport& report, Termina
 }
 
 }  // namespace
+
+Result<void> check_ranks(int32_t ranks, const Layer& layer, const std::string& path) {
+  const auto usage = [](std::string message, std::string hint) {
+    return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
+  };
+  if (!compiler::is_of_group(layer))
+    return usage(
+        fmt::format("--ranks is {}, and {} describes a layer without expert_parallel", ranks, path),
+        "leave --ranks out, or add \"expert_parallel\": {\"ranks\": R} to the description");
+  if (ranks == layer.expert_parallel.ranks) return {};
+  return usage(fmt::format("--ranks is {}, wanted the {} ranks of {}", ranks,
+                           layer.expert_parallel.ranks, path),
+               fmt::format("--ranks {}", layer.expert_parallel.ranks));
+}
 
 Result<void> run_group(const RunCommand& command, const Layer& described, Terminal& terminal) {
   MOEJIT_TRY(check_options(command, described));

@@ -12,4 +12,7 @@ namespace moejit::cli {
 // than it has, and for options that groups do not have; kCheckFailed.
 Result<void> run_group(const RunCommand& command, const compiler::Layer& layer, Terminal& terminal);
 
+// Checks --ranks against the description at `path`: error kUsage.
+Result<void> check_ranks(int32_t ranks, const compiler::Layer& layer, const std::string& path);
+
 }  // namespace moejit::cli

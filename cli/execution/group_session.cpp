@@ -71,11 +71,12 @@ Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engi
 Result<void> GroupSession::update_weights(int32_t rank) {
   return at(rank).layer->update_weights(at(rank).weights, nullptr);
 }
-Result<void> GroupSession::forward(int32_t rank) {
-  return at(rank).layer->forward(at(rank).refs, at(rank).memory, nullptr);
+Result<void> GroupSession::forward(int32_t rank, runtime::LaunchObserver* observer) {
+  return at(rank).layer->forward(at(rank).refs, at(rank).memory, nullptr, observer);
 }
-Result<void> GroupSession::backward(int32_t rank, compiler::GradientMode mode) {
-  return at(rank).layer->backward(at(rank).refs, mode, at(rank).memory, nullptr);
+Result<void> GroupSession::backward(int32_t rank, compiler::GradientMode mode,
+                                    runtime::LaunchObserver* observer) {
+  return at(rank).layer->backward(at(rank).refs, mode, at(rank).memory, nullptr, observer);
 }
 
 Result<void> GroupSession::update_weights() {

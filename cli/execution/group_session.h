@@ -32,8 +32,9 @@ class GroupSession {
   Result<void> backward(compiler::GradientMode mode);
   // Make the calls of one rank alone.
   Result<void> update_weights(int32_t rank);
-  Result<void> forward(int32_t rank);
-  Result<void> backward(int32_t rank, compiler::GradientMode mode);
+  Result<void> forward(int32_t rank, runtime::LaunchObserver* observer = nullptr);
+  Result<void> backward(int32_t rank, compiler::GradientMode mode,
+                        runtime::LaunchObserver* observer = nullptr);
   // Waits for all ranks, and returns the status word of each.
   Result<std::vector<uint32_t>> status();
   // Returns a tensor of a rank behind status(), as it was given: y, dx, dprobs with the rank's T.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/bench_group.h"
+
+#include "cli/commands/bench_run.h"
+#include "cli/commands/run_group.h"
+#include "cli/commands/run_report.h"
+#include "cli/execution/group_session.h"
+#include "cli/execution/open_engine.h"
+#include "cli/inputs/random_layer_inputs.h"
+#include "cli/inputs/split_inputs.h"
+#include "compiler/support/table.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::cli {
+namespace {
+
+using compiler::GradientMode;
+using compiler::GroupPlan;
+using compiler::GroupTraffic;
+using compiler::KernelPlan;
+using compiler::Layer;
+using compiler::Phase;
+
+// Gives each expert weights: copies of those that there are, in turn.
+void repeat_experts(HostTensor& weights, const Layer& layer) {
+  const std::size_t bytes = weights.bytes.size(),
+                    count = static_cast<std::size_t>(weights.shape[0]);
+  const std::size_t of_expert = bytes / count;
+  weights.shape[0] = layer.local_experts;
+  weights.bytes.resize(of_expert * static_cast<std::size_t>(layer.local_experts));
+  for (std::size_t at = bytes; at < weights.bytes.size(); at += of_expert)
+    std::copy_n(weights.bytes.begin() + static_cast<std::ptrdiff_t>(at - bytes), of_expert,
+                weights.bytes.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+Result<void> check_options(const BenchCommand& command, const Layer& layer) {
+  const auto usage = [](std::string message, std::string hint) {
+    return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
+  };
+  MOEJIT_TRY(check_ranks(command.ranks, layer, command.layer));
+  if (!command.report.empty())
+    return usage("--report is for one rank", "leave --report out, or --ranks");
+  if (command.target == "sim")
+    return usage("--target is sim, and the simulator has no times to tell",
+                 "moejit run --ranks, which checks what ranks compute");
+  return check_bench_options(command);
+}
+
+// Marks the time behind each kernel of a rank's calls.
+class Marks : public runtime::LaunchObserver {
+ public:
+  explicit Marks(runtime::Device& device) : device_(device) {}
+  Result<void> before(std::size_t) override { return {}; }
+  Result<void> after(std::size_t kernel) override {
+    kernels_.push_back(kernel);
+    return mark();
+  }
+  // Marks the begin of a call.
+  Result<void> mark() {
+    MOEJIT_TRY_ASSIGN(void* const made, device_.record_mark(nullptr));
+    marks_.push_back(made);
+    return {};
+  }
+  // Returns the microseconds of each kernel, behind the one before it.
+  Result<std::vector<double>> times() const {
+    std::vector<double> times;
+    for (std::size_t i = 0; i + 1 < marks_.size(); ++i) {
+      MOEJIT_TRY_ASSIGN(const double time, device_.microseconds_between(marks_[i], marks_[i + 1]));
+      times.push_back(time);
+    }
+    return times;
+  }
+  const std::vector<std::size_t>& kernels() const { return kernels_; }
+
+ private:
+  runtime::Device& device_;
+  std::vector<std::size_t> kernels_;
+  std::vector<void*> marks_;
+};
+
+// A kernel of a call, by the median of the slower rank.
+struct Line {
+  const KernelPlan* kernel = nullptr;
+  double microseconds = 0.0;
+  double wire_bytes = 0.0;  // that a rank sends, in the mean
+};
+
+// Returns the bytes that a kernel sends to other ranks for T tokens of its own.
+double wire_bytes(const KernelPlan& kernel, const GroupTraffic& traffic, const Layer& layer,
+                  int64_t tokens) {
+  const auto count = static_cast<double>(tokens);
+  const auto is = [&](std::string_view name) { return kernel.operation.starts_with(name); };
+  const int64_t others = layer.expert_parallel.ranks - 1;
+  if (is("exchange_choices")) return count * static_cast<double>(others * traffic.choice_bytes);
+  if (is("dispatch_")) return count * traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
+  return is("combine_") ? count * traffic.combine_bytes : 0.0;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Times of the kernels of all rounds, by rank.
+struct Measured {
+  std::vector<std::size_t> kernels;                       // in the order of a step
+  std::vector<std::vector<std::vector<double>>> of_rank;  // [rank][round][kernel]
+
+  double slower(std::size_t kernel) const {
+    double slowest = 0.0;
+    for (const auto& rounds : of_rank) {
+      std::vector<double> times;
+      for (const auto& round : rounds) times.push_back(round[kernel]);
+      slowest = std::max(slowest, median(std::move(times)));
+    }
+    return slowest;
+  }
+  // Returns the time of the kernels [first, last) of a round.
+  double slower(std::size_t first, std::size_t last) const {
+    double slowest = 0.0;
+    for (const auto& rounds : of_rank) {
+      std::vector<double> times;
+      for (const auto& round : rounds) {
+        double sum = 0.0;
+        for (std::size_t i = first; i < last; ++i) sum += round[i];
+        times.push_back(sum);
+      }
+      slowest = std::max(slowest, median(std::move(times)));
+    }
+    return slowest;
+  }
+};
+
+// Makes a step on all ranks, which mark their kernels if there are marks.
+Result<void> make_step(GroupSession& session, int32_t ranks, bool is_training,
+                       std::span<Marks> marks) {
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    Marks* const own = marks.empty() ? nullptr : &marks[static_cast<std::size_t>(rank)];
+    if (own != nullptr) MOEJIT_TRY(own->mark());
+    MOEJIT_TRY(session.forward(rank, own));
+    if (is_training) MOEJIT_TRY(session.backward(rank, GradientMode::kOverwrite, own));
+  }
+  return {};
+}
+
+Result<Measured> measure(const BenchCommand& command, GroupSession& session,
+                         GroupDevices& devices) {
+  const bool is_training = command.pass == "training";
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  // Heats the GPUs; queues stay short enough for their waits.
+  while (std::chrono::duration<double>(Clock::now() - begin).count() < command.hot_seconds) {
+    for (int i = 0; i < 4; ++i) MOEJIT_TRY(make_step(session, command.ranks, is_training, {}));
+    MOEJIT_TRY(devices.synchronize());
+  }
+  std::vector<std::vector<Marks>> rounds;
+  for (int32_t round = 0; round < command.repeat; ++round) {
+    std::vector<Marks>& marks = rounds.emplace_back();
+    for (int32_t rank = 0; rank < command.ranks; ++rank) marks.emplace_back(devices.device(rank));
+    MOEJIT_TRY(make_step(session, command.ranks, is_training, marks));
+  }
+  MOEJIT_TRY(devices.synchronize());
+  Measured measured{.kernels = rounds.front().front().kernels(),
+                    .of_rank = std::vector<std::vector<std::vector<double>>>(
+                        static_cast<std::size_t>(command.ranks))};
+  for (const std::vector<Marks>& round : rounds)
+    for (std::size_t rank = 0; rank < round.size(); ++rank) {
+      MOEJIT_TRY_ASSIGN(std::vector<double> times, round[rank].times());
+      measured.of_rank[rank].push_back(std::move(times));
+    }
+  return measured;
+}
+
+// What a bench of a group tells.
+struct GroupBench {
+  std::string target;
+  int64_t tokens = 0;  // of each rank
+  std::vector<Line> lines;
+  double forward_us = 0.0, backward_us = 0.0;
+  double exchange_us = 0.0;  // of the kernels that exchange
+  runtime::EngineCounters counters;
+};
+
+bool exchanges(const KernelPlan& kernel) {
+  return std::ranges::any_of(kernel.arguments, [](const compiler::KernelArgument& argument) {
+    return argument.role == "group.epoch";
+  });
+}
+
+void evaluate(const Measured& measured, const GroupPlan& plan, GroupBench& bench) {
+  const GroupTraffic traffic = group_traffic(plan.layer);
+  std::size_t of_forward = 0;
+  for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
+    if (kernel.phase == Phase::kForward) of_forward = i + 1;
+    bench.lines.push_back({.kernel = &kernel,
+                           .microseconds = measured.slower(i),
+                           .wire_bytes = wire_bytes(kernel, traffic, plan.layer, bench.tokens)});
+    if (exchanges(kernel)) bench.exchange_us += bench.lines.back().microseconds;
+  }
+  bench.forward_us = measured.slower(0, of_forward);
+  bench.backward_us = measured.slower(of_forward, measured.kernels.size());
+}
+
+std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"kernel"}, {"hot", kRight}, {"on the wire", kRight}, {"GB/s", kRight}});
+  for (const Line& line : bench.lines) {
+    const bool sends = line.wire_bytes > 0.0;
+    table.add({line.kernel->operation, time_text(line.microseconds),
+               sends ? bytes_text(static_cast<int64_t>(line.wire_bytes)) : "",
+               sends ? fmt::format("{:.0f}", line.wire_bytes / line.microseconds * 1e-3) : ""});
+  }
+  const double step = bench.forward_us + bench.backward_us;
+  std::string text = fmt::format("layer \"{}\" on {}, {} tokens each, the slower rank\n\n{}\n",
+                                 layer.name, bench.target, bench.tokens, table.text(width));
+  text += fmt::format("forward {}", time_text(bench.forward_us));
+  if (bench.backward_us > 0.0)
+    text += fmt::format(", backward {}, step {}", time_text(bench.backward_us), time_text(step));
+  text += fmt::format("; exchange {}, {:.0f} % of it\n", time_text(bench.exchange_us),
+                      100.0 * bench.exchange_us / step);
+  return text + counters_text(bench.counters) + "\n";
+}
+
+std::string json_of(const Layer& layer, const GroupBench& bench) {
+  nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+  for (const Line& line : bench.lines)
+    lines.push_back({{"operation", line.kernel->operation},
+                     {"phase", to_string(line.kernel->phase)},
+                     {"hot_us", line.microseconds},
+                     {"wire_bytes", line.wire_bytes}});
+  const nlohmann::ordered_json json = {{"layer", layer.name},
+                                       {"device", bench.target},
+                                       {"ranks", layer.expert_parallel.ranks},
+                                       {"tokens", bench.tokens},
+                                       {"kernels", lines},
+                                       {"forward_us", bench.forward_us},
+                                       {"backward_us", bench.backward_us},
+                                       {"exchange_us", bench.exchange_us}};
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Result<void> bench_group(const BenchCommand& command, const Layer& described, Terminal& terminal) {
+  MOEJIT_TRY(check_options(command, described));
+  Layer layer = described;
+  layer.passes = {compiler::Pass::kForward};
+  if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
+  MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
+  GroupBench bench;
+  MOEJIT_TRY_ASSIGN(bench.tokens, random_token_count(layer, command.tokens));
+  MOEJIT_TRY_ASSIGN(const auto devices,
+                    GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
+                                       command.ranks, plan.memory.bytes, command.seed));
+  bench.target = devices->description();
+  terminal.note("target " + bench.target);
+  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  const Layer one = compiler::layer_of_one_rank(layer);
+  const int64_t all = bench.tokens * command.ranks;
+  TensorMap inputs = measuring_inputs(one, all, command.seed);
+  for (const char* const weights : {"w1", "w2"}) repeat_experts(inputs.at(weights), one);
+  const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
+  const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);
+  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, *devices, *engine, of_ranks));
+  MOEJIT_TRY(session->update_weights());
+  MOEJIT_TRY_ASSIGN(const Measured measured, measure(command, *session, *devices));
+  MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, session->status());
+  for (const uint32_t word : status)
+    if (word != 0)
+      return fail(Stage::kLaunch, ErrorCode::kDeviceStatus,
+                  fmt::format("the group's status word is {}: the times mean nothing", word));
+  evaluate(measured, session->plan(0), bench);
+  bench.counters = engine->counters();
+  terminal.print(command.is_json ? json_of(layer, bench) : text_of(layer, bench, terminal.width()));
+  return {};
+}
+
+}  // namespace moejit::cli
