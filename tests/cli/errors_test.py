@@ -47,8 +47,11 @@ class CommandLineErrors(Refusal):
         self.refuse(["run", group, "--ranks", "9"], USAGE, "--ranks")
         self.refuse(["run", group, "--ranks", "2", "--input", "in"], USAGE, "--input is for one rank")
         self.refuse(["run", group, "--target", "sim"], USAGE, "expert_parallel with 2 ranks", "--ranks")
-        for verb in ("emit", "build", "inspect"):
-            self.refuse([verb, group], USAGE, "expert_parallel with 2 ranks", "moejit run --ranks")
+        self.refuse(["bench", group], USAGE, "expert_parallel with 2 ranks", "moejit run --ranks")
+        self.refuse(["bench", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")
+        self.refuse(["bench", group, "--ranks", "3"], USAGE, "--ranks is 3", "wanted the 2 ranks")
+        self.refuse(["bench", group, "--ranks", "2", "--target", "sim"], USAGE, "the simulator has no times")
+        self.refuse(["bench", group, "--ranks", "2", "--report", "page.html"], USAGE, "--report is for one rank")
 
     def test_values_out_of_range(self):
         for verb in ("plan", "emit", "build", "run", "inspect"):
