@@ -4,21 +4,19 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
-#include "cli/execution/group_session.h"
+#include "cli/execution/group_times.h"
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/split_inputs.h"
 #include "compiler/support/table.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit::cli {
 namespace {
 
-using compiler::GradientMode;
 using compiler::GroupPlan;
 using compiler::GroupTraffic;
 using compiler::KernelPlan;
@@ -50,38 +48,6 @@ Result<void> check_options(const BenchCommand& command, const Layer& layer) {
   return check_bench_options(command);
 }
 
-// Marks the time behind each kernel of a rank's calls.
-class Marks : public runtime::LaunchObserver {
- public:
-  explicit Marks(runtime::Device& device) : device_(device) {}
-  Result<void> before(std::size_t) override { return {}; }
-  Result<void> after(std::size_t kernel) override {
-    kernels_.push_back(kernel);
-    return mark();
-  }
-  // Marks the begin of a call.
-  Result<void> mark() {
-    MOEJIT_TRY_ASSIGN(void* const made, device_.record_mark(nullptr));
-    marks_.push_back(made);
-    return {};
-  }
-  // Returns the microseconds of each kernel, behind the one before it.
-  Result<std::vector<double>> times() const {
-    std::vector<double> times;
-    for (std::size_t i = 0; i + 1 < marks_.size(); ++i) {
-      MOEJIT_TRY_ASSIGN(const double time, device_.microseconds_between(marks_[i], marks_[i + 1]));
-      times.push_back(time);
-    }
-    return times;
-  }
-  const std::vector<std::size_t>& kernels() const { return kernels_; }
-
- private:
-  runtime::Device& device_;
-  std::vector<std::size_t> kernels_;
-  std::vector<void*> marks_;
-};
-
 // A kernel of a call, by the median of the slower rank.
 struct Line {
   const KernelPlan* kernel = nullptr;
@@ -100,81 +66,6 @@ double wire_bytes(const KernelPlan& kernel, const GroupTraffic& traffic, const L
   return is("combine_") ? count * traffic.combine_bytes : 0.0;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-// Times of the kernels of all rounds, by rank.
-struct Measured {
-  std::vector<std::size_t> kernels;                       // in the order of a step
-  std::vector<std::vector<std::vector<double>>> of_rank;  // [rank][round][kernel]
-
-  double slower(std::size_t kernel) const {
-    double slowest = 0.0;
-    for (const auto& rounds : of_rank) {
-      std::vector<double> times;
-      for (const auto& round : rounds) times.push_back(round[kernel]);
-      slowest = std::max(slowest, median(std::move(times)));
-    }
-    return slowest;
-  }
-  // Returns the time of the kernels [first, last) of a round.
-  double slower(std::size_t first, std::size_t last) const {
-    double slowest = 0.0;
-    for (const auto& rounds : of_rank) {
-      std::vector<double> times;
-      for (const auto& round : rounds) {
-        double sum = 0.0;
-        for (std::size_t i = first; i < last; ++i) sum += round[i];
-        times.push_back(sum);
-      }
-      slowest = std::max(slowest, median(std::move(times)));
-    }
-    return slowest;
-  }
-};
-
-// Makes a step on all ranks, which mark their kernels if there are marks.
-Result<void> make_step(GroupSession& session, int32_t ranks, bool is_training,
-                       std::span<Marks> marks) {
-  for (int32_t rank = 0; rank < ranks; ++rank) {
-    Marks* const own = marks.empty() ? nullptr : &marks[static_cast<std::size_t>(rank)];
-    if (own != nullptr) MOEJIT_TRY(own->mark());
-    MOEJIT_TRY(session.forward(rank, own));
-    if (is_training) MOEJIT_TRY(session.backward(rank, GradientMode::kOverwrite, own));
-  }
-  return {};
-}
-
-Result<Measured> measure(const BenchCommand& command, GroupSession& session,
-                         GroupDevices& devices) {
-  const bool is_training = command.pass == "training";
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  // Heats the GPUs; queues stay short enough for their waits.
-  while (std::chrono::duration<double>(Clock::now() - begin).count() < command.hot_seconds) {
-    for (int i = 0; i < 4; ++i) MOEJIT_TRY(make_step(session, command.ranks, is_training, {}));
-    MOEJIT_TRY(devices.synchronize());
-  }
-  std::vector<std::vector<Marks>> rounds;
-  for (int32_t round = 0; round < command.repeat; ++round) {
-    std::vector<Marks>& marks = rounds.emplace_back();
-    for (int32_t rank = 0; rank < command.ranks; ++rank) marks.emplace_back(devices.device(rank));
-    MOEJIT_TRY(make_step(session, command.ranks, is_training, marks));
-  }
-  MOEJIT_TRY(devices.synchronize());
-  Measured measured{.kernels = rounds.front().front().kernels(),
-                    .of_rank = std::vector<std::vector<std::vector<double>>>(
-                        static_cast<std::size_t>(command.ranks))};
-  for (const std::vector<Marks>& round : rounds)
-    for (std::size_t rank = 0; rank < round.size(); ++rank) {
-      MOEJIT_TRY_ASSIGN(std::vector<double> times, round[rank].times());
-      measured.of_rank[rank].push_back(std::move(times));
-    }
-  return measured;
-}
-
 // What a bench of a group tells.
 struct GroupBench {
   std::string target;
@@ -191,19 +82,19 @@ bool exchanges(const KernelPlan& kernel) {
   });
 }
 
-void evaluate(const Measured& measured, const GroupPlan& plan, GroupBench& bench) {
+void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
   const GroupTraffic traffic = group_traffic(plan.layer);
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
     if (kernel.phase == Phase::kForward) of_forward = i + 1;
     bench.lines.push_back({.kernel = &kernel,
-                           .microseconds = measured.slower(i),
+                           .microseconds = measured.slowest(i, i + 1),
                            .wire_bytes = wire_bytes(kernel, traffic, plan.layer, bench.tokens)});
     if (exchanges(kernel)) bench.exchange_us += bench.lines.back().microseconds;
   }
-  bench.forward_us = measured.slower(0, of_forward);
-  bench.backward_us = measured.slower(of_forward, measured.kernels.size());
+  bench.forward_us = measured.slowest(0, of_forward);
+  bench.backward_us = measured.slowest(of_forward, measured.kernels.size());
 }
 
 std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) {
@@ -268,7 +159,11 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);
   MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, *devices, *engine, of_ranks));
   MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY_ASSIGN(const Measured measured, measure(command, *session, *devices));
+  MOEJIT_TRY_ASSIGN(const GroupTimes measured,
+                    measure_group(*session, *devices,
+                                  {.is_training = command.pass == "training",
+                                   .repeat = command.repeat,
+                                   .hot_seconds = command.hot_seconds}));
   MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, session->status());
   for (const uint32_t word : status)
     if (word != 0)

@@ -2,7 +2,6 @@
 #include "compiler/planner/exchange_operation.h"
 
 #include "compiler/support/integer.h"
-#include "moejit_device/params/exchange_params.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -229,41 +228,7 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
   return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
 }
 
-// Returns what is wrong with an exchange, or nothing.
-std::string fault_of(const Exchange& exchange) {
-  const auto outside = [](std::string_view what, int64_t got, int64_t least, int64_t most) {
-    return got < least || got > most
-               ? fmt::format("{} is {}, wanted {} to {}", what, got, least, most)
-               : std::string();
-  };
-  for (const std::string& fault : {outside("ranks", exchange.ranks, 2, device::kMostRanks),
-                                   outside("rank", exchange.rank, 0, exchange.ranks - 1),
-                                   outside("top_k", exchange.top_k, 1, 32),
-                                   outside("max_tokens", exchange.max_tokens, 1, 16384),
-                                   outside("columns", exchange.columns, 16, 65536)})
-    if (!fault.empty()) return fault;
-  if (exchange.experts < exchange.ranks || exchange.experts % exchange.ranks != 0)
-    return fmt::format("experts is {}, wanted a multiple of the {} ranks", exchange.experts,
-                       exchange.ranks);
-  if (exchange.columns % 16 != 0)
-    return fmt::format("columns is {}, wanted a multiple of 16", exchange.columns);
-  if (exchange.format == DType::kBF16 && exchange.input != DType::kBF16)
-    return "rows that are quantized already travel as they are, wanted format F8_E4M3";
-  return {};
-}
-
 }  // namespace
-
-Result<void> check_exchange(ExchangeStep step, const Exchange& exchange) {
-  std::string fault = fault_of(exchange);
-  const bool has_permuted_rows =
-      step == ExchangeStep::kDispatchPermute || step == ExchangeStep::kCombineRows;
-  if (fault.empty() && has_permuted_rows && exchange.max_permuted_rows < 1)
-    fault = fmt::format("max_permuted_rows is {}, wanted 1 or more for {}",
-                        exchange.max_permuted_rows, to_string(step));
-  if (fault.empty()) return {};
-  return fail(Stage::kPlan, ErrorCode::kUnsupported, "an exchange between ranks: " + fault);
-}
 
 ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange) {
   switch (step) {

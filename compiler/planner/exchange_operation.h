@@ -15,11 +15,8 @@ struct ExchangeOperation {
   std::vector<Value> values;
 };
 
-// Makes the operation of a step. `exchange` is one that check_exchange() lets pass.
+// Makes the operation of a step of an exchange that there are kernels for.
 ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange);
-
-// Error kUnsupported: there are no kernels for the step of such an exchange.
-Result<void> check_exchange(ExchangeStep step, const Exchange& exchange);
 
 // Sets what a kernel of an exchange knows of its rank. Comes behind complete_kernel().
 void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms);
