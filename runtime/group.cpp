@@ -4,6 +4,7 @@
 #include "compiler/memory_layout.h"
 #include "moejit_device/params/status_bits.h"
 #include "runtime/group/group_state.h"
+#include "runtime/group/identity.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -44,27 +45,6 @@ Result<void> check_member(std::span<const GroupMember> members, std::size_t rank
   return {};
 }
 
-// Returns "name" and "value" of "name=value".
-std::pair<std::string_view, std::string_view> parts_of(std::string_view field) {
-  const std::size_t equals = std::min(field.find('='), field.size());
-  return {field.substr(0, equals), field.substr(std::min(equals + 1, field.size()))};
-}
-
-std::string_view value_of(const GroupMember& member, std::string_view name) {
-  for (const std::string& field : member.identity)
-    if (parts_of(field).first == name) return parts_of(field).second;
-  return "nothing";
-}
-
-// Returns the error that rank `other` differs from rank 0 in a field.
-tl::unexpected<Error> differs(std::string_view name, std::size_t other, std::string_view first,
-                              std::string_view second) {
-  return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
-              fmt::format("ranks 0 and {} of a group differ in {}: {} and {}, wanted the same",
-                          other, name, first, second),
-              "give all ranks the same description and the same version of moejit");
-}
-
 Result<void> fill_with_zeros(const GroupState& state) {
   MOEJIT_TRY(state.device->fill(state.bases[static_cast<std::size_t>(state.rank)], std::byte{0},
                                 state.memory.bytes, nullptr));
@@ -100,18 +80,9 @@ Result<void> GroupCall::check() const {
 }
 
 Result<void> compare_identities(std::span<const GroupMember> members) {
-  for (std::size_t other = 1; other < members.size(); ++other) {
-    for (const std::string& field : members[0].identity) {
-      const auto [name, value] = parts_of(field);
-      const std::string_view theirs = value_of(members[other], name);
-      if (value != theirs) return differs(name, other, value, theirs);
-    }
-    for (const std::string& field : members[other].identity) {
-      const auto [name, value] = parts_of(field);
-      const std::string_view first = value_of(members[0], name);
-      if (value != first) return differs(name, other, first, value);
-    }
-  }
+  for (std::size_t other = 1; other < members.size(); ++other)
+    MOEJIT_TRY(compare({.rank = 0, .fields = members[0].identity},
+                       {.rank = static_cast<int32_t>(other), .fields = members[other].identity}));
   return {};
 }
 

@@ -22,6 +22,12 @@ struct GroupMember {
   std::vector<std::string> identity = {};
 };
 
+// Where and until when the processes of a group meet.
+struct RendezvousPlace {
+  std::string path;             // of a Unix socket, at most 107 bytes; nothing is there before
+  int64_t deadline_ms = 60000;  // of the whole meeting, from 1 to a day
+};
+
 // Compares what ranks said of their plans, entry r by rank r. Error kTensorMismatch names the first
 // field that differs, the ranks, and their values.
 Result<void> compare_identities(std::span<const GroupMember> members);

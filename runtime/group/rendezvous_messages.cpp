@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/group/rendezvous_messages.h"
+
+#include "compiler/support/digest.h"
+#include "compiler/support/json_text.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::runtime {
+namespace {
+
+using Kind = RendezvousMessage::Kind;
+
+// Changes with the messages: processes of other versions are told apart before anything is read.
+constexpr std::string_view kProtocol = "moejit group 1";
+constexpr std::array<std::string_view, 6> kKinds = {"hello", "present", "members",
+                                                    "ready", "go",      "error"};
+constexpr std::size_t kLongField = 1000;
+
+Json json_of(const Introduction& rank) {
+  return {{"rank", rank.rank},
+          {"ranks", rank.ranks},
+          {"bytes", rank.bytes},
+          {"gpu", rank.gpu},
+          {"identity", rank.identity}};
+}
+
+int64_t integer_of(const JsonValue& object, std::string_view key) {
+  const JsonValue* const value = find_member(object, key);
+  return value == nullptr ? 0 : value->integer.value_or(0);
+}
+
+std::string text_of(const JsonValue& object, std::string_view key) {
+  const JsonValue* const value = find_member(object, key);
+  return value == nullptr ? "" : value->text;
+}
+
+Introduction introduction_of(const JsonValue& object) {
+  Introduction rank{.rank = static_cast<int32_t>(integer_of(object, "rank")),
+                    .ranks = static_cast<int32_t>(integer_of(object, "ranks")),
+                    .bytes = integer_of(object, "bytes"),
+                    .gpu = text_of(object, "gpu")};
+  if (const JsonValue* const identity = find_member(object, "identity"))
+    rank.identity = read_strings(*identity).value_or(std::vector<std::string>{});
+  return rank;
+}
+
+// Other versions may number codes otherwise, so they travel by name.
+ErrorCode code_named(std::string_view name) {
+#define MOEJIT_ERROR_CODE(enumerator, text, exit_code, meaning) \
+  if (name == (text)) return ErrorCode::enumerator;
+#include "compiler/support/error_codes.inc"
+#undef MOEJIT_ERROR_CODE
+  return ErrorCode::kInterrupted;
+}
+
+}  // namespace
+
+std::vector<std::string> shortened(std::vector<std::string> identity) {
+  for (std::string& field : identity) {
+    if (field.size() <= kLongField) continue;
+    const std::size_t value = std::min(field.find('='), field.size() - 1) + 1;
+    const std::string digest = sha256(std::string_view(field).substr(value)).hex();
+    field = field.substr(0, std::min(value, kLongField)) + "digest " + digest;
+  }
+  return identity;
+}
+
+std::string encode(const RendezvousMessage& message) {
+  Json json = {{"protocol", kProtocol}, {"kind", kKinds[static_cast<std::size_t>(message.kind)]}};
+  if (message.kind == Kind::kHello) json["hello"] = json_of(message.hello);
+  if (message.kind == Kind::kPresent) json["present"] = message.present;
+  if (message.kind == Kind::kMembers) {
+    Json members = Json::array();
+    for (const Introduction& member : message.members) members.push_back(json_of(member));
+    json["members"] = members;
+  }
+  if (message.error) {
+    json["code"] = to_string(message.error->code);
+    json["message"] = message.error->message;
+    json["hint"] = message.error->hint;
+  }
+  return json.dump();
+}
+
+std::optional<RendezvousMessage> decode(std::string_view text) {
+  const Result<JsonDocument> read = parse_json(text, {.source_name = "rendezvous"});
+  if (!read || text_of(read->root, "protocol") != kProtocol) return std::nullopt;
+  const auto kind = std::ranges::find(kKinds, text_of(read->root, "kind"));
+  if (kind == kKinds.end()) return std::nullopt;
+  RendezvousMessage message{.kind = static_cast<Kind>(kind - kKinds.begin())};
+  message.present = static_cast<uint32_t>(integer_of(read->root, "present"));
+  if (const JsonValue* const hello = find_member(read->root, "hello"))
+    message.hello = introduction_of(*hello);
+  if (const JsonValue* const members = find_member(read->root, "members"))
+    for (const JsonValue& member : members->elements)
+      message.members.push_back(introduction_of(member));
+  if (message.kind == Kind::kError)
+    message.error = Error{.stage = Stage::kLoad,
+                          .code = code_named(text_of(read->root, "code")),
+                          .message = text_of(read->root, "message"),
+                          .hint = text_of(read->root, "hint"),
+                          .detail = {}};
+  return message;
+}
+
+int send(const PacketSocket& link, const RendezvousMessage& message, std::span<const int> files,
+         const Deadline& deadline) {
+  return link.send(encode(message), files, deadline);
+}
+
+tl::unexpected<Error> refuse_rendezvous(ErrorCode code, std::string message, std::string hint) {
+  return fail(Stage::kLoad, code, std::move(message), std::move(hint));
+}
+
+std::string ranks_text(uint32_t bits) {
+  std::string numbers;
+  int32_t count = 0;
+  for (int32_t rank = 0; rank < 32; ++rank)
+    if ((bits >> rank & 1U) != 0) numbers += fmt::format("{}{}", count++ == 0 ? "" : ", ", rank);
+  return fmt::format("{} {}", count == 1 ? "rank" : "ranks", numbers);
+}
+
+}  // namespace moejit::runtime
