@@ -6,6 +6,7 @@
 #include "compiler/support/error.h"
 #include "compiler/target.h"
 #include "moejit_device/core/tensor_map.cuh"
+#include "runtime/heap.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -100,6 +101,22 @@ class Device {
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
                 "the " + name() + " cannot reach memory of the " + peer.name());
   }
+
+  // Allocates uninitialized memory of at least so many bytes, which other processes can map.
+  // Errors: kUnsupported on the simulator, or if driver and GPU share no memory; kOutOfMemory.
+  virtual Result<std::unique_ptr<Heap>> allocate_heap(int64_t /*bytes*/) {
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                "the " + name() + " has no memory that processes share",
+                "run all ranks of simulated GPUs in one process");
+  }
+  // Maps memory that another process has allocated by allocate_heap() for the GPU with this PCI
+  // bus id: its file, and the bytes that it has. Error kUnsupported: no link joins the two GPUs.
+  virtual Result<std::unique_ptr<Heap>> map_heap(const FileDescriptor& /*file*/, int64_t bytes,
+                                                 std::string_view /*gpu*/) {
+    return allocate_heap(bytes);
+  }
+  // Waits for all streams of the device in this process.
+  virtual Result<void> synchronize_all() { return synchronize(nullptr); }
 
   // Allocates uninitialized memory, 256-byte aligned; zero bytes give null. The simulator reports
   // reads of bytes that nothing wrote, and copies and fills that go beyond the memory in which they

@@ -45,39 +45,7 @@ Result<void> check_member(std::span<const GroupMember> members, std::size_t rank
   return {};
 }
 
-Result<void> fill_with_zeros(const GroupState& state) {
-  MOEJIT_TRY(state.device->fill(state.bases[static_cast<std::size_t>(state.rank)], std::byte{0},
-                                state.memory.bytes, nullptr));
-  return state.device->synchronize(nullptr);
-}
-
 }  // namespace
-
-std::byte* GroupState::address_of(std::string_view name, int32_t of_rank) const {
-  const auto found = std::ranges::find(memory.tensors, name, &PlacedTensor::name);
-  if (found == memory.tensors.end() || of_rank < 0 || of_rank >= std::ssize(bases)) return nullptr;
-  return bases[static_cast<std::size_t>(of_rank)] + found->offset;
-}
-
-Result<void> GroupCall::check() const {
-  const auto refuse_state = [](std::string message, std::string hint) {
-    return fail(Stage::kLaunch, ErrorCode::kInvalidState, std::move(message), std::move(hint));
-  };
-  if (!is_owner_)
-    return refuse_state("another thread is in a call of the group, wanted one call at a time",
-                        "make a group's calls in one order, the same on all ranks");
-  if (state_.is_destroyed)
-    return refuse_state("the group of the layer was destroyed, wanted one that is alive",
-                        "destroy a group behind the last call of its layers");
-  if (state_.has_half_call)
-    return refuse_state("a call of the group was launched in part, wanted whole calls",
-                        "reset the group on all ranks");
-  if (const uint32_t status = state_.silent_status; status != 0)
-    return refuse_state(fmt::format("rank {} of the group was silent, wanted a call of all ranks",
-                                    silent_ranks(status)),
-                        "reset the group on all ranks");
-  return {};
-}
 
 Result<void> compare_identities(std::span<const GroupMember> members) {
   for (std::size_t other = 1; other < members.size(); ++other)
@@ -95,22 +63,32 @@ Result<std::unique_ptr<Group>> Group::adopt(const GroupPlan& plan, Device& devic
   for (std::size_t rank = 0; rank < members.size(); ++rank)
     MOEJIT_TRY(check_member(members, rank, plan.memory.bytes));
   MOEJIT_TRY(compare_identities(members));
-  auto state = std::make_shared<GroupState>();
-  state->device = &device;
-  state->rank = static_cast<int32_t>(plan.rank);
-  state->memory = plan.memory;
+  auto state = std::make_shared<GroupState>(plan, device);
   for (const GroupMember& member : members)
     state->bases.push_back(static_cast<std::byte*>(member.base));
-  MOEJIT_TRY(fill_with_zeros(*state));
+  MOEJIT_TRY_ASSIGN(
+      state->claimed,
+      ClaimedMemory::claim(state->rank, state->bases[static_cast<std::size_t>(state->rank)],
+                           plan.memory.bytes));
+  MOEJIT_TRY(state->fill_with_zeros());
   return std::unique_ptr<Group>(new Group(std::move(state)));
 }
 
-Group::~Group() { state_->is_destroyed = true; }
+Group::~Group() {
+  state_->is_destroyed = true;
+  state_->heaps.clear();
+  state_->claimed = {};
+}
 
 int32_t Group::rank() const { return state_->rank; }
 int32_t Group::ranks() const { return static_cast<int32_t>(state_->bases.size()); }
+int64_t Group::memory_bytes() const { return state_->memory.bytes; }
+int64_t Group::allocated_bytes() const {
+  return state_->heaps.empty() ? 0 : state_->heaps[static_cast<std::size_t>(state_->rank)]->bytes();
+}
 
 Result<uint32_t> Group::status() {
+  MOEJIT_TRY(state_->check_process());
   uint32_t status = 0;
   MOEJIT_TRY(state_->device->copy_to_host(&status, state_->address_of("group_status", state_->rank),
                                           sizeof(status)));
@@ -126,9 +104,14 @@ Result<void> Group::clear_status(Stream stream) {
 }
 
 Result<void> Group::reset() {
-  MOEJIT_TRY(fill_with_zeros(*state_));
-  state_->has_half_call = false;
-  state_->silent_status = 0;
+  MOEJIT_TRY(state_->check_process());
+  if (state_->has_lost_peers)
+    return fail(Stage::kLaunch, ErrorCode::kInvalidState,
+                "the group lost memory of its peers when it was last opened, wanted to reset one "
+                "that is whole",
+                "reopen the group on all ranks");
+  MOEJIT_TRY(state_->fill_with_zeros());
+  state_->mend();
   return {};
 }
 

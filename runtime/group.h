@@ -33,28 +33,51 @@ struct RendezvousPlace {
 Result<void> compare_identities(std::span<const GroupMember> members);
 
 // One rank's end of a group: GPUs of one host that share the experts of layers and reach each
-// other's memory. The caller owns the memory, which must stay until all ranks are done with it:
-// torch's symmetric memory, NCCL windows and NVSHMEM give such pointers, and in one process any
-// memory after Device::reach(). Layers whose plans have the same GroupMemory may share a group.
+// other's memory. Either the group has that memory (open), each rank being a process of its own; or
+// the caller brings it (adopt), and keeps it until all ranks are done with it: torch's symmetric
+// memory, NCCL windows and NVSHMEM give such pointers, and in one process any memory after
+// Device::reach(). The device must live as long as the group and its layers. Layers whose plans
+// have the same GroupMemory may share a group.
 //
 // All calls of a group belong to one order of work, the same on all ranks: one stream, or streams
 // that wait for each other. A call of one rank without that of the others waits until the time-out
 // of its plan; then the status word tells who was silent.
+//
+// A group belongs to the process that made it: in a child made by fork() all calls are the error
+// kInvalidState, and the destructor does nothing.
 class Group {
  public:
+  // Makes a group of memory of its own: allocates this rank's, meets the processes of the other
+  // ranks at the place, maps their memory, and fills this rank's with zeros. Returns when all ranks
+  // have come so far; from then on each may make calls. Waits for the device's other work. Errors:
+  // those of Rendezvous::join() in group/rendezvous.h, told on all ranks, with the time of the
+  // place as their limit; kUnsupported if the device shares no memory or no link joins two GPUs;
+  // kOutOfMemory. After an error nothing is left, neither memory nor the socket's file.
+  static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
+                                             const RendezvousPlace& place);
+  // Meets again, when a rank's process is gone and a new one opens the group in its place: the
+  // survivors reopen, and layers and recorded graphs keep their addresses. Mends what reset()
+  // mends. Waits for the device's work; no stream may be recorded. Errors: those of open(), after
+  // which it may be tried again; kInvalidState for a group that was adopted.
+  Result<void> reopen(const RendezvousPlace& place);
+
   // Makes a group of the ranks' memory, members[r] that of rank r, for plan.rank on this device.
   // Fills this rank's memory with zeros and waits for that: no rank may make a call before all have
   // adopted. Errors: kInvalidValue for another number of members than ranks, and for memory that is
-  // null, unaligned, too small or given twice; kTensorMismatch for identities that differ.
+  // null, unaligned, too small, given twice, or that of another group; kTensorMismatch for
+  // identities that differ.
   static Result<std::unique_ptr<Group>> adopt(const compiler::GroupPlan& plan, Device& device,
                                               std::span<const GroupMember> members);
-  // Layers of the group may outlive it: their calls are then the error kInvalidState.
+  // Lets go of memory that the group has itself. Layers of the group may outlive it: their calls
+  // are then the error kInvalidState. Graphs of its calls must not be launched any more.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   int32_t rank() const;
   int32_t ranks() const;
+  int64_t memory_bytes() const;     // of each rank, as planned
+  int64_t allocated_bytes() const;  // for this rank, in the driver's steps (2 MiB); 0 if adopted
 
   // Returns the status word after the calls before it on the default stream; wait for other streams
   // before. It is 0, or has bits of params/status_bits.h: what the experts of any rank had to tell

@@ -3,6 +3,7 @@
 #include "runtime/device.h"
 #include "runtime/driver/check_pointer.h"
 #include "runtime/driver/context.h"
+#include "runtime/driver/cuda_heap.h"
 #include "runtime/driver/driver_api.h"
 #include "runtime/driver/gpu_properties.h"
 #include "runtime/driver/kernel_libraries.h"
@@ -71,6 +72,13 @@ class CudaDevice final : public Device {
   }
 
   Result<void> reach(Device& peer) override;
+  Result<std::unique_ptr<Heap>> allocate_heap(int64_t bytes) override {
+    return CudaHeap::allocate(context_, bytes);
+  }
+  Result<std::unique_ptr<Heap>> map_heap(const FileDescriptor& file, int64_t bytes,
+                                         std::string_view gpu) override {
+    return CudaHeap::map(context_, file, bytes, gpu);
+  }
 
   Result<void*> allocate(int64_t bytes) override;
   Result<void> release(void* address) override;
@@ -80,6 +88,7 @@ class CudaDevice final : public Device {
                               Stream stream) override;
   Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) override;
   Result<void> synchronize(Stream stream) override;
+  Result<void> synchronize_all() override;
 
   Result<void*> record_mark(Stream stream) override;
   Result<double> microseconds_between(void* first, void* second) override;
@@ -249,6 +258,13 @@ Result<void> CudaDevice::synchronize(Stream stream) {
   const CurrentContext current(*context_);
   MOEJIT_TRY(current.check(Stage::kLaunch));
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_synchronize, (stream_of(stream)));
+  return {};
+}
+
+Result<void> CudaDevice::synchronize_all() {
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, ctx_synchronize, ());
   return {};
 }
 

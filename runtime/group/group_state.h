@@ -3,27 +3,47 @@
 
 #include "compiler/group_plan.h"
 #include "runtime/device.h"
+#include "runtime/group/claimed_memory.h"
+#include "runtime/heap.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace moejit::runtime {
 
 // What a group and its layers share.
 struct GroupState {
-  Device* device = nullptr;
-  int32_t rank = 0;
+  GroupState(const compiler::GroupPlan& plan, Device& of);
+
+  Device* device;
+  int32_t rank;
   compiler::GroupMemory memory;
-  std::vector<std::byte*> bases;  // of each rank
+  std::vector<std::string> identity;  // of the plan
+  std::vector<std::byte*> bases;      // of each rank
+  // The memory of each rank, if the group was opened; before bases are used no more.
+  std::vector<std::unique_ptr<Heap>> heaps;
+  ClaimedMemory claimed;  // this rank's, if it was adopted
+  pid_t process;          // that made the group
   std::atomic<bool> is_destroyed = false;
-  std::atomic<bool> is_in_call = false;     // a thread binds or launches a call
-  std::atomic<bool> has_half_call = false;  // a launch failed, so peers wait for what never comes
-  std::atomic<uint32_t> silent_status = 0;  // the status word that told of a silent rank
+  std::atomic<bool> is_in_call = false;      // a thread binds or launches a call
+  std::atomic<bool> has_half_call = false;   // a launch failed, so peers wait for what never comes
+  std::atomic<bool> has_lost_peers = false;  // their memory is not mapped, or is being replaced
+  std::atomic<uint32_t> silent_status = 0;   // the status word that told of a silent rank
 
   // Returns the address of a tensor of the group in a rank's memory; null if there is none.
   std::byte* address_of(std::string_view name, int32_t of_rank) const;
+  // Returns the error kInvalidState in a child that was made by fork().
+  Result<void> check_process() const;
+  // Fills this rank's memory with zeros and waits for that.
+  Result<void> fill_with_zeros() const;
+  // Forgets what broke the group.
+  void mend();
 };
 
 // Holds a group for one call. The order of the group's calls is that of its work on the stream, so
@@ -38,6 +58,8 @@ class GroupCall {
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
 
+  // Returns whether no other thread has the group.
+  bool is_owner() const { return is_owner_; }
   // Returns the error kInvalidState if the group takes no call now.
   Result<void> check() const;
 

@@ -43,6 +43,8 @@ class DriverTest : public ::testing::Test {
     const FakeCudaControl& seen = *cuda();
     EXPECT_EQ(seen.pushed, seen.popped);
     EXPECT_EQ(seen.primaries_retained, seen.primaries_released);
+    EXPECT_EQ(seen.shared_taken, seen.shared_released);
+    EXPECT_EQ(seen.ranges_reserved, seen.ranges_freed);
     EXPECT_EQ(seen.libraries_loaded, seen.libraries_unloaded + kept_libraries_);
     EXPECT_EQ(seen.unloaded_in_flight, 0);
     EXPECT_EQ(seen.unloaded_in_graph, 0);

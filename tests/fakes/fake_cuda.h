@@ -44,6 +44,9 @@ struct FakeCudaControl {
   std::atomic<int64_t> fail_at;    // the call that makes `calls` this number fails; 0: none does
   std::atomic<int32_t> fail_with;  // this CUresult
   std::atomic<int32_t> is_failure_sticky;  // and so do all later calls in its context
+  std::atomic<int32_t> has_no_links;       // between GPUs
+  std::atomic<int32_t> hides_peers;        // from those who ask for a GPU by its bus id
+  std::atomic<int32_t> shares_nothing;     // with other processes
   std::atomic<int32_t> takes_time;  // of calls: fake_cuda_ticks_inside() tells this thread's sum
 
   // What happened.
@@ -76,6 +79,8 @@ struct FakeCudaControl {
   Count user_objects_created, user_objects_destroyed;
   // Memory
   Count allocated, freed;
+  Count shared_taken, shared_released;  // allocations that processes share, own and others'
+  Count ranges_reserved, ranges_freed;  // of addresses
 };
 
 using CudaControl = MappedRecord<FakeCudaControl>;

@@ -8,6 +8,8 @@
 #include "tests/tested_target.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace moejit::testing {
 namespace {
@@ -93,6 +95,17 @@ TEST_F(GroupMemories, ThatAreEqualAreRefused) {
 TEST_F(GroupMemories, ThatOverlapAreRefused) {
   members_[1].base = static_cast<std::byte*>(members_[0].base) + 256;
   expect_refused("ranks 0 and 1 have the same memory");
+}
+
+TEST_F(GroupMemories, OfAnotherGroupAreRefused) {
+  auto first = Group::adopt(plan_, devices_->device(0), members_);
+  ASSERT_TRUE(succeeded(first));
+  expect_refused("belongs to another group of this process");
+  plan_.rank = 1;
+  EXPECT_TRUE(succeeded(adopt()));  // each rank has memory of its own
+  plan_.rank = 0;
+  first->reset();
+  EXPECT_TRUE(succeeded(adopt()));
 }
 
 TEST_F(GroupMemories, OfAnotherLayerAreRefused) {
@@ -259,6 +272,31 @@ TEST_F(GroupTensors, NeedAGroupThatIsAlive) {
   group_.reset();
   EXPECT_TRUE(
       is_refused(forward(), ErrorCode::kInvalidState, "the group of the layer was destroyed"));
+}
+
+TEST_F(GroupTensors, NeedTheProcessOfTheGroup) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_right = is_refused(forward(), ErrorCode::kInvalidState, "made by fork()");
+    ::_exit(is_right && is_refused(group_->reset(), ErrorCode::kInvalidState, "its child") ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(succeeded(group_->status()));
+}
+
+TEST_F(GroupTensors, AreNotOfAGroupThatOpens) {
+  EXPECT_TRUE(is_refused(group_->reopen({.path = "/tmp/none"}), ErrorCode::kInvalidState,
+                         "the group adopted memory of the caller"));
+  if (tested_target() != "sim") return;
+  const auto opened =
+      Group::open(layer_->plan(), devices_->device(0), {.path = "/tmp/none", .deadline_ms = 1});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(opened.error().message.find("simulator has no memory that processes share"),
+            std::string::npos)
+      << opened.error().message;
 }
 
 TEST_F(GroupTensors, HaveNoBackwardPass) {

@@ -128,6 +128,9 @@ CUresult launch_or_capture(Library& library, Stream& stream);
 // Memory that images take.
 bool take_memory(CUdevice device, std::size_t bytes);
 void give_memory(CUdevice device, std::size_t bytes);
+// Memory that is mapped at an address, for copies and fills.
+void add_block(CUdeviceptr address, std::size_t bytes, CUdevice device);
+void remove_block(CUdeviceptr address);
 // What was copied in this context to its device arrives there.
 void land_copies(const Context* context);
 

@@ -88,6 +88,16 @@ void give_memory(CUdevice device, std::size_t bytes) {
   used[static_cast<std::size_t>(device)] -= bytes;
 }
 
+void add_block(CUdeviceptr address, std::size_t bytes, CUdevice device) {
+  const std::lock_guard lock(memory_mutex());
+  blocks()[address] = {bytes, device};
+}
+
+void remove_block(CUdeviceptr address) {
+  const std::lock_guard lock(memory_mutex());
+  blocks().erase(address);
+}
+
 void land_copies(const Context* context) {
   const std::lock_guard lock(memory_mutex());
   std::erase_if(staged_copies(), [&](const StagedCopy& copy) {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/group/group_state.h"
+
+#include "runtime/group.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace moejit::runtime {
+namespace {
+
+tl::unexpected<Error> refuse_state(std::string message, std::string hint) {
+  return fail(Stage::kLaunch, ErrorCode::kInvalidState, std::move(message), std::move(hint));
+}
+
+}  // namespace
+
+GroupState::GroupState(const compiler::GroupPlan& plan, Device& of)
+    : device(&of),
+      rank(static_cast<int32_t>(plan.rank)),
+      memory(plan.memory),
+      identity(compiler::group_identity(plan)),
+      process(::getpid()) {}
+
+std::byte* GroupState::address_of(std::string_view name, int32_t of_rank) const {
+  const auto found = std::ranges::find(memory.tensors, name, &compiler::PlacedTensor::name);
+  if (found == memory.tensors.end() || of_rank < 0 || of_rank >= std::ssize(bases)) return nullptr;
+  return bases[static_cast<std::size_t>(of_rank)] + found->offset;
+}
+
+Result<void> GroupState::check_process() const {
+  if (const pid_t caller = ::getpid(); caller != process)
+    return refuse_state(
+        fmt::format("the group is one of process {}, and process {} is its child, made by fork(), "
+                    "which has no part in it",
+                    process, caller),
+        "start each rank as a program of its own, or fork before CUDA is used and open the group "
+        "behind that");
+  return {};
+}
+
+Result<void> GroupState::fill_with_zeros() const {
+  MOEJIT_TRY(
+      device->fill(bases[static_cast<std::size_t>(rank)], std::byte{0}, memory.bytes, nullptr));
+  return device->synchronize(nullptr);
+}
+
+void GroupState::mend() {
+  has_half_call = false;
+  has_lost_peers = false;
+  silent_status = 0;
+}
+
+Result<void> GroupCall::check() const {
+  MOEJIT_TRY(state_.check_process());
+  if (!is_owner_)
+    return refuse_state("another thread is in a call of the group, wanted one call at a time",
+                        "make a group's calls in one order, the same on all ranks");
+  if (state_.is_destroyed)
+    return refuse_state("the group of the layer was destroyed, wanted one that is alive",
+                        "destroy a group behind the last call of its layers");
+  if (state_.has_lost_peers)
+    return refuse_state("the group was not opened again with all ranks, wanted one that is whole",
+                        "reopen the group on all ranks");
+  if (state_.has_half_call)
+    return refuse_state("a call of the group was launched in part, wanted whole calls",
+                        "reset the group on all ranks");
+  if (const uint32_t status = state_.silent_status; status != 0)
+    return refuse_state(fmt::format("rank {} of the group was silent, wanted a call of all ranks",
+                                    silent_ranks(status)),
+                        "reset the group on all ranks; or, if the rank's process is gone, reopen "
+                        "it with a new one");
+  return {};
+}
+
+}  // namespace moejit::runtime
