@@ -72,7 +72,44 @@ MOEJIT_API moejit_error_code moejit_group_adopt(const moejit_group_layer* layer,
                                                 moejit_device* device,
                                                 const moejit_group_member* members,
                                                 size_t member_count, moejit_group** group);
-// Destroys a group. Calls of layers that still have it are MOEJIT_ERROR_INVALID_STATE.
+
+// Where and until when the processes of a group meet.
+typedef struct moejit_rendezvous_place {
+  size_t struct_size;
+  const char* path;     // of a Unix socket, at most 107 bytes; nothing is there before
+  int64_t deadline_ms;  // of the whole meeting; 0: 60000
+} moejit_rendezvous_place;
+
+// Makes this rank's end of a group on a GPU whose ranks are processes, with memory of its own:
+// allocates this rank's, meets the others at the place, maps their memory. Returns when all ranks
+// have come so far, and from then on each may make calls. Ends at the deadline, whatever the others
+// do, and leaves nothing after an error. Errors, told on all ranks: MOEJIT_ERROR_INTERRUPTED names
+// ranks that did not come in time, or left; _INVALID_VALUE for a path that cannot be used, two
+// processes of one rank or on one GPU, another number of ranks; _TENSOR_MISMATCH, with the field
+// and the ranks, for layers that differ; _FILE_WRITE if no socket can be made at the path;
+// _UNSUPPORTED for GPUs that no link joins, and for the simulator; _OUT_OF_MEMORY.
+MOEJIT_API moejit_error_code moejit_group_open(const moejit_group_layer* layer,
+                                               moejit_device* device,
+                                               const moejit_rendezvous_place* place,
+                                               moejit_group** group);
+// Meets again, when a rank's process is gone and a new one opens the group in its place: the others
+// reopen. Prepared layers and recorded graphs go on. Waits for the device; no rank may be in a
+// call. Errors: those of moejit_group_open(), after which it may be tried again;
+// MOEJIT_ERROR_INVALID_STATE for a group that was adopted.
+MOEJIT_API moejit_error_code moejit_group_reopen(moejit_group* group,
+                                                 const moejit_rendezvous_place* place);
+
+typedef struct moejit_group_info {
+  size_t struct_size;
+  int64_t ranks;
+  int64_t rank;
+  int64_t memory_bytes;     // of each rank, as planned
+  int64_t allocated_bytes;  // for this rank, in the driver's steps (2 MiB); 0 if adopted
+} moejit_group_info;
+MOEJIT_API moejit_error_code moejit_group_get_info(moejit_group* group, moejit_group_info* info);
+
+// Destroys a group, and lets go of memory that it has itself; waits for the device then. Calls
+// of layers that still have it are MOEJIT_ERROR_INVALID_STATE.
 MOEJIT_API void moejit_group_destroy(moejit_group* group);
 
 // Bits of the status word of a group, beside those of moejit.h: a rank was not heard of in time,

@@ -280,6 +280,47 @@ TEST_F(CApiGroup, RefusesMemoryAndIdentitiesThatDoNotFit) {
             MOEJIT_ERROR_INVALID_VALUE);
 }
 
+TEST_F(CApiGroup, TellsItsMemory) {
+  prepare();
+  if (HasFatalFailure()) return;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    moejit_group_info info = {};
+    info.struct_size = sizeof(info);
+    ASSERT_EQ(moejit_group_get_info(groups_[rank], &info), MOEJIT_OK);
+    EXPECT_EQ(info.ranks, kRanks);
+    EXPECT_EQ(info.rank, static_cast<int64_t>(rank));
+    EXPECT_EQ(info.memory_bytes, infos_[rank].memory_bytes);
+    EXPECT_EQ(info.allocated_bytes, 0);  // the memory is the caller's
+  }
+  EXPECT_EQ(moejit_group_get_info(groups_[0], nullptr), MOEJIT_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CApiGroup, RefusesToOpenWithoutAPlaceOrInTheSimulator) {
+  moejit_rendezvous_place place = {};
+  const auto open = [&](const moejit_rendezvous_place* at) {
+    return moejit_group_open(layers_[0], devices_[0], at, &groups_[0]);
+  };
+  EXPECT_EQ(open(nullptr), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(open(&place), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_NE(std::string(moejit_last_error()->message).find("struct_size"), std::string::npos);
+  place.struct_size = sizeof(place);
+  EXPECT_EQ(open(&place), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_NE(std::string(moejit_last_error()->message).find("path"), std::string::npos);
+  place.path = "/tmp/none";
+  EXPECT_EQ(open(&place), MOEJIT_ERROR_UNSUPPORTED);
+  EXPECT_EQ(groups_[0], nullptr);
+  EXPECT_EQ(moejit_group_open(layers_[0], nullptr, &place, &groups_[0]),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(moejit_group_open(nullptr, devices_[0], &place, &groups_[0]),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(moejit_group_open(layers_[0], devices_[0], &place, nullptr),
+            MOEJIT_ERROR_INVALID_VALUE);
+  prepare();
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(moejit_group_reopen(groups_[0], &place), MOEJIT_ERROR_INVALID_STATE);
+  EXPECT_EQ(moejit_group_reopen(nullptr, &place), MOEJIT_ERROR_INVALID_VALUE);
+}
+
 TEST_F(CApiGroup, RefusesLayersOfOneRankAndUnpreparedOnes) {
   const std::string json = json_of(kMaxTokens, "");
   moejit_group_layer* layer = nullptr;

@@ -258,6 +258,20 @@ class GroupMember(ctypes.Structure):
     _fields_ = [("base", c_void_p), ("bytes", c_int64), ("identity", c_char_p)]
 
 
+class RendezvousPlace(Record):
+    _fields_ = [("struct_size", c_size_t), ("path", c_char_p), ("deadline_ms", c_int64)]
+
+
+class GroupInfo(Record):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("ranks", c_int64),
+        ("rank", c_int64),
+        ("memory_bytes", c_int64),
+        ("allocated_bytes", c_int64),
+    ]
+
+
 class HuggingFaceOptions(Record):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -304,6 +318,8 @@ RECORDS = {
     "moejit_group_layer_options": GroupLayerOptions,
     "moejit_group_layer_info": GroupLayerInfo,
     "moejit_group_member": GroupMember,
+    "moejit_rendezvous_place": RendezvousPlace,
+    "moejit_group_info": GroupInfo,
     "moejit_hugging_face_options": HuggingFaceOptions,
     "moejit_description_info": DescriptionInfo,
 }
