@@ -124,6 +124,8 @@ Result<void> Gathering::hear(Visitor& visitor) {
     case PacketSocket::Received::kPacket: break;
   }
   std::optional<RendezvousMessage> message = decode(packet.text);
+  if (message && message->error && visitor.rank >= 0)  // its deadline was earlier
+    return tl::make_unexpected(told_by(visitor.rank, *message->error));
   if (!message || message->kind != Kind::kHello || packet.files.size() != 1 || visitor.rank >= 0)
     return refuse_rendezvous(
         ErrorCode::kInvalidValue,

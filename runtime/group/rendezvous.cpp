@@ -64,12 +64,6 @@ tl::unexpected<Error> too_late(std::string_view what, const RendezvousPlace& pla
                            "need it");
 }
 
-// Returns a rank's error in the words in which the others are told of it.
-Error told_by(int32_t rank, Error error) {
-  error.message = fmt::format("rank {} could not open the group: {}", rank, error.message);
-  return error;
-}
-
 }  // namespace
 
 Result<Rendezvous> Rendezvous::join(const RendezvousPlace& place, const Introduction& own,
@@ -102,11 +96,14 @@ Result<void> Rendezvous::visit(const Introduction& own, const FileDescriptor& fi
   for (uint32_t present = 0;;) {
     bool has_taken = false;
     MOEJIT_TRY_ASSIGN(Heard heard, listen_to(link, deadline_, has_taken));
-    if (!has_taken)
-      return too_late(present == 0 || present == all
-                          ? "rank 0 did not answer at"
-                          : ranks_text(all & ~present) + " did not come to",
-                      place_);
+    if (!has_taken) {
+      auto late =
+          too_late(present == 0 || present == all ? "rank 0 did not answer at"
+                                                  : ranks_text(all & ~present) + " did not come to",
+                   place_);
+      send(link, {.kind = Kind::kError, .error = late.value()}, {}, Deadline(0));
+      return late;
+    }
     if (!heard.message) return left("rank 0", place_.path);
     if (heard.message->error) return tl::make_unexpected(*heard.message->error);
     if (heard.message->kind == Kind::kPresent) present = heard.message->present;

@@ -115,6 +115,11 @@ tl::unexpected<Error> refuse_rendezvous(ErrorCode code, std::string message, std
   return fail(Stage::kLoad, code, std::move(message), std::move(hint));
 }
 
+Error told_by(int32_t rank, Error error) {
+  error.message = fmt::format("rank {} could not open the group: {}", rank, error.message);
+  return error;
+}
+
 std::string ranks_text(uint32_t bits) {
   std::string numbers;
   int32_t count = 0;

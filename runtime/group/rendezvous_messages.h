@@ -45,6 +45,9 @@ int send(const PacketSocket& link, const RendezvousMessage& message, std::span<c
 // Returns an error of a rendezvous.
 tl::unexpected<Error> refuse_rendezvous(ErrorCode code, std::string message, std::string hint = {});
 
+// Returns a rank's error in the words in which the others are told of it.
+Error told_by(int32_t rank, Error error);
+
 // Returns the numbers of the ranks whose bits are set: "rank 1", or "ranks 1, 3".
 std::string ranks_text(uint32_t bits);
 

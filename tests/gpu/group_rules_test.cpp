@@ -52,7 +52,7 @@ class GroupMemories : public ::testing::Test {
     return {};
   }
   Result<void> adopt() {
-    auto group = Group::adopt(plan_, devices_->device(0), members_);
+    auto group = Group::adopt(plan_, devices_->device(static_cast<int32_t>(plan_.rank)), members_);
     if (!group) return tl::make_unexpected(group.error());
     return {};
   }

@@ -114,7 +114,7 @@ TEST_F(MeetingTest, TellsOfARankThatDiesAmongThoseThatWait) {
 TEST_F(MeetingTest, TellsOfARankThatGivesUp) {
   ChildProcess first = start(0, 3), second = start(1, 3, 500);
   expect_failure(second, "interrupted", "rank 2 did not come");
-  expect_failure(first, "interrupted", "rank 1 (process ");
+  expect_failure(first, "interrupted", "rank 1 could not open the group: rank 2 did not come");
   expect_no_socket();
 }
 

@@ -93,8 +93,11 @@ void ChildProcess::signal(int number) const {
 
 int ChildProcess::wait() {
   if (id_ <= 0) return -1;
+  constexpr int kPatience = 6000;  // hundredths of a second
   int status = 0;
-  while (::waitpid(id_, &status, 0) < 0 && errno == EINTR) {
+  for (int round = 0; ::waitpid(id_, &status, WNOHANG) == 0; ++round) {
+    if (round == kPatience) signal(SIGKILL);
+    ::usleep(10000);  // NOLINT(concurrency-mt-unsafe)
   }
   id_ = 0;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -31,7 +31,8 @@ class ChildProcess {
   std::optional<std::string> hear(int64_t ms = 60000);
   // Sends a signal: SIGKILL, SIGSTOP, SIGCONT.
   void signal(int number) const;
-  // Waits for its end; returns its exit status, or 128 and the number of the signal that ended it.
+  // Waits for its end, which comes after a minute in any case; returns its exit status, or 128 and
+  // the number of the signal that ended it.
   int wait();
 
  private:
