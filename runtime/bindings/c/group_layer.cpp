@@ -8,7 +8,9 @@
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
 
+#include <algorithm>
 #include <fmt/core.h>
+#include <iterator>
 
 namespace {
 
