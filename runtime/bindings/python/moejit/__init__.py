@@ -8,7 +8,7 @@ A layer is described, planned, prepared and called:
     saved = layer.forward(tensors)
     layer.backward(tensors, saved=saved)
 
-moejit.Operation is a single step of a layer.
+moejit.Operation is a single step of a layer. moejit.GroupLayer is a layer whose experts a group of ranks shares.
 
 This package is ctypes over libmoejit.so and depends on nothing else. docs/python.md explains it. moejit.torch offers
 layers as operators and modules of PyTorch.
@@ -19,7 +19,9 @@ from moejit.describe import Description, describe
 from moejit.device import Device, Memory
 from moejit.engine import Engine
 from moejit.errors import Error
-from moejit.info import EngineInfo, LayerInfo, OperationInfo, Sizes, TensorInfo, TensorPlace
+from moejit.group import Group, GroupMember, SimulatorGroup
+from moejit.group_layer import GroupLayer
+from moejit.info import EngineInfo, GroupLayerInfo, LayerInfo, OperationInfo, Sizes, TensorInfo, TensorPlace
 from moejit.layer import Layer
 from moejit.library import load as _load
 from moejit.library import version as _version
@@ -28,9 +30,9 @@ from moejit.records import ANY_AMOUNT
 from moejit.tensors import Tensor
 from moejit.tool import tool_path
 
-__all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error", "Layer", "LayerInfo", "Memory",
-           "Operation", "OperationInfo", "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__",
-           "check_status", "describe", "tool_path"]
+__all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error", "Group", "GroupLayer",
+           "GroupLayerInfo", "GroupMember", "Layer", "LayerInfo", "Memory", "Operation", "OperationInfo", "SimulatorGroup",
+           "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__", "check_status", "describe", "tool_path"]
 
 
 def check_status(status: int) -> None:

@@ -17,6 +17,8 @@ def _values_class(name: str, record: type[records.Record], doc: str) -> type:
 
 EngineInfo = _values_class("EngineInfo", records.EngineInfo, "The fields of moejit_engine_info: what an engine did.")
 LayerInfo = _values_class("LayerInfo", records.LayerInfo, "The fields of moejit_layer_info: figures of a plan.")
+GroupLayerInfo = _values_class("GroupLayerInfo", records.GroupLayerInfo,
+                               "The fields of moejit_group_layer_info: figures of a rank's plan.")
 OperationInfo = _values_class("OperationInfo", records.OperationInfo,
                               "The fields of moejit_operation_info: figures of a plan.")
 Sizes = _values_class("Sizes", records.LayerSizes,

@@ -195,7 +195,7 @@ class Layer(Planned):
             Error: As for forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and cannot
                 be added to.
         """
-        self._run("backward", tensors, workspace, saved, stream, _number_of(mode),
+        self._run("backward", tensors, workspace, saved, stream, number_of_mode(mode),
                   deferred=self._deferred(tensors, deferred))
 
     def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
@@ -231,7 +231,7 @@ class Layer(Planned):
         Raises:
             Error: As for backward(); "unsupported": the layer has no halves.
         """
-        self._run("backward_weights", tensors, workspace, saved, stream, _number_of(mode), deferred=deferred)
+        self._run("backward_weights", tensors, workspace, saved, stream, number_of_mode(mode), deferred=deferred)
 
     def quantize(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes a rank's own tokens for a dispatch by the host, for layers with "dispatch_calls".
@@ -283,7 +283,7 @@ class Layer(Planned):
         Raises:
             Error: As for backward() and quantize().
         """
-        self._run("experts_grad", tensors, workspace, saved, stream, _number_of(mode),
+        self._run("experts_grad", tensors, workspace, saved, stream, number_of_mode(mode),
                   deferred=self._deferred(tensors, deferred, "dy_q"))
 
     def _deferred(self, tensors: Mapping[str, Any], given: object, dy: str = "dy") -> object:
@@ -312,7 +312,12 @@ class Layer(Planned):
             self._function(function)(layer, *arguments, byref(call.record))
 
 
-def _number_of(mode: str) -> int:
+def number_of_mode(mode: str) -> int:
+    """Returns the number of a gradient mode, "overwrite" or "add".
+
+    Raises:
+        Error: "invalid_value": it is neither.
+    """
     return _number_in(records.GRADIENT_MODES, "mode", mode)
 
 

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups: GPUs of one host that reach each other's memory and share the experts of layers."""
+from __future__ import annotations
+
+import dataclasses
+from ctypes import byref, c_uint32, c_void_p
+from typing import TYPE_CHECKING, Sequence
+
+from moejit import records
+from moejit.device import Device
+from moejit.errors import Error
+from moejit.handle import Handle, Owner
+from moejit.library import load
+from moejit.streams import address_of
+
+if TYPE_CHECKING:
+    from moejit.group_layer import GroupLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupMember:
+    """The memory of one rank, as this process reaches it."""
+    address: int  # a multiple of 256
+    bytes: int  # at least memory_bytes of the layer's info
+    identity: str | None = None  # GroupLayer.identity of the rank's layer; None for all: the caller compares them
+
+
+class Group(Owner):
+    """One rank's end of a group. All its calls, of whatever layer, are one order of work, the same on all ranks.
+
+    Layers whose exchanges are equal may share a group: those of equal ranks, max_tokens, top_k, hidden, dispatch and
+    passes. A group whose object is collected is closed: calls of its layers are then "invalid_state".
+
+    Attributes:
+        device: The device of this rank.
+        rank, ranks: The number of this rank, and of all.
+    """
+
+    def __init__(self, layer: GroupLayer, device: Device, members: Sequence[GroupMember]) -> None:
+        """Adopts the memory of all ranks; fills this rank's with zeros and waits for that.
+
+        No rank may make a call before all have adopted: wait for each other then. The memory stays the caller's, and
+        lives until all ranks are done with it.
+
+        Args:
+            layer: Any layer of the group, of this rank.
+            device: The device of this rank.
+            members: The memory of each rank, by rank.
+
+        Raises:
+            Error: "invalid_value": another number of members than ranks, or memory that is null, unaligned, too small
+                or given twice; "tensor_mismatch": identities differ, with the field and the ranks.
+        """
+        self.device, self.rank, self.ranks = device, layer.info.rank, layer.info.ranks
+        given = (records.GroupMember * len(members))(
+            *(records.GroupMember(member.address, member.bytes,
+                                  None if member.identity is None else member.identity.encode())
+              for member in members))
+        pointer = c_void_p()
+        with layer._handle.use() as of, device._handle.use() as place:
+            load().moejit_group_adopt(of, place, given, len(members), byref(pointer))
+        self._own(Handle(pointer.value, load().moejit_group_destroy, "the group"))
+
+    def status(self) -> int:
+        """Returns the status word: 0, or bits of what calls since clear_status() had to tell, the same on all ranks.
+
+        Waits for the default stream; wait for other streams before. moejit.check_status() has sentences for the bits of
+        experts. After a rank that was not heard of in time (bit 256, and 65536 << r for rank r) calls are
+        "invalid_state" until reset().
+        """
+        word = c_uint32()
+        with self._handle.use() as group:
+            load().moejit_group_status(group, byref(word))
+        return word.value
+
+    def clear_status(self, *, stream: object = None) -> None:
+        """Clears the status word in the order of the stream. All ranks do so between the same two calls.
+
+        Raises:
+            Error: "invalid_state": the group takes no calls.
+        """
+        with self._handle.use() as group:
+            load().moejit_group_clear_status(group, address_of(stream))
+
+    def reset(self) -> None:
+        """Makes the group work again after a silent rank, or after a call that failed in the middle.
+
+        No rank may be in a call, and none may make one before all are reset: wait for each other before and behind.
+        """
+        with self._handle.use() as group:
+            load().moejit_group_reset(group)
+
+    def __repr__(self) -> str:
+        return f"<moejit.Group, rank {self.rank} of {self.ranks} on {self.device.name}>"
+
+
+class SimulatorGroup:
+    """Simulated GPUs of one process that reach each other's memory, for tests of groups without GPUs.
+
+    A rank's kernels run when somebody waits for a device or reads its memory: make the calls of all ranks before, and
+    keep tensors and blocks until then.
+
+    Attributes:
+        devices: A Device for each rank.
+        addresses: Where the memory of each rank begins, which lives as long as one of the devices.
+        memory_bytes: The bytes of each.
+    """
+
+    def __init__(self, ranks: int, memory_bytes: int, *, seed: int = 0) -> None:
+        """Opens the devices.
+
+        Args:
+            ranks: 1 to 8.
+            memory_bytes: Bytes of each rank's memory: memory_bytes of a layer's info.
+            seed: Decides every order.
+
+        Raises:
+            Error: "invalid_value", "out_of_memory".
+        """
+        if not 1 <= ranks <= 8:
+            raise Error("invalid_value", "load", f"ranks is {ranks}, wanted 1 to 8")
+        devices, memory = (c_void_p * ranks)(), (c_void_p * ranks)()
+        load().moejit_device_open_simulator_group(ranks, memory_bytes, seed, devices, memory)
+        self.devices = tuple(Device(device) for device in devices)
+        self.addresses, self.memory_bytes = tuple(memory), memory_bytes
+
+    def adopt(self, layers: Sequence[GroupLayer]) -> list[Group]:
+        """Returns the group of each rank, given each rank's layer: what processes with GPUs do one by one.
+
+        Raises:
+            Error: As Group().
+        """
+        members = [GroupMember(address, self.memory_bytes, layer.identity)
+                   for address, layer in zip(self.addresses, layers)]
+        return [Group(layer, device, members) for layer, device in zip(layers, self.devices)]
