@@ -22,7 +22,7 @@ RULES = {
                          "templates/moejit_device/params/"],
     "runtime/tune/": ["runtime/tune/", "compiler/*", SUPPORT],
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h",
-                               "runtime/bindings/c/moejit_operation.h"],
+                               "runtime/bindings/c/moejit_operation.h", "runtime/bindings/c/moejit_group.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/reference/",
              "runtime/measure/", "runtime/tune/", "templates/moejit_device/params/"],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",

@@ -12,6 +12,19 @@ namespace {
 
 constexpr int64_t kSliceAlignment = 256;
 
+}  // namespace
+
+void keep(ReadyLayer& ready, const moejit_tensor_info& info, std::size_t index) {
+  if (info.role == MOEJIT_ROLE_OUTPUT) ready.outputs.push_back(planned(info, index));
+  if (info.role != MOEJIT_ROLE_QUANTIZED) return;
+  QuantizedBlock& block =
+      (info.used_by & MOEJIT_USED_BY_FORWARD) != 0 ? ready.quantized : ready.quantized_colwise;
+  block.slices.push_back({planned(info, index), block.bytes, info.used_by});
+  block.bytes += (info.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+}
+
+namespace {
+
 // Reads the parts of the plan that operators need.
 void read_plan(ReadyLayer& ready) {
   ready.info.struct_size = sizeof ready.info;
@@ -20,12 +33,7 @@ void read_plan(ReadyLayer& ready) {
     moejit_tensor_info info{};
     info.struct_size = sizeof info;
     check(moejit_layer_get_tensor(ready.layer, i, &info));
-    if (info.role == MOEJIT_ROLE_OUTPUT) ready.outputs.push_back(planned(info, i));
-    if (info.role != MOEJIT_ROLE_QUANTIZED) continue;
-    QuantizedBlock& block =
-        (info.used_by & MOEJIT_USED_BY_FORWARD) != 0 ? ready.quantized : ready.quantized_colwise;
-    block.slices.push_back({planned(info, i), block.bytes, info.used_by});
-    block.bytes += (info.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+    keep(ready, info, i);
   }
 }
 
@@ -35,6 +43,9 @@ struct LayerDeleter {
 
 ReadyLayer prepare(std::string_view text, const Place& place) {
   const PlanText read = read_plan_text(text, "layer");
+  if (!read.group.empty())
+    fail(MOEJIT_ERROR_INVALID_VALUE, "argument layer: it is of a group, wanted a layer of one rank",
+         "call group_forward, group_backward or group_backward_add");
   const std::string target = check_text(read, "layer", place.device);
   ReadyLayer ready;
   ready.device = place.device;
@@ -65,6 +76,8 @@ const PlannedTensor* ReadyLayer::find_output(std::string_view name) const {
 }
 
 moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
+  if (layer == nullptr)  // blocks of a layer of a group have one size for any T
+    return {sizeof(moejit_layer_sizes), info.workspace_bytes, info.saved_bytes, 0};
   // Calls mostly have the layer and the tokens of the thread's call before. No layer with sizes is
   // ever destroyed.
   struct Last {

@@ -24,7 +24,7 @@ struct QuantizedBlock {
 
 // A layer that is ready for calls on one device, and what operators need of its plan.
 struct ReadyLayer {
-  moejit_layer* layer = nullptr;
+  moejit_layer* layer = nullptr;  // NULL for a layer of a group
   moejit_device* device = nullptr;
   moejit_layer_info info{};
   // Row-wise weights, which forward reads, and column-wise ones, which only backward reads. They
@@ -46,8 +46,12 @@ struct ReadyLayer {
 // Returns the layer of an operator's last argument on the device of its tensors. The first call
 // compiles or fetches the kernels; later ones take a shared lock and look the text up. Layers stay
 // until the process ends: graphs of torch may hold their kernels. Threads may call it at any time;
-// two that ask for different layers prepare them at the same time. Throws what moejit_layer_create
+// two that ask for different layers prepare them at the same time. The text of a layer of a group
+// is an error: ready_group_layer() takes it. Throws what moejit_layer_create
 // and moejit_layer_prepare say, and a sentence for a text of another version, plan or target.
 const ReadyLayer& ready_layer(std::string_view text, DLDevice device);
+
+// Keeps in `ready` what operators need of a tensor of the plan.
+void keep(ReadyLayer& ready, const moejit_tensor_info& info, std::size_t index);
 
 }  // namespace moejit::torch

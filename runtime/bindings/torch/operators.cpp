@@ -5,28 +5,44 @@
 #include "runtime/bindings/torch/backward_call.h"
 #include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/torch/group_layers.h"
+#include "runtime/bindings/torch/plan_text.h"
 
 namespace moejit::torch {
 namespace {
 
+// A layer whose weights are quantized, and its end of a group if it has one.
+struct Quantizing {
+  const ReadyLayer& ready;
+  const ReadyGroupLayer* of_group = nullptr;
+};
+
+Quantizing quantizing_layer(std::string_view text, DLDevice device) {
+  if (read_plan_text(text, "layer").group.empty()) return {ready_layer(text, device)};
+  const ReadyGroupLayer& of_group = ready_group_layer(text, device);
+  return {of_group.ready, &of_group};
+}
+
 void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2, Blocks blocks,
-                    const Tensor* skip_update) {
+                    const Tensor* skip_update, const ReadyGroupLayer* of_group = nullptr) {
   if (ready.quantized.bytes + ready.quantized_colwise.bytes == 0) return;
   Call call(ready, w1.device(), 0);
   call.add("w1", w1);
   call.add("w2", w2);
   add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
   if (skip_update != nullptr) call.add_unless_empty("skip_update", *skip_update);
-  check(moejit_layer_update_weights(ready.layer, call.get()));
+  if (of_group == nullptr) return check(moejit_layer_update_weights(ready.layer, call.get()));
+  check(moejit_group_layer_update_weights(of_group->layer, call.get()));
+  of_group->run_simulator();
 }
 
 void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<2> in(stack, {"w1", "w2"});
   const auto& [w1, w2] = in.tensors();
-  const ReadyLayer& ready = ready_layer(in.text(), w1.device());
-  Tensor quantized = make_block(ready.quantized.bytes, w1.device());
-  Tensor colwise = make_block(ready.quantized_colwise.bytes, w1.device());
-  update_weights(ready, w1, w2, {quantized, colwise}, nullptr);
+  const Quantizing layer = quantizing_layer(in.text(), w1.device());
+  Tensor quantized = make_block(layer.ready.quantized.bytes, w1.device());
+  Tensor colwise = make_block(layer.ready.quantized_colwise.bytes, w1.device());
+  update_weights(layer.ready, w1, w2, {quantized, colwise}, nullptr, layer.of_group);
   stack[0] = quantized.release();
   stack[1] = colwise.release();
 }
@@ -34,7 +50,8 @@ void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
 void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<5> in(stack, {"w1", "w2", "quantized", "quantized_colwise", "skip_update"});
   const auto& [w1, w2, quantized, colwise, skip_update] = in.tensors();
-  update_weights(ready_layer(in.text(), w1.device()), w1, w2, {quantized, colwise}, &skip_update);
+  const Quantizing layer = quantizing_layer(in.text(), w1.device());
+  update_weights(layer.ready, w1, w2, {quantized, colwise}, &skip_update, layer.of_group);
 }
 
 // The results of a forward call.

@@ -27,6 +27,11 @@ extern const std::array<Operator, 7> kOperators;
 // "dprobs", it reads of them only "saved" and T, so that "dy" may be [T, 0] and the others without
 // elements.
 extern const std::array<Operator, 3> kHalvesOperators;
+// The operators of layers of a group; `quantize` and `quantize_` serve them too. All calls of a
+// group are one order of work, the same on all ranks: each writes the group's tensor `order`, as
+// torch sees it, so that no graph reorders them, leaves one out, or makes one of two. Its content
+// is nothing. Backward takes topk_ids of its forward call again, with the same T.
+extern const std::array<Operator, 3> kGroupOperators;
 // The operator that runs any operation with outputs, an overload for each number of them, since a
 // result costs time even if it is absent. Its inputs are those of the operation in the plan's
 // order, without optional ones, and then any tensors; its results are the outputs likewise.

@@ -26,6 +26,7 @@ PlanText read_plan_text(std::string_view text, std::string_view argument) {
   read.version = take_word(rest);
   read.target = take_word(rest);
   read.digest = take_word(rest);
+  if (rest.starts_with('@')) read.group = take_word(rest);
   read.json = rest;
   if (mark != "moejit" || read.json.empty())
     fail(MOEJIT_ERROR_INVALID_VALUE,

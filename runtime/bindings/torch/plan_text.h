@@ -5,14 +5,15 @@
 
 namespace moejit::torch {
 
-// The last argument of every operator: "moejit VERSION TARGET DIGEST JSON". The JSON is the
-// description of a layer or an operation with every field. VERSION and DIGEST are those of the
-// library that planned it, so a compiled graph that was kept on disk says which library's sizes it
-// holds.
+// The last argument of every operator: "moejit VERSION TARGET DIGEST JSON", with "@GROUP " before
+// the JSON of a layer of a group. The JSON is the description of a layer or an operation with every
+// field. VERSION and DIGEST are those of the library that planned it, so a compiled graph that was
+// kept on disk says which library's sizes it holds.
 struct PlanText {
   std::string_view version;
   std::string_view target;
   std::string_view digest;
+  std::string_view group;  // with its '@'; empty for all else
   std::string_view json;
 };
 

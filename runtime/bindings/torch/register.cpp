@@ -40,9 +40,9 @@ const char* register_operators() noexcept {
   // kernels of one operator would end the process later.
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
-  const auto all = {std::span<const Operator>(kOperators),
-                    std::span<const Operator>(kHalvesOperators),
-                    std::span<const Operator>(kOperationOperators)};
+  const auto all = {
+      std::span<const Operator>(kOperators), std::span<const Operator>(kHalvesOperators),
+      std::span<const Operator>(kGroupOperators), std::span<const Operator>(kOperationOperators)};
   for (const std::span<const Operator> operators : all)
     if (!define(schemas, operators)) return kRefused;
   for (const char* key : {"CPU", "CUDA"}) {

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 
 from moejit.errors import Error
+from moejit.group_layer import GroupLayer
 from moejit.info import TensorInfo
 from moejit.layer import Layer
 
@@ -81,7 +82,7 @@ class Plan:
                            if tensor.role == "quantized" and is_inside(tensor)), recipe)
 
 
-def _refuse_state(layer: Layer) -> None:
+def _refuse_state(layer: Layer | GroupLayer) -> None:
     """Refuses layers whose scales follow from the steps before: no operator and no module keeps a state for them."""
     if any(tensor.role == "state" for tensor in layer.tensors.values()):
         raise Error("unsupported", "plan",
@@ -109,3 +110,17 @@ def plan(json_text: str, target: str) -> Plan:
                     saved_bytes_per_token=info.saved_bytes_per_token, deferred_bytes=info.deferred_bytes,
                     deferred_fixed_bytes=info.deferred_fixed_bytes,
                     deferred_bytes_per_token=info.deferred_bytes_per_token, tensors=layer.tensors)
+
+
+def group_plan(layer: GroupLayer) -> Plan:
+    """Returns the same of a rank's layer of a group, whose saved block has one size for all tokens.
+
+    Raises:
+        moejit.Error: The layer has a state.
+    """
+    _refuse_state(layer)
+    info = layer.info
+    return Plan(target=layer.target, digest=layer.plan_digest, json=json.dumps(layer.description),
+                max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_bytes,
+                saved_bytes_per_token=0, deferred_bytes=0, deferred_fixed_bytes=0, deferred_bytes_per_token=0,
+                tensors=layer.tensors)

@@ -42,22 +42,39 @@ def layer_text(description: dict[str, Any] | str, target: str = "sim") -> str:
     return _layer_text(description if isinstance(description, str) else json.dumps(description), target)
 
 
+# The plans of layers of groups that this process has opened, by text.
+_group_plans: dict[str, _plan.Plan] = {}
+
+
+def add_group_plan(layer: str, planned: _plan.Plan) -> None:
+    """Makes plan_of() find the plan of a group's layer."""
+    _group_plans[layer] = planned
+
+
 @functools.lru_cache(maxsize=None)
 def plan_of(layer: str) -> _plan.Plan:
     """Returns the plan of a layer's text.
 
     Raises:
-        RuntimeError: The text is malformed, or belongs to another version of the library.
+        RuntimeError: The text is malformed, belongs to another version of the library, or to a group that this process
+            has not opened.
     """
     text = texts.read(layer, "layer")
+    if text.group:
+        planned = _group_plans.get(layer)
+        if planned is None:
+            raise RuntimeError(f"moejit: invalid_state: argument layer: it is of the group {text.group}, which this "
+                               "process has not opened\nhint: graphs of groups belong to the process that made them: "
+                               "compile the model again")
+        return planned
     planned = _plan.plan(text.json, text.target)
     texts.check_is_current(text, planned.digest)
     return planned
 
 
-@functools.lru_cache(maxsize=None)
-def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-               topk_probs_dtype: str, has_halves: bool) -> str:
+def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
+                topk_probs_dtype: str, has_halves: bool = False) -> dict[str, Any]:
+    """Returns a layer description for one call, as a dict. The arguments are those of call_text()."""
     try:
         fields = json.loads(description)
     except ValueError as error:
@@ -70,7 +87,14 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
     fields.update(passes=["forward", "backward"] if gradients else ["forward"], backward_halves=has_halves)
     if gradients:
         fields.update(wgrad_dtype=wgrad_dtype, gradients=gradients)
-    return layer_text(fields, target)
+    return fields
+
+
+@functools.lru_cache(maxsize=None)
+def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
+               topk_probs_dtype: str, has_halves: bool) -> str:
+    return layer_text(call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves),
+                      target)
 
 
 @torch.compiler.assume_constant_result

@@ -20,7 +20,7 @@ DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64
 _OUTPUTS = range(1, 7)  # the overloads of the operator that runs operations
 
 
-def _load() -> None:
+def _load() -> ctypes.CDLL:
     path = torch_library_path()
     if not path.exists():
         raise ImportError(f"moejit.torch: {path} is missing\nhint: reinstall the package, or give the library's path "
@@ -37,6 +37,7 @@ def _load() -> None:
     if error:
         raise ImportError(f"moejit.torch: {path}: {error.decode()}")
     library.moejit_torch_fill_blocks(bool(os.environ.get("MOEJIT_TORCH_FILL")))
+    return library
 
 
 def _check_devices(**tensors: torch.Tensor) -> None:
@@ -48,7 +49,7 @@ def _check_devices(**tensors: torch.Tensor) -> None:
                                f"{first} is")
 
 
-def _check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tensor) -> None:
+def check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tensor) -> None:
     """Checks what the library would refuse when the call runs, except sizes that are symbols."""
     _check_devices(**tensors)
     for name, tensor in tensors.items():
@@ -76,7 +77,8 @@ def _shape(tensor: TensorInfo, of_call: dict[str, int]) -> list[int]:
     return [of_call.get(symbol, size) for symbol, size in zip(tensor.symbols, tensor.shape)]
 
 
-def _output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> torch.Tensor:
+def output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> torch.Tensor:
+    """Returns an output of the layer for so many tokens; a tensor without elements if the plan has none."""
     tensor = planned.tensors.get(name)
     if tensor is None:
         return like.new_empty(0, dtype=torch.float32)
@@ -94,21 +96,21 @@ def _deferred_bytes(planned: _plan.Plan, tokens: int) -> int:
 
 def _quantize(w1, w2, layer):
     planned = plan_of(layer)
-    _check(planned, 0, "update_weights", w1=w1, w2=w2)
+    check(planned, 0, "update_weights", w1=w1, w2=w2)
     return tuple(w1.new_empty(block.bytes, dtype=torch.uint8) for block in (planned.quantized, planned.quantized_colwise))
 
 
 def _quantize_in_place(w1, w2, quantized, quantized_colwise, skip_update, layer):
-    _check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized, quantized_colwise=quantized_colwise)
+    check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized, quantized_colwise=quantized_colwise)
 
 
 def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
     planned = plan_of(layer)
     tokens = x.shape[0]
-    _check(planned, tokens, "forward", x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2,
-           b1=b1, b2=b2, quantized=quantized)
+    check(planned, tokens, "forward", x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2,
+          b1=b1, b2=b2, quantized=quantized)
     saved = x.new_empty(_saved_bytes(planned, tokens), dtype=torch.uint8)
-    return _output(planned, "y", tokens, x), saved, _output(planned, "status", tokens, x)
+    return output(planned, "y", tokens, x), saved, output(planned, "status", tokens, x)
 
 
 def _infer(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
@@ -127,38 +129,38 @@ def _quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2, layer):
 def _backward(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized, quantized_colwise=quantized_colwise)
-    return tuple(_output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
+    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
+          quantized=quantized, quantized_colwise=quantized_colwise)
+    return tuple(output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
 
 
 def _backward_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main_dw1, main_dw2, main_db1,
                   main_db2, overwrite, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized, quantized_colwise=quantized_colwise, dw1=main_dw1, dw2=main_dw2)
-    return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy)
+    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
+          quantized=quantized, quantized_colwise=quantized_colwise, dw1=main_dw1, dw2=main_dw2)
+    return output(planned, "dx", tokens, dy), output(planned, "dprobs", tokens, dy)
 
 
 def _backward_data(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    _check(planned, tokens, "backward_data", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-           quantized=quantized, quantized_colwise=quantized_colwise)
+    check(planned, tokens, "backward_data", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
+          quantized=quantized, quantized_colwise=quantized_colwise)
     deferred = dy.new_empty(_deferred_bytes(planned, tokens), dtype=torch.uint8)
-    return _output(planned, "dx", tokens, dy), _output(planned, "dprobs", tokens, dy), deferred
+    return output(planned, "dx", tokens, dy), output(planned, "dprobs", tokens, dy), deferred
 
 
 def _backward_weights(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, layer):
     planned = plan_of(layer)
     _check_devices(saved=saved, deferred=deferred)
-    return tuple(_output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
+    return tuple(output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
 
 
 def _backward_weights_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, main_dw1,
                           main_dw2, main_db1, main_db2, overwrite, layer):
-    _check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
+    check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
 
 
 def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
@@ -172,7 +174,7 @@ def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-_load()
+library = _load()
 for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
                      ("infer", _infer), ("quantize_forward", _quantize_forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),

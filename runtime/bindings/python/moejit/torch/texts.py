@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation."""
+"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation.
+
+For a layer of a group "@GROUP " comes before the JSON. The name belongs to a group of this process alone.
+"""
 from __future__ import annotations
 
 import json
@@ -14,12 +17,13 @@ class Text(NamedTuple):
     target: str
     digest: str
     json: str
+    group: str = ""  # the name of the group; empty for layers of one rank and operations
 
 
-def make(target: str, digest: str, description: str) -> str:
+def make(target: str, digest: str, description: str, group: str = "") -> str:
     """Returns the text of a plan. `description` is JSON with every field."""
     canonical = json.dumps(json.loads(description), separators=(",", ":"))
-    return f"moejit {library.version()} {target} {digest} {canonical}"
+    return f"moejit {library.version()} {target} {digest} {f'@{group} ' if group else ''}{canonical}"
 
 
 def read(text: str, argument: str) -> Text:
@@ -32,7 +36,11 @@ def read(text: str, argument: str) -> Text:
     if len(words) != 5 or words[0] != "moejit":
         raise RuntimeError(f'moejit: argument {argument}: it begins with "{text[:60]}", wanted "moejit VERSION TARGET '
                            f'DIGEST JSON"\nhint: make it with moejit.torch.{argument}_text()')
-    return Text(*words[1:])
+    *words, rest = words[1:]
+    group = ""
+    if rest.startswith("@"):
+        group, _, rest = rest[1:].partition(" ")
+    return Text(*words, rest, group)
 
 
 def check_is_current(text: Text, digest: str) -> None:

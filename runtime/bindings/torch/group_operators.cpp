@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings/torch/arguments.h"
+#include "runtime/bindings/torch/backward_call.h"
+#include "runtime/bindings/torch/call.h"
+#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/torch/group_layers.h"
+#include "runtime/bindings/torch/operators.h"
+
+namespace moejit::torch {
+namespace {
+
+void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<9> in(stack,
+                  {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized", "order"});
+  const auto& [x, ids, probs, w1, w2, b1, b2, quantized, order] = in.tensors();
+  const DLDevice device = x.device();
+  const ReadyGroupLayer& of_group = ready_group_layer(in.text(), device);
+  const ReadyLayer& ready = of_group.ready;
+  const int64_t tokens = token_count(ready, x, "x");
+  Call call(ready, device, tokens);
+  Tensor y = make_output(ready, "y", tokens, device);
+  Tensor saved = make_block(call.sizes().saved_bytes, device);
+  call.add("x", x);
+  call.add("topk_ids", ids);
+  call.add("topk_probs", probs);
+  call.add("w1", w1);
+  call.add("w2", w2);
+  call.add_unless_empty("b1", b1);
+  call.add_unless_empty("b2", b2);
+  call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
+  call.add("y", y);
+  call.allocate_workspace();
+  call.set_saved(saved);
+  check(moejit_group_layer_forward(of_group.layer, call.get()));
+  of_group.run_call_in_simulator();
+  stack[0] = y.release();
+  stack[1] = saved.release();
+}
+
+// Adds what operators of backward begin with: dy, saved, topk_ids, w1, w2, b1, b2, quantized,
+// quantized_colwise.
+template <std::size_t kCount>
+void add_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in) {
+  call.add("dy", in[0]);
+  call.set_saved(in[1]);
+  call.add("topk_ids", in[2]);
+  call.add("w1", in[3]);
+  call.add("w2", in[4]);
+  call.add_unless_empty("b1", in[5]);
+  call.add_unless_empty("b2", in[6]);
+  add_quantized(call, ready, {in[7], in[8]}, MOEJIT_USED_BY_BACKWARD);
+  call.allocate_workspace();
+}
+
+void group_backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<10> in(stack, {"dy", "saved", "topk_ids", "w1", "w2", "b1", "b2", "quantized",
+                           "quantized_colwise", "order"});
+  const Tensor& dy = in.tensors()[0];
+  const ReadyGroupLayer& of_group = ready_group_layer(in.text(), dy.device());
+  const ReadyLayer& ready = of_group.ready;
+  const int64_t tokens = token_count(ready, dy, "dy");
+  auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
+  auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
+  Call call(ready, dy.device(), tokens);
+  add_inputs(call, ready, in.tensors());
+  add_gradients(call, ready, kDataGradients, data);
+  add_gradients(call, ready, kWeightGradients, weights);
+  check(moejit_group_layer_backward(of_group.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
+  of_group.run_call_in_simulator();
+  for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
+  for (std::size_t i = 0; i < weights.size(); ++i) stack[data.size() + i] = weights[i].release();
+}
+
+void group_backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<14, 1> in(
+      stack, {"dy", "saved", "topk_ids", "w1", "w2", "b1", "b2", "quantized", "quantized_colwise",
+              "order", "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  const Tensor& dy = in.tensors()[0];
+  const auto mode = in.flag(0) ? MOEJIT_GRADIENT_OVERWRITE : MOEJIT_GRADIENT_ADD;
+  const ReadyGroupLayer& of_group = ready_group_layer(in.text(), dy.device());
+  const ReadyLayer& ready = of_group.ready;
+  const int64_t tokens = token_count(ready, dy, "dy");
+  auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
+  Call call(ready, dy.device(), tokens);
+  add_inputs(call, ready, in.tensors());
+  add_gradients(call, ready, kDataGradients, data);
+  for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
+  check(moejit_group_layer_backward(of_group.layer, mode, call.get()));
+  of_group.run_call_in_simulator();
+  for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
+}
+
+}  // namespace
+
+const std::array<Operator, 3> kGroupOperators = {{
+    {"group_forward",
+     "group_forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, Tensor(a!) order, str layer) -> (Tensor y, Tensor saved)",
+     group_forward},
+    {"group_backward",
+     "group_backward(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, str layer) -> "
+     "(Tensor dx, Tensor dprobs, Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
+     group_backward},
+    {"group_backward_add",
+     "group_backward_add(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor w2, Tensor "
+     "b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, Tensor(b!) "
+     "main_dw1, Tensor(c!) main_dw2, Tensor(d!) main_db1, Tensor(e!) main_db2, bool overwrite, "
+     "str layer) -> (Tensor dx, Tensor dprobs)",
+     group_backward_add},
+}};
+
+}  // namespace moejit::torch
