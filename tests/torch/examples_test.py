@@ -49,6 +49,17 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(losses), 4)
         self.assertLess(losses[-1], losses[0] / 4)
 
+    def test_blocks_that_share_experts_learn_or_say_what_is_missing(self):
+        output = self.output_of("expert_parallel.py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                                "2")
+        if torch.cuda.device_count() < 2:
+            self.assertEqual(output, f"2 ranks need a GPU each, this host has {torch.cuda.device_count()}: nothing was "
+                             "trained\n")
+            return
+        losses = losses_of(output)
+        self.assertEqual(len(losses), 4)
+        self.assertLess(losses[-1], losses[0] / 4)
+
     def test_the_lines_of_the_readme_switch_a_model_over(self):
         lines = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
         config = transformers.Qwen3MoeConfig(

@@ -12,6 +12,7 @@ from moejit.torch import _plan
 from moejit.torch.call import ExpertsCall, State, call_experts
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
+from moejit.torch.groups import layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import as_json
 
@@ -68,7 +69,7 @@ class Experts(torch.nn.Module):
     The state dict has these parameters and nothing else.
 
     Args:
-        num_experts: E, all of them on this rank.
+        num_experts: All experts. Without `process_group` they are all on this rank: E.
         hidden_size: H.
         intermediate_size: I.
         top_k: K.
@@ -84,6 +85,10 @@ class Experts(torch.nn.Module):
             and Transformer Engine do for pipeline schedules.
         cache_weights: Whether quantized weights are kept between calls and renewed when a weight's memory or version
             changes. None: calls without gradients keep them, unless torch.distributed is initialized.
+        process_group: Ranks that share the experts, GPUs of one host: each has E = num_experts / R of them, in the
+            order of ranks, and its own tokens. All ranks make the same calls, each with a T of its own, and the same
+            backward passes. docs/expert-parallelism.md says more.
+        timeout_ms: How long a call with `process_group` waits for another rank.
         splits_alignment: Number of rows; by default the smallest that the recipe accepts.
         device: Device of the parameters.
         dtype: Dtype of the parameters; the library takes bf16.
@@ -96,35 +101,55 @@ class Experts(torch.nn.Module):
                  recipe: str = "fp8_flow", activation: str | dict[str, Any] = "swiglu", bias: bool = False,
                  gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
                  delay_wgrad_compute: bool = False, cache_weights: bool | None = None,
+                 process_group: torch.distributed.ProcessGroup | None = None, timeout_ms: int = 600_000,
                  splits_alignment: int | None = None, device: torch.device | str | None = None,
                  dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
-        self.description = json.dumps({
+        group = None if process_group is None else layers_of(process_group)
+        fields = {
             "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
             "recipe": recipe, "activation": activation, "biases": bias, "gate_up_layout": gate_up_layout,
             "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"],
-            "splits_alignment": splits_alignment or splits_alignment_of(recipe)})
-        rows, = _plan.plan(self.description, "sim").tensors["w1"].shape[1:2]
+            "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
+        if group is not None:
+            if delay_wgrad_compute:
+                raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
+                                   "out: backward of a group is whole")
+            # Rows travel in the format that the recipe gives tokens anyway.
+            fields.update(expert_parallel={"ranks": group.ranks.size},
+                          dispatch="fp8" if recipe == "fp8_flow" else "none")
+        self.description = json.dumps(fields)
+        planned = _plan.plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
+        local_experts, rows, _ = planned.tensors["w1"].shape
         options = {"device": device, "dtype": dtype}
-        self.gate_up_proj = torch.nn.Parameter(torch.empty(num_experts, rows, hidden_size, **options))
-        self.down_proj = torch.nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size, **options))
+        self.gate_up_proj = torch.nn.Parameter(torch.empty(local_experts, rows, hidden_size, **options))
+        self.down_proj = torch.nn.Parameter(torch.empty(local_experts, hidden_size, intermediate_size, **options))
         if bias:
-            self.gate_up_proj_bias = torch.nn.Parameter(torch.empty(num_experts, rows, **options))
-            self.down_proj_bias = torch.nn.Parameter(torch.empty(num_experts, hidden_size, **options))
+            self.gate_up_proj_bias = torch.nn.Parameter(torch.empty(local_experts, rows, **options))
+            self.down_proj_bias = torch.nn.Parameter(torch.empty(local_experts, hidden_size, **options))
         else:
             self.register_parameter("gate_up_proj_bias", None)
             self.register_parameter("down_proj_bias", None)
         self._state = State()
         self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
                                  fuse_wgrad_accumulation=fuse_wgrad_accumulation,
-                                 delayed=DelayedGradients() if delay_wgrad_compute else None)
+                                 delayed=DelayedGradients() if delay_wgrad_compute else None, group=group,
+                                 timeout_ms=timeout_ms)
         self._mark_parameters()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weights from a normal distribution that gives results the inputs' scale, and sets biases to 0."""
+        """Draws weights from a normal distribution that gives results the inputs' scale, and sets biases to 0.
+
+        With `process_group` each rank draws those of all experts and keeps its own, so that experts differ if all ranks
+        have one seed.
+        """
+        group = self._call.group
+        ranks, rank = (1, 0) if group is None else (group.ranks.size, group.ranks.rank)
         for weight in (self.gate_up_proj, self.down_proj):
-            torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+            std = weight.shape[-1] ** -0.5
+            for other in range(ranks):
+                torch.nn.init.normal_(weight if other == rank else torch.empty_like(weight), std=std)
         for bias in (self.gate_up_proj_bias, self.down_proj_bias):
             if bias is not None:
                 torch.nn.init.zeros_(bias)
@@ -210,7 +235,13 @@ class Experts(torch.nn.Module):
         return self
 
     def _mark_parameters(self) -> None:
-        """Tells Megatron's DDP that backward_dw() makes the gradients. New parameters lose this mark."""
+        """Tells Megatron's DDP who makes and who sums gradients. New parameters lose these marks.
+
+        backward_dw() makes those that are delayed, and ranks of a group have no experts in common.
+        """
+        if self._call.group is not None:
+            for parameter in self.parameters():
+                parameter.allreduce = False
         if self.need_backward_dw():
             for parameter in self.parameters():
                 parameter.skip_backward_post_hook = True
@@ -223,11 +254,33 @@ class Experts(torch.nn.Module):
         self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj)
 
     def status(self) -> int:
-        """Returns the status word of the last call, 0 if all was well. Waits for the device."""
+        """Returns the status word of the last call, 0 if all was well. Waits for the device.
+
+        With `process_group` it is that of all calls on the process group since reset_group(), and the same on all
+        ranks. After a rank that was silent for timeout_ms (bit 256) results mean nothing.
+        """
+        if self._call.group is not None:
+            return self._call.group.status()
         return self._state.status_word()
+
+    def reset_group(self) -> None:
+        """Makes the process group's layers work again after a silent rank, and clears the status word.
+
+        All ranks call it, once for all modules on the process group, and are in no call of them.
+
+        Raises:
+            RuntimeError: The module was made without process_group.
+        """
+        if self._call.group is None:
+            raise RuntimeError("moejit: invalid_value: reset_group() of a module without process_group\nhint: only "
+                               "groups of ranks keep a state")
+        self._call.group.reset()
 
     def explain(self) -> str:
         """Returns the plan on the parameters' device as text, with a reason for each choice."""
+        if self._call.group is not None:
+            raise RuntimeError("moejit: unsupported: explain() of experts with process_group\nhint: write "
+                               "`module.description` to a file: `moejit plan --explain` prints the plan of a rank")
         return Layer(self.description, target_of(self.gate_up_proj.device)).explain()
 
     def extra_repr(self) -> str:

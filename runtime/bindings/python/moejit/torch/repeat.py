@@ -136,7 +136,7 @@ def _wanted(x, topk_probs, w1, w2, b1, b2) -> tuple[bool, ...]:
 
 
 def _grad_dtypes(w1, w2, b1, b2) -> tuple[torch.dtype | None, ...]:
-    """Returns what decides the dtypes of the gradients of weights and biases; see call._gradient_dtype()."""
+    """Returns what decides the dtypes of the gradients of weights and biases; see arguments.gradient_dtype()."""
     if not _HAS_GRAD_DTYPE:
         return w1.dtype, w2.dtype
     if b1 is None and b2 is None:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls hand to operators: rows, casts, routing, biases and quantized weights."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from moejit.torch.devices import no_elements
+from moejit.torch.gathered import GatheredWeight
+from moejit.torch.weights import Blocks, quantize
+
+if TYPE_CHECKING:
+    from moejit.torch.call import ExpertsCall
+
+# Names in descriptions of a routing's dtypes.
+ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
+PROB_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+def as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor in which all dimensions but the last are merged into one."""
+    if tensor.dim() == 0:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it has 0 dimensions, wanted 2, or more in front "
+                           "of the last one")
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def routing_of(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the routing in dtypes that layers accept: its own, or int64 and float32."""
+    if ids.dtype not in ID_DTYPES:
+        if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {_name(ids)}, wanted int32 or "
+                               "int64\nhint: torch.topk() returns the probabilities first, experts take the ids first")
+        ids = ids.to(torch.int64)
+    if probs.dtype not in PROB_DTYPES:
+        if not probs.dtype.is_floating_point:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {_name(probs)}, wanted "
+                               "float32 or bfloat16\nhint: the ids come before the probabilities")
+        probs = probs.to(torch.float32)
+    return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
+
+
+def _name(tensor: torch.Tensor) -> str:
+    """Returns the name of a tensor's dtype, such as "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def cast_to_bf16(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Casts to bf16, as autocast does."""
+    return [tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
+            for tensor in tensors]
+
+
+def biases_of(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the biases as operators take them: absent ones are tensors without elements."""
+    b1, b2 = cast[2:]
+    if b1 is not None and b2 is not None:
+        return b1, b2
+    if type(x) is torch.Tensor and not torch.compiler.is_compiling():
+        none = no_elements(x.device)
+        return none if b1 is None else b1, none if b2 is None else b2
+    # From torch 2.15 on Dynamo takes no tensor twice in one call of an autograd.Function.
+    return x.new_empty(0) if b1 is None else b1, x.new_empty(0) if b2 is None else b2
+
+
+def gradient_dtype(weight: torch.Tensor) -> torch.dtype:
+    """Returns the dtype of a weight's gradient. From torch 2.11 on, that of a leaf may differ from the leaf's own.
+
+    torch.compile ignores this; autograd casts the gradients of a compiled graph.
+    """
+    if torch.compiler.is_compiling() or not weight.is_leaf:
+        return weight.dtype
+    return getattr(weight, "grad_dtype", None) or weight.dtype
+
+
+def wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
+    if call.fuse_wgrad_accumulation:
+        return "f32"
+    return "f32" if gradient_dtype(weight) == torch.float32 else "bf16"
+
+
+def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
+               is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> Blocks:
+    """Returns the blocks of quantized weights; kept ones if they are known to be right."""
+    if call.state is None:
+        return quantize(*dense, layer)
+    kept = call.state.weights
+    if skip_update is not None:
+        kept.forget()
+        return kept.renew(dense, layer, skip_update)
+    if is_first_microbatch is not None:
+        kept.forget()
+        return kept.blocks if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
+    if torch.compiler.is_compiling():
+        # A graph cannot see the versions of weights.
+        is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
+        return kept.blocks if is_kept else quantize(*dense, layer)
+    keeps = call.cache_weights
+    if keeps is None:
+        keeps = not has_gradients and not _may_change_unseen()
+    if keeps:
+        return kept.current(weights[:2], dense, layer)
+    kept.forget()
+    return quantize(*dense, layer)
+
+
+def _may_change_unseen() -> bool:
+    """Returns whether weights may change without a new version, as when FSDP gathers them into the same memory."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
