@@ -2,7 +2,9 @@
 """What misuse of experts with a process group is told in, on all ranks alike; and a rank that is silent."""
 import copy
 import pickle
+import types
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -12,6 +14,7 @@ from ranks import run_on_ranks
 from support import DEVICE, E, H, I, MAX_TOKENS
 from thread_ranks import run_on_threads
 from moejit.torch import Experts, group_ops, ops
+from moejit.torch.group_memory import _allocate
 from moejit.torch.groups import layers_of
 from moejit.torch.ranks import Place, check_places
 
@@ -80,6 +83,7 @@ class Errors(unittest.TestCase):
             module, (x, ids, probs, _) = case.module(group), case.inputs(rank)
             sentences = [told(lambda: module(x, ids[:1], probs)),
                          told(lambda: module(x.float(), ids, probs)),
+                         told(lambda: case.module(group).to("meta")(*(each.to("meta") for each in (x, ids, probs)))),
                          told(module.explain), told(lambda: pickle.dumps(module)),
                          told(lambda: group_ops.group_forward(x, ids, probs, *[x] * 6, "moejit 1 sim 0 @none.0 {}")),
                          told(lambda: ops.forward(x, ids, probs, *[x] * 5, "moejit 1 sim 0 @none.0 {}"))]
@@ -87,9 +91,10 @@ class Errors(unittest.TestCase):
             self.assertIsNone(told(lambda: module(x, ids, probs)))  # the refused calls have left nothing behind
             self.assertEqual(module.status(), 0)
             return sentences
-        shape, dtype, explain, pickled, unknown, of_group = zip(*self.on_ranks(run, tokens=(3, 3)))
+        shape, dtype, meta, explain, pickled, unknown, of_group = zip(*self.on_ranks(run, tokens=(3, 3)))
         self.check(shape, "tokens, tensors before it have")
         self.check(dtype, "tensor x: its dtype is float32")
+        self.check(meta, "a call on meta, and the process group has layers on cpu")
         self.check(explain, "explain() of experts with process_group")
         self.check(pickled, "is pickled", "state dict")
         self.check(unknown, "none.0, which this process does not have")
@@ -130,6 +135,12 @@ class Errors(unittest.TestCase):
 
 class Places(unittest.TestCase):
     """Ranks that cannot be a group, whose places are given: this machine lacks them."""
+
+    def test_a_torch_without_symmetric_memory(self):
+        with unittest.mock.patch.object(torch.distributed, "_symmetric_memory", types.SimpleNamespace(), create=True):
+            with self.assertRaisesRegex(RuntimeError, r"moejit: unsupported: torch 2\..* has no symmetric memory .*\n"
+                                        "hint: use torch 2.10 or newer"):
+                _allocate(256, torch.device("cpu"))
 
     def test_ranks_on_two_hosts_and_two_ranks_on_one_gpu(self):
         for places, sentence in (

@@ -38,6 +38,7 @@ std::unique_ptr<ReadyGroupLayer> read(moejit_group_layer* layer, moejit_device* 
   made->layer = layer;
   made->meeting = meeting;
   made->ready.device = device;
+  made->place = place_of(device);
   moejit_group_layer_info plan{};
   plan.struct_size = sizeof plan;
   check(moejit_group_layer_get_info(layer, &plan));
@@ -98,7 +99,7 @@ const ReadyGroupLayer& ready_group_layer(std::string_view text, DLDevice device)
         "graphs of a group belong to the process that made them, and end with its modules: compile "
         "the model again");
   }
-  const DLDevice own = place_of(found->ready.device);
+  const DLDevice own = found->place;
   if (own.device_type != device.device_type || own.device_id != device.device_id)
     fail(MOEJIT_ERROR_TENSOR_MISMATCH,
          "the tensors are on DLPack's device " + std::to_string(device.device_type) + ", id " +

@@ -34,6 +34,7 @@ class Meeting {
 // host has prepared it, and owns all that it points to.
 struct ReadyGroupLayer {
   moejit_group_layer* layer = nullptr;
+  DLDevice place{};            // of its device
   ReadyLayer ready;            // its device and its plan; has no layer
   Meeting* meeting = nullptr;  // of simulated ranks; NULL with GPUs
   int64_t patience_ms = 0;     // there

@@ -107,7 +107,8 @@ class ProcessGroupLayers:
         together(lambda: layer.prepare(opened.group), device)  # none may wait for one that still compiles
         if self.order is None:
             self.order, self._device = torch.zeros(1, dtype=torch.int32, device=device), device
-        text = texts.make(planned.target, planned.digest, planned.json, opened.name)
+        # The number tells apart layers that differ in timeout_ms alone.
+        text = texts.make(planned.target, planned.digest, planned.json, f"{opened.name}.{len(self._layers)}")
         group_ops.add_group_layer(text, layer._handle._pointer, opened.memory.device._handle._pointer,
                                   opened.memory.meeting, timeout_ms)
         add_group_plan(text, planned)
