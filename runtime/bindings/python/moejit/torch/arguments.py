@@ -109,3 +109,9 @@ def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: st
 def _may_change_unseen() -> bool:
     """Returns whether weights may change without a new version, as when FSDP gathers them into the same memory."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def may_be_repeated(call: ExpertsCall, given: tuple) -> bool:
+    """Returns whether to record a call. The record checks the rest."""
+    return (not torch.compiler.is_compiling() and call.state is not None and not call.is_transposed
+            and type(given[0]) is torch.Tensor)

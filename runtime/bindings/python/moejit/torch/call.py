@@ -10,7 +10,7 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, as_rows, biases_of, cast_to_bf16, gradient_dtype,
-                                    quantized_weights, routing_of, wgrad_dtype)
+                                    may_be_repeated, quantized_weights, routing_of, wgrad_dtype)
 from moejit.torch.devices import no_elements, target_of, tell_of_simulator
 from moejit.torch.function import ExpertsFunction, MainGradFunction
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
@@ -142,15 +142,9 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
     quantized, _ = quantized_weights(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update)
     b1, b2 = biases_of(given[0], cast)
     y, _, status = ops.forward(*given, w1, w2, b1, b2, quantized, layer)
-    if _may_be_repeated(call, given) and call.state.weights.made_of is not None:
+    if may_be_repeated(call, given) and call.state.weights.made_of is not None:
         call.inference = Inference(given, no_elements(given[0].device), call.state, call.cache_weights is True, layer)
     return y, status
-
-
-def _may_be_repeated(call: ExpertsCall, given: tuple) -> bool:
-    """Returns whether to record a call. The record checks the rest."""
-    return (not torch.compiler.is_compiling() and call.state is not None and not call.is_transposed
-            and type(given[0]) is torch.Tensor)
 
 
 def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence, gradients: tuple[str, ...],
@@ -174,7 +168,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
                                            parameters if call.fuse_wgrad_accumulation else None, layer)
     if call.fuse_wgrad_accumulation:
         return _with_main_grads(parameters, tensors, layer)
-    if (_may_be_repeated(call, given) and call.cache_weights is not True and not is_sharded
+    if (may_be_repeated(call, given) and call.cache_weights is not True and not is_sharded
             and type(cast[0]) is torch.nn.Parameter and type(cast[1]) is torch.nn.Parameter):
         call.training = Training(given, tuple(cast), no_elements(given[0].device), call.state, dtypes, layer)
     return ExpertsFunction.apply(*tensors, dtypes, layer)

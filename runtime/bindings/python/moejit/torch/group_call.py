@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from moejit.torch import group_ops
-from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, biases_of, gradient_dtype, quantized_weights, wgrad_dtype)
-from moejit.torch.devices import tell_of_simulator
+from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, biases_of, gradient_dtype, may_be_repeated,
+                                    quantized_weights, wgrad_dtype)
+from moejit.torch.devices import no_elements, tell_of_simulator
 from moejit.torch.gathered import GatheredWeight
 from moejit.torch.group_function import GroupFunction, GroupMainGradFunction
+from moejit.torch.group_repeat import GroupTraining
 from moejit.torch.groups import group_call_text
 from moejit.torch.layers import WEIGHT_GRADIENTS
 from moejit.torch.main_grads import take_main_grads
@@ -51,6 +53,9 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
         main, dummies, overwrites = take_main_grads(parameters, given[0])
         return GroupMainGradFunction.apply(*tensors, *main, dummies, overwrites, layer)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
+    if (may_be_repeated(call, given) and call.cache_weights is not True
+            and type(w1) is torch.nn.Parameter and type(w2) is torch.nn.Parameter):
+        call.training = GroupTraining(given, tuple(cast), no_elements(given[0].device), call.state, dtypes, order, layer)
     return GroupFunction.apply(*tensors, dtypes, layer)
 
 

@@ -125,8 +125,8 @@ class Training:
                 or not w1.is_contiguous() or not w2.is_contiguous()):
             return None
         self.state.weights.forget()
-        return _apply(_unwrap_if_dead(x), _unwrap_if_dead(topk_ids), _unwrap_if_dead(topk_probs), w1, w2,
-                      self.none if b1 is None else b1, self.none if b2 is None else b2, self)
+        return self.apply(_unwrap_if_dead(x), _unwrap_if_dead(topk_ids), _unwrap_if_dead(topk_probs), w1, w2,
+                          self.none if b1 is None else b1, self.none if b2 is None else b2, self)
 
 
 def _wanted(x, topk_probs, w1, w2, b1, b2) -> tuple[bool, ...]:
@@ -174,5 +174,5 @@ class _TrainingFunction(torch.autograd.Function):
 
 
 # Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has.
-_apply = super(torch.autograd.Function, _TrainingFunction).apply
+Training.apply = staticmethod(super(torch.autograd.Function, _TrainingFunction).apply)
 _infer = ops.infer._op
