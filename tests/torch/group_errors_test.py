@@ -130,7 +130,8 @@ class Errors(unittest.TestCase):
         self.assertEqual(self.on_ranks(run), [(True, 1)] * 2)  # a new process group has a group of its own
 
     def test_processes_with_cpu_tensors(self):
-        self.check([sentence for sentence, in run_on_ranks(call_of_process)], "processes with CPU tensors", "threads of one process")
+        self.check([sentence for sentence, in run_on_ranks(call_of_process)], "processes with CPU tensors",
+                   "threads of one process")
 
 
 class Places(unittest.TestCase):
