@@ -26,6 +26,9 @@ struct GroupMemory {
   int64_t bytes = 0;
   bool operator==(const GroupMemory&) const = default;
 };
+// Returns whether all tensors of `part` are in `whole`, at the same places: calls without a
+// backward pass have fewer than those with one.
+bool contains(const GroupMemory& whole, const GroupMemory& part);
 
 // What one rank of a group runs for a layer: choices and rows go to the ranks of their experts, the
 // experts of this rank run, for which the S = R * max_tokens slots of all ranks are the tokens, and

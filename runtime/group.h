@@ -37,7 +37,7 @@ Result<void> compare_identities(std::span<const GroupMember> members);
 // the caller brings it (adopt), and keeps it until all ranks are done with it: torch's symmetric
 // memory, NCCL windows and NVSHMEM give such pointers, and in one process any memory after
 // Device::reach(). The device must live as long as the group and its layers. Layers whose plans
-// have the same GroupMemory may share a group.
+// have the same GroupMemory, or a part of it, may share a group.
 //
 // All calls of a group belong to one order of work, the same on all ranks: one stream, or streams
 // that wait for each other. A call of one rank without that of the others waits until the time-out

@@ -63,14 +63,15 @@ Result<void> GroupLayer::Impl::run(Phase phase, std::optional<GradientMode> mode
 Result<std::unique_ptr<GroupLayer>> GroupLayer::prepare(const GroupPlan& plan, Group& group,
                                                         Engine& engine,
                                                         const PrepareOptions& options) {
-  if (plan.rank != group.rank() || plan.memory != group.state()->memory)
-    return fail(Stage::kLoad, ErrorCode::kInvalidValue,
-                fmt::format("{} is planned for rank {} and {} bytes of the group's memory, and the "
-                            "group was adopted for rank {} and {} bytes",
-                            compiler::named_layer(plan.layer), plan.rank, plan.memory.bytes,
-                            group.rank(), group.state()->memory.bytes),
-                "layers share a group if ranks, max_tokens, top_k, hidden, dispatch and passes are "
-                "equal");
+  if (plan.rank != group.rank() || !contains(group.state()->memory, plan.memory))
+    return fail(
+        Stage::kLoad, ErrorCode::kInvalidValue,
+        fmt::format("{} is planned for rank {} and {} bytes of the group's memory, and the "
+                    "group was adopted for rank {} and {} bytes",
+                    compiler::named_layer(plan.layer), plan.rank, plan.memory.bytes, group.rank(),
+                    group.state()->memory.bytes),
+        "layers share a group if ranks, combine, max_tokens, top_k, hidden and dispatch are "
+        "equal, and the group was opened for a layer with all their passes and gradients");
   auto impl = std::make_unique<Impl>();
   impl->plan = std::make_shared<const GroupPlan>(plan);
   impl->group = group.state();

@@ -23,7 +23,8 @@ namespace moejit::runtime {
 class GroupLayer {
  public:
   // Prepares the plan on the group's device. Errors: those of PreparedPlan::prepare();
-  // kInvalidValue if the group was adopted for another rank or another GroupMemory.
+  // kInvalidValue if the group was made for another rank, or for memory that lacks what the plan
+  // has there.
   static Result<std::unique_ptr<GroupLayer>> prepare(const compiler::GroupPlan& plan, Group& group,
                                                      Engine& engine,
                                                      const PrepareOptions& options = {});

@@ -89,8 +89,7 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
   if (layer == nullptr && command.ranks > 0)
     return fail(Stage::kCommand, ErrorCode::kUsage, "--ranks is for layers, not for operations");
   if (layer != nullptr && command.ranks > 0) return bench_group(command, *layer, terminal);
-  if (layer != nullptr)
-    return bench_layer(command, std::move(*layer), terminal);
+  if (layer != nullptr) return bench_layer(command, std::move(*layer), terminal);
   return bench_operation(command, std::get<compiler::OperationDescription>(description), terminal);
 }
 

@@ -144,7 +144,8 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
   GroupBench bench;
-  MOEJIT_TRY_ASSIGN(bench.tokens, random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
+  MOEJIT_TRY_ASSIGN(bench.tokens,
+                    random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
   MOEJIT_TRY_ASSIGN(const auto devices,
                     GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
                                        command.ranks, plan.memory.bytes, command.seed));

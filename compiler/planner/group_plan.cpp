@@ -33,6 +33,12 @@ GroupMemory memory_of(const Plan& plan, int64_t rank) {
 
 }  // namespace
 
+bool contains(const GroupMemory& whole, const GroupMemory& part) {
+  return std::ranges::all_of(part.tensors, [&](const PlacedTensor& tensor) {
+    return std::ranges::find(whole.tensors, tensor) != whole.tensors.end();
+  });
+}
+
 Result<void> check_is_of_one_rank(const Layer& layer) {
   if (!is_of_group(layer)) return {};
   return fail(Stage::kPlan, ErrorCode::kUnsupported,

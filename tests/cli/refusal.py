@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of wrong input share."""
 import os
+import re
 
 import tool
 
@@ -15,7 +16,8 @@ class Refusal(tool.ToolTest):
         done = self.run_tool(*arguments, **environment)
         shown = f"{arguments}\n{done.stderr}"
         self.assertEqual(done.returncode, status, shown)
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("moejit: target ")]
+        # Notes: the target, and on a machine that is slow at the moment what takes long.
+        lines = [line for line in done.stderr.splitlines() if not re.match(r"moejit: (target |\d+/\d+ )", line)]
         self.assertTrue(lines, shown)
         self.assertRegex(lines[0], r"^moejit: \S", shown)
         self.assertTrue(all(line.startswith("hint: ") for line in lines[1:]), shown)

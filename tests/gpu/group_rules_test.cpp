@@ -141,6 +141,24 @@ TEST_F(GroupMemories, OfAnotherShapeAreNoLayers) {
   EXPECT_NE(layer.error().hint.find("max_tokens"), std::string::npos);
 }
 
+// Forward alone has a part of the memory of training; training has more than there is for forward.
+TEST_F(GroupMemories, OfTrainingAreEnoughForForward) {
+  Layer layer = completed(group_layer(2));
+  layer.passes = {compiler::Pass::kForward};
+  auto forward = compiler::plan_group_layer(layer, target());
+  ASSERT_TRUE(succeeded(forward));
+  auto group = Group::adopt(plan_, devices_->device(0), members_);
+  ASSERT_TRUE(succeeded(group));
+  EXPECT_TRUE(succeeded(GroupLayer::prepare(*forward, **group, test_engine())));
+  group->reset();
+  for (GroupMember& member : members_) member.identity.clear();
+  auto smaller = Group::adopt(*forward, devices_->device(0), members_);
+  ASSERT_TRUE(succeeded(smaller));
+  const auto training = GroupLayer::prepare(plan_, **smaller, test_engine());
+  ASSERT_FALSE(training);
+  EXPECT_NE(training.error().hint.find("passes"), std::string::npos);
+}
+
 TEST(GroupOrder, HasNoBackwardBeforeForward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {3, 3}, why_not);

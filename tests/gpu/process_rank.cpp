@@ -75,7 +75,7 @@ Result<void> ProcessRank::open_group(const ProcessLayer& of, const std::string& 
 Result<void> ProcessRank::add_tensors(const cli::TensorMap& inputs) {
   const compiler::GroupPlan& plan = layer_->plan();
   for (const TensorPlan& tensor : plan.tensors) {
-    if (tensor.is_optional) continue;
+    if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
     for (const compiler::Dim& dim : tensor.shape)
       shape.push_back(dim.symbol == "T" ? cli::token_count(inputs) : dim.value);
@@ -83,9 +83,7 @@ Result<void> ProcessRank::add_tensors(const cli::TensorMap& inputs) {
     MOEJIT_TRY(tensors_.add(tensor.name, tensor.dtype, std::move(shape),
                             content == inputs.end() ? nullptr : &content->second));
     refs_.push_back(tensors_.ref(tensor.name));
-    const TensorPlan* of_experts = compiler::find_tensor(plan.experts, tensor.name);
-    if (of_experts != nullptr &&
-        compiler::is_used(plan.experts, *of_experts, {compiler::Phase::kWeights}))
+    if (compiler::is_used(plan, tensor, {compiler::Phase::kWeights}))
       weights_.push_back(refs_.back());
   }
   MOEJIT_TRY_ASSIGN(workspace_, DeviceMemory::allocate(*device_, plan.workspace_bytes));

@@ -65,9 +65,10 @@ typedef struct moejit_group_member {
 // Makes this rank's end of a group on a device: members[r] is the memory of rank r, which stays the
 // caller's and must live until all ranks are done with it. Fills this rank's memory with zeros and
 // waits for that: no rank may make a call before all have adopted. Layers whose exchanges are equal
-// may share a group. Errors: MOEJIT_ERROR_INVALID_VALUE for another number of members than ranks,
-// and for memory that is null, unaligned, too small, or given twice; _TENSOR_MISMATCH, with the
-// field and the ranks, for identities that differ.
+// may share a group, and so may layers without some of its layer's passes or gradients. Errors:
+// MOEJIT_ERROR_INVALID_VALUE for another number of members than ranks, and for memory that is null,
+// unaligned, too small, or given twice; _TENSOR_MISMATCH, with the field and the ranks, for
+// identities that differ.
 MOEJIT_API moejit_error_code moejit_group_adopt(const moejit_group_layer* layer,
                                                 moejit_device* device,
                                                 const moejit_group_member* members,

@@ -28,8 +28,8 @@ class GroupMember:
 class Group(Owner):
     """One rank's end of a group. All its calls, of whatever layer, are one order of work, the same on all ranks.
 
-    Layers whose exchanges are equal may share a group: those of equal ranks, max_tokens, top_k, hidden, dispatch and
-    passes. A group whose object is collected is closed: calls of its layers are then "invalid_state".
+    Layers whose exchanges are equal may share a group: those of equal ranks, combine, max_tokens, top_k, hidden and
+    dispatch, if the group was made for a layer with all their passes and gradients. A group whose object is collected is closed: calls of its layers are then "invalid_state".
 
     Attributes:
         device: The device of this rank.

@@ -19,8 +19,8 @@ from moejit.torch.group_memory import GroupMemory, Memories
 from moejit.torch.layers import add_group_plan, call_fields
 from moejit.torch.ranks import Ranks, sentence_of
 
-# The fields of a description that decide what a group's memory holds, beside whether "dprobs" go home.
-_OF_EXCHANGE = ("expert_parallel", "max_tokens", "top_k", "hidden", "dispatch", "passes")
+# The fields of a description that decide what a group's memory holds for a layer with all passes and gradients.
+_OF_EXCHANGE = ("expert_parallel", "max_tokens", "top_k", "hidden", "dispatch")
 _numbers = itertools.count()
 # Both end with the process group, on all ranks alike: what one rank has forgotten no other may have kept.
 _by_number: weakref.WeakValueDictionary[int, ProcessGroupLayers] = weakref.WeakValueDictionary()
@@ -97,12 +97,13 @@ class ProcessGroupLayers:
         together = self.ranks.together
         layer, planned = together(lambda: _plan_layer(fields, device, self.ranks.rank, timeout_ms), device)
         self.ranks.compare(layer.identity, device)
-        key = (*(json.dumps(layer.description[name]) for name in _OF_EXCHANGE),
-               "dprobs" in layer.description.get("gradients", ()))
+        key = tuple(json.dumps(layer.description[name]) for name in _OF_EXCHANGE)
         opened = self._groups.get(key)
         if opened is None:
-            memory = self._memories.open(layer.info.memory_bytes, device)
-            group = together(lambda: Group(layer, memory.device, memory.members), device)
+            # Calls with and without gradients share the memory.
+            whole, _ = together(lambda: _plan_whole(fields, device, self.ranks.rank, timeout_ms), device)
+            memory = self._memories.open(whole.info.memory_bytes, device)
+            group = together(lambda: Group(whole, memory.device, memory.members), device)
             opened = self._groups[key] = _OpenGroup(self._name(device), group, memory)
         together(lambda: layer.prepare(opened.group), device)  # none may wait for one that still compiles
         if self.order is None:
@@ -142,6 +143,16 @@ def _plan_layer(fields: dict[str, Any], device: torch.device, rank: int,
                 timeout_ms: int) -> tuple[GroupLayer, _plan.Plan]:
     layer = GroupLayer(fields, target_of(device), rank=rank, timeout_ms=timeout_ms)
     return layer, _plan.group_plan(layer)
+
+
+def _plan_whole(fields: dict[str, Any], device: torch.device, rank: int,
+                timeout_ms: int) -> tuple[GroupLayer, _plan.Plan]:
+    """Plans a layer with all passes and gradients, or as it is if it cannot be trained."""
+    training = {name: value for name, value in fields.items() if name != "gradients"}
+    try:
+        return _plan_layer({**training, "passes": ["forward", "backward"]}, device, rank, timeout_ms)
+    except Error:
+        return _plan_layer(fields, device, rank, timeout_ms)
 
 
 def _forget(layers: dict[str, GroupLayer]) -> None:
