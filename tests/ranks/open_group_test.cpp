@@ -82,13 +82,16 @@ TEST_F(OpenGroupTest, MapsTheMemoryOfAllRanksZeroed) {
 }
 
 TEST_F(OpenGroupTest, AllocatesWhatThePlanSaysInTheDriversSteps) {
-  ChildProcess rank = start(0, 1, 0, 12000);
-  int64_t planned = 0, allocated = 0;
-  ASSERT_EQ(std::sscanf(expect(rank, "open ").c_str(), "open %ld %ld", &planned, &allocated), 2);
-  constexpr int64_t kStep = 2 << 20;
-  EXPECT_GT(planned, kStep);
-  EXPECT_EQ(allocated, (planned + kStep - 1) / kStep * kStep);
-  EXPECT_EQ(ask(rank, "close"), "closed 0");
+  std::vector<ChildProcess> all;
+  for (int32_t rank = 0; rank < 2; ++rank) all.push_back(start(rank, 2, -1, 6000));
+  for (ChildProcess& rank : all) {
+    int64_t planned = 0, allocated = 0;
+    ASSERT_EQ(std::sscanf(expect(rank, "open ").c_str(), "open %ld %ld", &planned, &allocated), 2);
+    constexpr int64_t kStep = 2 << 20;
+    EXPECT_GT(planned, kStep);
+    EXPECT_EQ(allocated, (planned + kStep - 1) / kStep * kStep);
+  }
+  close(all);
 }
 
 TEST_F(OpenGroupTest, KeepsTheMemoryOfARankThatDies) {
