@@ -95,11 +95,12 @@ bool wants_one_width(const GroupedGemmSpec& spec, const ColumnTiles& tiles) {
 
 // Returns whether two CTAs share B by default. Measured with scales of blocks as the time that
 // clusters spare (docs/performance.md): 0 to 19 % on an H100, 2 to 6 % on an H200. With smaller
-// matrices and shorter contractions it is -2 to 2 %, with groups of 512 rows -5 %.
+// matrices and shorter contractions it is -2 to 2 %, with groups of 512 rows -5 %. Scales that are
+// applied at the end leave the reads of B, which are what is spared, as they are.
 bool wants_cluster(const GroupedGemmSpec& spec, const GroupRows& rows) {
   const int64_t matrix_bytes =
       int64_t{spec.sections} * spec.section_n * spec.k * size_bytes(spec.operands);
-  return has_blocks(spec) && gains_by_clusters(spec) && spec.k >= kLeastClusterK &&
+  return spec.operands == DType::kF8E4M3 && gains_by_clusters(spec) && spec.k >= kLeastClusterK &&
          matrix_bytes >= kLeastClusterBytes &&
          rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastClusterRows;
 }

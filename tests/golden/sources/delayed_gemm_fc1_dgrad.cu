@@ -1,6 +1,7 @@
 // gemm_fc1_dgrad: D[P, 7168] = A[P, 4096] * B[expert]^T, one B for the rows of each expert
 // grouped_gemm operands=F8_E4M3 a=F8_E5M2 scales=tensor epilogue=store_bf16 local_experts=8
-//   sections=1 section_n=7168 k=4096 column_tiles=36x192+2x128 stages=4 blocks_per_promotion=1
+//   sections=1 section_n=7168 k=4096 column_tiles=36x192+2x128 stages=4 cluster_ctas=2
+//   blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_scaled.cuh"
 #include "moejit_device/gemm/epilogue_store_bf16.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
@@ -20,15 +21,19 @@ constexpr int32_t kWideTiles = 36;          // of a section; behind them
 constexpr int32_t kNarrowColumns = 128;     // columns of a narrow tile
 constexpr int32_t kNarrowTiles = 2;         // of a section
 constexpr int32_t kStages = 4;              // steps of the contraction in shared memory
+constexpr int32_t kTailRows = 64;           // most rows of a tail
+constexpr int32_t kClusterCtas = 2;         // CTAs that share B, with tiles below each other
 constexpr int32_t kBlocksPerPromotion = 1;  // steps that are one partial sum
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
-using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
+                            kTailRows, kClusterCtas>;
 using Mainloop = PromotingMainloop<MultiplyE5m2E4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueScaled<TensorFactors, EpilogueStoreBf16<Problem>>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales, Epilogue>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_dgrad_e5m2_e4m3_bf16_128x192x128_2841094c, GroupedGemmParams) {
+MOEJIT_CLUSTER_KERNEL(kClusterCtas, Kernel::kThreads, Kernel::kCtasPerSm,
+                      moejit_gemm_fc1_dgrad_e5m2_e4m3_bf16_128x192x128_ac005f9c,
+                      GroupedGemmParams) {
   Kernel::run(params);
 }

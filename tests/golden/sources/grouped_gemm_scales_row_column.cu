@@ -1,6 +1,6 @@
 // grouped_gemm: D[P, 4096] = A[P, 7168] * B[expert]^T, one B for the rows of each expert
 // grouped_gemm operands=F8_E4M3 scales=row_column epilogue=store_bf16 local_experts=32 sections=1
-//   section_n=4096 k=7168 column_tiles=20x192+2x128 stages=4 blocks_per_promotion=1
+//   section_n=4096 k=7168 column_tiles=20x192+2x128 stages=4 cluster_ctas=2 blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_scaled.cuh"
 #include "moejit_device/gemm/epilogue_store_bf16.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
@@ -20,15 +20,18 @@ constexpr int32_t kWideTiles = 20;          // of a section; behind them
 constexpr int32_t kNarrowColumns = 128;     // columns of a narrow tile
 constexpr int32_t kNarrowTiles = 2;         // of a section
 constexpr int32_t kStages = 4;              // steps of the contraction in shared memory
+constexpr int32_t kTailRows = 64;           // most rows of a tail
+constexpr int32_t kClusterCtas = 2;         // CTAs that share B, with tiles below each other
 constexpr int32_t kBlocksPerPromotion = 1;  // steps that are one partial sum
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
-using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
+                            kTailRows, kClusterCtas>;
 using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueScaled<RowColumnFactors<Problem>, EpilogueStoreBf16<Problem>>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales, Epilogue>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_grouped_gemm_e4m3_bf16_128x192x128_0b19c277, GroupedGemmParams) {
+MOEJIT_CLUSTER_KERNEL(kClusterCtas, Kernel::kThreads, Kernel::kCtasPerSm,
+                      moejit_grouped_gemm_e4m3_bf16_128x192x128_6160e338, GroupedGemmParams) {
   Kernel::run(params);
 }

@@ -1,6 +1,6 @@
 // gemm_fc1_dgrad: D[P, 7168] = A[P, 4096] * B[expert]^T, one B for the rows of each expert
 // grouped_gemm operands=F8_E4M3 scales=row_column epilogue=store_bf16 local_experts=8 sections=1
-//   section_n=7168 k=4096 column_tiles=36x192+2x128 stages=4 accumulation=fast
+//   section_n=7168 k=4096 column_tiles=36x192+2x128 stages=4 cluster_ctas=2 accumulation=fast
 #include "moejit_device/gemm/accumulating_mainloop.cuh"
 #include "moejit_device/gemm/epilogue_scaled.cuh"
 #include "moejit_device/gemm/epilogue_store_bf16.cuh"
@@ -21,14 +21,17 @@ constexpr int32_t kWideTiles = 36;       // of a section; behind them
 constexpr int32_t kNarrowColumns = 128;  // columns of a narrow tile
 constexpr int32_t kNarrowTiles = 2;      // of a section
 constexpr int32_t kStages = 4;           // steps of the contraction in shared memory
+constexpr int32_t kTailRows = 64;        // most rows of a tail
+constexpr int32_t kClusterCtas = 2;      // CTAs that share B, with tiles below each other
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
-using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
+                            kTailRows, kClusterCtas>;
 using Mainloop = AccumulatingMainloop<MultiplyE4m3>;
 using Epilogue = EpilogueScaled<RowColumnFactors<Problem>, EpilogueStoreBf16<Problem>>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop, NoScales, Epilogue>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_dgrad_e4m3_bf16_128x192x128_deb732a3, GroupedGemmParams) {
+MOEJIT_CLUSTER_KERNEL(kClusterCtas, Kernel::kThreads, Kernel::kCtasPerSm,
+                      moejit_gemm_fc1_dgrad_e4m3_bf16_128x192x128_b25dacaa, GroupedGemmParams) {
   Kernel::run(params);
 }

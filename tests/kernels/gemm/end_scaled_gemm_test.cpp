@@ -42,6 +42,9 @@ TEST_P(EndScaledGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
     SCOPED_TRACE(alignment);
     expect_exact(ragged_, splits({64, 65, 127, 128, 129, 192, 193}, alignment));
     expect_exact(ragged_, splits({15, 16, 17, 32, 33, 63, 130}, alignment));
+    // The second tile of a cluster has one row, is full, has none, and the next has one.
+    if (GetParam().has_clusters)
+      expect_exact(ragged_, splits({255, 256, 257, 0, 383, 384, 385}, alignment));
   }
 }
 
@@ -135,6 +138,11 @@ std::vector<EndScaledKind> kinds() {
       {.scales = GemmScales::kTensor, .is_swapped = true, .is_a_e5m2 = true},
       {.scales = GemmScales::kNone},
       {.scales = GemmScales::kNone, .is_swapped = true},
+      {.scales = GemmScales::kTensor,
+       .accumulation = GemmAccumulation::kFast,
+       .has_clusters = true},
+      {.scales = GemmScales::kTensor, .is_a_e5m2 = true, .has_clusters = true},
+      {.scales = GemmScales::kRowColumn, .has_clusters = true},
       {.scales = GemmScales::kNone, .b_major = compiler::Major::kMn},
       {.scales = GemmScales::kTensor, .is_bf16 = true},
       {.scales = GemmScales::kTensor, .is_swapped = true, .is_bf16 = true},
@@ -172,8 +180,9 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
-  return fmt::format("{}{}{}{}{}", to_string(kind.param.scales),
+  return fmt::format("{}{}{}{}{}{}", to_string(kind.param.scales),
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
+                     kind.param.has_clusters ? "_clusters" : "",
                      kind.param.is_swapped ? "_swapped" : "",
                      kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
                      kind.param.is_a_e5m2 ? "_e5m2"

@@ -3,6 +3,7 @@
 
 #include "compiler/planner/check_grouped_gemm.h"
 #include "compiler/planner/grouped_gemm.h"
+#include "compiler/support/integer.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/grouped_gemm_params.h"
@@ -235,8 +236,10 @@ GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t ex
       .section_n = section_n,
       .k = k};
   EXPECT_TRUE(succeeded(compiler::check_grouped_gemm(problem)));
-  return kind.is_swapped ? compiler::choose_swapped_tiles(problem, largest_group)
-                         : compiler::choose_tiles(problem);
+  GroupedGemmSpec spec = kind.is_swapped ? compiler::choose_swapped_tiles(problem, largest_group)
+                                         : compiler::choose_tiles(problem);
+  if (kind.has_clusters) spec.cluster_ctas = 2;
+  return spec;
 }
 
 std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, const Route& route,
@@ -271,7 +274,7 @@ std::vector<uint16_t> EndScaledGemmTest::multiply(const GroupedGemmSpec& spec, c
       .offs = offs.as<const int32_t>()};
   std::vector<const DeviceBuffer*> buffers = {&a, &b, &counts, &offs, &d};
   for (const DeviceBuffer& scale : scales) buffers.push_back(&scale);
-  run(spec, ctas, params, buffers);
+  run(spec, ceil_div(ctas, spec.cluster_ctas) * spec.cluster_ctas, params, buffers);
   const auto values = d.download<uint16_t>();
   EXPECT_TRUE(untouched_from(values, route.rows() * n));
   return head(values, route.rows() * n);

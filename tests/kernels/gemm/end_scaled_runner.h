@@ -33,7 +33,8 @@ struct EndScaledKind {
   bool is_swapped = false;
   compiler::Major b_major = compiler::Major::kK;
   bool is_a_e5m2 = false;
-  bool is_bf16 = false;  // kTensor: whether operands are bf16
+  bool is_bf16 = false;       // kTensor: whether operands are bf16
+  bool has_clusters = false;  // whether two CTAs share B
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

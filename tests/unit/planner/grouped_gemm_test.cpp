@@ -103,17 +103,21 @@ TEST(GroupedGemmTiles, ShareBInClustersWhereItIsLargeAndGroupsAre) {
   };
   EXPECT_EQ(ctas(problem, 2048), 2);
   EXPECT_EQ(ctas(problem, 1024), 1);
-  GroupedGemmSpec shorter = problem, smaller = problem, end_scaled = problem, gated = problem;
+  GroupedGemmSpec shorter = problem, smaller = problem, end_scaled = problem, gated = problem,
+                  bf16 = problem;
   shorter.section_n = 8192;
   shorter.k = 4080;
   smaller.section_n = 6136;
   end_scaled.scales = GemmScales::kRowColumn;
+  bf16.operands = DType::kBF16;
+  bf16.scales = GemmScales::kNone;
   gated.epilogue = GemmEpilogue::kActivationQuantize;
   gated.sections = 2;
   gated.section_n = 3072;
   EXPECT_EQ(ctas(shorter, 4096), 1);
   EXPECT_EQ(ctas(smaller, 4096), 1);
-  EXPECT_EQ(ctas(end_scaled, 4096), 1);
+  EXPECT_EQ(ctas(end_scaled, 4096), 2);
+  EXPECT_EQ(ctas(bf16, 4096), 1);
   EXPECT_EQ(ctas(gated, 4096), 2);
   const auto reasons = tile_reasons(problem, choose_spec(problem, {.mean = 4096, .most = 8192}));
   EXPECT_NE(reasons[1].find("read each tile of B from L2 once for both"), std::string::npos);
