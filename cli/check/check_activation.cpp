@@ -79,7 +79,7 @@ void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& t
   if (spec.quantize == compiler::QuantizeStage::kAmax)
     return check_values_amax(rows, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::kExpert)
-    return check_values_cast(rows, spec, tensors, list);
+    return check_values_cast(rows, spec.format, spec.amax, tensors, list);
   list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), activated,
                            route, spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
                            tensors.rows("output")));

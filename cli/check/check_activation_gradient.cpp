@@ -117,21 +117,25 @@ void check_dprobs_blocks(ActivationGradients& wanted, const KernelTensors& tenso
                                                      wanted.dprobs_blocks, wanted.dprobs_bounds)));
 }
 
+// Returns the gradients, which have to outlive them, by rows.
+ValueRows rows_of(const ActivationGradients& wanted, int64_t columns) {
+  const bool has_gate = !wanted.gate.empty();
+  return {.parts = has_gate ? 2 : 1,
+          .columns = columns,
+          .at = [&wanted, columns, has_gate](int64_t row, int64_t part, int64_t column) {
+            const std::vector<float>& half = has_gate && part == 0 ? wanted.gate : wanted.up;
+            return half[static_cast<size_t>(row * columns + column)];
+          }};
+}
+
 // Checks the gradients in the format in which they are stored.
 void check_output(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
                   const Shape& shape, const KernelTensors& tensors, CheckList& list) {
-  const bool has_gate = !wanted.gate.empty();
-  const ValueRows rows{.parts = has_gate ? 2 : 1,
-                       .columns = spec.columns,
-                       .at = [&](int64_t row, int64_t part, int64_t column) {
-                         const std::vector<float>& half =
-                             has_gate && part == 0 ? wanted.gate : wanted.up;
-                         return half[static_cast<size_t>(row * spec.columns + column)];
-                       }};
+  const ValueRows rows = rows_of(wanted, spec.columns);
   if (spec.quantize == compiler::QuantizeStage::kAmax)
     return check_values_amax(rows, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::kExpert)
-    return check_values_cast(rows, spec, tensors, list);
+    return check_values_cast(rows, spec.format, spec.amax, tensors, list);
   if (spec.quantize == compiler::QuantizeStage::k1x32)
     return check_group_codes(bounded_gradients(spec.activation, shape, wanted, tensors), tensors,
                              "output", list);
@@ -162,9 +166,14 @@ void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelT
 
 namespace {
 
-// Returns the rows of the activation as another kernel stored them; with these the codes are exact.
-// Returns none if no kernel of the plan stores them or their values are unknown.
-std::optional<reference::QuantizedRows> find_activation(const KernelTensors& tensors) {
+// The rows of the activation as another kernel stored them, with which codes are exact; null if no
+// kernel of the plan stores them or their values are unknown.
+struct StoredActivation {
+  const HostTensor* codes = nullptr;
+  const HostTensor* scales = nullptr;
+};
+
+StoredActivation find_activation(const KernelTensors& tensors) {
   const std::string_view h1 = tensors.name("input");
   for (const compiler::KernelPlan& kernel : tensors.plan().kernels) {
     const auto name_of = [&](std::string_view role) -> std::string_view {
@@ -178,15 +187,22 @@ std::optional<reference::QuantizedRows> find_activation(const KernelTensors& ten
     const auto* const gemm = std::get_if<compiler::GroupedGemmSpec>(&kernel.spec);
     const bool is_epilogue = gemm != nullptr && stores_activation(*gemm) && name_of("d") == h1;
     if (!activates && !is_epilogue) continue;
-    const HostTensor* const codes = tensors.find_named(name_of(activates ? "output" : "q"));
-    const HostTensor* const scales =
-        tensors.find_named(name_of(activates ? "output_scale_inv" : "q_scale_inv"));
-    if (codes != nullptr && scales != nullptr)
-      return reference::QuantizedRows{codes->shape[0], codes->shape[1],
-                                      copy_elements<uint8_t>(*codes),
-                                      copy_elements<float>(*scales)};
+    return {tensors.find_named(name_of(activates ? "output" : "q")),
+            tensors.find_named(name_of(activates ? "output_scale_inv" : "q_scale_inv"))};
   }
-  return std::nullopt;
+  return {};
+}
+
+// Checks codes with the scale of a row's expert, by rows, and the same bytes by columns.
+void check_expert_casts(const compiler::GatedGradientSpec& spec, const ActivationGradients& wanted,
+                        const KernelTensors& tensors, CheckList& list) {
+  if (tensors.has("output") && tensors.has("expert_scales"))
+    check_values_cast(rows_of(wanted, spec.columns), spec.format, spec.amax, tensors, list);
+  if (tensors.has("output_colwise") && tensors.has("output"))
+    check_kept_bytes(tensors, tensors.at("output"), "output_colwise", list);
+  const HostTensor* const act = find_activation(tensors).codes;
+  if (act != nullptr && tensors.has("act_colwise"))
+    check_kept_bytes(tensors, *act, "act_colwise", list);
 }
 
 // Checks casts of values that no kernel of the plan stores: by rows and by columns.
@@ -211,11 +227,16 @@ void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& 
   ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
   if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
   if (spec.casts_columns) return check_casts(spec, shape, wanted, tensors, list);
+  if (spec.has_expert_scale) return check_expert_casts(spec, wanted, tensors, list);
   if (tensors.has("output")) check_quantized_rows(wanted, shape, tensors, list);
   if (tensors.has("output_colwise") && tensors.has("output"))
     check_transposed(tensors, tensors.rows("output"), "output_colwise", list);
-  if (const auto activation = find_activation(tensors); activation && tensors.has("act_colwise"))
-    check_transposed(tensors, *activation, "act_colwise", list);
+  if (const auto [codes, scales] = find_activation(tensors);
+      codes != nullptr && scales != nullptr && tensors.has("act_colwise"))
+    check_transposed(tensors,
+                     {codes->shape[0], codes->shape[1], copy_elements<uint8_t>(*codes),
+                      copy_elements<float>(*scales)},
+                     "act_colwise", list);
 }
 
 }  // namespace moejit::cli

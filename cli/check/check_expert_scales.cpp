@@ -134,8 +134,9 @@ void check_values_amax(const ValueRows& values, const KernelTensors& tensors, Ch
       name, testing::compare_f32_within({name, sets}, elements<float>(output), wanted, bounds)));
 }
 
-void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& spec,
-                       const KernelTensors& tensors, CheckList& list) {
+void check_values_cast(const ValueRows& values, compiler::DType format,
+                       const compiler::AmaxColumns& amax, const KernelTensors& tensors,
+                       CheckList& list) {
   const HostTensor& output = tensors.at("output");
   const int64_t width = output.shape.back(), pitch = width / values.parts;
   const std::vector<int64_t> experts = experts_of_rows(tensors.route());
@@ -153,7 +154,7 @@ void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& sp
         recorded.raise(expert, std::fabs(rounded));
         const float product = rounded * scale;
         wanted[row * static_cast<size_t>(width) + static_cast<size_t>(part * pitch + i)] =
-            reference::encode_fp8(product, fp8_format(spec.format));
+            reference::encode_fp8(product, fp8_format(format));
       }
   }
   std::vector<uint8_t> got = copy_elements<uint8_t>(output);
@@ -163,7 +164,7 @@ void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& sp
                     "within one code"));
   for (size_t e = 0; e < recorded.amax.size(); ++e)
     recorded.bound[e] = 0x1p-7 * recorded.amax[e] + 0x1p-126;
-  check_recorded_amax(spec.amax, recorded, tensors, list);
+  check_recorded_amax(amax, recorded, tensors, list);
 }
 
 void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& tensors,

@@ -108,33 +108,29 @@ void check_scale_status(const KernelTensors& tensors, const reference::Quantized
 
 }  // namespace
 
-namespace {
-
-// Checks the bytes of rows, which become columns. Columns that belong to no group are passed over.
-void check_kept_bytes(const KernelTensors& tensors, CheckList& list) {
-  const HostTensor& input = tensors.at("input");
-  const HostTensor codes = join_column_blocks(tensors.at("output"));
+void check_kept_bytes(const KernelTensors& tensors, const HostTensor& rows, std::string_view role,
+                      CheckList& list) {
+  const HostTensor codes = join_column_blocks(tensors.at(role));
   const reference::Route route = tensors.route();
   const std::vector<int32_t> output_offs = copy_elements<int32_t>(tensors.at("output_offs"));
-  const std::span<const uint8_t> rows = elements<uint8_t>(input);
-  const int64_t columns = codes.shape[1], width = input.shape[1];
+  const std::span<const uint8_t> bytes = elements<uint8_t>(rows);
+  const int64_t columns = codes.shape[1], width = rows.shape[1];
   std::vector<uint8_t> wanted = copy_elements<uint8_t>(codes);
   for (size_t e = 0; e < route.counts.size(); ++e)
     for (int64_t i = 0; i < block_count(route.counts[e]) * kBlock; ++i)
       for (int64_t c = 0; c < width; ++c)
         wanted[static_cast<size_t>(c * columns + output_offs[e] + i)] =
-            i < route.counts[e] ? rows[static_cast<size_t>((route.offs[e] + i) * width + c)] : 0;
-  const std::string_view name = tensors.name("output");
+            i < route.counts[e] ? bytes[static_cast<size_t>((route.offs[e] + i) * width + c)] : 0;
+  const std::string_view name = tensors.name(role);
   list.add(
       check_of(name, testing::compare_e4m3({name, columns}, elements<uint8_t>(codes), wanted)));
 }
 
-}  // namespace
-
 void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input")) return;
-  if (spec.rule == compiler::TransposeRule::kKeepBytes) return check_kept_bytes(tensors, list);
+  if (spec.rule == compiler::TransposeRule::kKeepBytes)
+    return check_kept_bytes(tensors, tensors.at("input"), "output", list);
   const reference::QuantizedRows rows = spec.source == compiler::RowSource::kInOrder
                                             ? tensors.rows("input")
                                             : gathered_rows(spec, tensors);

@@ -29,7 +29,8 @@ void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& te
 void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
 void check_values_amax(const ValueRows& values, const KernelTensors& tensors, CheckList& list);
-void check_values_cast(const ValueRows& values, const compiler::RowChainSpec& spec,
-                       const KernelTensors& tensors, CheckList& list);
+void check_values_cast(const ValueRows& values, compiler::DType format,
+                       const compiler::AmaxColumns& amax, const KernelTensors& tensors,
+                       CheckList& list);
 
 }  // namespace moejit::cli

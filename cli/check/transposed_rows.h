@@ -16,4 +16,9 @@ uint64_t check_transposed(const KernelTensors& tensors, const reference::Quantiz
                           std::string_view role, CheckList& list,
                           const compiler::TransposeSpec& spec = {});
 
+// Compares an operand of wgrad, the codes of this role, with the bytes of `rows`, codes too, which
+// become columns. Columns that belong to no group are passed over.
+void check_kept_bytes(const KernelTensors& tensors, const HostTensor& rows, std::string_view role,
+                      CheckList& list);
+
 }  // namespace moejit::cli

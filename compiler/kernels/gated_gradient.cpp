@@ -2,6 +2,7 @@
 #include "compiler/kernels/gated_gradient.h"
 
 #include "compiler/call_dims.h"
+#include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/record_fields.h"
 #include "compiler/kernels/threads_per_sm.h"
@@ -14,14 +15,25 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+std::string expert_scale_text(const GatedGradientSpec& s) {
+  if (!s.has_expert_scale) return {};
+  return fmt::format(" expert_scale format={}{}", to_string(s.format),
+                     is_recorded(s.amax) ? " amax=" + to_string(s.amax) : std::string());
+}
+
+}  // namespace
+
 std::string to_string(const GatedGradientSpec& s) {
   return fmt::format(
-      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} threads={}{}{}{}{}{}",
+      "gated_gradient local_experts={} columns={} activation={} epsilon={:g} "
+      "threads={}{}{}{}{}{}{}",
       s.local_experts, s.columns, to_string(s.activation), s.epsilon, s.threads,
       threads_per_sm_text(s), s.stores_rows ? "" : " without_rows",
       s.tells_dprobs ? "" : " without_dprobs",
       s.transposes_gradient ? "" : " without_transposed_gradient",
-      s.casts_columns ? " casts_columns" : "");
+      s.casts_columns ? " casts_columns" : "", expert_scale_text(s));
 }
 
 namespace {
@@ -43,6 +55,9 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(GatedGradientParams, output_colwise_scale_inv, kWrite),
     MOEJIT_POINTER(GatedGradientParams, act_colwise, kWrite),
     MOEJIT_POINTER(GatedGradientParams, act_colwise_scale_inv, kWrite),
+    MOEJIT_POINTER(GatedGradientParams, expert_scales, kRead),
+    MOEJIT_POINTER(GatedGradientParams, act_expert_scales, kRead),
+    MOEJIT_POINTER(GatedGradientParams, amax, kReadWrite),
     MOEJIT_CALL_POINTERS(GatedGradientParams),
 };
 
@@ -86,15 +101,16 @@ std::vector<KernelNumber> KernelKind<GatedGradientSpec>::numbers(const GatedGrad
 }
 
 // Counts gate, up and the activation's gradient once. If wanted, it adds gradients by rows and a
-// partial sum of each segment. It adds operands with a scale for each tile, or for each column of
-// one: three, or the activation alone.
+// partial sum of each segment. It adds operands with a scale for each tile, for each column of one,
+// or for all of an expert: three, or the activation alone.
 template <>
 Work KernelKind<GatedGradientSpec>::work(const GatedGradientSpec& spec, const CallBounds&,
                                          const CallRows& rows) {
   const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
-  const int64_t row_bytes =
-      (spec.stores_rows ? 2 * (columns + 4 * blocks) : 0) + (spec.tells_dprobs ? 4 * blocks : 0);
-  const int64_t scales = spec.casts_columns ? columns : blocks;  // of 128 tokens
+  const int64_t row_scales = spec.has_expert_scale ? 0 : blocks;
+  const int64_t row_bytes = (spec.stores_rows ? 2 * (columns + 4 * row_scales) : 0) +
+                            (spec.tells_dprobs ? 4 * blocks : 0);
+  const int64_t scales = spec.casts_columns ? columns : row_scales;  // of 128 tokens
   return {.min_bytes = rows.routed * (3 * 2 * columns + 4) + rows.padded * row_bytes +
                        (spec.transposes_gradient ? 3 : 1) *
                            (rows.routed * columns + 4 * scales * ceil_div(rows.routed, 128))};

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/dtype.h"
+#include "compiler/kernels/amax_columns.h"
 
 #include <cstdint>
 #include <string>
@@ -23,6 +25,12 @@ struct GatedGradientSpec {
   // Whether values are rounded to bf16 and cast by rows and by columns, with a scale for 128 tokens
   // of each column, instead of transposing the codes of the rows.
   bool casts_columns = false;
+  // Whether an expert's rows have one scale, which is known beforehand: values are rounded to bf16
+  // and cast, the activation to e4m3 and the gradient to `format`, and columns have the bytes of
+  // rows.
+  bool has_expert_scale = false;
+  DType format = DType::kF8E4M3;  // or kF8E5M2 with has_expert_scale
+  AmaxColumns amax = {};          // columns of a state that are raised to the gradient's magnitudes
   Activation activation = {};
   int32_t threads_per_sm = 0;  // that the compiler leaves registers for; 0: the skeleton says
   bool operator==(const GatedGradientSpec&) const = default;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
 
 #include <fmt/core.h>
@@ -44,8 +45,23 @@ std::string summary_of_casts(const GatedGradientSpec& spec) {
       spec.transposes_gradient ? "their" : "its");
 }
 
+std::string_view name_of_format(const GatedGradientSpec& spec) {
+  return spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3";
+}
+
+std::string summary_of_expert_casts(const GatedGradientSpec& spec) {
+  const std::string_view format = name_of_format(spec);
+  return fmt::format(
+      "gradients of gate, up{} from bf16 rows{}, and {}the activation itself, with known scales of "
+      "experts, to columns of these",
+      spec.tells_dprobs ? " and probability" : "",
+      spec.stores_rows ? fmt::format(", to {} rows", format) : std::string(),
+      spec.transposes_gradient ? "with " : "");
+}
+
 std::string summary_of(const GatedGradientSpec& spec) {
   if (spec.casts_columns) return summary_of_casts(spec);
+  if (spec.has_expert_scale) return summary_of_expert_casts(spec);
   const std::string_view probability = spec.tells_dprobs ? " and probability" : "";
   const std::string_view rows = spec.stores_rows ? ", to e4m3 rows with 1x128 scales" : "";
   if (!spec.transposes_gradient)
@@ -59,6 +75,14 @@ std::string summary_of(const GatedGradientSpec& spec) {
       probability, rows, spec.stores_rows ? " and," : ",");
 }
 
+// Returns the stage that makes codes of values.
+std::string quantize_stage(const GatedGradientSpec& spec) {
+  if (!spec.has_expert_scale) return "Quantize1x128<kEpsilonBits>";
+  if (!spec.stores_rows && !spec.transposes_gradient) return "CastOfExpert<GradientIsDropped>";
+  return fmt::format("CastOfExpert<{}{}>", spec.format == DType::kF8E5M2 ? "E5m2" : "E4m3",
+                     is_recorded(spec.amax) ? ", ColumnOfExpert<kAmaxStride, kAmaxFirst>" : "");
+}
+
 ComposedType kernel_of(const GatedGradientSpec& spec) {
   if (spec.casts_columns)
     return {"Kernel",
@@ -66,8 +90,7 @@ ComposedType kernel_of(const GatedGradientSpec& spec) {
             {"kLocalExperts", "kColumns", "kPitch", "Activation", "kEpsilonBits", "kThreads"}};
   return {"Kernel",
           "GatedGradientTiles",
-          {"kLocalExperts", "kColumns", "kPitch", "Activation", "Quantize1x128<kEpsilonBits>",
-           "kThreads"}};
+          {"kLocalExperts", "kColumns", "kPitch", "Activation", quantize_stage(spec), "kThreads"}};
 }
 
 }  // namespace
@@ -75,7 +98,7 @@ ComposedType kernel_of(const GatedGradientSpec& spec) {
 template <>
 KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
   KernelText text{
-      .types = fmt::format("{}_bf16_e4m3", spec.activation.preset),
+      .types = fmt::format("{}_bf16_{}", spec.activation.preset, name_of_format(spec)),
       .tile = "128x128",
       .summary = summary_of(spec),
       .includes = {spec.casts_columns ? "transpose/gated_gradient_columns.cuh"
@@ -87,12 +110,15 @@ KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
               integer_constant("kColumns", spec.columns, "of gate and of up"),
               integer_constant("kPitch", (spec.columns + 127) / 128 * 128,
                                "of a half that is stored, with zeros behind"),
-              float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"),
-              integer_constant("kThreads", spec.threads, "per CTA"),
           },
       .own_type = value_and_gradients_type_text(spec.activation),
       .types_used = {kernel_of(spec)},
   };
+  if (!spec.has_expert_scale)
+    text.constants.push_back(
+        float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
+  text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
+  if (is_recorded(spec.amax)) add_amax_columns(text, spec.amax);
   if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
   set_threads_per_sm(text, spec.threads_per_sm);
   return text;

@@ -54,8 +54,7 @@ bool has_one_cast(const Recipe& recipe) {
 std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward.empty()) return "nothing needs dh1";
-  if (layer.recipe.has_history) return "no kernel for both casts with the scale of a row's expert";
-  if (has_expert_scale(layer.recipe.gradients))
+  if (has_expert_scale(layer.recipe.gradients) && !layer.recipe.has_history)
     return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
@@ -96,6 +95,14 @@ std::string joined_reason(const Layer& layer, bool transposes_dh1) {
       layer.intermediate, verb);
 }
 
+// Adds what casts with known scales need beside the ports of the activation's gradient, which has
+// no output, no scales and no state where nobody wants its rows.
+void add_known_scales(Operation& joined, const ActivationBackward& backward) {
+  joined.reads.push_back({.role = "act_expert_scales", .tensor = scale_name("act")});
+  if (find_write(joined, "amax") != nullptr)
+    std::get<ActivationBackwardTranspose>(joined.kind).amax = backward.amax;
+}
+
 Operation join(const Candidates& found, const Recipe& recipe) {
   const Operation& first = *found.backward.front();  // which makes the probability's gradient
   const auto& backward = *kind_of<ActivationBackward>(first);
@@ -109,12 +116,16 @@ Operation join(const Candidates& found, const Recipe& recipe) {
                                             .format = recipe.gradients,
                                             .operands = recipe.wgrad_operands};
   joined.reads.push_back(read_of(*found.of_act, "output_offs"));
-  std::erase_if(joined.writes, [](const Port& port) { return port.role == "output"; });
-  joined.writes.push_back({.role = "output",
-                           .tensor = data_name("dh1", recipe.gradients),
-                           .scale_inv = scales_name("dh1", recipe.gradients),
-                           .is_optional = true,
-                           .is_intermediate = true});
+  if (has_expert_scale(recipe.gradients)) {
+    add_known_scales(joined, backward);
+  } else {
+    std::erase_if(joined.writes, [](const Port& port) { return port.role == "output"; });
+    joined.writes.push_back({.role = "output",
+                             .tensor = data_name("dh1", recipe.gradients),
+                             .scale_inv = scales_name("dh1", recipe.gradients),
+                             .is_optional = true,
+                             .is_intermediate = true});
+  }
   const auto add_operand = [&](const Operation& maker, std::string role) -> Port& {
     joined.writes.push_back(write_of(maker, "output"));
     joined.writes.back().role = std::move(role);

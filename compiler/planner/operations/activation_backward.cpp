@@ -95,20 +95,41 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
                          .tells_dprobs = find_write(operation, "output_dprobs") != nullptr,
                          .transposes_gradient = find_write(operation, "output_colwise") != nullptr,
                          .casts_columns = is_cast_from_values(backward.operands),
+                         .has_expert_scale = has_expert_scale(backward.format),
+                         .format = backward.format.dtype,
+                         .amax = backward.amax,
                          .activation = backward.activation};
   KernelPlan kernel{.spec = spec};
-  add_arguments(kernel, operation,
-                {"input", "gradient", "probs", "counts", "offs", "output_offs", "output",
-                 "output_dprobs", "output_colwise", "act_colwise"});
+  add_arguments(
+      kernel, operation,
+      {"input", "gradient", "probs", "counts", "offs", "output_offs", "output", "output_dprobs",
+       "output_colwise", "act_colwise", "expert_scales", "act_expert_scales", "amax"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
-  kernel.reasons.emplace_back(
-      spec.casts_columns
-          ? "gradients of gate and up are rounded to bf16 and quantized in registers, and again by "
-            "columns, with the activation, from shared memory: bf16 values are neither written nor "
-            "read"
-          : "gradients of gate and up are quantized in registers, and transposed with the "
-            "activation in shared memory: nothing is dequantized, and wgrad has one scale a tile");
+  if (spec.has_expert_scale)
+    kernel.reasons.emplace_back(
+        "gradients of gate and up are cast in registers, and transposed with the activation in "
+        "shared memory: rows and columns of an expert have one scale, so their bytes are the same");
+  else
+    kernel.reasons.emplace_back(
+        spec.casts_columns
+            ? "gradients of gate and up are rounded to bf16 and quantized in registers, and again "
+              "by "
+              "columns, with the activation, from shared memory: bf16 values are neither written "
+              "nor "
+              "read"
+            : "gradients of gate and up are quantized in registers, and transposed with the "
+              "activation in shared memory: nothing is dequantized, and wgrad has one scale a "
+              "tile");
   return kernel;
+}
+
+void narrow(Operation& operation, const ActivationBackwardTranspose&) {
+  if (find_write(operation, "output") != nullptr ||
+      find_write(operation, "output_colwise") != nullptr)
+    return;
+  std::get<ActivationBackwardTranspose>(operation.kind).amax = {};
+  std::erase_if(operation.reads, [](const Port& port) { return port.role == "expert_scales"; });
+  std::erase_if(operation.writes, [](const Port& port) { return port.role == "amax"; });
 }
 
 }  // namespace moejit::compiler

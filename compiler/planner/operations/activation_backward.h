@@ -33,13 +33,15 @@ struct ActivationBackward {
 // Computes the gradients of a gated activation, and makes operands of wgrad from them and from the
 // activation itself, with one read of h1 for all. Reads what ActivationBackward reads, and
 // output_offs, the starts of the groups of columns. Writes act_colwise [C / 128, columns, 128];
-// also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted.
+// also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted. For rows with a
+// scale for each expert it reads expert_scales [E] and act_expert_scales [E] too.
 struct ActivationBackwardTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
   Activation activation = {};
-  Format format = {};    // of the output
-  Format operands = {};  // of the operands of wgrad
+  Format format = {};     // of the output
+  Format operands = {};   // of the operands of wgrad
+  AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 
 KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,
@@ -49,6 +51,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
 
 // Reduces the operation to the gradient of the probability if it has no output.
 void narrow(Operation& operation, const ActivationBackward& backward);
-inline void narrow(Operation&, const ActivationBackwardTranspose&) {}
+// Leaves out what comes of the output's cast if nobody wants it, by rows or by columns.
+void narrow(Operation& operation, const ActivationBackwardTranspose& backward);
 
 }  // namespace moejit::compiler

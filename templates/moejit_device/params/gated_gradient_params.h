@@ -17,15 +17,21 @@ struct GatedGradientParams {
   const int32_t* counts;            // [E]
   const int32_t* offs;              // [E + 1]
   const int32_t* output_offs;       // [E + 1], multiples of 128; may be offs
-  void* output;                     // e4m3 [P, 2C'], the gradients of gate and up, where wanted
+  void* output;                     // e4m3 [P, 2C'], the gradients of gate and up, where wanted;
+                                    // with known scales e4m3 or e5m2
   float* output_scale_inv;          // [P, 2B], where wanted
   float* output_dprobs;             // [P, B], parts of the probability's gradient, where wanted
-  uint8_t* output_colwise;          // e4m3 [Pc / 128, 2C', 128], the same gradients, if wanted
+  uint8_t* output_colwise;          // [Pc / 128, 2C', 128], the same gradients, if wanted
   float* output_colwise_scale_inv;  // [2B, Pc / 128], of each 128x128 tile
   uint8_t* act_colwise;             // e4m3 [Pc / 128, C, 128], act times the probability
   float* act_colwise_scale_inv;     // [B, Pc / 128]
-  int64_t rows;                     // P, may be 0; no row from P on is read, whatever counts say
-  int64_t output_columns;           // Pc, a multiple of 128, may be 0
+  const float* expert_scales;      // [E], known scales: what gradients are multiplied by; there are
+                                   // no scales in the outputs then
+  const float* act_expert_scales;  // [E], likewise of the activation
+  float* amax;             // [columns of a state], with known scales, or null: not negative;
+                           // is raised to the largest magnitudes of each expert's gradients
+  int64_t rows;            // P, may be 0; no row from P on is read, whatever counts say
+  int64_t output_columns;  // Pc, a multiple of 128, may be 0
   CallTokens call;
 };
 

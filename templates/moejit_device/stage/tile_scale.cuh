@@ -4,6 +4,7 @@
 // Which scale a tile of weights has. of() is called by all threads of a CTA, with what gives each
 // one's largest magnitude; it passes a barrier.
 
+#include "moejit_device/cast/raise_amax.cuh"
 #include "moejit_device/core/numeric.cuh"
 #include "moejit_device/params/tile_chain_params.h"
 #include "moejit_device/stage/max_of_cta.cuh"
@@ -44,9 +45,8 @@ struct ScaleOfMatrixRecorded {
   MOEJIT_DEVICE static BlockScale of(const TileChainParams& params, int64_t matrix,
                                      ptx::SharedPtr<float> slots, const Magnitude& magnitude) {
     const float amax = max_of_cta<kWarps>(slots, magnitude());
-    const auto column = ptx::global(params.amax) + (matrix * kStride + kFirst);
-    if (ptx::thread_index() == 0 && amax > 0.0f) {
-      ptx::atomic_max(ptx::as<uint32_t>(column), ptx::bits_of(amax));
+    if (ptx::thread_index() == 0) {
+      ColumnOfExpert<kStride, kFirst>::raise(params.amax, matrix, amax);
     }
     return {.scale = ptx::load(ptx::global(params.expert_scales) + matrix), .scale_inv = 0.0f};
   }

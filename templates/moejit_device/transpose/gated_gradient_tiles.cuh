@@ -34,6 +34,9 @@
 //     StoreGroupedDprobs<kColumns, kLocalExperts> or StoreNothing
 //   and kTransposesGradient, without which the activation alone is transposed
 //
+//   where experts have known scales, which leave bytes as they are in a transposed tile:
+//     CastOfExpert<E5m2, ColumnOfExpert<kAmaxStride, kAmaxFirst>> instead of Quantize1x128
+//
 //   MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_activation_backward_...,
 //                 GatedGradientParams) {
 //     Kernel::run(params);
@@ -47,6 +50,7 @@
 #include "moejit_device/stage/store_dprobs.cuh"
 #include "moejit_device/stage/store_gated_rows.cuh"
 #include "moejit_device/stage/transform.cuh"
+#include "moejit_device/transpose/expert_cast.cuh"
 #include "moejit_device/transpose/flushed.cuh"
 #include "moejit_device/transpose/gated_tile.cuh"
 #include "moejit_device/transpose/rescale.cuh"
@@ -116,20 +120,37 @@ struct GatedGradientTiles {
                                  static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     if (at.existing <= 0 && at.rows.count <= 0) return;
     const RowChainParams chain = row_chain_params(params);
+    Quantize quantize = quantize_of(params, rows.group);
     float prob = fetch_ahead(params, at.position(row_of_turn(0)));
 #pragma unroll 1
     for (int32_t turn = 0; turn < kTurns; ++turn) {
       const GatedGradientSegment segment = take_fetched(prob);
       if (turn + 1 < kTurns) prob = fetch_ahead(params, at.position(row_of_turn(turn + 1)));
-      stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn), segment);
+      stage_rows(chain, at.position(row_of_turn(turn)), row_of_turn(turn), segment, quantize);
     }
-    ptx::sync_cta();  // the tiles are staged
+    // The tiles are staged.
+    if constexpr (kKeepsBytes) {
+      quantize.template finish<kThreads / 32>(params, rows.group, ptx::shared<float>(kSlots));
+    } else {
+      ptx::sync_cta();
+    }
     store_transposed(params, tile_row, at.column);
   }
 
  private:
   static constexpr int32_t kRowsPerTurn = kThreads / kSegmentLanes;
   static constexpr int32_t kTurns = 128 / kRowsPerTurn;
+  // Whether codes have a scale that their rows and columns share, and that lies elsewhere.
+  static constexpr bool kKeepsBytes = requires { Quantize::kKeepsBytes; };
+  // Two words for each pair of warps, behind everything else.
+  static constexpr uint32_t kSlots = kSharedBytes - kPairs * 2 * 4;
+
+  MOEJIT_DEVICE static Quantize quantize_of(const GatedGradientParams& params, int32_t group) {
+    if constexpr (kKeepsBytes)
+      return Quantize(params, group);
+    else
+      return Quantize{};
+  }
 
   MOEJIT_DEVICE static StagedRows staged(int32_t part) {
     return {ptx::shared<uint8_t>(static_cast<uint32_t>(part * StagedRows::kBytes))};
@@ -210,25 +231,27 @@ struct GatedGradientTiles {
   // A row segment of every eight lanes.
   MOEJIT_DEVICE static void stage_rows(const RowChainParams& chain,
                                        const SegmentPosition<kColumns>& at, int32_t row,
-                                       GatedGradientSegment segment) {
-    QuantizedGatedGradient gradient = {};
-    QuantizedSegment act = {};
+                                       GatedGradientSegment segment, Quantize& quantize) {
+    decltype(quantize.apply(detail::made<GatedGradient>())) gradient = {};
+    decltype(quantize.apply(detail::made<ValueSegment>())) act = {};
     if (ptx::ballot(at.is_real()) != 0) {
       segment.forward.exists = at.existing_runs();
       const Transformed values = transform(segment);
-      act = Quantize::apply(values.act);
-      gradient = Quantize::apply(values.gradient);
+      act = quantize.apply(values.act);
+      gradient = quantize.apply(values.gradient);
     }
     Store::store(chain, at, Nothing{}, gradient);
 
-    const int32_t lane = segment_lane();
     const bool is_real = at.is_real();
     staged(kGate).store(row, is_real ? gradient.gate : Bytes16{});
     staged(kUp).store(row, is_real ? gradient.up : Bytes16{});
     staged(kAct).store(row, is_real ? act.bytes : Bytes16{});
-    if (lane % (kSegmentLanes / 2) == 0)
-      staged(lane == 0 ? kGate : kUp).store_scale(row, is_real ? gradient.scale_inv : 0.0f);
-    if (lane == 1) staged(kAct).store_scale(row, is_real ? act.scale_inv : 0.0f);
+    if constexpr (!kKeepsBytes) {
+      const int32_t lane = segment_lane();
+      if (lane % (kSegmentLanes / 2) == 0)
+        staged(lane == 0 ? kGate : kUp).store_scale(row, is_real ? gradient.scale_inv : 0.0f);
+      if (lane == 1) staged(kAct).store_scale(row, is_real ? act.scale_inv : 0.0f);
+    }
   }
 
   // Stores the transposed tile with two warps.
@@ -238,16 +261,10 @@ struct GatedGradientTiles {
     for (int32_t part = kFirst + pair(); part < kParts; part += kPairs) {
       const bool is_act = part == kAct;
       const int32_t tile_in_output = tile_column + (part == kUp ? kPitch / 128 : 0);
-      const int32_t lane = ptx::lane_index();
-      const int32_t half = ptx::warp_index() % 2;
-      const int32_t row = 64 * half + block_row();
+      const int32_t row = 64 * (ptx::warp_index() % 2) + block_row();
       const int32_t column = block_column();
-      const RowScalePair scale = staged(part).load_scales(half);
       ByteBlock block = staged(part).load_block(row, column);
-      const auto slots = ptx::shared<uint32_t>(kSharedBytes - kPairs * 2 * 4) + pair() * 2;
-      const uint32_t tile_scale = Rescale::scale_of_tile(scale, block, slots, 1 + pair());
-      IgnoreFlushed flushed;
-      Rescale::rescale(block, scale, tile_scale, flushed);
+      if constexpr (!kKeepsBytes) rescale(params, part, block, tile_row, tile_in_output);
       const int64_t column_in_output = int64_t{tile_in_output} * 128 + column;
       if (!is_act || column_in_output < kColumns) {
         store_columns(
@@ -255,14 +272,24 @@ struct GatedGradientTiles {
             ptx::global(is_act ? params.act_colwise : params.output_colwise) +
                 ((tile_row * (is_act ? kColumns : 2 * kPitch) + column_in_output) * 128 + row));
       }
-      if (lane + 32 * half == 0) {
-        ptx::store(
-            ptx::global(is_act ? params.act_colwise_scale_inv : params.output_colwise_scale_inv) +
-                (tile_in_output * (params.output_columns / 128) + tile_row),
-            ptx::float_from_bits(tile_scale));
-      }
-      if (kPairs < kParts) ptx::sync_named(1 + pair(), 64);  // the slots are read
+      if (!kKeepsBytes && kPairs < kParts) ptx::sync_named(1 + pair(), 64);  // the slots are read
     }
+  }
+
+  // Brings a tile's codes to one scale, and stores it.
+  MOEJIT_DEVICE static void rescale(const GatedGradientParams& params, int32_t part,
+                                    ByteBlock& block, int64_t tile_row, int32_t tile_in_output) {
+    const int32_t half = ptx::warp_index() % 2;
+    const RowScalePair scale = staged(part).load_scales(half);
+    const auto slots = ptx::shared<uint32_t>(kSlots) + pair() * 2;
+    const uint32_t tile_scale = Rescale::scale_of_tile(scale, block, slots, 1 + pair());
+    IgnoreFlushed flushed;
+    Rescale::rescale(block, scale, tile_scale, flushed);
+    if (ptx::lane_index() + 32 * half != 0) return;
+    ptx::store(
+        ptx::global(part == kAct ? params.act_colwise_scale_inv : params.output_colwise_scale_inv) +
+            (tile_in_output * (params.output_columns / 128) + tile_row),
+        ptx::float_from_bits(tile_scale));
   }
 
   MOEJIT_DEVICE static int32_t pair() { return kPairs == 1 ? 0 : ptx::warp_index() / 2; }

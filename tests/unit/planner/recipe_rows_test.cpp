@@ -261,9 +261,9 @@ TEST(RecipeRows, PlanScalesOfTheStepsBeforeInOnePass) {
                    "activation_quantize", "gemm_fc2", "unpermute"}));
   EXPECT_EQ(operations_of(plan, Phase::kBackward),
             (Names{"take_grad_scales", "quantize_permute_pad_grad", "gemm_fc2_dgrad",
-                   "transpose_grad", "transpose_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
-                   "activation_backward_quantize", "transpose_dh1", "transpose_x", "gemm_fc1_wgrad",
-                   "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
+                   "activation_backward_quantize_transpose", "transpose_grad", "gemm_fc2_wgrad",
+                   "gemm_fc2_wgrad_add", "transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add",
+                   "gemm_fc1_dgrad", "unpermute_grad"}));
   // No gradient needs the scales of the next step, and one launch finds those of a pass.
   EXPECT_EQ(operations_of(plan, Phase::kForwardScales), Names{"update_scales"});
   EXPECT_EQ(operations_of(plan, Phase::kBackwardScales), Names{"update_grad_scales"});
@@ -274,9 +274,33 @@ TEST(RecipeRows, PlanScalesOfTheStepsBeforeInOnePass) {
   const int64_t experts = plan.layer.local_experts;
   EXPECT_EQ(find_tensor(plan, "fc1_amax_history")->bytes, 4 * 1024 * 3 * experts);
   EXPECT_EQ(find_tensor(plan, "fc2_grad_scale")->bytes, 4 * 2 * experts);
-  // Backward has the scales that its forward pass had, whatever the state holds by then.
-  EXPECT_EQ(tensors_of_role(plan, TensorRole::kSaved),
-            tensors_of_role(plan_of(layer_of(Recipe::kFp8Current)), TensorRole::kSaved));
+  // Backward has the scales that its forward pass had, whatever the state holds by then. It casts
+  // act again with one of them.
+  std::set<std::string> saved =
+      tensors_of_role(plan_of(layer_of(Recipe::kFp8Current)), TensorRole::kSaved);
+  saved.erase("act_q");
+  saved.insert("act_scale");
+  EXPECT_EQ(tensors_of_role(plan, TensorRole::kSaved), saved);
+}
+
+TEST(RecipeRows, TransposeByThemselvesWhereTheActivationsGradientMayNot) {
+  Layer layer = layer_of(Recipe::kFp8Delayed);
+  layer.fuse_activation_transpose = false;
+  const LayerPlan plan = plan_of(layer);
+  EXPECT_NE(find_kernel(plan, "activation_backward_quantize"), nullptr);
+  EXPECT_NE(find_kernel(plan, "transpose_act"), nullptr);
+  EXPECT_NE(find_kernel(plan, "transpose_dh1"), nullptr);
+}
+
+// A state keeps its bits if nobody wants dh1: what is not cast is not recorded.
+TEST(RecipeRows, RecordNoGradientThatIsNotCast) {
+  Layer layer = layer_of(Recipe::kFp8Delayed);
+  layer.gradients = {Gradient::kDw2, Gradient::kDprobs};
+  const LayerPlan plan = plan_of(layer);
+  const KernelPlan& kernel = *find_kernel(plan, "activation_backward_quantize_transpose");
+  EXPECT_EQ(std::get<GatedGradientSpec>(kernel.spec).amax, AmaxColumns{});
+  EXPECT_FALSE(writes(kernel, "fc1_grad_amax_history"));
+  EXPECT_FALSE(touches(kernel, "dh1_scale"));
 }
 
 TEST(RecipeRows, RecordEachOperandInItsColumnsOfTheState) {
@@ -288,12 +312,14 @@ TEST(RecipeRows, RecordEachOperandInItsColumnsOfTheState) {
   for (const Wanted& wanted :
        {Wanted{"quantize_permute_pad", "fc1_amax_history", {3, 0}},
         Wanted{"activation_quantize", "fc2_amax_history", {3, 0}},
-        Wanted{"activation_backward_quantize", "fc1_grad_amax_history", {2, 0}},
         Wanted{"quantize_permute_pad_grad", "fc2_grad_amax_history", {2, 0}}}) {
     const KernelPlan& kernel = *find_kernel(plan, wanted.kernel);
     EXPECT_EQ(std::get<RowChainSpec>(kernel.spec).amax, wanted.columns) << wanted.kernel;
     EXPECT_TRUE(writes(kernel, wanted.state)) << wanted.kernel;
   }
+  const KernelPlan& gradient = *find_kernel(plan, "activation_backward_quantize_transpose");
+  EXPECT_EQ(std::get<GatedGradientSpec>(gradient.spec).amax, (AmaxColumns{2, 0}));
+  EXPECT_TRUE(writes(gradient, "fc1_grad_amax_history"));
   for (const std::string_view name : {"quantize_w1", "quantize_w2"}) {
     const KernelPlan& kernel = *find_kernel(plan, name);
     EXPECT_EQ(std::get<TileChainSpec>(kernel.spec).amax, (AmaxColumns{3, 1})) << name;
